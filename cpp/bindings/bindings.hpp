@@ -1,0 +1,13 @@
+// One bind_<header>() for each header of the core that Python sees; module.cpp calls them.
+
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace py = pybind11;
+
+namespace windeck {
+
+void bind_dispatch(py::module_& m);
+
+}  // namespace windeck

@@ -1,0 +1,6 @@
+#include "bindings.hpp"
+
+PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
+    m.doc() = "The native core of windeck: orders, windows, gather.";
+    windeck::bind_dispatch(m);
+}

@@ -1,0 +1,9 @@
+"""A deck of windows: shuffle it, cut it, deal it.
+
+windeck turns columnar data into training batches at memory speed, shuffled by an arithmetic
+permutation, and resumable from one integer.
+"""
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__"]

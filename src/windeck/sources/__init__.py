@@ -1,0 +1,1 @@
+"""Sources: finite, random-access data. sample i -> (series, row) -> bytes."""
