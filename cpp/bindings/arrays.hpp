@@ -1,0 +1,201 @@
+// The one place where dtypes, shapes and memory of NumPy arrays are looked at.
+//
+// Every function either returns what the core may use without a further look, or raises one clear
+// sentence: a TypeError for a wrong type, a ValueError for a wrong value, naming the argument,
+// what was found and what was expected. Nothing is converted in silence: an index array is int64
+// or refused. Needs the GIL; constant time, except where a strided index array is copied.
+
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace py = pybind11;
+
+namespace windeck {
+
+/// str(object), for messages.
+inline std::string text(py::handle object) {
+    return py::cast<std::string>(py::str(object));
+}
+
+/// The name of an object's type, for messages: "float", "ndarray".
+inline std::string type_name(py::handle object) {
+    return Py_TYPE(object.ptr())->tp_name;
+}
+
+/// A shape as Python writes it: "(3, 4)", "(3,)".
+inline std::string shape_text(std::span<const py::ssize_t> shape) {
+    std::string out = "(";
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        out += (i != 0 ? ", " : "") + std::to_string(shape[i]);
+    }
+    return out + (shape.size() == 1 ? ",)" : ")");
+}
+
+inline std::span<const py::ssize_t> shape_of(const py::array& array) {
+    return {array.shape(), static_cast<std::size_t>(array.ndim())};
+}
+
+/// Whether the dtype is a native one of this kind ('i', 'u', 'f', 'b') and size in bytes.
+inline bool is_native(const py::dtype& dtype, char kind, py::ssize_t size) {
+    const char order = dtype.byteorder();
+    return dtype.kind() == kind && dtype.itemsize() == size && (order == '=' || order == '|');
+}
+
+inline bool is_aligned(const py::array& array) {
+    return (array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) != 0;
+}
+
+/// A Python integer (or anything with __index__) in [low, high]; a float is a TypeError.
+inline std::int64_t integer(py::handle value, const std::string& name,
+                            std::int64_t low = std::numeric_limits<std::int64_t>::min(),
+                            std::int64_t high = std::numeric_limits<std::int64_t>::max()) {
+    if (PyIndex_Check(value.ptr()) == 0 || PyBool_Check(value.ptr())) {
+        throw py::type_error(name + " is of type " + type_name(value) + ", expected an integer");
+    }
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+    if (!number) throw py::error_already_set();
+    int overflow = 0;
+    const long long found = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    if (overflow != 0 || found < low || found > high) {
+        throw py::value_error(name + " is " + text(number) + ", expected an integer from " +
+                              std::to_string(low) + " to " + std::to_string(high));
+    }
+    return found;
+}
+
+/// A one-dimensional int64 index array; `owner` keeps the values alive.
+struct Indices {
+    py::array owner;
+    std::span<const std::int64_t> values;
+};
+
+/// `value` as indices: an int64 array of one dimension (copied only when strided or unaligned), or
+/// a sequence of Python integers. Any other dtype, floats and int32 included, is a TypeError.
+inline Indices index_array(py::handle value, const std::string& name) {
+    py::array array;
+    if (py::isinstance<py::array>(value)) {
+        array = py::reinterpret_borrow<py::array>(value);
+    } else {
+        if (PyIndex_Check(value.ptr()) != 0 || !py::isinstance<py::sequence>(value) ||
+            py::isinstance<py::str>(value) || py::isinstance<py::bytes>(value)) {
+            throw py::type_error(name + " is of type " + type_name(value) +
+                                 ", expected an int64 array of one dimension");
+        }
+        array = py::array::ensure(value);
+        if (!array) {
+            throw py::type_error(name +
+                                 " is not a flat sequence of integers, expected an int64 "
+                                 "array of one dimension");
+        }
+        if (array.size() == 0 && array.ndim() == 1) array = py::array_t<std::int64_t>(0);
+    }
+    if (!is_native(array.dtype(), 'i', sizeof(std::int64_t))) {
+        throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected int64");
+    }
+    if (array.ndim() != 1) {
+        throw py::value_error(name + " has shape " + shape_text(shape_of(array)) +
+                              ", expected one dimension");
+    }
+    const bool contiguous = array.size() < 2 || array.strides(0) == array.itemsize();
+    if (!contiguous || !is_aligned(array)) {
+        array = py::array_t<std::int64_t, py::array::c_style>(
+            py::reinterpret_steal<py::object>(PyObject_CallMethod(array.ptr(), "copy", nullptr)));
+    }
+    const auto* const data = static_cast<const std::int64_t*>(array.data());
+    return {array, {data, static_cast<std::size_t>(array.size())}};
+}
+
+/// `value` as memory to write into: an array of exactly this dtype and shape, C-contiguous,
+/// aligned and writeable. Never converted, never copied.
+inline py::array out_array(py::handle value, const py::dtype& dtype,
+                           std::span<const py::ssize_t> shape, const std::string& name) {
+    if (!py::isinstance<py::array>(value)) {
+        throw py::type_error(name + " is of type " + type_name(value) +
+                             ", expected an array of dtype " + text(dtype) + " and shape " +
+                             shape_text(shape));
+    }
+    auto array = py::reinterpret_borrow<py::array>(value);
+    if (!is_native(array.dtype(), dtype.kind(), dtype.itemsize())) {
+        throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected " +
+                             text(dtype));
+    }
+    if (!std::ranges::equal(shape_of(array), shape)) {
+        throw py::value_error(name + " has shape " + shape_text(shape_of(array)) + ", expected " +
+                              shape_text(shape));
+    }
+    if ((array.flags() & py::array::c_style) == 0) {
+        throw py::value_error(name + " is not contiguous, expected a C-contiguous array");
+    }
+    if (!is_aligned(array)) {
+        throw py::value_error(name + " is not aligned to its dtype, expected an aligned array");
+    }
+    if (!array.writeable()) {
+        throw py::value_error(name + " is read-only, expected a writeable array");
+    }
+    return array;
+}
+
+/// `out` checked as by out_array, or a new array when it is None.
+inline py::array out_or_new(py::handle out, const py::dtype& dtype,
+                            std::span<const py::ssize_t> shape, const std::string& name) {
+    if (!out.is_none()) return out_array(out, dtype, shape, name);
+    return py::array(dtype, std::vector<py::ssize_t>(shape.begin(), shape.end()));
+}
+
+/// The common case: an int64 output of one dimension, fresh when `out` is None.
+inline py::array int64_out(py::handle out, py::ssize_t size, const std::string& name) {
+    return out_or_new(out, py::dtype::of<std::int64_t>(), std::span(&size, 1), name);
+}
+
+inline std::span<std::int64_t> int64_span(py::array& array) {
+    return {static_cast<std::int64_t*>(array.mutable_data()),
+            static_cast<std::size_t>(array.size())};
+}
+
+/// The bytes an array touches, from the first to behind the last.
+struct Extent {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    std::string name;
+};
+
+inline Extent extent(const py::array& array, std::string name) {
+    auto begin = reinterpret_cast<std::uintptr_t>(array.data());
+    auto end = begin;
+    if (array.size() == 0) return {begin, begin, std::move(name)};
+    for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
+        const py::ssize_t reach = (array.shape(axis) - 1) * array.strides(axis);
+        (reach < 0 ? begin : end) += static_cast<std::uintptr_t>(reach);
+    }
+    return {begin, end + static_cast<std::uintptr_t>(array.itemsize()), std::move(name)};
+}
+
+/// ValueError when an output shares bytes with another output or with an input. Inputs may share
+/// bytes with each other. O(n log n) for n extents.
+inline void require_disjoint(std::vector<Extent> outputs, const std::vector<Extent>& inputs) {
+    const auto fail = [](const Extent& a, const Extent& b) {
+        throw py::value_error(a.name + " overlaps " + b.name + ", expected memory of its own");
+    };
+    std::erase_if(outputs, [](const Extent& e) { return e.begin == e.end; });
+    std::ranges::sort(outputs, {}, &Extent::begin);
+    for (std::size_t i = 1; i < outputs.size(); ++i) {
+        if (outputs[i].begin < outputs[i - 1].end) fail(outputs[i], outputs[i - 1]);
+    }
+    for (const Extent& input : inputs) {
+        if (input.begin == input.end) continue;
+        const auto after = std::ranges::upper_bound(outputs, input.begin, {}, &Extent::end);
+        if (after != outputs.end() && after->begin < input.end) fail(*after, input);
+    }
+}
+
+}  // namespace windeck
