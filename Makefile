@@ -1,0 +1,101 @@
+# The commands of this house. `make help` lists them.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DATA   ?=
+ARGS   ?=
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+SOURCES := $(shell find cpp src -type f \( -name '*.?pp' -o -name '*.py' -o -name '*.pyi' \) 2>/dev/null)
+BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
+
+.PHONY: help demo test test-slow test-cpp lint format stubs sanitize bench wheel clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# --- environments: one virtual environment, filled step by step ------------------------------
+
+$(VENV)/.tools: constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "windeck needs Python >= 3.10")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) $(BUILD_TOOLS)
+	@touch $@
+
+comma := ,
+# $(call installed,EXTRA): the package built and installed with an extra's requirements.
+define installed
+	@echo "building and installing windeck[$(1)] into $(VENV) (the first time takes minutes)"
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[$(1)]'
+	@touch $@
+endef
+
+$(VENV)/.demo: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
+	$(call installed,cli)
+
+$(VENV)/.test: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
+	$(call installed,test)
+
+$(VENV)/.lint: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
+	$(call installed,test$(comma)lint)
+
+$(VENV)/.bench: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
+	$(call installed,bench)
+
+# --- what users run ------------------------------------------------------------------------------
+
+demo: $(VENV)/.demo  ## the main job, on a synthetic load curve or on DATA=file.parquet
+	$(BIN)/windeck demo $(DATA) $(ARGS)
+
+test: test-cpp $(VENV)/.test  ## all tests but the slow ones
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: test-cpp $(VENV)/.test  ## all tests
+	$(BIN)/python -m pytest -m "slow or not slow" $(ARGS)
+
+CMAKE_CPP = PATH="$(abspath $(BIN)):$$PATH" cmake -G Ninja -DWINDECK_PYTHON=OFF -DWINDECK_TESTS=ON -S .
+
+test-cpp: $(VENV)/.tools  ## the core's own tests, built without Python and with warnings as errors
+	$(CMAKE_CPP) -B build/cpp -DWINDECK_WERROR=ON > /dev/null
+	$(BIN)/cmake --build build/cpp
+	$(BIN)/ctest --test-dir build/cpp --output-on-failure
+
+sanitize: $(VENV)/.tools  ## the core's own tests under AddressSanitizer and UBSan
+	$(CMAKE_CPP) -B build/sanitize -DWINDECK_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo > /dev/null
+	$(BIN)/cmake --build build/sanitize
+	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+# --- what we run ---------------------------------------------------------------------------------
+
+CPP_FILES = $(shell find cpp -name '*.?pp')
+
+lint: $(VENV)/.lint  ## style and types: ruff, mypy, clang-format, a build with warnings as errors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	$(CMAKE_CPP) -B build/cpp -DWINDECK_WERROR=ON > /dev/null
+	$(BIN)/cmake --build build/cpp
+
+format: $(VENV)/.lint  ## rewrite the sources in the house's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+stubs: $(VENV)/.test  ## regenerate src/windeck/_core.pyi from the built extension
+	$(BIN)/python tests/stubs.py > build/_core.pyi && mv build/_core.pyi src/windeck/_core.pyi
+
+bench: $(VENV)/.bench  ## every figure, as ratios, with one table and one picture in out/
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+wheel: $(VENV)/.tools  ## a wheel in dist/, tested in an empty environment without a compiler
+	rm -rf dist build/wheel-venv
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+	$(PYTHON) -m venv build/wheel-venv
+	CC=/bin/false CXX=/bin/false build/wheel-venv/bin/python -m pip install --quiet -c constraints.txt \
+		--only-binary :all: "windeck[test] @ file://$$(ls $(CURDIR)/dist/*.whl)"
+	CC=/bin/false CXX=/bin/false build/wheel-venv/bin/python -m pytest $(ARGS)
+
+clean:  ## remove what was built, the environment excepted
+	rm -rf build dist out
