@@ -9,5 +9,7 @@ namespace py = pybind11;
 namespace windeck {
 
 void bind_dispatch(py::module_& m);
+void bind_lcg(py::module_& m);
+void bind_permutation(py::module_& m);
 
 }  // namespace windeck

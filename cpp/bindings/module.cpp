@@ -3,4 +3,6 @@
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.doc() = "The native core of windeck: orders, windows, gather.";
     windeck::bind_dispatch(m);
+    windeck::bind_lcg(m);
+    windeck::bind_permutation(m);
 }

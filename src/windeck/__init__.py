@@ -4,6 +4,8 @@ windeck turns columnar data into training batches at memory speed, shuffled by a
 permutation, and resumable from one integer.
 """
 
+from windeck._core import LCG, ORDER_VERSION, Permutation
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = ["LCG", "ORDER_VERSION", "Permutation", "__version__"]

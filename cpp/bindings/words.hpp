@@ -1,0 +1,33 @@
+// Numbers of 64 bits without a sign, as seeds and epochs are.
+
+#pragma once
+
+#include <cstdint>
+
+#include "arrays.hpp"
+
+namespace windeck {
+
+/// A Python integer (or anything with __index__) in [0, 2^64). A float is a TypeError, an integer
+/// outside is a ValueError; both name the argument and what was found.
+inline std::uint64_t word(py::handle value, const std::string& name) {
+    if (PyIndex_Check(value.ptr()) == 0 || PyBool_Check(value.ptr())) {
+        throw py::type_error(name + " is of type " + type_name(value) + ", expected an integer");
+    }
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+    if (!number) throw py::error_already_set();
+    const std::uint64_t found = PyLong_AsUnsignedLongLong(number.ptr());
+    if (PyErr_Occurred() != nullptr) {
+        PyErr_Clear();
+        throw py::value_error(name + " is " + text(number) +
+                              ", expected an integer from 0 to 2^64 - 1");
+    }
+    return found;
+}
+
+/// The size of an order: a Python integer in [1, 2^63).
+inline std::uint64_t order_size(py::handle value) {
+    return static_cast<std::uint64_t>(integer(value, "size", 1));
+}
+
+}  // namespace windeck
