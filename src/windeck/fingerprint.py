@@ -1,0 +1,194 @@
+"""Fingerprints: what a saved position is worth nothing without.
+
+A position means the same sample only over the same data in the same order. Sources and streams
+therefore say what they are as a flat ``dict[str, str | int]``: sizes and options as they are,
+contents as digests. A fingerprint never holds a path, a time, a world size or a batch size, so
+that data may move and training may be spread differently.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["check", "digest", "order_name", "sample_rows"]
+
+#: Rows that stand for the contents of a long column.
+SAMPLED_ROWS = 4096
+
+
+def digest(*parts: object) -> str:
+    """Hash values to 32 hexadecimal digits, the same on every machine and in every process.
+
+    Parameters
+    ----------
+    *parts
+        ``None``, bool, int, float, str, bytes, NumPy arrays and scalars, and lists, tuples and
+        dicts of these. Kind, length and (for arrays) dtype and shape are hashed as well, so
+        that ``("ab", "c")`` differs from ``("a", "bc")``, and 1 from True.
+
+    Returns
+    -------
+    str
+        BLAKE2b of the canonical bytes. O(bytes) time.
+
+    Raises
+    ------
+    TypeError
+        For a value of any other type, and for arrays of Python objects.
+
+    Examples
+    --------
+    >>> digest("load", 3) == digest("load", 3)
+    True
+    >>> digest(np.arange(3)) == digest(np.arange(3.0))
+    False
+    """
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        _feed(state, part)
+    return state.hexdigest()
+
+
+def check(saved: Mapping[str, str | int], current: Mapping[str, str | int]) -> None:
+    """Compare the fingerprint in a saved state with the one at hand.
+
+    Raises
+    ------
+    ValueError
+        Naming the first field that differs, with both values.
+
+    Examples
+    --------
+    >>> check({"size": 3, "seed": 7}, {"size": 3, "seed": 8})
+    Traceback (most recent call last):
+        ...
+    ValueError: the state does not belong to this data: its fingerprint has seed = 7, here it is 8
+    """
+    for field in dict.fromkeys([*current, *saved]):
+        was, now = saved.get(field), current.get(field)
+        if was != now:
+            raise ValueError(
+                "the state does not belong to this data: its fingerprint has "
+                f"{_said(field, was)}, here it is {'missing' if now is None else repr(now)}"
+            )
+
+
+def sample_rows(n: int) -> NDArray[np.int64]:
+    """Rows to hash in place of all `n`: evenly spread, the first and the last among them.
+
+    Parameters
+    ----------
+    n
+        Rows there are, 0 or more.
+
+    Returns
+    -------
+    int64 array of shape (min(n, 4096),)
+        Ascending and distinct; every row when there are no more than 4,096.
+
+    Examples
+    --------
+    >>> sample_rows(3)
+    array([0, 1, 2])
+    >>> sample_rows(10**12)[[0, -1]]
+    array([           0, 999999999999])
+    """
+    if n < 0:
+        raise ValueError(f"expected a number of rows >= 0, got {n}")
+    count = min(n, SAMPLED_ROWS)
+    # Python's integers: i * (n - 1) leaves 64 bits where n is near 2^63.
+    rows = [i * (n - 1) // max(1, count - 1) for i in range(count)]
+    return np.array(rows, dtype=np.int64)
+
+
+def order_name(factory: Callable[..., object]) -> str:
+    """Name an order factory with its options; the same in every process, never an address.
+
+    Parameters
+    ----------
+    factory
+        A class or function ``f(size, *, seed, epoch)``, or a `functools.partial` of one. Arrays
+        among the options appear as digests. windeck's own are named without their module. Any
+        other callable object goes by its type, and by its `repr` where that is its own.
+
+    Returns
+    -------
+    str
+        For example ``"Permutation"`` or ``"BlockPermutation(block_size=256)"``.
+
+    Examples
+    --------
+    >>> import fractions
+    >>> order_name(functools.partial(fractions.Fraction, 1, denominator=3))
+    'fractions.Fraction(1, denominator=3)'
+    """
+    if isinstance(factory, functools.partial):
+        options = [_option(value) for value in factory.args]
+        options += [f"{name}={_option(value)}" for name, value in sorted(factory.keywords.items())]
+        return f"{order_name(factory.func)}({', '.join(options)})"
+    kind: Any = type(factory)
+    is_object = not hasattr(factory, "__qualname__")
+    named: Any = kind if is_object else factory
+    module = str(getattr(named, "__module__", "") or "")
+    name = str(named.__qualname__)
+    if module.split(".")[0] not in ("windeck", "builtins", ""):
+        name = f"{module}.{name}"
+    if is_object and kind.__repr__ is not object.__repr__:
+        name = f"{name}:{factory!r}"
+    return name
+
+
+def _option(value: object) -> str:
+    if isinstance(value, np.ndarray) or (
+        isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and len(value) > 8
+    ):
+        return f"#{digest(np.asarray(value))}"
+    return order_name(value) if callable(value) else repr(value)
+
+
+def _said(field: str, value: str | int | None) -> str:
+    return f"no {field}" if value is None else f"{field} = {value!r}"
+
+
+def _feed(state: hashlib.blake2b, part: object) -> None:
+    if isinstance(part, (list, tuple)):
+        state.update(b"l%d:" % len(part))
+        for item in part:
+            _feed(state, item)
+    elif isinstance(part, Mapping):
+        state.update(b"d%d:" % len(part))
+        for key, value in part.items():
+            _feed(state, key)
+            _feed(state, value)
+    else:
+        for piece in _canonical(part):
+            state.update(b"%d:" % len(piece))
+            state.update(piece)
+
+
+def _canonical(part: object) -> tuple[bytes, ...]:
+    """Kind and bytes of one value. Arrays are little-endian and C-contiguous."""
+    if isinstance(part, (np.ndarray, np.generic)):
+        array = np.asarray(part)
+        if array.dtype.hasobject:
+            raise TypeError(f"expected numbers, strings or times in an array, got {array.dtype}")
+        array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+        shape = ",".join(map(str, np.shape(part)))
+        return b"array", array.dtype.str.encode(), shape.encode(), array.tobytes()
+    if part is None:
+        return (b"none",)
+    if isinstance(part, (bool, int, float)):
+        return type(part).__name__.encode(), repr(part).encode()
+    if isinstance(part, str):
+        return b"str", part.encode()
+    if isinstance(part, (bytes, bytearray, memoryview)):
+        return b"bytes", bytes(part)
+    raise TypeError(
+        f"expected None, bool, int, float, str, bytes or an array, got {type(part).__name__}"
+    )

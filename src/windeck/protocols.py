@@ -1,0 +1,116 @@
+"""What windeck expects of orders, sources and streams: shapes, not base classes.
+
+Whatever has these methods takes part; a source of one's own is ten lines::
+
+    class Squares:
+        fingerprint = {"squares": 1000}
+
+        def __len__(self):
+            return 1000
+
+        def gather(self, indices, out=None):
+            return {"x": indices.astype(np.float32) ** 2}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Batch", "EpochSource", "Fingerprint", "Indices", "Order", "OrderFactory", "Source"]
+__all__ += ["Stream"]
+
+#: int64, one-dimensional.
+Indices: TypeAlias = NDArray[np.int64]
+#: One array for each key, the samples along the first axis.
+Batch: TypeAlias = dict[str, NDArray[Any]]
+#: Flat, and fit for JSON; see `windeck.fingerprint`.
+Fingerprint: TypeAlias = Mapping[str, "str | int"]
+
+
+@runtime_checkable
+class Order(Protocol):
+    """A bijection of [0, size): at which place of the epoch which sample is served."""
+
+    def __len__(self) -> int:
+        """The size."""
+        ...
+
+    def slice(self, start: int, stop: int, out: Indices | None = None) -> Indices:
+        """The samples at the places [start, stop), in the order of places."""
+        ...
+
+    def take(self, indices: Indices, out: Indices | None = None) -> Indices:
+        """The samples at any places."""
+        ...
+
+    def index(self, samples: Indices) -> Indices:
+        """The places of any samples: the inverse of `take`."""
+        ...
+
+
+class OrderFactory(Protocol):
+    """Makes the order of one epoch. Equal arguments make equal orders, for ever."""
+
+    def __call__(self, size: int, /, *, seed: int, epoch: int) -> Order:
+        """The order of `size` samples; `seed` and `epoch` are in [0, 2^64)."""
+        ...
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Finite data with random access.
+
+    Two attributes are optional. ``supports_threads = True`` says that `gather` takes a
+    ``threads=`` keyword. ``torch_dtypes: dict[str, str]`` names the keys whose arrays hold bits
+    of a type NumPy lacks: ``{"past_target": "bfloat16"}`` for uint16 arrays.
+    """
+
+    def __len__(self) -> int:
+        """Samples there are."""
+        ...
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What the data is: sizes, options, digests of contents."""
+        ...
+
+    def gather(self, indices: Indices, out: Batch | None = None) -> Batch:
+        """One batch: row k of every array belongs to sample ``indices[k]``.
+
+        The arrays are new, writable and contiguous, or those of `out`. `indices` may be empty:
+        the arrays then have no rows and their usual dtypes and trailing shapes. Called from
+        several threads at once.
+        """
+        ...
+
+
+@runtime_checkable
+class EpochSource(Source, Protocol):
+    """A source that shuffles inside: its contents by place differ from epoch to epoch."""
+
+    def at_epoch(self, epoch: int, /, *, seed: int) -> Source:
+        """The source of one epoch, of the same length."""
+        ...
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """Endless data: a pure function of the position. Optional attributes as for `Source`."""
+
+    @property
+    def epoch_length(self) -> int | None:
+        """Positions in an epoch; None where there are no epochs."""
+        ...
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What the stream is: that of its sources, and order and seed."""
+        ...
+
+    def gather(self, positions: Indices, out: Batch | None = None) -> Batch:
+        """One batch: row k of every array belongs to ``positions[k]``."""
+        ...
