@@ -16,6 +16,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace py = pybind11;
@@ -113,6 +114,31 @@ inline Indices index_array(py::handle value, const std::string& name) {
     }
     const auto* const data = static_cast<const std::int64_t*>(array.data());
     return {array, {data, static_cast<std::size_t>(array.size())}};
+}
+
+/// A contiguous one-dimensional uint8 array, such as a bitmap; `owner` keeps the values alive.
+struct Bytes {
+    py::array owner;
+    std::span<const std::uint8_t> values;
+};
+
+inline Bytes byte_array(py::handle value, const std::string& name) {
+    if (!py::isinstance<py::array>(value)) {
+        throw py::type_error(name + " is of type " + type_name(value) +
+                             ", expected a uint8 array of one dimension");
+    }
+    auto array = py::reinterpret_borrow<py::array>(value);
+    if (!is_native(array.dtype(), 'u', 1)) {
+        throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected uint8");
+    }
+    if (array.ndim() != 1 || (array.size() > 1 && array.strides(0) != 1)) {
+        throw py::value_error(name + " has shape " + shape_text(shape_of(array)) +
+                              (array.ndim() == 1 ? " and is strided" : "") +
+                              ", expected one contiguous dimension");
+    }
+    const auto* const data = static_cast<const std::uint8_t*>(array.data());
+    const auto size = static_cast<std::size_t>(array.size());
+    return {std::move(array), {data, size}};
 }
 
 /// `value` as memory to write into: an array of exactly this dtype and shape, C-contiguous,

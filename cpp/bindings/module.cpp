@@ -5,4 +5,6 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     windeck::bind_dispatch(m);
     windeck::bind_lcg(m);
     windeck::bind_permutation(m);
+    windeck::bind_pool(m);
+    windeck::bind_windows(m);
 }
