@@ -5,7 +5,8 @@ permutation, and resumable from one integer.
 """
 
 from windeck._core import LCG, ORDER_VERSION, Permutation
+from windeck.sources.table import Table
 
 __version__ = "0.1.0"
 
-__all__ = ["LCG", "ORDER_VERSION", "Permutation", "__version__"]
+__all__ = ["LCG", "ORDER_VERSION", "Permutation", "Table", "__version__"]

@@ -1,0 +1,170 @@
+"""One column of a table: its values, which of them are missing, and their names if it has any."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Bits: TypeAlias = npt.NDArray[np.uint8]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Int64s: TypeAlias = npt.NDArray[np.int64]
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnData:
+    """One column, read-only.
+
+    Attributes
+    ----------
+    name : str
+    values : ndarray, shape (rows,)
+        Any byte stride. Null slots hold whatever was there; look at `validity`.
+    validity : uint8 ndarray or None
+        Arrow bitmap, least significant bit first; bit ``validity_offset + r`` is 1 where row r has
+        a value. None: every row has one (in a floating column NaN is missing nevertheless).
+    validity_offset : int
+    categories : tuple of str or None
+        What the codes in `values` (int32) stand for.
+    missing : int or None
+        How many rows are null or NaN; None where nobody has counted yet.
+    dtype : str
+        ``values.dtype.name``, or ``"bfloat16"`` where `values` (uint16) holds bfloat16 bits.
+    """
+
+    name: str
+    values: Array
+    validity: Bits | None = None
+    validity_offset: int = 0
+    categories: tuple[str, ...] | None = None
+    missing: int | None = None
+    dtype: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", read_only(self.values))
+        object.__setattr__(self, "dtype", self.dtype or self.values.dtype.name)
+        if self.validity is not None:
+            object.__setattr__(self, "validity", read_only(self.validity))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values and of the validity bitmap."""
+        return self.values.nbytes + (0 if self.validity is None else self.validity.nbytes)
+
+    def observed(self, rows: Any = slice(None)) -> Bools:
+        """Tell which rows hold a value: neither null nor NaN. O(rows asked for)."""
+        picked = self.values[rows]
+        known = np.ones(picked.shape, dtype=np.bool_)
+        if self.validity is not None:
+            places = np.arange(len(self.values), dtype=np.int64)[rows] + self.validity_offset
+            known &= (self.validity[places >> 3] >> (places & 7).astype(np.uint8) & 1).astype(bool)
+        if self.dtype == "bfloat16":
+            known &= (picked & 0x7FFF) <= 0x7F80
+        elif self.values.dtype.kind == "f":
+            known &= ~np.isnan(picked)
+        return known
+
+
+def read_only(array: Array) -> Array:
+    """A view nobody can write through; the caller's own array stays as it was."""
+    view: Array = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Uninitialised memory that begins at a multiple of 64 bytes."""
+    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def from_array(name: str, data: Any) -> ColumnData:
+    """Wrap a one-dimensional array or CPU tensor as a column, without a copy.
+
+    Raises
+    ------
+    TypeError
+        Not an array or tensor, or of a dtype no kernel reads (strings, objects, complex,
+        dates, foreign byte order).
+    ValueError
+        Not one-dimensional, or a tensor that is not in CPU memory.
+    """
+    array, dtype = as_array(f"column {name!r}", data)
+    if array.ndim != 1:
+        raise ValueError(f"column {name!r} has shape {array.shape}; expected one dimension")
+    return ColumnData(name, array, missing=None if is_floating(dtype) else 0, dtype=dtype)
+
+
+def as_array(what: str, data: Any) -> tuple[Array, str]:
+    """Look at `data` as a NumPy array; return it and the name of its dtype.
+
+    bfloat16 tensors, for which NumPy has no dtype, come back as their uint16 bits.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(data, torch.Tensor):
+        return _as_array_from_tensor(what, data, torch)
+    if isinstance(data, np.ma.MaskedArray):
+        raise TypeError(f"{what} is a masked array; expected a plain one, missing values as NaN")
+    if not isinstance(data, np.ndarray):
+        raise TypeError(
+            f"{what} is a {type(data).__name__}; expected a NumPy array or a CPU tensor, "
+            "which are taken without a copy"
+        )
+    check_dtype(what, data.dtype)
+    return data, data.dtype.name
+
+
+def _as_array_from_tensor(what: str, tensor: Any, torch: Any) -> tuple[Array, str]:
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise ValueError(
+            f"{what} is a tensor on {tensor.device} of layout {tensor.layout}; "
+            "expected a dense one in CPU memory"
+        )
+    if tensor.dtype == torch.bfloat16:
+        return tensor.detach().view(torch.int16).numpy().view(np.uint16), "bfloat16"
+    array: Array = tensor.detach().numpy()
+    check_dtype(what, array.dtype)
+    return array, array.dtype.name
+
+
+def check_dtype(what: str, dtype: np.dtype[Any]) -> None:
+    """Refuse dtypes that are not bool, an integer or a float of the machine's own byte order."""
+    known = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
+    if not known or not dtype.isnative:
+        raise TypeError(
+            f"{what} has dtype {dtype}; expected bool, an integer of 8 to 64 bits or a float of "
+            "16 to 64, in the machine's byte order"
+        )
+
+
+def is_floating(dtype: str) -> bool:
+    """Tell whether values of the dtype of this name can be NaN."""
+    return "float" in dtype
+
+
+def unknown_column(name: str, known: Iterable[str], where: str = "the table") -> KeyError:
+    """The error for a column that is not there, with the names it may have been meant for."""
+    names = list(known)
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    near += [k for k in names if k.lower() == str(name).lower() and k not in near]
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else _some(names)
+    return KeyError(f"{where} has no column {name!r}; {hint}")
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
+    return f"it has {shown}" if names else "it has none"

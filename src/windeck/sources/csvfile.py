@@ -1,0 +1,124 @@
+"""CSV files, whose types and sizes are known only once the text has been read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from windeck.sources.formats import BATCH_ROWS, cut, naming, only
+
+_SAMPLE_BYTES = 1 << 20
+
+
+class CsvFile:
+    """A CSV (or tab-separated) file: a sample until it is `prepared`."""
+
+    kind = "CSV"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        _ = self._sample
+
+    @cached_property
+    def _sample(self) -> Any:
+        """The first block, parsed: types and width of a row."""
+        from pyarrow import csv
+
+        with naming(self.path, self.kind):
+            read = csv.ReadOptions(block_size=_SAMPLE_BYTES, use_threads=False)
+            with csv.open_csv(self.path, read, self._parsing, _conversion()) as reader:
+                return next(iter(reader), reader.schema.empty_table())
+
+    @property
+    def _parsing(self) -> Any:
+        from pyarrow import csv
+
+        tabs = self.path.lower().split(".csv")[0].endswith((".tsv", ".tsv.gz", ".tsv.bz2"))
+        return csv.ParseOptions(delimiter="\t" if tabs else ",")
+
+    @property
+    def schema(self) -> Any:
+        return self._sample.schema
+
+    @property
+    def num_rows(self) -> int:
+        """Estimated: bytes of the file over bytes of a row in its first mebibyte."""
+        rows = int(self._sample.num_rows)
+        size = os.path.getsize(self.path)
+        if size <= _SAMPLE_BYTES and not self._compressed:
+            return rows
+        return int(rows * self._expansion * size / _SAMPLE_BYTES)
+
+    @property
+    def _compressed(self) -> bool:
+        return self.path.lower().endswith((".gz", ".bz2"))
+
+    @property
+    def _expansion(self) -> float:
+        """Text bytes for each byte of the file; 6 is what gzip makes of numbers as text."""
+        return 6.0 if self._compressed else 1.0
+
+    def text_bytes(self, name: str) -> int:
+        rows = max(int(self._sample.num_rows), 1)
+        return int(self._sample.column(name).nbytes * self.num_rows / rows)
+
+    def prepared(self, names: Sequence[str]) -> ParsedCsv:
+        from pyarrow import csv
+
+        only(self.schema, names, self.path)
+        with naming(self.path, self.kind):
+            read = csv.ReadOptions(use_threads=True)
+            table = csv.read_csv(self.path, read, self._parsing, _conversion(list(names)))
+        return ParsedCsv(self.path, table)
+
+    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
+        return self.prepared(names).batches(names, start, stop)
+
+
+class ParsedCsv:
+    """The columns asked for of a CSV file, parsed."""
+
+    kind = "CSV"
+
+    def __init__(self, path: str, table: Any) -> None:
+        self.path, self._table = path, table
+
+    @property
+    def schema(self) -> Any:
+        return self._table.schema
+
+    @property
+    def num_rows(self) -> int:
+        return int(self._table.num_rows)
+
+    def text_bytes(self, name: str) -> int:
+        return int(self._table.column(name).nbytes)
+
+    def prepared(self, names: Sequence[str]) -> ParsedCsv:
+        return self
+
+    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
+        """As the interface says; each column's parsed text is let go once it was handed out."""
+        picked = self._table.select(list(names))
+        rest = [name for name in self._table.column_names if name not in names]
+        self._table = self._table.select(rest)
+        yield from cut(iter(picked.to_batches(max_chunksize=BATCH_ROWS)), start, stop)
+
+
+def _conversion(names: list[str] | None = None) -> Any:
+    """Missing values of strings count as missing, unless they are in quotes."""
+    from pyarrow import csv
+
+    return csv.ConvertOptions(
+        include_columns=names, strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+
+
+def promoted(schemas: Sequence[Any], name: str) -> Any | None:
+    """float64, where a column of several CSV files is whole numbers in some and not in others."""
+    kinds = {schema.field(name).type for schema in schemas}
+    return pa.float64() if kinds <= {pa.int64(), pa.float64(), pa.null()} else None

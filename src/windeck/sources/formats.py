@@ -1,0 +1,265 @@
+"""The three kinds of file a table is read from, behind one small interface.
+
+Each kind opens by reading its metadata only; `batches` then yields record batches of just the
+columns and rows asked for. Anything pyarrow raises on a damaged file comes out as a ValueError
+that names the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from windeck.sources.columns import unknown_column
+
+BATCH_ROWS = 1 << 16
+_FREE_FROM = 1 << 20
+# Linux's value: Python has had a name for it only since 3.13.
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
+
+
+class DataFile(Protocol):
+    """One file: what it holds, and a way to read some columns of some rows."""
+
+    path: str
+    kind: str
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema of all columns."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the file (exact once `prepared`)."""
+
+    def text_bytes(self, name: str) -> int:
+        """Bytes one column takes in the file, uncompressed: for columns of no fixed width."""
+
+    def prepared(self, names: Sequence[str]) -> DataFile:
+        """The file with its row count and types known for certain; reads CSV, nothing else."""
+
+    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
+        """Record batches of these columns, in order, that together are rows [start, stop)."""
+
+
+def open_file(path: str) -> DataFile:
+    """Open a file as what its first bytes say it is: Parquet, Arrow IPC, or else CSV.
+
+    Raises
+    ------
+    ValueError
+        The file is empty or damaged; the message names it.
+    """
+    from windeck.sources.csvfile import CsvFile
+
+    if os.path.getsize(path) == 0:
+        raise ValueError(f"{path!r} is empty (0 bytes)")
+    with open(path, "rb") as file:
+        head = file.read(8)
+    name = path.lower()
+    if head.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
+        return ParquetFile(path)
+    if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        return IpcFile(path, stream=not head.startswith(b"ARROW1"))
+    if name.endswith((".arrow", ".arrows", ".feather", ".ipc")):
+        raise ValueError(f"{path!r} cannot be read as Arrow IPC: it begins with {head!r}")
+    return CsvFile(path)
+
+
+@contextlib.contextmanager
+def naming(path: str, kind: str) -> Iterator[None]:
+    """Turn what pyarrow raises on damaged data into a ValueError that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).split("\n")[0]
+        raise ValueError(f"{path!r} cannot be read as {kind}: {reason}") from error
+
+
+def only(schema: Any, names: Sequence[str], path: str) -> list[int]:
+    """Places of these columns in a schema; each must be there exactly once."""
+    places = []
+    for name in names:
+        found = schema.get_all_field_indices(name)
+        if not found:
+            raise unknown_column(name, schema.names, repr(path))
+        if len(found) > 1:
+            raise ValueError(f"{path!r} has {len(found)} columns named {name!r}; expected one")
+        places.append(found[0])
+    return places
+
+
+def cut(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
+    """Rows [start, stop) of successive batches, each checked before it is handed on."""
+    done = 0
+    for batch in batches:
+        if done >= stop:
+            return
+        first, last = max(start - done, 0), min(stop - done, batch.num_rows)
+        done += batch.num_rows
+        if first < last:
+            batch.validate(full=_has_offsets(batch.schema))
+            yield batch.slice(first, last - first)
+
+
+def _has_offsets(schema: Any) -> bool:
+    """Strings and dictionaries can point outside their data; looking for that costs a pass."""
+    fixed = (pa.types.is_primitive, pa.types.is_null)
+    return not all(any(test(kind) for test in fixed) for kind in schema.types)
+
+
+class ParquetFile:
+    """Parquet: row groups outside the rows asked for are never read, nor are other columns."""
+
+    kind = "Parquet"
+
+    def __init__(self, path: str) -> None:
+        from pyarrow import parquet
+
+        self.path = path
+        with naming(path, self.kind), parquet.ParquetFile(path) as file:
+            self._metadata, self._schema = file.metadata, file.schema_arrow
+        self._groups = range(self._metadata.num_row_groups)
+
+    @property
+    def schema(self) -> Any:
+        return self._schema
+
+    @property
+    def num_rows(self) -> int:
+        return int(self._metadata.num_rows)
+
+    def text_bytes(self, name: str) -> int:
+        groups = (self._metadata.row_group(i) for i in self._groups)
+        chunks = (group.column(i) for group in groups for i in range(group.num_columns))
+        return sum(
+            chunk.total_uncompressed_size
+            for chunk in chunks
+            if chunk.path_in_schema.split(".")[0] == name
+        )
+
+    def prepared(self, names: Sequence[str]) -> ParquetFile:
+        return self
+
+    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
+        from pyarrow import parquet
+
+        only(self._schema, names, self.path)
+        groups, skipped = self._overlapping(start, stop)
+        texts = [name for name in names if _is_text(self._schema.field(name).type)]
+        with (
+            naming(self.path, self.kind),
+            parquet.ParquetFile(self.path, read_dictionary=texts) as file,
+        ):
+            read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
+            yield from cut(read, start - skipped, stop - skipped)
+
+    def _overlapping(self, start: int, stop: int) -> tuple[list[int], int]:
+        """Row groups that hold any of the rows, and how many rows lie before the first."""
+        groups, skipped, row = [], 0, 0
+        for group in self._groups:
+            rows = self._metadata.row_group(group).num_rows
+            if row + rows <= start:
+                skipped += rows
+            elif row < stop:
+                groups.append(group)
+            row += rows
+        return groups, skipped
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+class IpcFile:
+    """Arrow IPC (Feather version 2), file or stream: mapped, so other columns are not touched."""
+
+    kind = "Arrow IPC"
+
+    def __init__(self, path: str, *, stream: bool = False) -> None:
+        self.path, self._stream = path, stream
+        with naming(path, self.kind), pa.memory_map(path) as source:
+            reader = self._open(source)
+            self._schema = reader.schema
+            self._num_rows = self._count(source, reader)
+
+    def _open(self, source: Any, fields: list[int] | None = None) -> Any:
+        options = pa.ipc.IpcReadOptions(included_fields=fields or [])
+        opener = pa.ipc.open_stream if self._stream else pa.ipc.open_file
+        return opener(source, options=options)
+
+    def _count(self, source: Any, reader: Any) -> int:
+        if hasattr(reader, "count_rows"):
+            return int(reader.count_rows())
+        source.seek(0)
+        return sum(int(batch.num_rows) for batch in self._each(self._open(source, [0])))
+
+    @property
+    def schema(self) -> Any:
+        return self._schema
+
+    @property
+    def num_rows(self) -> int:
+        return self._num_rows
+
+    def text_bytes(self, name: str) -> int:
+        """A guess, as a footer does not say: the file's bytes that fixed widths leave over."""
+        fixed = [t.bit_width for t in self._schema.types if pa.types.is_primitive(t)]
+        loose = len(self._schema.types) - len(fixed)
+        left = os.path.getsize(self.path) - int(sum(fixed)) * self._num_rows // 8
+        return max(left, 0) // max(loose, 1)
+
+    def prepared(self, names: Sequence[str]) -> IpcFile:
+        return self
+
+    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
+        fields = only(self._schema, names, self.path)
+        with naming(self.path, self.kind), open(self.path, "rb") as file:
+            pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            mapped = pa.py_buffer(pages)
+            reader = self._open(pa.BufferReader(mapped), fields)
+            for batch in cut(self._each(reader), start, stop):
+                yield batch.select(list(names))
+                _let_go(pages, mapped, batch)
+
+    def _each(self, reader: Any) -> Iterator[Any]:
+        if self._stream:
+            yield from reader
+        else:
+            yield from map(reader.get_batch, range(reader.num_record_batches))
+
+    def mapped(self, names: Sequence[str]) -> tuple[list[Any], Any]:
+        """All batches, lying in the mapped file, and the mapping, which lives as long as they.
+
+        The mapping is private and writable, so that a write through a tensor made of it changes
+        neither the file nor brings the process down.
+        """
+        fields = only(self._schema, names, self.path)
+        with naming(self.path, self.kind), open(self.path, "rb") as file:
+            flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
+            access = mmap.PROT_READ | mmap.PROT_WRITE
+            pages = pa.py_buffer(mmap.mmap(file.fileno(), 0, flags=flags, prot=access))
+            reader = self._open(pa.BufferReader(pages), fields)
+            batches = cut(self._each(reader), 0, self._num_rows)
+            return [batch.select(list(names)) for batch in batches], pages
+
+
+def _let_go(pages: mmap.mmap, mapped: Any, batch: Any) -> None:
+    """Let the system have back the pages of a batch that has been copied.
+
+    They are only a view of the file, but would count as this process's memory until it is full.
+    """
+    for column in batch.columns:
+        for buffer in column.buffers():
+            place = -1 if buffer is None else buffer.address - mapped.address
+            if buffer is not None and buffer.size >= _FREE_FROM and 0 <= place < mapped.size:
+                first = -(-place // mmap.PAGESIZE) * mmap.PAGESIZE
+                pages.madvise(mmap.MADV_DONTNEED, first, place + buffer.size - first)

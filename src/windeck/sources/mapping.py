@@ -1,0 +1,64 @@
+"""Columns that lie in a mapped file: nothing is copied, and pages come in as they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from windeck.sources.formats import DataFile, IpcFile, open_file
+from windeck.sources.loaded import Loaded, Origin
+from windeck.sources.reading import from_table, origin_of
+from windeck.sources.request import Request
+
+
+def read_mapped(paths: Sequence[str], request: Request) -> Loaded:
+    """Map one uncompressed Arrow IPC file of one record batch; its values are never copied."""
+    if len(paths) != 1:
+        raise ValueError(f"in_memory=False maps one file, but {len(paths)} were given")
+    file = open_file(paths[0])
+    if not isinstance(file, IpcFile):
+        raise ValueError(
+            f"in_memory=False maps uncompressed Arrow IPC only, and {file.path!r} is {file.kind}; "
+            f"{_HOW_TO_WRITE}"
+        )
+    names = request.values(file.schema, repr(file.path))
+    batches, pages = file.mapped((*names, *request.index))
+    if len(batches) > 1:
+        raise ValueError(
+            f"{file.path!r} holds {len(batches)} record batches and a mapped table needs one; "
+            f"{_HOW_TO_WRITE}"
+        )
+    table = pa.Table.from_batches(batches, only_schema(file, (*names, *request.index)))
+    _check_mapped(file.path, table, pages)
+    origin = origin_of([file], request)
+    mapped = Origin(1, (file.kind,), origin.columns, origin.nbytes, mapped=True)
+    return from_table(table, request, interleaved=False, origin=mapped)
+
+
+_HOW_TO_WRITE = (
+    "write it with pyarrow.feather.write_feather(table, path, compression='uncompressed', "
+    "chunksize=len(table))"
+)
+
+
+def only_schema(file: DataFile, names: Sequence[str]) -> Any:
+    """The file's schema, limited to these columns."""
+    return pa.schema([file.schema.field(name) for name in names])
+
+
+def _check_mapped(path: str, table: Any, pages: Any) -> None:
+    """Buffers of a compressed file are decompressed into memory, outside the mapping."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        for chunk in column.chunks:
+            buffer = chunk.buffers()[1]
+            if (
+                buffer is not None
+                and buffer.size
+                and not (0 <= buffer.address - pages.address < pages.size)
+            ):
+                raise ValueError(
+                    f"column {name!r} of {path!r} is compressed and cannot be mapped; "
+                    f"{_HOW_TO_WRITE}"
+                )

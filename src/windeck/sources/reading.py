@@ -1,0 +1,241 @@
+"""Reading files into columns: what to read, how many bytes that takes, and the reading itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windeck.sources import conversion
+from windeck.sources.columns import Array, ColumnData, aligned_empty
+from windeck.sources.conversion import ColumnBuilder
+from windeck.sources.csvfile import promoted
+from windeck.sources.formats import DataFile, only, open_file
+from windeck.sources.loaded import Loaded, Origin, amount
+from windeck.sources.request import Request, row_range
+
+
+def sizes(files: Sequence[DataFile], names: Iterable[str], request: Request) -> int:
+    """Bytes these columns take in memory, told from metadata (or, for CSV, from a sample)."""
+    rows = [file.num_rows for file in files]
+    start, stop = request.rows or (0, None)
+    total = sum(rows)
+    taken = max(0, min(total, total if stop is None else stop) - start)
+    return sum(_size(files, name, request, taken, taken / max(total, 1)) for name in names)
+
+
+def _size(files: Sequence[DataFile], name: str, request: Request, rows: int, share: float) -> int:
+    kind = conversion.plain(files[0].schema.field(name).type)
+    if conversion.is_string(kind):
+        known = request.all_categories or name in request.categories or name in request.ids
+        coded = known or pa.types.is_dictionary(files[0].schema.field(name).type)
+        return rows * 4 if coded else int(sum(f.text_bytes(name) for f in files) * share)
+    if name == request.time:
+        return rows * 8
+    try:
+        return rows * conversion.value_dtype(name, kind, request.dtype, "").itemsize
+    except TypeError:
+        fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+        return (
+            rows * kind.bit_width // 8
+            if fixed
+            else int(sum(f.text_bytes(name) for f in files) * share)
+        )
+
+
+def read(
+    paths: Sequence[str], request: Request, *, interleaved: bool, memory_budget: int | None
+) -> Loaded:
+    """Read files into columns, one copy in memory at most (the table itself)."""
+    files = [open_file(path) for path in paths]
+    names = request.values(files[0].schema, repr(files[0].path))
+    origin = origin_of(files, request)
+    wanted = (*names, *request.index)
+    check_budget(sizes(files, wanted, request), memory_budget, len(names), origin)
+    files = [file.prepared(wanted) for file in files]
+    kinds = agreed(files, wanted, every=request.columns is None)
+    start, stop = row_range(request, sum(file.num_rows for file in files))
+    builders, matrix = _builders(names, kinds, request, stop - start, interleaved)
+    _fill(files, kinds, builders, start, stop)
+    return Loaded(
+        [builders[name].finish() for name in names],
+        [builders[name].finish() for name in request.ids],
+        None if request.time is None else builders[request.time].finish(),
+        matrix,
+        origin,
+        owned=True,
+    )
+
+
+def origin_of(files: Sequence[DataFile], request: Request) -> Origin:
+    others = [name for name in files[0].schema.names if name not in request.index]
+    nbytes = sizes(files, others, request)
+    return Origin(len(files), tuple(sorted({file.kind for file in files})), len(others), nbytes)
+
+
+def check_budget(needed: int, budget: int | None, columns: int, origin: Origin) -> None:
+    """Refuse to read what would not fit, before it is read."""
+    if budget is not None and needed > budget:
+        raise MemoryError(
+            f"reading {columns} of {origin.columns} columns takes about {amount(needed)}, more "
+            f"than memory_budget={amount(budget)}; name fewer columns=, a range of rows=, or a "
+            "narrower dtype="
+        )
+
+
+def agreed(files: Sequence[DataFile], names: Sequence[str], *, every: bool) -> dict[str, Any]:
+    """The Arrow type of each column, the same in every file; its encoding may differ."""
+    first = files[0]
+    kinds = {}
+    for file in files:
+        _same_names(first, file, names, every=every)
+    for name in names:
+        found = [file.schema.field(name).type for file in files]
+        known = [kind for kind in found if not pa.types.is_null(kind)] or found
+        wide = promoted([file.schema for file in files], name) if _all_csv(files) else None
+        for file, kind in zip(files, found, strict=True):
+            same = conversion.plain(kind) == conversion.plain(known[0])
+            if not (same or wide or pa.types.is_null(kind)):
+                raise ValueError(
+                    f"column {name!r} is {known[0]} in {files[found.index(known[0])].path!r} but "
+                    f"{kind} in {file.path!r}; expected one type in all files"
+                )
+        kinds[name] = wide or next(filter(pa.types.is_dictionary, known), known[0])
+    return kinds
+
+
+def _all_csv(files: Sequence[DataFile]) -> bool:
+    return all(file.kind == "CSV" for file in files)
+
+
+def _same_names(first: DataFile, file: DataFile, names: Sequence[str], *, every: bool) -> None:
+    for name in names:
+        if name not in file.schema.names:
+            raise ValueError(
+                f"{file.path!r} has no column {name!r}, which {first.path!r} has; expected the "
+                "same columns in all files"
+            )
+    extra = [name for name in file.schema.names if name not in first.schema.names]
+    if every and extra:
+        raise ValueError(
+            f"{file.path!r} has a column {extra[0]!r}, which {first.path!r} has not; expected the "
+            "same columns in all files, or the ones to read in columns="
+        )
+    only(file.schema, names, file.path)
+
+
+def _builders(
+    names: Sequence[str], kinds: Mapping[str, Any], request: Request, rows: int, interleaved: bool
+) -> tuple[dict[str, ColumnBuilder], Array | None]:
+    """Memory for every column; for interleaved ones, one matrix they are the columns of."""
+    where = "the data"
+    dtypes = [conversion.value_dtype(n, kinds[n], request.dtype, where) for n in names]
+    named = [request.names_of(n, kinds[n], where) for n in names]
+    matrix = None
+    if interleaved:
+        matrix = aligned_empty((rows, len(names)), one_dtype(names, dtypes))
+    builders = {
+        name: ColumnBuilder(name, rows, dtype, names=words, out=place)
+        for name, dtype, words, place in zip(
+            names, dtypes, named, [None] * len(names) if matrix is None else matrix.T, strict=True
+        )
+    }
+    for name in request.ids:
+        builders[name] = id_builder(name, kinds[name], rows)
+    if request.time is not None:
+        dtype = conversion.time_dtype(request.time, kinds[request.time], where)
+        builders[request.time] = ColumnBuilder(request.time, rows, dtype)
+    return builders, matrix
+
+
+def id_builder(name: str, kind: Any, rows: int) -> ColumnBuilder:
+    """Memory for an id column: codes of strings, or the integers themselves."""
+    if conversion.is_category(kind):
+        return ColumnBuilder(name, rows, np.dtype(np.int32), names=True)
+    if not pa.types.is_integer(conversion.plain(kind)):
+        raise TypeError(f"id column {name!r} is {kind}; expected strings or integers")
+    return ColumnBuilder(name, rows, np.dtype(conversion.plain(kind).to_pandas_dtype()))
+
+
+def one_dtype(names: Sequence[str], dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """The dtype all columns of an interleaved table share."""
+    for name, dtype in zip(names, dtypes, strict=True):
+        if dtype != dtypes[0]:
+            raise TypeError(
+                f"storage='rows' needs columns of one dtype, but {names[0]!r} is {dtypes[0]} and "
+                f"{name!r} is {dtype}; name columns of one dtype, or pass dtype= for floating ones"
+            )
+    return dtypes[0]
+
+
+def _fill(
+    files: Sequence[DataFile],
+    kinds: Mapping[str, Any],
+    builders: Mapping[str, ColumnBuilder],
+    start: int,
+    stop: int,
+) -> None:
+    """Read rows [start, stop) of all files together into the builders."""
+    row = 0
+    for file in files:
+        first, last = max(start - row, 0), min(stop - row, file.num_rows)
+        row += file.num_rows
+        if first < last:
+            _fill_from(file, kinds, builders, first, last)
+
+
+def _fill_from(
+    file: DataFile,
+    kinds: Mapping[str, Any],
+    builders: Mapping[str, ColumnBuilder],
+    start: int,
+    stop: int,
+) -> None:
+    done = 0
+    groups = [[name] for name in builders] if file.kind == "CSV" else [list(builders)]
+    for group in groups:
+        done = 0
+        for batch in file.batches(group, start, stop):
+            done += batch.num_rows
+            for name, array in zip(group, batch.columns, strict=True):
+                same = conversion.plain(array.type) == conversion.plain(kinds[name])
+                fits = same or pa.types.is_null(array.type)
+                builders[name].append(array if fits else array.cast(kinds[name]))
+        if done != stop - start:
+            raise ValueError(
+                f"{file.path!r} ends {stop - start - done} rows before it says it does"
+            )
+
+
+def from_table(
+    table: Any, request: Request, *, interleaved: bool, origin: Origin | None = None
+) -> Loaded:
+    """Columns of an Arrow table: without a copy where each is one piece, else in one copy."""
+    where = "the data"
+    names = request.values(table.schema, where)
+    only(table.schema, (*names, *request.index), where)
+    kinds = {name: table.schema.field(name).type for name in (*names, *request.index)}
+    start, stop = row_range(request, table.num_rows)
+    table = table.slice(start, stop - start)
+    builders, matrix = _builders(names, kinds, request, stop - start, interleaved)
+
+    def column(name: str, *, view: bool) -> ColumnData:
+        chunked = table.column(name)
+        if view and chunked.num_chunks == 1:
+            found = conversion.view(name, chunked.chunk(0), builders[name])
+            if found is not None:
+                return found
+        for chunk in chunked.chunks:
+            builders[name].append(chunk)
+        return builders[name].finish()
+
+    return Loaded(
+        [column(name, view=not interleaved) for name in names],
+        [column(name, view=False) for name in request.ids],
+        None if request.time is None else column(request.time, view=True),
+        matrix,
+        origin,
+        owned=interleaved,
+    )
