@@ -1,12 +1,16 @@
+#include <pybind11/typing.h>
+
 #include <mutex>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "order_checks.hpp"
 #include "windeck/lcg.hpp"
-#include "words.hpp"
 
 namespace windeck {
 namespace {
+
+using LcgState = py::typing::Tuple<py::int_, py::int_, py::int_, py::int_>;
 
 /// An LCG changes with every draw, and Python objects may be shared by threads.
 class SharedLcg {
@@ -33,14 +37,14 @@ class SharedLcg {
     Lcg lcg_;
 };
 
-std::unique_ptr<SharedLcg> make(const py::object& size, const py::object& multiplier,
-                                const py::object& increment, const py::object& state) {
+std::unique_ptr<SharedLcg> make(py::handle size, py::handle multiplier, py::handle increment,
+                                py::handle state) {
     return std::make_unique<SharedLcg>(Lcg(order_size(size), word(multiplier, "multiplier"),
                                            word(increment, "increment"), word(state, "state")));
 }
 
-py::array draw(SharedLcg& lcg, const py::object& count, const py::object& out) {
-    py::array result = int64_out(out, integer(count, "count", 0), "out");
+IndexArray draw(SharedLcg& lcg, const Number& count, const py::object& out) {
+    IndexArray result = int64_out(out, integer(count.value, "count", 0), "out");
     const std::span<std::int64_t> into = int64_span(result);
     // The lock is taken without the GIL, so that neither waits for the other.
     const py::gil_scoped_release release;
@@ -49,7 +53,8 @@ py::array draw(SharedLcg& lcg, const py::object& count, const py::object& out) {
 }
 
 /// Any integer: the period divides 2^64, so steps count modulo 2^64, backward ones too.
-void jump(SharedLcg& lcg, const py::object& steps) {
+void jump(SharedLcg& lcg, const Number& number_of_steps) {
+    const py::object& steps = number_of_steps.value;
     if (PyIndex_Check(steps.ptr()) == 0) {
         throw py::type_error("steps is of type " + type_name(steps) + ", expected an integer");
     }
@@ -60,7 +65,7 @@ void jump(SharedLcg& lcg, const py::object& steps) {
     lcg.jump(ahead);
 }
 
-py::tuple numbers(const SharedLcg& shared) {
+LcgState numbers(const SharedLcg& shared) {
     const Lcg lcg = shared.copy();
     return py::make_tuple(lcg.size(), lcg.multiplier(), lcg.increment(), lcg.state());
 }
@@ -73,7 +78,7 @@ std::string repr(const SharedLcg& shared) {
            ", state=" + std::to_string(lcg.state()) + ")";
 }
 
-std::unique_ptr<SharedLcg> from_numbers(const py::tuple& numbers) {
+std::unique_ptr<SharedLcg> from_numbers(const LcgState& numbers) {
     if (numbers.size() != 4) {
         throw py::value_error("the pickled LCG holds " + std::to_string(numbers.size()) +
                               " numbers, expected 4");
@@ -142,9 +147,15 @@ Skipped values count as steps. O(log m), however far (Brown 1994).
 
 void bind_lcg(py::module_& m) {
     py::class_<SharedLcg>(m, "LCG", about)
-        .def(py::init(&make), py::arg("size"), py::kw_only(), py::arg("multiplier") = 5,
-             py::arg("increment") = 1, py::arg("state") = 0)
-        .def_property_readonly("size", [](const SharedLcg& lcg) { return lcg.copy().size(); })
+        .def(py::init([](const Number& size, const Number& multiplier, const Number& increment,
+                         const Number& state) {
+                 return make(size.value, multiplier.value, increment.value, state.value);
+             }),
+             py::arg("size"), py::kw_only(), py::arg("multiplier") = 5, py::arg("increment") = 1,
+             py::arg("state") = 0)
+        .def_property_readonly(
+            "size", [](const SharedLcg& lcg) { return lcg.copy().size(); },
+            "Values drawn lie in [0, size).")
         .def_property_readonly(
             "multiplier", [](const SharedLcg& lcg) { return lcg.copy().multiplier(); },
             "The multiplier, modulo the period.")
@@ -160,9 +171,6 @@ void bind_lcg(py::module_& m) {
         .def("draw", &draw, py::arg("count"), py::arg("out") = py::none(), about_draw)
         .def("jump", &jump, py::arg("steps"), about_jump)
         .def("__repr__", &repr)
-        .def(
-            "__eq__", [](const SharedLcg& x, const SharedLcg& y) { return x.copy() == y.copy(); },
-            py::is_operator())
         .def(py::pickle(&numbers, &from_numbers));
 }
 

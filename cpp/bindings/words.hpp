@@ -25,9 +25,19 @@ inline std::uint64_t word(py::handle value, const std::string& name) {
     return found;
 }
 
-/// The size of an order: a Python integer in [1, 2^63).
-inline std::uint64_t order_size(py::handle value) {
-    return static_cast<std::uint64_t>(integer(value, "size", 1));
-}
+/// Any argument, which signatures and stubs call SupportsIndex; word() and the like look at it.
+struct Number {
+    py::object value;
+};
 
 }  // namespace windeck
+
+template <>
+struct py::detail::type_caster<windeck::Number> {
+    PYBIND11_TYPE_CASTER(windeck::Number, const_name("typing.SupportsIndex"));
+
+    bool load(handle source, bool) {
+        value.value = reinterpret_borrow<object>(source);
+        return true;
+    }
+};
