@@ -81,6 +81,24 @@ class Exclusions:
             self._left_out.append(self._left_out[-1] + stop - start)
         self._kept = [start - out for start, out in zip(self._starts, self._left_out, strict=False)]
 
+    @classmethod
+    def of(cls, saved: object) -> Exclusions:
+        """Exclusions from the pairs of a state.
+
+        Raises
+        ------
+        ValueError
+            When they are no pairs of positions.
+        """
+        ranges = []
+        try:
+            for start, stop in saved:  # type: ignore[attr-defined]
+                first = integer("start", start)
+                ranges.append((first, integer("stop", stop, low=first + 1)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the state's excluded ranges are damaged: {error}") from None
+        return cls(ranges)
+
     def _before(self, position: int) -> int:
         """Excluded positions below `position`."""
         j = bisect_right(self._starts, position) - 1
@@ -118,6 +136,10 @@ class Exclusions:
         return self.kept(position, position + 1) == 0
 
 
+#: Excludes no position.
+NOTHING = Exclusions()
+
+
 @dataclass(frozen=True)
 class Deal:
     """How positions are dealt into steps.
@@ -140,7 +162,25 @@ class Deal:
     batch_size: int
     world_size: int = 1
     drop_last: bool = False
-    exclusions: Exclusions = Exclusions()
+    exclusions: Exclusions = NOTHING
+
+    def __post_init__(self) -> None:
+        """
+        Raises
+        ------
+        ValueError
+            For a batch that no epoch fills, and for `drop_last` where it drops all.
+        """
+        n = self.epoch_length
+        if self.batch_size > n:
+            raise ValueError(
+                f"batch_size {self.batch_size} is larger than the epoch of {n} samples"
+            )
+        if self.drop_last and self.full > n:
+            raise ValueError(
+                f"drop_last would drop everything: {self.world_size} ranks of batch_size "
+                f"{self.batch_size} take {self.full} samples a step, an epoch has {n}"
+            )
 
     @property
     def full(self) -> int:
@@ -167,6 +207,14 @@ class Deal:
         if self.exclusions.kept(start, end) < self.full:
             return end
         return self.exclusions.nth(start, self.full - 1) + 1
+
+    def steps(self, position: int, epoch: int) -> Iterator[tuple[int, int]]:
+        """The steps of an epoch from `position` on: (where it begins, where it ends)."""
+        start = self.begin(position)
+        while start // self.epoch_length == epoch:
+            stop = self.advance(start)
+            yield start, stop
+            start = self.begin(stop)
 
     def positions(self, start: int, rank: int) -> NDArray[np.int64]:
         """What `rank` gets in the step that begins at `start`: ascending, possibly empty."""

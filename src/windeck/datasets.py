@@ -1,0 +1,193 @@
+"""For those who keep their DataLoader: sources and streams as torch's two kinds of dataset.
+
+With `MapDataset` torch's sampler decides which samples make a batch, and windeck fetches the batch
+in one native call. With `IterDataset` the stream decides as well, and every batch carries the
+position to save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from windeck.positions import LIMIT, Deal, integer
+from windeck.protocols import Source, Stream
+from windeck.ranks import check_ranks, current_ranks
+from windeck.states import load_position, make_state
+from windeck.tensors import Tensors, as_tensors
+
+__all__ = ["IterDataset", "MapDataset", "collate"]
+
+
+def collate(batch: Tensors) -> Tensors:
+    """The batch as it is: `MapDataset` has made it whole already.
+
+    torch's DataLoader calls its ``collate_fn`` also on what ``__getitems__`` returns, so it has
+    to be told that nothing is left to do.
+    """
+    return batch
+
+
+class MapDataset(Dataset[Tensors]):
+    """A source as a map-style dataset that fetches whole batches.
+
+    Parameters
+    ----------
+    source
+        A `windeck.protocols.Source`.
+
+    Examples
+    --------
+    >>> class Squares:
+    ...     fingerprint = {"squares": 5}
+    ...     def __len__(self):
+    ...         return 5
+    ...     def gather(self, indices, out=None):
+    ...         return {"x": indices**2}
+    >>> from torch.utils.data import DataLoader
+    >>> loader = DataLoader(MapDataset(Squares()), batch_size=2, collate_fn=collate)
+    >>> [batch["x"].tolist() for batch in loader]
+    [[0, 1], [4, 9], [16]]
+    """
+
+    def __init__(self, source: Source) -> None:
+        if not callable(getattr(source, "gather", None)) or not hasattr(source, "__len__"):
+            raise TypeError(
+                "expected a source (with __len__, gather and fingerprint), got "
+                f"{type(source).__name__}"
+            )
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int | Sequence[int]) -> Tensors:
+        """One sample, without the batch's axis; or a batch, for a sequence of indices."""
+        if isinstance(index, (Sequence, np.ndarray, torch.Tensor)) and np.ndim(index):
+            return self.__getitems__(index)
+        number = integer("index", index, low=-LIMIT)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"sample {number} is out of range of {len(self)} samples")
+        return {key: tensor[0] for key, tensor in self.__getitems__([number % len(self)]).items()}
+
+    def __getitems__(self, indices: Sequence[int]) -> Tensors:
+        """A batch, in one call of the source; torch's DataLoader asks so by itself."""
+        batch = self.source.gather(np.asarray(indices, dtype=np.int64))
+        return as_tensors(batch, getattr(self.source, "torch_dtypes", {}))
+
+
+class IterDataset(IterableDataset[dict[str, Any]]):
+    """A stream as an iterable dataset of batches, for ``DataLoader(batch_size=None)``.
+
+    One loop runs from `position` to the end of its epoch, in stream order with any number of
+    workers: worker k of N makes the steps k, k + N, k + 2N, ... Each batch has the position after
+    it under ``"position"``, an int. Save the one of the last batch trained on. A loop never moves
+    `position` by itself, for it runs in other processes; move it before the next loop::
+
+        dataset = wd.IterDataset(wd.Stream(windows, seed=7), batch_size=256)
+        loader = DataLoader(dataset, batch_size=None, num_workers=2)
+        for batch in loader:
+            ...
+            dataset.position = batch["position"]
+
+    Parameters
+    ----------
+    stream
+        A `windeck.protocols.Stream`.
+    batch_size
+        Samples in a batch of one rank.
+    rank, world_size
+        As for `Loader`: torch.distributed's where they are left out, looked at in the process
+        that starts the workers.
+    position
+        Where to begin.
+
+    Notes
+    -----
+    What is left of an epoch is split among the ranks as `Loader` does it. Workers that persist
+    see a moved position at their next loop. Workers are handed the dataset by fork or pickle:
+    streams and sources have to be picklable for spawn.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        batch_size: int,
+        rank: int | None = None,
+        world_size: int | None = None,
+        position: int = 0,
+    ) -> None:
+        if not hasattr(stream, "epoch_length"):
+            raise TypeError(
+                f"expected a stream, got {type(stream).__name__}: wrap a source in windeck.Stream"
+            )
+        self.stream = stream
+        self.batch_size = integer("batch_size", batch_size, low=1)
+        self._ranks = check_ranks(rank, world_size)
+        # In shared memory, where workers that persist see it move.
+        self._position = torch.zeros((), dtype=torch.int64)
+        self._position.share_memory_()  # type: ignore[no-untyped-call]
+        self.position = position
+        self._deal()
+
+    @property
+    def position(self) -> int:
+        """Where the next loop begins."""
+        return int(self._position)
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._position.fill_(integer("position", position, high=LIMIT - 1))
+
+    def __len__(self) -> int:
+        """Batches from `position` to the end of its epoch."""
+        return self._deal().steps_left(self.position)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        worker = get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        deal, rank = self._deal(), current_ranks(self._ranks)[0]
+        start, bits = self.position, getattr(self.stream, "torch_dtypes", {})
+        for step in range(number, deal.steps_left(start), workers):
+            begin = deal.jump(start, step)
+            batch = self.stream.gather(deal.positions(begin, rank))
+            if "position" in batch:
+                raise ValueError("the source has a key 'position', which batches use themselves")
+            yield {**as_tensors(batch, bits), "position": deal.advance(begin)}
+
+    def state_dict(self, position: int | None = None) -> dict[str, Any]:
+        """A state that `load_state_dict` here and of `Loader` take.
+
+        Parameters
+        ----------
+        position
+            That of the last batch trained on; that of the dataset by default.
+        """
+        where = self.position if position is None else integer("position", position)
+        return make_state(where, self.stream.fingerprint)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Move to where a state was saved, by this or by a `Loader`.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            As `windeck.states.load_position`, and for a state that excludes positions.
+        """
+        position = load_position(state, self.stream.fingerprint)
+        if state.get("excluded"):
+            raise ValueError("the state excludes positions, which only a Loader can leave out")
+        self.position = position
+
+    def _deal(self) -> Deal:
+        ranks = current_ranks(self._ranks)[1]
+        return Deal(self.stream.epoch_length or LIMIT, self.batch_size, ranks)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker has no process group: it takes the ranks of the process that starts it.
+        return {**self.__dict__, "_ranks": current_ranks(self._ranks)}

@@ -1,0 +1,392 @@
+"""The loader: at position P, rank r of W trains on [P + r*B, P + (r+1)*B), then P += W*B.
+
+All that moves while training is one integer. What is at a position is the stream's business, how
+positions are dealt is `windeck.positions`', and how a batch becomes tensors `windeck.tensors`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from windeck.history import History
+from windeck.positions import LIMIT, Deal, Exclusions, integer
+from windeck.prefetch import Inline, Prefetcher, ahead
+from windeck.protocols import OrderFactory, Source
+from windeck.protocols import Stream as StreamProtocol
+from windeck.ranks import check_ranks, current_ranks
+from windeck.states import load_position, make_state
+from windeck.streams import as_stream
+from windeck.tensors import Assembler, Ready, Tensors, can_pin, span, target_device
+
+__all__ = ["Loader"]
+
+
+class Loader:
+    """Iterates batches of a source or a stream: dicts of tensors, resumable from one integer.
+
+    One ``for`` loop runs to the end of the current epoch, the next one through the next epoch.
+    After ``break``, and after `load_state_dict`, a loop goes on from the position::
+
+        loader = wd.Loader(windows, batch_size=256, shuffle=True, seed=7, epochs=3)
+        while loader.epoch < 3:
+            for batch in loader:
+                ...
+                state = {"loader": loader.state_dict(), ...}
+
+    Parameters
+    ----------
+    data
+        A source (`windeck.protocols.Source`) or a stream (`windeck.protocols.Stream`).
+    batch_size
+        Samples in a batch of one rank, at most those of an epoch.
+    shuffle
+        Whether a source is served in the order of `Permutation`, anew in every epoch; otherwise
+        as stored.
+    order
+        An order factory to use instead, for a source.
+    seed
+        Of the order, an int in [0, 2^64); None means 0.
+    rank, world_size
+        Which of how many processes this is. Left out, they are torch.distributed's, looked at
+        when they are needed, so that the loader may be made before the process group.
+    drop_last
+        Whether the rest of an epoch that is no full batch on every rank is dropped. Otherwise
+        it is split evenly: of R samples rank r gets [r*R//W, (r+1)*R//W), which is an **empty
+        batch** on some ranks where R < W. Every rank makes the same number of steps either way.
+    epochs
+        No batch comes from this epoch or later ones: a bound on epochs, not on loops.
+    prefetch
+        Batches made ahead in a background thread; 0 makes each when it is asked for.
+    threads
+        For sources that compute a batch in several threads; None leaves it to the source.
+    pin_memory
+        Whether batches are gathered straight into page-locked memory.
+    device
+        Where batches go, ahead and on a stream of their own; ``"cuda"`` pins by itself.
+
+    Raises
+    ------
+    TypeError
+        For shuffle, order or seed together with a stream, which has its own, and for numbers
+        that are no integers.
+    ValueError
+        For a batch larger than an epoch, a rank not below the world size, and `drop_last` where
+        it would drop all.
+
+    Notes
+    -----
+    A batch is the user's: writable, and never touched again by the library.
+
+    Examples
+    --------
+    >>> class Squares:
+    ...     fingerprint = {"squares": 5}
+    ...     def __len__(self):
+    ...         return 5
+    ...     def gather(self, indices, out=None):
+    ...         return {"x": indices**2}
+    >>> loader = Loader(Squares(), batch_size=2)
+    >>> [batch["x"].tolist() for batch in loader]
+    [[0, 1], [4, 9], [16]]
+    >>> loader.position, loader.epoch
+    (5, 1)
+    """
+
+    def __init__(
+        self,
+        data: Source | StreamProtocol,
+        *,
+        batch_size: int,
+        shuffle: bool = False,
+        order: OrderFactory | None = None,
+        seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+        epochs: int | None = None,
+        prefetch: int = 2,
+        threads: int | None = None,
+        pin_memory: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.stream: Any = as_stream(data, shuffle=shuffle, order=order, seed=seed)
+        self.batch_size = integer("batch_size", batch_size, low=1)
+        self.drop_last = bool(drop_last)
+        self.epochs = None if epochs is None else integer("epochs", epochs)
+        self.prefetch = integer("prefetch", prefetch)
+        self._ranks = check_ranks(rank, world_size)
+        self._epoch_length: int = self.stream.epoch_length or LIMIT
+        self._exclusions = Exclusions()
+        self._deal()  # Tells of what does not fit.
+        self._position = 0
+        self._step = 0
+        self._version = 0
+        self._history = History(self._epoch_length)
+        self._assemble = Assembler(
+            self.stream,
+            threads=None if threads is None else integer("threads", threads, low=1),
+            pin_memory=can_pin(pin_memory),
+            device=target_device(device),
+        )
+
+    # Where it stands.
+
+    @property
+    def rank(self) -> int:
+        """Which process this is."""
+        return current_ranks(self._ranks)[0]
+
+    @property
+    def world_size(self) -> int:
+        """How many processes there are."""
+        return current_ranks(self._ranks)[1]
+
+    @property
+    def position(self) -> int:
+        """The position in the stream up to which all ranks together were handed samples."""
+        return self._position
+
+    @property
+    def step(self) -> int:
+        """Batches handed out since the run began: the number of the next one."""
+        return self._step
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch belongs to."""
+        return self._deal().begin(self._position) // self._epoch_length
+
+    @property
+    def steps_left(self) -> int:
+        """Batches until the end of the epoch; 0 when `epochs` is reached."""
+        if self.epochs is not None and self.epoch >= self.epochs:
+            return 0
+        deal = self._deal()
+        return deal.steps_left(deal.begin(self._position))
+
+    def __len__(self) -> int:
+        """Batches in the whole of the current epoch, on every rank."""
+        if self._epoch_length == LIMIT:
+            raise TypeError("the stream has no epochs, so the loader has no length")
+        return self._deal().steps_left(self.epoch * self._epoch_length)
+
+    # Batches.
+
+    def __iter__(self) -> Iterator[Tensors]:
+        return _Loop(self)
+
+    def peek(self) -> Tensors:
+        """The next batch, without moving.
+
+        Raises
+        ------
+        IndexError
+            When there is none because `epochs` is reached.
+        """
+        deal = self._deal()
+        start = deal.begin(self._position)
+        if self.epochs is not None and start // self._epoch_length >= self.epochs:
+            raise IndexError(f"there is no batch to look at: epochs={self.epochs} is reached")
+        return self._assemble(deal.positions(start, self.rank)).hand_over()
+
+    # The state.
+
+    def state_dict(self) -> dict[str, Any]:
+        """All it takes to go on: a few integers, fit for JSON, and the same on every rank.
+
+        It counts what was handed out, not what was prefetched. `position` is the state proper,
+        `fingerprint` and `order_version` guard it, `excluded` are ranges left out, and `step`
+        and `legs` let steps of the past be named after a change of batch or world size.
+        """
+        self._note()
+        return {
+            **make_state(self._position, self.stream.fingerprint),
+            "step": self._step,
+            "legs": self._history.saved(),
+            "excluded": [list(pair) for pair in self._exclusions.ranges],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was saved, with any batch size, world size and prefetching.
+
+        Also takes the state of an `IterDataset`, and any with the three fields that matter.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            As `windeck.states.load_position`; nothing is changed then.
+        """
+        position = load_position(state, self.stream.fingerprint)
+        step = integer("step", state.get("step", 0))
+        history = History.of(state.get("legs", []), self._epoch_length)
+        exclusions = Exclusions.of(state.get("excluded", []))
+        self._position, self._step = position, step
+        self._history, self._exclusions = history, exclusions
+        self._version += 1
+
+    # Samples and steps, computed.
+
+    def samples(self, step: int, *, rank: int | None = None) -> NDArray[np.int64]:
+        """The samples handed out, or to be handed out, at a step.
+
+        Parameters
+        ----------
+        step
+            Number of a batch since the run began, from 0; `step` is the next one's.
+        rank
+            Whose share; this rank's by default.
+
+        Returns
+        -------
+        int64 array of shape (k,)
+            Samples of the source in the order of rows. Exact also for steps of before a change
+            of batch or world size; a rank there was not gets none. O(excluded ranges).
+        """
+        self._note()
+        deal, start = self._history.find(integer("step", step), self._exclusions)
+        share = self.rank if rank is None else integer("rank", rank)
+        if rank is None and share >= deal.world_size:
+            return np.empty(0, np.int64)
+        check_ranks(share, deal.world_size)
+        samples: NDArray[np.int64] = self._asked("samples")(deal.positions(start, share))
+        return samples
+
+    def step_of(self, sample: int, *, epoch: int | None = None) -> int | None:
+        """The step at which a sample is handed out to some rank in an epoch, or None.
+
+        Parameters
+        ----------
+        sample
+            A sample of the source.
+        epoch
+            The current one by default.
+
+        Returns
+        -------
+        int or None
+            None where the sample is excluded, dropped at the end of the epoch, or before the
+            position at which the run began.
+        """
+        self._note()
+        return self._history.step_of(self._place(sample, epoch), self._exclusions)
+
+    def visited(self, sample: int) -> bool:
+        """Whether a sample was handed out to some rank in the current epoch."""
+        place = self._place(sample, None)
+        return place < self._position and place not in self._exclusions
+
+    def exclude(self, start: int, stop: int) -> None:
+        """Leave the positions [start, stop) of the stream out, from now on and after resuming.
+
+        Positions before the loader's own have been handed out, and stay so.
+
+        Raises
+        ------
+        ValueError
+            For an empty or negative range.
+        """
+        first = integer("start", start)
+        last = integer("stop", stop, low=first + 1)
+        self._note()
+        first = max(first, self._position)
+        if first < last:
+            self._exclusions = Exclusions([*self._exclusions.ranges, (first, last)])
+            self._version += 1
+
+    def __repr__(self) -> str:
+        return (
+            f"Loader({self.stream!r}, batch_size={self.batch_size}, drop_last={self.drop_last}, "
+            f"position={self._position})"
+        )
+
+    # Inside.
+
+    def _deal(self) -> Deal:
+        n, ranks = self._epoch_length, self.world_size
+        return Deal(n, self.batch_size, ranks, self.drop_last, self._exclusions)
+
+    def _note(self) -> None:
+        """Let the history know how the next step is dealt."""
+        self._history.note(self._step, self._position, self._deal())
+
+    def _place(self, sample: int, epoch: int | None) -> int:
+        number = self.epoch if epoch is None else integer("epoch", epoch)
+        positions = self._asked("position_of")([integer("sample", sample)], epoch=number)
+        return int(positions[0])
+
+    def _asked(self, method: str) -> Any:
+        found = getattr(self.stream, method, None)
+        if found is None:
+            raise TypeError(f"{type(self.stream).__name__} has no {method}()")
+        return found
+
+
+class _Loop:
+    """One ``for`` loop: the batches of one epoch, from the loader's position on.
+
+    Batches made ahead are thrown away when the loader was moved meanwhile: by a loaded state,
+    an exclusion, another loop; and in a child process, which has no thread, after a fork.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._ahead: Prefetcher[tuple[Ready, int]] | Inline[tuple[Ready, int]] | None = None
+        self._epoch: int | None = None
+        self._expected = (-1, -1)
+
+    def __iter__(self) -> Iterator[Tensors]:
+        return self
+
+    def __next__(self) -> Tensors:
+        loader = self._loader
+        source = self._ahead
+        if source is None or self._expected != self._stands() or not source.alive_here:
+            source = self._start()
+        try:
+            with span("windeck.wait"):
+                ready, position = source.get()
+        except BaseException:  # The end, an error of the source, or Ctrl-C: no thread stays.
+            self.close()
+            raise
+        loader._position = position
+        loader._step += 1
+        self._expected = self._stands()
+        return ready.hand_over()
+
+    def close(self) -> None:
+        """Stop working ahead. The position stays; a further `next` starts again from it."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+    def _stands(self) -> tuple[int, int]:
+        return self._loader._version, self._loader._position
+
+    def _start(self) -> Prefetcher[tuple[Ready, int]] | Inline[tuple[Ready, int]]:
+        self.close()
+        loader = self._loader
+        loader._note()
+        if self._epoch is None:
+            self._epoch = loader.epoch
+        batches = _batches(loader, loader._deal(), self._epoch)
+        self._expected = self._stands()
+        self._ahead = ahead(batches, loader.prefetch)
+        return self._ahead
+
+
+def _batches(loader: Loader, deal: Deal, epoch: int) -> Iterator[tuple[Ready, int]]:
+    """The batches of an epoch from the loader's position on, each with the position after it.
+
+    Advanced in another thread: it takes what it needs of the loader here, and keeps no
+    reference to it.
+    """
+    if loader.epochs is not None and epoch >= loader.epochs:
+        return iter(())
+    rank, assemble = loader.rank, loader._assemble
+    steps = deal.steps(loader.position, epoch)
+    return ((assemble(deal.positions(start, rank)), stop) for start, stop in steps)
