@@ -309,7 +309,7 @@ class Endless:
 
 
 def test_a_stream_of_ones_own_without_epochs() -> None:
-    loader = Loader(Endless(), batch_size=3)  # type: ignore[arg-type]
+    loader = Loader(Endless(), batch_size=3)
     batches = [batch["p"].tolist() for batch in itertools.islice(loader, 3)]
     assert batches == [[0, 2, 4], [6, 8, 10], [12, 14, 16]]
     assert (loader.position, loader.epoch) == (9, 0)
