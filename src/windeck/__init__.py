@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from windeck._core import LCG, ORDER_VERSION, Permutation
 from windeck.orders import BlockPermutation, Lanes, Sequential
+from windeck.sources.scaler import Scaler
 from windeck.sources.table import Table
+from windeck.sources.windows import Windows
 from windeck.streams import Stream
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Windows",
+    "Scaler",
     "LCG",
     "ORDER_VERSION",
     "BlockPermutation",
