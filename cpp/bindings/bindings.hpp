@@ -12,6 +12,7 @@ void bind_dispatch(py::module_& m);
 void bind_lcg(py::module_& m);
 void bind_orders(py::module_& m);
 void bind_permutation(py::module_& m);
+void bind_gather(py::module_& m);
 void bind_pool(py::module_& m);
 void bind_windows(py::module_& m);
 

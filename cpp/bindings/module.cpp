@@ -6,6 +6,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     windeck::bind_lcg(m);
     windeck::bind_orders(m);
     windeck::bind_permutation(m);
+    windeck::bind_gather(m);
     windeck::bind_pool(m);
     windeck::bind_windows(m);
 }

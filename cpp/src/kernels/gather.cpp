@@ -1,0 +1,148 @@
+#include "kernels/gather.hpp"
+
+#include "kernels/gather_cast.hpp"
+#include "kernels/gather_move.hpp"
+
+namespace windeck::WINDECK_ISA {
+namespace {
+
+using Count = std::int64_t;
+
+template <typename T>
+bool find_nan(const void* in, Count n, std::uint8_t* __restrict present) {
+    const T* __restrict const from = static_cast<const T*>(in);
+    std::uint8_t all = 1;
+    for (Count i = 0; i < n; ++i) {
+        const std::uint8_t there = is_nan(from[i]) ? 0 : 1;
+        present[i] = there;
+        all &= there;
+    }
+    return all == 0;
+}
+
+bool apply_bits(const std::uint8_t* bits, Count first, Count step, Count n, std::uint8_t* present) {
+    std::uint8_t all = 1;
+    for (Count i = 0; i < n; ++i) {
+        const Count bit = first + i * step;
+        const auto there = static_cast<std::uint8_t>(bits[bit >> 3] >> (bit & 7) & 1);
+        present[i] &= there;
+        all &= there;
+    }
+    return all == 0;
+}
+
+template <typename In, typename Out>
+void convert(const void* in, Count n, const double* __restrict scale,
+             const double* __restrict shift, Count period, void* out) {
+    const In* __restrict const from = static_cast<const In*>(in);
+    Out* __restrict const to = static_cast<Out*>(out);
+    if (period == 0) {
+        for (Count i = 0; i < n; ++i)
+            to[i] = Cast<Out>::from(from[i]);
+    } else if (period == 1) {
+        const double factor = *scale;
+        const double summand = *shift;
+        for (Count i = 0; i < n; ++i) {
+            to[i] = Cast<Out>::from(static_cast<double>(from[i]) * factor + summand);
+        }
+    } else {
+        for (Count begin = 0; begin < n; begin += period) {
+            const Count end = n - begin < period ? n - begin : period;
+            for (Count i = 0; i < end; ++i) {
+                const auto value = static_cast<double>(from[begin + i]);
+                to[begin + i] = Cast<Out>::from(value * scale[i] + shift[i]);
+            }
+        }
+    }
+}
+
+template <typename In>
+void widen(const void* in, Count n, double* __restrict out) {
+    const In* __restrict const from = static_cast<const In*>(in);
+    for (Count i = 0; i < n; ++i)
+        out[i] = widen_one(from[i]);
+}
+
+void widen_odd_signed(const void* in, Count n, double* out) {
+    const auto* const from = static_cast<const std::int64_t*>(in);
+    for (Count i = 0; i < n; ++i) {
+        const auto bits = static_cast<std::uint64_t>(from[i]);
+        out[i] = from[i] < 0 ? -widen_to_odd(0 - bits) : widen_to_odd(bits);
+    }
+}
+
+void widen_odd_unsigned(const void* in, Count n, double* out) {
+    const auto* const from = static_cast<const std::uint64_t*>(in);
+    for (Count i = 0; i < n; ++i)
+        out[i] = widen_to_odd(from[i]);
+}
+
+template <typename Out>
+Count round(const double* in, Count n, void* out) {
+    Out* const to = static_cast<Out*>(out);
+    for (Count i = 0; i < n; ++i) {
+        const double value = __builtin_rint(in[i]);
+        if (!(value >= static_cast<double>(Range<Out>::low) && value < Range<Out>::above)) {
+            return i;
+        }
+        const bool negative = value < 0;
+        to[i] = Range<Out>::make(negative ? static_cast<std::uint64_t>(static_cast<Count>(value))
+                                          : static_cast<std::uint64_t>(value));
+    }
+    return n;
+}
+
+template <typename In>
+void widen_integer(const void* in, Count n, std::int64_t* __restrict out) {
+    const In* __restrict const from = static_cast<const In*>(in);
+    for (Count i = 0; i < n; ++i)
+        out[i] = integer_of(from[i]);
+}
+
+template <typename Out>
+Count narrow_integer(const std::int64_t* in, bool is_unsigned, Count n, void* out) {
+    Out* const to = static_cast<Out*>(out);
+    for (Count i = 0; i < n; ++i) {
+        const bool negative = !is_unsigned && in[i] < 0;
+        const auto bits = static_cast<std::uint64_t>(in[i]);
+        if (negative ? in[i] < Range<Out>::low : bits > Range<Out>::high) return i;
+        to[i] = Range<Out>::make(bits);
+    }
+    return n;
+}
+
+using std::int16_t, std::int32_t, std::int64_t, std::int8_t;
+using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
+
+}  // namespace
+
+extern const GatherKernels gather_kernels = {
+    .pack = {pack<uint8_t>, pack<uint16_t>, pack<uint32_t>, pack<uint64_t>},
+    .find_nan = {find_nan<double>, find_nan<float>, find_nan<Half>, find_nan<Brain>},
+    .apply_bits = apply_bits,
+    .patch = {patch<uint8_t>, patch<uint16_t>, patch<uint32_t>, patch<uint64_t>},
+    .interleave = {interleave<uint8_t>, interleave<uint16_t>, interleave<uint32_t>,
+                   interleave<uint64_t>},
+    .convert64 = {convert<double, double>, convert<double, float>, convert<double, Half>,
+                  convert<double, Brain>},
+    .convert32 = {convert<float, double>, convert<float, float>, convert<float, Half>,
+                  convert<float, Brain>},
+    .widen = {widen<double>, widen<float>, widen<Half>, widen<Brain>, widen<int8_t>, widen<int16_t>,
+              widen<int32_t>, widen<int64_t>, widen<uint8_t>, widen<uint16_t>, widen<uint32_t>,
+              widen<uint64_t>, widen<Truth>},
+    .widen_odd_signed = widen_odd_signed,
+    .widen_odd_unsigned = widen_odd_unsigned,
+    .round = {nullptr, nullptr, nullptr, nullptr, round<int8_t>, round<int16_t>, round<int32_t>,
+              round<int64_t>, round<uint8_t>, round<uint16_t>, round<uint32_t>, round<uint64_t>,
+              round<Truth>},
+    .widen_integer = {nullptr, nullptr, nullptr, nullptr, widen_integer<int8_t>,
+                      widen_integer<int16_t>, widen_integer<int32_t>, widen_integer<int64_t>,
+                      widen_integer<uint8_t>, widen_integer<uint16_t>, widen_integer<uint32_t>,
+                      widen_integer<uint64_t>, widen_integer<Truth>},
+    .narrow_integer = {nullptr, nullptr, nullptr, nullptr, narrow_integer<int8_t>,
+                       narrow_integer<int16_t>, narrow_integer<int32_t>, narrow_integer<int64_t>,
+                       narrow_integer<uint8_t>, narrow_integer<uint16_t>, narrow_integer<uint32_t>,
+                       narrow_integer<uint64_t>, narrow_integer<Truth>},
+};
+
+}  // namespace windeck::WINDECK_ISA
