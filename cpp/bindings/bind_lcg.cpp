@@ -105,7 +105,7 @@ multiplier : int
 increment : int
     Odd, as a full period needs.
 state : int
-    Where to begin. All of these are taken modulo m.
+    Where to begin, taken modulo m.
 
 Raises
 ------
@@ -158,10 +158,10 @@ void bind_lcg(py::module_& m) {
             "Values drawn lie in [0, size).")
         .def_property_readonly(
             "multiplier", [](const SharedLcg& lcg) { return lcg.copy().multiplier(); },
-            "The multiplier, modulo the period.")
+            "The multiplier.")
         .def_property_readonly(
             "increment", [](const SharedLcg& lcg) { return lcg.copy().increment(); },
-            "The increment, modulo the period.")
+            "The increment.")
         .def_property_readonly(
             "state", [](const SharedLcg& lcg) { return lcg.copy().state(); },
             "The last value drawn, or where a jump led: what to save.")

@@ -196,6 +196,11 @@ void bind_permutation(py::module_& m) {
         .def_property_readonly("seed", &Permutation::seed, "The seed it was made with.")
         .def_property_readonly("epoch", &Permutation::epoch, "The epoch it was made for.")
         .def("__len__", &Permutation::size)
+        .def("__iter__",
+             [](const py::object& order) {
+                 return py::reinterpret_steal<py::typing::Iterator<py::int_>>(
+                     PySeqIter_New(order.ptr()));
+             })
         .def("__getitem__", &sliced, py::arg("positions"))
         .def(
             "__getitem__",

@@ -45,8 +45,8 @@ Lcg::Lcg(std::uint64_t size, std::uint64_t multiplier, std::uint64_t increment,
     if (increment % 2 != 1) refuse("increment", increment, "an odd number, as a full period needs");
     size_ = size;
     mask_ = (std::uint64_t{1} << std::bit_width(size - 1)) - 1;
-    multiplier_ = multiplier & mask_;
-    increment_ = increment & mask_;
+    multiplier_ = multiplier;
+    increment_ = increment;
     state_ = state & mask_;
 }
 

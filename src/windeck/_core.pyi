@@ -2,6 +2,7 @@
 The native core of windeck: orders, windows, gather.
 """
 from __future__ import annotations
+import collections.abc
 import numpy
 import numpy.typing
 import typing
@@ -27,7 +28,7 @@ class LCG:
     increment : int
         Odd, as a full period needs.
     state : int
-        Where to begin. All of these are taken modulo m.
+        Where to begin, taken modulo m.
     
     Raises
     ------
@@ -77,12 +78,12 @@ class LCG:
     @property
     def increment(self) -> int:
         """
-        The increment, modulo the period.
+        The increment.
         """
     @property
     def multiplier(self) -> int:
         """
-        The multiplier, modulo the period.
+        The multiplier.
         """
     @property
     def period(self) -> int:
@@ -145,6 +146,8 @@ class Permutation:
     def __hash__(self) -> int:
         ...
     def __init__(self, size: typing.SupportsIndex, *, seed: typing.SupportsIndex = 0, epoch: typing.SupportsIndex = 0) -> None:
+        ...
+    def __iter__(self) -> collections.abc.Iterator[int]:
         ...
     def __len__(self) -> int:
         ...

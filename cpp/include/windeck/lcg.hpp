@@ -30,7 +30,7 @@ class Lcg {
     static constexpr std::uint64_t max_size = (std::uint64_t{1} << 63) - 1;
 
     /// Throws std::invalid_argument unless 1 <= size <= max_size, multiplier = 1 (mod 4) and
-    /// increment is odd. All three numbers are taken modulo m.
+    /// increment is odd. The state is taken modulo m.
     explicit Lcg(std::uint64_t size, std::uint64_t multiplier = 5, std::uint64_t increment = 1,
                  std::uint64_t state = 0);
 
