@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from windeck.sources.arrays import columns_of
-from windeck.sources.columns import ColumnData, Int64s
+from windeck.sources.arraytypes import Int64s
+from windeck.sources.columns import ColumnData
 from windeck.sources.loaded import Loaded
 from windeck.sources.series import Grouping, Move, check_offsets, group, moved
 from windeck.sources.stamps import OrderReport, put_in_order
@@ -55,12 +56,18 @@ def _grouping(
 
 
 def _with_moves(loaded: Loaded, moves: list[Move], time: ColumnData | None) -> Loaded:
-    """All columns moved; those of a matrix together with it, so that they stay its columns."""
+    """All columns moved, in place where the memory is ours; a matrix stays one matrix."""
     if not moves:
         return loaded._replace(time=time)
-    if loaded.matrix is None:
-        columns = [moved(column, moves, owned=loaded.owned) for column in loaded.columns]
-        return loaded._replace(columns=columns, time=time)
-    matrix = moved(ColumnData("", loaded.matrix), moves, owned=loaded.owned).values
-    bare = [moved(column, moves, owned=False) for column in loaded.columns]
-    return loaded._replace(columns=columns_of(matrix, bare), time=time, matrix=matrix)
+    if loaded.origin is not None and loaded.origin.mapped:
+        raise ValueError(
+            "series are not in order of time, or scattered, and rows of a mapped file are never "
+            "moved; expected a file in order, or in_memory=True"
+        )
+    if loaded.matrix is not None and not loaded.owned:
+        matrix = loaded.matrix.copy()
+        loaded = loaded._replace(
+            columns=columns_of(matrix, loaded.columns), matrix=matrix, owned=True
+        )
+    columns = [moved(column, moves, owned=loaded.owned) for column in loaded.columns]
+    return loaded._replace(columns=columns, time=time)

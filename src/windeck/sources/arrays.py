@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windeck.sources.columns import Array, ColumnData, as_array, from_array, is_floating
+from windeck.sources.arraytypes import Array
+from windeck.sources.columns import ColumnData, as_array, from_array, is_floating
 from windeck.sources.loaded import Loaded
 from windeck.sources.reading import id_builder
 from windeck.sources.request import Request

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from windeck.sources.columns import Bits, Bools
+from windeck.sources.arraytypes import Bits, Bools
 
 
 def unpack(bitmap: Bits, start: int, stop: int) -> Bools:
-    """Bits [start, stop) as booleans."""
+    """Bits [start, stop) as booleans, in memory of their own."""
     whole = np.unpackbits(bitmap[start >> 3 : (stop + 7) >> 3], bitorder="little")
     return whole[start & 7 :][: stop - start].view(np.bool_)
 

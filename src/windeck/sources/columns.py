@@ -6,15 +6,12 @@ import difflib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[Any]
-Bits: TypeAlias = npt.NDArray[np.uint8]
-Bools: TypeAlias = npt.NDArray[np.bool_]
-Int64s: TypeAlias = npt.NDArray[np.int64]
+from windeck.sources import bitmaps
+from windeck.sources.arraytypes import Array, Bits, Bools, Int64s
 
 ALIGNMENT = 64
 
@@ -63,18 +60,30 @@ class ColumnData:
         """Bytes of the values and of the validity bitmap."""
         return self.values.nbytes + (0 if self.validity is None else self.validity.nbytes)
 
-    def observed(self, rows: Any = slice(None)) -> Bools:
-        """Tell which rows hold a value: neither null nor NaN. O(rows asked for)."""
+    def observed(self, rows: slice | Int64s = slice(None)) -> Bools:
+        """Tell which of some rows hold a value: neither null nor NaN. O(rows asked for)."""
         picked = self.values[rows]
-        known = np.ones(picked.shape, dtype=np.bool_)
-        if self.validity is not None:
-            places = np.arange(len(self.values), dtype=np.int64)[rows] + self.validity_offset
-            known &= (self.validity[places >> 3] >> (places & 7).astype(np.uint8) & 1).astype(bool)
+        known = self._valid(rows)
         if self.dtype == "bfloat16":
             known &= (picked & 0x7FFF) <= 0x7F80
         elif self.values.dtype.kind == "f":
             known &= ~np.isnan(picked)
         return known
+
+    def _valid(self, rows: slice | Int64s) -> Bools:
+        first = self.validity_offset
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self.values))
+            if self.validity is None:
+                return np.ones(len(range(start, stop, step)), dtype=np.bool_)
+            if step == 1:
+                return bitmaps.unpack(self.validity, first + start, first + max(start, stop))
+            rows = np.arange(start, stop, step, dtype=np.int64)
+        if self.validity is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        places = np.where(rows < 0, rows + len(self.values), rows) + first
+        bits: Bools = (self.validity[places >> 3] >> (places & 7).astype(np.uint8) & 1) != 0
+        return bits
 
 
 def read_only(array: Array) -> Array:

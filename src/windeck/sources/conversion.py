@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from windeck.sources import bitmaps
-from windeck.sources.columns import Array, Bits, Bools, ColumnData, aligned_empty
+from windeck.sources.arraytypes import Array, Bits, Bools
+from windeck.sources.columns import ColumnData, aligned_empty
 
 #: A column's categories: True for "as they come", or their names in the order of their codes.
 Names = bool | tuple[str, ...]
@@ -102,16 +103,16 @@ def values_of(array: Any) -> Array:
     """The values of a primitive Arrow array: a view, but for bools, whose bits are unpacked."""
     buffer, start, stop = array.buffers()[1], array.offset, array.offset + len(array)
     if pat.is_boolean(array.type):
-        if not len(array):
-            return np.empty(0, dtype=np.bool_)
+        if buffer is None:
+            return np.zeros(len(array), dtype=np.bool_)
         return bitmaps.unpack(np.frombuffer(buffer, dtype=np.uint8), start, stop)
     dtype = np.dtype(
         f"i{array.type.bit_width // 8}"
         if pat.is_temporal(array.type)
         else array.type.to_pandas_dtype()
     )
-    if not len(array):
-        return np.empty(0, dtype=dtype)
+    if buffer is None:
+        return np.zeros(len(array), dtype=dtype)
     return np.frombuffer(buffer, dtype=dtype, count=stop)[start:]
 
 

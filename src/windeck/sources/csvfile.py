@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windeck.sources.formats import BATCH_ROWS, cut, naming, only
+from windeck.sources.formats import BATCH_ROWS, DataFile, cut, naming, places
 
 _SAMPLE_BYTES = 1 << 20
 
@@ -37,7 +37,7 @@ class CsvFile:
     def _parsing(self) -> Any:
         from pyarrow import csv
 
-        tabs = self.path.lower().split(".csv")[0].endswith((".tsv", ".tsv.gz", ".tsv.bz2"))
+        tabs = self.path.lower().endswith((".tsv", ".tsv.gz", ".tsv.bz2"))
         return csv.ParseOptions(delimiter="\t" if tabs else ",")
 
     @property
@@ -69,11 +69,14 @@ class CsvFile:
     def prepared(self, names: Sequence[str]) -> ParsedCsv:
         from pyarrow import csv
 
-        only(self.schema, names, self.path)
+        places(self.schema, names, self.path)
         with naming(self.path, self.kind):
             read = csv.ReadOptions(use_threads=True)
             table = csv.read_csv(self.path, read, self._parsing, _conversion(list(names)))
         return ParsedCsv(self.path, table)
+
+    def groups(self, names: Sequence[str]) -> list[list[str]]:
+        return [[name] for name in names]
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         return self.prepared(names).batches(names, start, stop)
@@ -101,6 +104,9 @@ class ParsedCsv:
     def prepared(self, names: Sequence[str]) -> ParsedCsv:
         return self
 
+    def groups(self, names: Sequence[str]) -> list[list[str]]:
+        return [[name] for name in names]
+
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         """As the interface says; each column's parsed text is let go once it was handed out."""
         picked = self._table.select(list(names))
@@ -118,7 +124,15 @@ def _conversion(names: list[str] | None = None) -> Any:
     )
 
 
-def promoted(schemas: Sequence[Any], name: str) -> Any | None:
-    """float64, where a column of several CSV files is whole numbers in some and not in others."""
-    kinds = {schema.field(name).type for schema in schemas}
-    return pa.float64() if kinds <= {pa.int64(), pa.float64(), pa.null()} else None
+def promoted(files: Sequence[DataFile], name: str) -> Any | None:
+    """float64, where a column is that in some files, and whole numbers in some CSV files.
+
+    Text has no types: a CSV file in which all of a column's values happen to be whole looks as if
+    they were integers.
+    """
+    kinds = [file.schema.field(name).type for file in files]
+    mixed = {pa.int64(), pa.float64()}
+    if not mixed <= set(kinds) <= mixed | {pa.null()}:
+        return None
+    texts = (file.kind == "CSV" for file, kind in zip(files, kinds, strict=True) if kind == "int64")
+    return pa.float64() if all(texts) else None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windeck.fingerprint import digest, sample_rows
-from windeck.sources.columns import ColumnData, Int64s
+from windeck.sources.arraytypes import Int64s
+from windeck.sources.columns import ColumnData
 from windeck.sources.loaded import amount
 
 if TYPE_CHECKING:

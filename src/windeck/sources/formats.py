@@ -12,14 +12,15 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from windeck.sources.columns import unknown_column
-
 BATCH_ROWS = 1 << 16
+_PAGE_BUFFER = 1 << 20
 _FREE_FROM = 1 << 20
+_LARGE_BATCH = 1 << 18
 # Linux's value: Python has had a name for it only since 3.13.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -44,8 +45,11 @@ class DataFile(Protocol):
     def prepared(self, names: Sequence[str]) -> DataFile:
         """The file with its row count and types known for certain; reads CSV, nothing else."""
 
+    def groups(self, names: Sequence[str]) -> list[list[str]]:
+        """The columns in portions, each of which is read in one go with little memory beside."""
+
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        """Record batches of these columns, in order, that together are rows [start, stop)."""
+        """Record batches of just these columns, which together are rows [start, stop)."""
 
 
 def open_file(path: str) -> DataFile:
@@ -84,17 +88,13 @@ def naming(path: str, kind: str) -> Iterator[None]:
         raise ValueError(f"{path!r} cannot be read as {kind}: {reason}") from error
 
 
-def only(schema: Any, names: Sequence[str], path: str) -> list[int]:
+def places(schema: Any, names: Sequence[str], path: str) -> list[int]:
     """Places of these columns in a schema; each must be there exactly once."""
-    places = []
-    for name in names:
-        found = schema.get_all_field_indices(name)
-        if not found:
-            raise unknown_column(name, schema.names, repr(path))
-        if len(found) > 1:
-            raise ValueError(f"{path!r} has {len(found)} columns named {name!r}; expected one")
-        places.append(found[0])
-    return places
+    found = {name: schema.get_all_field_indices(name) for name in names}
+    for name, where in found.items():
+        if len(where) != 1:
+            raise ValueError(f"{path!r} has {len(where)} columns named {name!r}; expected one")
+    return [where[0] for where in found.values()]
 
 
 def cut(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
@@ -138,29 +138,42 @@ class ParquetFile:
         return int(self._metadata.num_rows)
 
     def text_bytes(self, name: str) -> int:
-        groups = (self._metadata.row_group(i) for i in self._groups)
-        chunks = (group.column(i) for group in groups for i in range(group.num_columns))
         return sum(
-            chunk.total_uncompressed_size
-            for chunk in chunks
-            if chunk.path_in_schema.split(".")[0] == name
+            size
+            for path, size in self._sizes.items()
+            if path == name or path.startswith(f"{name}.")
         )
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of each leaf column before compression, over all row groups."""
+        sizes: dict[str, int] = {}
+        for group in map(self._metadata.row_group, self._groups):
+            for chunk in map(group.column, range(group.num_columns)):
+                path = chunk.path_in_schema
+                sizes[path] = sizes.get(path, 0) + chunk.total_uncompressed_size
+        return sizes
 
     def prepared(self, names: Sequence[str]) -> ParquetFile:
         return self
 
+    def groups(self, names: Sequence[str]) -> list[list[str]]:
+        return [list(names)]
+
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         from pyarrow import parquet
 
-        only(self._schema, names, self.path)
+        places(self._schema, names, self.path)
         groups, skipped = self._overlapping(start, stop)
         texts = [name for name in names if _is_text(self._schema.field(name).type)]
         with (
             naming(self.path, self.kind),
-            parquet.ParquetFile(self.path, read_dictionary=texts) as file,
+            # With a buffer, pages are read as they are decoded, not a row group at a time.
+            parquet.ParquetFile(self.path, read_dictionary=texts, buffer_size=_PAGE_BUFFER) as file,
         ):
             read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
-            yield from cut(read, start - skipped, stop - skipped)
+            for batch in cut(read, start - skipped, stop - skipped):
+                yield batch.select(list(names))
 
     def _overlapping(self, start: int, stop: int) -> tuple[list[int], int]:
         """Row groups that hold any of the rows, and how many rows lie before the first."""
@@ -190,6 +203,7 @@ class IpcFile:
             reader = self._open(source)
             self._schema = reader.schema
             self._num_rows = self._count(source, reader)
+            self._batches = 1 if stream else max(int(reader.num_record_batches), 1)
 
     def _open(self, source: Any, fields: list[int] | None = None) -> Any:
         options = pa.ipc.IpcReadOptions(included_fields=fields or [])
@@ -220,8 +234,13 @@ class IpcFile:
     def prepared(self, names: Sequence[str]) -> IpcFile:
         return self
 
+    def groups(self, names: Sequence[str]) -> list[list[str]]:
+        """One by one where batches are large: what is compressed is decompressed batchwise."""
+        large = self._num_rows // self._batches > _LARGE_BATCH
+        return [[name] for name in names] if large else [list(names)]
+
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        fields = only(self._schema, names, self.path)
+        fields = places(self._schema, names, self.path)
         with naming(self.path, self.kind), open(self.path, "rb") as file:
             pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
             mapped = pa.py_buffer(pages)
@@ -242,7 +261,7 @@ class IpcFile:
         The mapping is private and writable, so that a write through a tensor made of it changes
         neither the file nor brings the process down.
         """
-        fields = only(self._schema, names, self.path)
+        fields = places(self._schema, names, self.path)
         with naming(self.path, self.kind), open(self.path, "rb") as file:
             flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
             access = mmap.PROT_READ | mmap.PROT_WRITE

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from windeck.sources.columns import Array, ColumnData
+from windeck.sources.arraytypes import Array
+from windeck.sources.columns import ColumnData
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
-"""Columns that lie in a mapped file: nothing is copied, and pages come in as they are used."""
+"""Columns that lie in a mapped file, whose pages come in as they are used.
+
+Numbers are not copied. Bools, which Arrow keeps as bits, strings and ids are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windeck.sources.formats import DataFile, IpcFile, open_file
@@ -32,14 +36,15 @@ def read_mapped(paths: Sequence[str], request: Request) -> Loaded:
         )
     table = pa.Table.from_batches(batches, only_schema(file, (*names, *request.index)))
     _check_mapped(file.path, table, pages)
+    _check_dtype(request, {name: table.schema.field(name).type for name in names})
     origin = origin_of([file], request)
     mapped = Origin(1, (file.kind,), origin.columns, origin.nbytes, mapped=True)
     return from_table(table, request, interleaved=False, origin=mapped)
 
 
 _HOW_TO_WRITE = (
-    "write it with pyarrow.feather.write_feather(table, path, compression='uncompressed', "
-    "chunksize=len(table))"
+    "write it with pyarrow.feather.write_feather(table.combine_chunks(), path, "
+    "compression='uncompressed', chunksize=len(table))"
 )
 
 
@@ -53,12 +58,22 @@ def _check_mapped(path: str, table: Any, pages: Any) -> None:
     for name, column in zip(table.column_names, table.columns, strict=True):
         for chunk in column.chunks:
             buffer = chunk.buffers()[1]
-            if (
-                buffer is not None
-                and buffer.size
-                and not (0 <= buffer.address - pages.address < pages.size)
-            ):
+            if buffer is None or not buffer.size:
+                continue
+            if not 0 <= buffer.address - pages.address < pages.size:
                 raise ValueError(
                     f"column {name!r} of {path!r} is compressed and cannot be mapped; "
                     f"{_HOW_TO_WRITE}"
+                )
+
+
+def _check_dtype(request: Request, kinds: Mapping[str, Any]) -> None:
+    """A mapped column cannot be cast."""
+    for name, kind in kinds.items():
+        if request.dtype is not None and pa.types.is_floating(kind):
+            found = np.dtype(kind.to_pandas_dtype())
+            if found != request.dtype:
+                raise ValueError(
+                    f"column {name!r} is {found} in the file and dtype={request.dtype} needs a "
+                    "copy of it; expected in_memory=True with dtype="
                 )

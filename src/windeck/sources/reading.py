@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from windeck.sources import conversion
-from windeck.sources.columns import Array, ColumnData, aligned_empty
+from windeck.sources.arraytypes import Array
+from windeck.sources.columns import ColumnData, aligned_empty
 from windeck.sources.conversion import ColumnBuilder
 from windeck.sources.csvfile import promoted
-from windeck.sources.formats import DataFile, only, open_file
+from windeck.sources.formats import DataFile, open_file, places
 from windeck.sources.loaded import Loaded, Origin, amount
 from windeck.sources.request import Request, row_range
 
@@ -46,7 +48,7 @@ def _size(files: Sequence[DataFile], name: str, request: Request, rows: int, sha
 
 
 def read(
-    paths: Sequence[str], request: Request, *, interleaved: bool, memory_budget: int | None
+    paths: Sequence[str], request: Request, interleaved: bool, memory_budget: float | None
 ) -> Loaded:
     """Read files into columns, one copy in memory at most (the table itself)."""
     files = [open_file(path) for path in paths]
@@ -55,8 +57,11 @@ def read(
     wanted = (*names, *request.index)
     check_budget(sizes(files, wanted, request), memory_budget, len(names), origin)
     files = [file.prepared(wanted) for file in files]
+    total = sum(file.num_rows for file in files)
+    if not total:
+        raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} holds no rows")
     kinds = agreed(files, wanted, every=request.columns is None)
-    start, stop = row_range(request, sum(file.num_rows for file in files))
+    start, stop = row_range(request, total)
     builders, matrix = _builders(names, kinds, request, stop - start, interleaved)
     _fill(files, kinds, builders, start, stop)
     return Loaded(
@@ -70,12 +75,13 @@ def read(
 
 
 def origin_of(files: Sequence[DataFile], request: Request) -> Origin:
-    others = [name for name in files[0].schema.names if name not in request.index]
+    counted = Counter(files[0].schema.names)
+    others = [name for name in counted if counted[name] == 1 and name not in request.index]
     nbytes = sizes(files, others, request)
     return Origin(len(files), tuple(sorted({file.kind for file in files})), len(others), nbytes)
 
 
-def check_budget(needed: int, budget: int | None, columns: int, origin: Origin) -> None:
+def check_budget(needed: int, budget: float | None, columns: int, origin: Origin) -> None:
     """Refuse to read what would not fit, before it is read."""
     if budget is not None and needed > budget:
         raise MemoryError(
@@ -94,7 +100,7 @@ def agreed(files: Sequence[DataFile], names: Sequence[str], *, every: bool) -> d
     for name in names:
         found = [file.schema.field(name).type for file in files]
         known = [kind for kind in found if not pa.types.is_null(kind)] or found
-        wide = promoted([file.schema for file in files], name) if _all_csv(files) else None
+        wide = promoted(files, name)
         for file, kind in zip(files, found, strict=True):
             same = conversion.plain(kind) == conversion.plain(known[0])
             if not (same or wide or pa.types.is_null(kind)):
@@ -104,10 +110,6 @@ def agreed(files: Sequence[DataFile], names: Sequence[str], *, every: bool) -> d
                 )
         kinds[name] = wide or next(filter(pa.types.is_dictionary, known), known[0])
     return kinds
-
-
-def _all_csv(files: Sequence[DataFile]) -> bool:
-    return all(file.kind == "CSV" for file in files)
 
 
 def _same_names(first: DataFile, file: DataFile, names: Sequence[str], *, every: bool) -> None:
@@ -123,7 +125,7 @@ def _same_names(first: DataFile, file: DataFile, names: Sequence[str], *, every:
             f"{file.path!r} has a column {extra[0]!r}, which {first.path!r} has not; expected the "
             "same columns in all files, or the ones to read in columns="
         )
-    only(file.schema, names, file.path)
+    places(file.schema, names, file.path)
 
 
 def _builders(
@@ -193,16 +195,12 @@ def _fill_from(
     start: int,
     stop: int,
 ) -> None:
-    done = 0
-    groups = [[name] for name in builders] if file.kind == "CSV" else [list(builders)]
-    for group in groups:
+    for group in file.groups(list(builders)):
         done = 0
         for batch in file.batches(group, start, stop):
             done += batch.num_rows
             for name, array in zip(group, batch.columns, strict=True):
-                same = conversion.plain(array.type) == conversion.plain(kinds[name])
-                fits = same or pa.types.is_null(array.type)
-                builders[name].append(array if fits else array.cast(kinds[name]))
+                builders[name].append(_as_agreed(array, name, kinds[name], file))
         if done != stop - start:
             raise ValueError(
                 f"{file.path!r} ends {stop - start - done} rows before it says it does"
@@ -215,7 +213,7 @@ def from_table(
     """Columns of an Arrow table: without a copy where each is one piece, else in one copy."""
     where = "the data"
     names = request.values(table.schema, where)
-    only(table.schema, (*names, *request.index), where)
+    places(table.schema, (*names, *request.index), where)
     kinds = {name: table.schema.field(name).type for name in (*names, *request.index)}
     start, stop = row_range(request, table.num_rows)
     table = table.slice(start, stop - start)
@@ -223,6 +221,7 @@ def from_table(
 
     def column(name: str, *, view: bool) -> ColumnData:
         chunked = table.column(name)
+        chunked.validate()
         if view and chunked.num_chunks == 1:
             found = conversion.view(name, chunked.chunk(0), builders[name])
             if found is not None:
@@ -234,8 +233,22 @@ def from_table(
     return Loaded(
         [column(name, view=not interleaved) for name in names],
         [column(name, view=False) for name in request.ids],
-        None if request.time is None else column(request.time, view=True),
+        None if request.time is None else column(request.time, view=not interleaved),
         matrix,
         origin,
         owned=interleaved,
     )
+
+
+def _as_agreed(array: Any, name: str, kind: Any, file: DataFile) -> Any:
+    """The array in the type all files agreed on: whole numbers of one CSV file as floats."""
+    same = conversion.plain(array.type) == conversion.plain(kind)
+    if same or pa.types.is_null(array.type):
+        return array
+    try:
+        return array.cast(kind)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"column {name!r} is {array.type} in {file.path!r} and {kind} in other files, and "
+            f"cannot be read as such: {error}"
+        ) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -57,9 +59,12 @@ class Request:
         """Names of the value columns; every name asked for must be in the schema, once."""
         wanted = schema.names if self.columns is None else self.columns
         names = tuple(name for name in wanted if name not in self.index)
+        known = Counter(schema.names)
         for name in (*self.index, *names, *self.categories):
-            if name not in schema.names:
-                raise unknown_column(name, schema.names, where)
+            if name not in known:
+                raise unknown_column(name, known, where)
+            if known[name] > 1:
+                raise ValueError(f"{where} has {known[name]} columns named {name!r}; expected one")
         if not names:
             raise ValueError(f"no value column is left of {where}; expected at least one")
         return names
@@ -129,6 +134,15 @@ def _rows(rows: Any) -> tuple[int, int | None] | None:
     if start < 0 or (stop is not None and stop < start):
         raise ValueError(f"rows={rows!r}; expected 0 <= start <= stop")
     return start, stop
+
+
+def as_bytes(budget: Any) -> float | None:
+    """A memory budget: a number of bytes."""
+    if budget is None:
+        return None
+    if isinstance(budget, (bool, str)) or not isinstance(budget, numbers.Real):
+        raise TypeError(f"memory_budget={budget!r}; expected a number of bytes, such as 8e9")
+    return float(budget)
 
 
 def row_range(request: Request, total: int) -> tuple[int, int]:

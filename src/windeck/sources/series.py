@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from windeck.sources import bitmaps
-from windeck.sources.columns import Array, ColumnData, Int64s
+from windeck.sources.arraytypes import Array, Int64s
+from windeck.sources.columns import ColumnData
 
 BLOCK = 1 << 22
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from windeck.sources.columns import Array, Bools, ColumnData, Int64s
+from windeck.sources.arraytypes import Array, Bools, Int64s
+from windeck.sources.columns import ColumnData
 from windeck.sources.series import BLOCK, Move, moved
 
 _STEPS_LOOKED_AT = 1024

@@ -15,18 +15,12 @@ import pyarrow as pa
 
 from windeck.sources import arrays, describing, mapping, reading
 from windeck.sources.arranging import Shape, arrange
-from windeck.sources.columns import (
-    Array,
-    ColumnData,
-    Int64s,
-    as_array,
-    read_only,
-    unknown_column,
-)
+from windeck.sources.arraytypes import Array, Int64s
+from windeck.sources.columns import ColumnData, as_array, read_only, unknown_column
 from windeck.sources.formats import open_file
 from windeck.sources.loaded import Loaded, Origin
 from windeck.sources.paths import Paths, resolve
-from windeck.sources.request import Categories, Request, as_names
+from windeck.sources.request import Categories, Request, as_bytes, as_names
 from windeck.sources.stamps import OrderReport
 
 Storage = Literal["columns", "rows"]
@@ -130,10 +124,9 @@ class Table:
             columns, id_columns, timestamp_column, dtype, rows, categories, sort=sort
         )
         interleaved = _interleaved(storage)
-        budget = None if memory_budget is None else int(memory_budget)
         if in_memory:
-            paths = resolve(path)
-            loaded = reading.read(paths, request, interleaved=interleaved, memory_budget=budget)
+            budget = as_bytes(memory_budget)
+            loaded = reading.read(resolve(path), request, interleaved, budget)
             return cls._of(loaded, request)
         if interleaved:
             raise ValueError("storage='rows' copies every value; expected in_memory=True with it")
