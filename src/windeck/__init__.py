@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Windows",
-    "Scaler",
     "LCG",
     "ORDER_VERSION",
     "BlockPermutation",
@@ -33,9 +31,11 @@ __all__ = [
     "MapDataset",
     "OrderSampler",
     "Permutation",
+    "Scaler",
     "Sequential",
     "Stream",
     "Table",
+    "Windows",
     "__version__",
     "collate",
 ]

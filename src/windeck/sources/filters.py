@@ -180,27 +180,26 @@ def gap_in_units(max_gap: Any, stamps: npt.NDArray[Any] | None) -> int:
     """`max_gap` as a whole number of the time stamps' own units, rounded down."""
     if stamps is None:
         raise ValueError(f"max_gap is {max_gap!r}, but the table has no timestamp column")
-    if isinstance(max_gap, (int, np.integer)) and not isinstance(max_gap, np.timedelta64):
-        units = int(max_gap)
-    else:
-        units = _duration_in_units(max_gap, stamps.dtype)
-    if units <= 0:
-        raise ValueError(f"max_gap is {max_gap!r}, expected a positive duration")
-    return units
-
-
-def _duration_in_units(duration: Any, dtype: np.dtype[Any]) -> int:
-    if dtype.kind != "M":
-        raise TypeError(f"max_gap is {duration!r}, but the timestamps are {dtype}: give an integer")
-    unit, step = np.datetime_data(dtype)
-    if isinstance(duration, str):
-        duration = parse_duration(duration)
-    if not isinstance(duration, (np.timedelta64, timedelta)):
+    given = parse_duration(max_gap) if isinstance(max_gap, str) else max_gap
+    # NumPy counts timedelta64 among its integers.
+    timed = isinstance(given, (np.timedelta64, timedelta))
+    if not timed and not isinstance(given, (int, np.integer)):
         raise TypeError(
-            f"max_gap is {duration!r} ({type(duration).__name__}), expected a timedelta64, "
+            f"max_gap is {max_gap!r} ({type(max_gap).__name__}), expected a timedelta64, "
             "a timedelta, a text such as '1h', or an integer"
         )
-    return int(np.timedelta64(duration) // np.timedelta64(step, unit))  # type: ignore[call-overload]
+    if timed and stamps.dtype.kind != "M":
+        raise TypeError(
+            f"max_gap is {max_gap!r}, but the timestamps are {stamps.dtype}: expected an integer"
+        )
+    if not given > type(given)(0):
+        raise ValueError(f"max_gap is {max_gap!r}, expected a positive duration")
+    return int(np.timedelta64(given) // _unit(stamps.dtype)) if timed else int(given)
+
+
+def _unit(dtype: np.dtype[Any]) -> np.timedelta64:
+    unit, step = np.datetime_data(dtype)
+    return np.timedelta64(step, unit)  # type: ignore[call-overload, no-any-return]
 
 
 def parse_duration(text: str) -> np.timedelta64:

@@ -140,7 +140,8 @@ def rows_at(runs: Runs, stamps: npt.NDArray[Any], stamp: Any) -> Int64:
 
     One binary search for all runs together: O(runs * log(rows)).
     """
-    low, high = runs.low.copy(), runs.high.copy()
+    low: Int64 = runs.low.copy()
+    high: Int64 = runs.high.copy()
     while True:
         searching = np.flatnonzero(low < high)
         if len(searching) == 0:

@@ -288,7 +288,8 @@ class Scaler:
             shape[axis] = len(names)
         if self.series is not None:
             shape[0] = len(picked)
-        return picked.reshape(shape)
+        shaped: Float64 = picked.reshape(shape)
+        return shaped
 
     def _place(self, column: str) -> int:
         if column not in self.columns:

@@ -61,7 +61,7 @@ def _is_share(border: Any, stamps: npt.NDArray[Any] | None) -> bool:
         raise TypeError(f"a part of a split is {border!r}, expected a share or a time stamp")
     if isinstance(border, (float, np.floating)):
         return True
-    if isinstance(border, (int, np.integer)) and not isinstance(border, np.timedelta64):
+    if isinstance(border, (int, np.integer)):
         return border == 0 or stamps is None or stamps.dtype.kind == "M"
     if isinstance(border, (str, dt.date, np.datetime64)):
         return False
