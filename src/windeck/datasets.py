@@ -8,10 +8,11 @@ position to save.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from windeck.positions import LIMIT, Deal, integer
@@ -23,7 +24,10 @@ from windeck.tensors import Tensors, as_tensors
 __all__ = ["IterDataset", "MapDataset", "collate"]
 
 
-def collate(batch: Tensors) -> Tensors:
+Indexing: TypeAlias = "int | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor"
+
+
+def collate(batch: Any) -> Any:
     """The batch as it is: `MapDataset` has made it whole already.
 
     torch's DataLoader calls its ``collate_fn`` also on what ``__getitems__`` returns, so it has
@@ -65,10 +69,10 @@ class MapDataset(Dataset[Tensors]):
     def __len__(self) -> int:
         return len(self.source)
 
-    def __getitem__(self, index: int | Sequence[int]) -> Tensors:
+    def __getitem__(self, index: Indexing) -> Tensors:
         """One sample, without the batch's axis; or a batch, for a sequence of indices."""
         if isinstance(index, (Sequence, np.ndarray, torch.Tensor)) and np.ndim(index):
-            return self.__getitems__(index)
+            return self.__getitems__(np.asarray(index).tolist())
         number = integer("index", index, low=-LIMIT)
         if not -len(self) <= number < len(self):
             raise IndexError(f"sample {number} is out of range of {len(self)} samples")
@@ -129,20 +133,17 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         self.stream = stream
         self.batch_size = integer("batch_size", batch_size, low=1)
         self._ranks = check_ranks(rank, world_size)
-        # In shared memory, where workers that persist see it move.
-        self._position = torch.zeros((), dtype=torch.int64)
-        self._position.share_memory_()  # type: ignore[no-untyped-call]
-        self.position = position
+        self._start = _Start(integer("position", position, high=LIMIT - 1))
         self._deal()
 
     @property
     def position(self) -> int:
         """Where the next loop begins."""
-        return int(self._position)
+        return self._start.position
 
     @position.setter
     def position(self, position: int) -> None:
-        self._position.fill_(integer("position", position, high=LIMIT - 1))
+        self._start.move(integer("position", position, high=LIMIT - 1))
 
     def __len__(self) -> int:
         """Batches from `position` to the end of its epoch."""
@@ -150,10 +151,15 @@ class IterDataset(IterableDataset[dict[str, Any]]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()
-        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        if worker is None:
+            return self._batches(self.position, 0, 1)
+        start = self._start.in_worker(worker.seed - worker.id)
+        return self._batches(start, worker.id, worker.num_workers)
+
+    def _batches(self, start: int, first: int, stride: int) -> Iterator[dict[str, Any]]:
         deal, rank = self._deal(), current_ranks(self._ranks)[0]
-        start, bits = self.position, getattr(self.stream, "torch_dtypes", {})
-        for step in range(number, deal.steps_left(start), workers):
+        bits = getattr(self.stream, "torch_dtypes", {})
+        for step in range(first, deal.steps_left(start), stride):
             begin = deal.jump(start, step)
             batch = self.stream.gather(deal.positions(begin, rank))
             if "position" in batch:
@@ -191,3 +197,39 @@ class IterDataset(IterableDataset[dict[str, Any]]):
     def __getstate__(self) -> dict[str, Any]:
         # A worker has no process group: it takes the ranks of the process that starts it.
         return {**self.__dict__, "_ranks": current_ranks(self._ranks)}
+
+
+class _Start:
+    """Where loops begin, for a dataset whose copies live in worker processes.
+
+    All workers of a loop have to begin at one position, though the trainer may move it as soon
+    as the first of them has delivered, and the last may not even run by then. In their first
+    loop that is the position they were started with. Workers that persist find later ones in
+    shared memory, where the first of them to begin a loop writes down where.
+    """
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self._loops = 0
+        # The next position; and of the last loop begun: whose, which, and where.
+        self._shared = torch.tensor([position, -1, -1, 0])
+        self._shared.share_memory_()  # type: ignore[no-untyped-call]
+
+    def move(self, position: int) -> None:
+        self.position = position
+        self._shared[0] = position
+
+    def in_worker(self, loader: int) -> int:
+        """Where the worker's next loop begins; `loader` is the same for all workers of one."""
+        self._loops += 1
+        if self._loops == 1:
+            return self.position
+        # In this sequence: where nothing is written down yet, nothing has been delivered, and
+        # the position read before has not been moved.
+        following = int(self._shared[0])
+        whose, which, start = self._shared[1:].tolist()
+        if (whose, which) == (loader, self._loops):
+            return int(start)
+        self._shared[3] = following
+        self._shared[1:3] = torch.tensor([loader, self._loops])
+        return following
