@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck.sources import bits
-from windeck.sources.spans import Int64, Runs, Span
+from windeck.sources.spans import Int64, Runs, Span, checked_integer
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ def row_range(rows: Any, total: int) -> tuple[int, int]:
             raise ValueError(f"rows are {rows}, expected a range without a step")
         rows = (rows.start, rows.stop)
     start, stop = pair("rows", rows)
-    start = 0 if start is None else int(start)
-    stop = total if stop is None else int(stop)
-    if not 0 <= start <= stop <= total:
+    start = 0 if start is None else checked_integer("rows", start, 0)
+    stop = total if stop is None else checked_integer("rows", stop, 0)
+    if not start <= stop <= total:
         raise ValueError(f"rows are ({start}, {stop}), expected a range within {total} rows")
     return start, stop
 
