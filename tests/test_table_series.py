@@ -64,7 +64,7 @@ class TestIds:
             TypeError, match="id column 'id' has dtype float64; expected strings or"
         ):
             series_table([0.5, 1.5])
-        with pytest.raises(TypeError, match="id column 'id' is double; expected strings or int"):
+        with pytest.raises(TypeError, match="id column 'id' of the data is double; expected"):
             Table.from_arrow(pa.table({"id": [0.5], "load": [1.0]}), id_columns="id")
         with pytest.raises(TypeError, match="id column 'id' holds objects"):
             series_table(np.array([object()]))

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from windeck.sources.ipcmessage import is_compressed
+
 BATCH_ROWS = 1 << 16
 _PAGE_BUFFER = 1 << 20
 _FREE_FROM = 1 << 20
@@ -204,9 +206,11 @@ class IpcFile:
             self._schema = reader.schema
             self._num_rows = self._count(source, reader)
             self._batches = 1 if stream else max(int(reader.num_record_batches), 1)
+            self.compressed = is_compressed(source, stream=stream)
 
-    def _open(self, source: Any, fields: list[int] | None = None) -> Any:
-        options = pa.ipc.IpcReadOptions(included_fields=fields or [])
+    def _open(self, source: Any, fields: Sequence[int] = ()) -> Any:
+        """A reader of some fields, which it copies, or of all, which it does not."""
+        options = pa.ipc.IpcReadOptions(included_fields=list(fields))
         opener = pa.ipc.open_stream if self._stream else pa.ipc.open_file
         return opener(source, options=options)
 
@@ -235,19 +239,24 @@ class IpcFile:
         return self
 
     def groups(self, names: Sequence[str]) -> list[list[str]]:
-        """One by one where batches are large: what is compressed is decompressed batchwise."""
-        large = self._num_rows // self._batches > _LARGE_BATCH
+        """One by one where large batches are to be decompressed: each is, as a whole."""
+        large = self.compressed and self._num_rows // self._batches > _LARGE_BATCH
         return [[name] for name in names] if large else [list(names)]
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        fields = places(self._schema, names, self.path)
         with naming(self.path, self.kind), open(self.path, "rb") as file:
             pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
             mapped = pa.py_buffer(pages)
-            reader = self._open(pa.BufferReader(mapped), fields)
-            for batch in cut(self._each(reader), start, stop):
-                yield batch.select(list(names))
+            for batch in cut(self._picked(mapped, names), start, stop):
+                yield batch
                 _let_go(pages, mapped, batch)
+
+    def _picked(self, pages: Any, names: Sequence[str]) -> Iterator[Any]:
+        """All batches with just these columns: views of the pages, if it is not compressed."""
+        fields = places(self._schema, names, self.path)
+        reader = self._open(pa.BufferReader(pages), fields if self.compressed else ())
+        for batch in self._each(reader):
+            yield batch.select(list(names) if self.compressed else fields)
 
     def _each(self, reader: Any) -> Iterator[Any]:
         if self._stream:
@@ -255,20 +264,19 @@ class IpcFile:
         else:
             yield from map(reader.get_batch, range(reader.num_record_batches))
 
-    def mapped(self, names: Sequence[str]) -> tuple[list[Any], Any]:
-        """All batches, lying in the mapped file, and the mapping, which lives as long as they.
+    def mapped(self, names: Sequence[str]) -> list[Any]:
+        """All batches of an uncompressed file; they keep it mapped as long as they live.
 
         The mapping is private and writable, so that a write through a tensor made of it changes
         neither the file nor brings the process down.
         """
-        fields = places(self._schema, names, self.path)
         with naming(self.path, self.kind), open(self.path, "rb") as file:
             flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
             access = mmap.PROT_READ | mmap.PROT_WRITE
             pages = pa.py_buffer(mmap.mmap(file.fileno(), 0, flags=flags, prot=access))
-            reader = self._open(pa.BufferReader(pages), fields)
-            batches = cut(self._each(reader), 0, self._num_rows)
-            return [batch.select(list(names)) for batch in batches], pages
+            # Arrow copies out of memory it may write to; this says that it may not.
+            pages = pa.foreign_buffer(pages.address, pages.size, base=pages)
+            return list(cut(self._picked(pages, names), 0, self._num_rows))
 
 
 def _let_go(pages: mmap.mmap, mapped: Any, batch: Any) -> None:

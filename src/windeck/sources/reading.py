@@ -62,7 +62,8 @@ def read(
         raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} holds no rows")
     kinds = agreed(files, wanted, every=request.columns is None)
     start, stop = row_range(request, total)
-    builders, matrix = _builders(names, kinds, request, stop - start, interleaved)
+    where = repr(files[0].path)
+    builders, matrix = _builders(names, kinds, request, stop - start, interleaved, where)
     _fill(files, kinds, builders, start, stop)
     return Loaded(
         [builders[name].finish() for name in names],
@@ -129,10 +130,14 @@ def _same_names(first: DataFile, file: DataFile, names: Sequence[str], *, every:
 
 
 def _builders(
-    names: Sequence[str], kinds: Mapping[str, Any], request: Request, rows: int, interleaved: bool
+    names: Sequence[str],
+    kinds: Mapping[str, Any],
+    request: Request,
+    rows: int,
+    interleaved: bool,
+    where: str,
 ) -> tuple[dict[str, ColumnBuilder], Array | None]:
     """Memory for every column; for interleaved ones, one matrix they are the columns of."""
-    where = "the data"
     dtypes = [conversion.value_dtype(n, kinds[n], request.dtype, where) for n in names]
     named = [request.names_of(n, kinds[n], where) for n in names]
     matrix = None
@@ -145,19 +150,19 @@ def _builders(
         )
     }
     for name in request.ids:
-        builders[name] = id_builder(name, kinds[name], rows)
+        builders[name] = id_builder(name, kinds[name], rows, where)
     if request.time is not None:
         dtype = conversion.time_dtype(request.time, kinds[request.time], where)
         builders[request.time] = ColumnBuilder(request.time, rows, dtype)
     return builders, matrix
 
 
-def id_builder(name: str, kind: Any, rows: int) -> ColumnBuilder:
+def id_builder(name: str, kind: Any, rows: int, where: str = "the data") -> ColumnBuilder:
     """Memory for an id column: codes of strings, or the integers themselves."""
     if conversion.is_category(kind):
         return ColumnBuilder(name, rows, np.dtype(np.int32), names=True)
     if not pa.types.is_integer(conversion.plain(kind)):
-        raise TypeError(f"id column {name!r} is {kind}; expected strings or integers")
+        raise TypeError(f"id column {name!r} of {where} is {kind}; expected strings or integers")
     return ColumnBuilder(name, rows, np.dtype(conversion.plain(kind).to_pandas_dtype()))
 
 
@@ -207,6 +212,21 @@ def _fill_from(
             )
 
 
+def arrow_table(data: Any) -> Any:
+    """Anything that speaks the Arrow PyCapsule protocol as a pyarrow table, not copied."""
+    if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
+        raise TypeError(
+            f"a {type(data).__name__} does not speak the Arrow PyCapsule protocol; expected a "
+            "table of pyarrow, polars, pandas or the like"
+        )
+    try:
+        return pa.table(data)
+    except (pa.ArrowException, TypeError) as error:
+        raise TypeError(
+            f"a {type(data).__name__} holds no table, columns with names; {error}"
+        ) from error
+
+
 def from_table(
     table: Any, request: Request, *, interleaved: bool, origin: Origin | None = None
 ) -> Loaded:
@@ -217,7 +237,7 @@ def from_table(
     kinds = {name: table.schema.field(name).type for name in (*names, *request.index)}
     start, stop = row_range(request, table.num_rows)
     table = table.slice(start, stop - start)
-    builders, matrix = _builders(names, kinds, request, stop - start, interleaved)
+    builders, matrix = _builders(names, kinds, request, stop - start, interleaved, where)
 
     def column(name: str, *, view: bool) -> ColumnData:
         chunked = table.column(name)

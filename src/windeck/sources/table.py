@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from windeck.sources import arrays, describing, mapping, reading
 from windeck.sources.arranging import Shape, arrange
@@ -190,15 +189,10 @@ class Table:
         TypeError
             `data` has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``.
         """
-        if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
-            raise TypeError(
-                f"a {type(data).__name__} does not speak the Arrow PyCapsule protocol; expected a "
-                "table of pyarrow, polars, pandas or the like"
-            )
         request = Request.of(
             columns, id_columns, timestamp_column, dtype, rows, categories, sort=sort
         )
-        table = pa.table(data)
+        table = reading.arrow_table(data)
         return cls._of(
             reading.from_table(table, request, interleaved=_interleaved(storage)), request
         )
