@@ -78,7 +78,7 @@ def test_splits_of_real_series_keep_time_in_order() -> None:
         warnings.simplefilter("ignore")
         w = wd.Windows(table, context_length=48, prediction_length=12, stride=3)
     split = w.split(validation=0.1, test=0.1)
-    last_future = {}
+    last_future: dict[int, Any] = {}
     for part in split:
         series, rows = part.locate(np.arange(len(part)))
         for s in np.unique(series):

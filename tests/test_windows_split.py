@@ -236,14 +236,14 @@ def test_a_scaler_learns_nothing_of_validation_and_test() -> None:
         assert abs(scaler.statistics["mean"].item()) < 0.2
         assert abs(scaler.statistics["std"].item() - 1) < 0.2
     # All rows of training are read, and no other.
-    begin, end, series = w.split(0.2, 0.1).train.covered_rows()
-    assert list(zip(begin, end, series, strict=True)) == [
+    first, stop, series = w.split(0.2, 0.1).train.covered_rows()
+    assert list(zip(first, stop, series, strict=True)) == [
         (0, 700, 0),
         (1000, 1700, 1),
         (2000, 2700, 2),
     ]
     exact = wd.Scaler.fit(w.split(0.2, 0.1).train, sample=None)
-    seen = np.concatenate([load[a:b] for a, b in zip(begin, end, strict=True)])
+    seen = np.concatenate([load[a:b] for a, b in zip(first, stop, strict=True)])
     np.testing.assert_allclose(exact.statistics["mean"].item(), seen.mean())
     np.testing.assert_allclose(exact.statistics["std"].item(), seen.std())
     by_series = w.split(0.34, 0.0, by="series").train
@@ -279,12 +279,8 @@ def test_subset_explains_itself() -> None:
 
 def test_fingerprints_of_parts_differ() -> None:
     w = wd.Windows(load_table(), context_length=4, prediction_length=2)
-    parts = [
-        w,
-        *w.split(),
-        *w.split(by="series", validation=0.3, test=0.3),
-        w.subset(rows=(3, 200)),
-    ]
+    by_series = w.split(by="series", validation=0.3, test=0.3)
+    parts = [w, *w.split(), *by_series, w.subset(rows=(3, 200))]
     assert len({str(part.fingerprint) for part in parts}) == len(parts)
 
 
