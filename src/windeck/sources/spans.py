@@ -94,6 +94,11 @@ class Span:
         """First of the rows that decide the part of a split: the future, or else the context."""
         return self.future_first if self.prediction_length else 0
 
+    @property
+    def judged_rows(self) -> int:
+        """How many rows these are, from the first to the last."""
+        return self.rows - self.judged_first
+
     def runs(self, offsets: Int64) -> Runs:
         """One run of windows for each series; a series that is too short has an empty one."""
         begin, end = offsets[:-1], offsets[1:]

@@ -377,8 +377,9 @@ class Windows:
         for name, one, asked in zip(Split._fields, made, (1, validation, test), strict=True):
             if len(one) == 0 and not (isinstance(asked, (int, float)) and asked == 0):
                 raise ValueError(
-                    f"the {name} part of the split holds no window of {self.span.rows} rows "
-                    f"(validation={validation!r}, test={test!r}, by={by!r})"
+                    f"the {name} part of the split holds no window (validation={validation!r}, "
+                    f"test={test!r}, by={by!r}), expected {self.span.judged_rows} rows or more of "
+                    "some series in it"
                 )
             others = len(self) - len(one) - border
             one._report = self._report.drop(border=border, others=others)
