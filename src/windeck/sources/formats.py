@@ -85,6 +85,8 @@ def naming(path: str, kind: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
+    except pa.ArrowMemoryError as error:
+        raise MemoryError(f"{path!r} cannot be read as {kind}: {error}") from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).split("\n")[0]
         raise ValueError(f"{path!r} cannot be read as {kind}: {reason}") from error
