@@ -1,9 +1,8 @@
-#include "windeck/dispatch.hpp"
-
 #include <cstdlib>
 #include <stdexcept>
 
 #include "check.hpp"
+#include "windeck/dispatch.hpp"
 
 int main() {
     using namespace windeck;
