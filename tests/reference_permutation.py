@@ -101,3 +101,39 @@ class ReferencePermutation:
     def slice(self, start: int, stop: int) -> Indices:
         """The samples at positions start to stop."""
         return self.take(np.arange(start, stop))
+
+
+def _mix_words(z: Words) -> Words:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: Words = z ^ (z >> np.uint64(31))
+    return result
+
+
+def many_orders(size: int, count: int, *, rounds: int = ROUNDS, first_seed: int = 0) -> Indices:
+    """The orders of `count` seeds at once, one a row: for statistics over a great many of them."""
+    golden = np.uint64(GOLDEN)
+    seeds = np.arange(first_seed, first_seed + count, dtype=np.uint64)
+    state = _mix_words(np.uint64(hashed(1, size)) ^ _mix_words(seeds + golden))
+    state = _mix_words(state ^ np.uint64(mix(GOLDEN)))  # epoch 0
+    bits = max(8, (size - 1).bit_length())
+    mask, half = np.uint64(2**bits - 1), np.uint64((bits + 1) // 2)
+
+    def keys(i: int) -> Words:
+        column: Words = _mix_words(state + np.uint64((i + 1) * GOLDEN % WORD))[:, None]
+        return column
+
+    def evaluate(x: Words, rows: slice | Indices) -> Words:
+        for r in range(rounds):
+            x = x ^ (x >> half)
+            a = (keys(2 * r)[rows] & ~np.uint64(7)) | np.uint64(5)
+            x = (a * x + (keys(2 * r + 1)[rows] | np.uint64(1))) & mask
+        result: Words = ((x ^ (x >> half)) + keys(2 * rounds)[rows]) & mask
+        return result
+
+    x = evaluate(np.tile(np.arange(size, dtype=np.uint64), (count, 1)), slice(None))
+    while True:
+        rows, columns = np.nonzero(x >= np.uint64(size))
+        if not len(rows):
+            return x.astype(np.int64)
+        x[rows, columns] = evaluate(x[rows, columns][:, None], rows)[:, 0]

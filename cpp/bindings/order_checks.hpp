@@ -95,7 +95,7 @@ struct One {
 
 template <>
 struct py::detail::type_caster<windeck::One> {
-    PYBIND11_TYPE_CASTER(windeck::One, const_name("typing.SupportsIndex"));
+    PYBIND11_TYPE_CASTER(windeck::One, const_name("int"));
 
     bool load(handle source, bool) {
         if (PyIndex_Check(source.ptr()) == 0 || isinstance<array>(source)) return false;

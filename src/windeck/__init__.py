@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from windeck._core import LCG, ORDER_VERSION, Permutation
 from windeck.orders import BlockPermutation, Lanes, Sequential
+from windeck.quality import Report, quality
 from windeck.sources.scaler import Scaler
 from windeck.sources.table import Table
 from windeck.sources.windows import Windows
@@ -31,6 +32,7 @@ __all__ = [
     "MapDataset",
     "OrderSampler",
     "Permutation",
+    "Report",
     "Scaler",
     "Sequential",
     "Stream",
@@ -38,6 +40,7 @@ __all__ = [
     "Windows",
     "__version__",
     "collate",
+    "quality",
 ]
 
 # What needs torch is imported when it is first asked for (PEP 562): torch takes seconds.

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['LCG', 'ORDER_VERSION', 'Permutation', 'WindowIndex', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'default_threads', 'hash_words', 'pool_stats', 'simd', 'trim_pool']
+__all__: list[str] = ['Column', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'Permutation', 'WindowIndex', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'default_threads', 'hash_words', 'pool_stats', 'simd', 'trim_pool']
 class LCG:
     """
     The classic full-period linear congruential generator.
@@ -156,7 +156,7 @@ class Permutation:
     def __setstate__(self, arg0: tuple[int, int, int, int]) -> None:
         ...
     @typing.overload
-    def index(self, sample: typing.SupportsIndex) -> int:
+    def index(self, sample: int) -> int:
         """
         The position of a sample: the inverse of order[position].
         """
@@ -246,6 +246,43 @@ class Permutation:
     def size(self) -> int:
         """
         Number of samples.
+        """
+class Column:
+    """
+    Column(values, *, validity=None, validity_offset=0, nan_is_missing=True, name='', dtype=None)
+    
+    A one-dimensional array of any stride, read in place and kept alive. `validity` is an Arrow bitmap.
+    """
+    def __init__(self, values: typing.Any, *, validity: typing.Any = None, validity_offset: typing.Any = 0, nan_is_missing: bool = True, name: str = '', dtype: typing.Any = None) -> None:
+        ...
+    def __len__(self) -> int:
+        ...
+    @property
+    def dtype(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+class Field:
+    """
+    One array of a batch: which columns and steps, and how.
+    """
+    def __init__(self, name: str, columns: typing.Any, *, segments: typing.Any, dilation: typing.Any = 1, layout: str = 'btc', dtype: str = 'float32', mask: bool = False, fill: typing.Any = 0.0, scale: typing.Any = None, shift: typing.Any = None, anchor: str = 'window') -> None:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+class Gather:
+    """
+    Makes batches of windows; see gather.
+    """
+    def __init__(self, index: typing.Any, bounds: typing.Any, fields: typing.Any) -> None:
+        ...
+    def __len__(self) -> int:
+        ...
+    def gather(self, indices: typing.Any, *, out: typing.Any = None, threads: typing.Any = 1) -> dict:
+        """
+        gather(indices: int64[n], *, out=None, threads=1) -> dict of arrays
         """
 class WindowIndex:
     """
