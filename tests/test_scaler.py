@@ -56,6 +56,9 @@ def test_nulls_and_nan_do_not_count() -> None:
     scaler = Scaler.fit(Table.from_arrow(arrow), kind="standard")
     assert scaler.statistics["mean"].tolist() == [[4.0, 3.0]]
     assert scaler.counts.tolist() == [[3, 2]]
+    # A slice shares its bitmap with the whole, and begins somewhere inside it.
+    sliced = Table.from_arrow(arrow.slice(1), columns=["a"])
+    assert Scaler.fit(sliced, kind="minmax").statistics["min"].tolist() == [[3.0]]
 
 
 def test_bfloat16_is_read_as_numbers() -> None:

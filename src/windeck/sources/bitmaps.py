@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windeck.sources.arraytypes import Bits, Bools
+from windeck.sources.arraytypes import Bits, Bools, Int64s
 
 
 def unpack(bitmap: Bits, start: int, stop: int) -> Bools:
@@ -25,3 +25,16 @@ def write(bitmap: Bits, start: int, values: Bools) -> None:
 def all_set(rows: int) -> Bits:
     """A bitmap of `rows` rows that all hold a value."""
     return np.full((rows + 7) >> 3, 0xFF, dtype=np.uint8)
+
+
+def take(bitmap: Bits, places: Int64s) -> Bools:
+    """The bits at some places."""
+    found: Bools = (bitmap[places >> 3] >> (places & 7).astype(np.uint8) & 1) != 0
+    return found
+
+
+def count(bitmap: Bits) -> int:
+    """How many bits are set, in bounded memory."""
+    step = 1 << 18
+    parts = (bitmap[start : start + step] for start in range(0, len(bitmap), step))
+    return sum(int(np.unpackbits(part).sum(dtype=np.int64)) for part in parts)

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck import _core
-from windeck.sources import bits
+from windeck.sources import bitmaps
+from windeck.sources.arraytypes import Bits, Bools
 from windeck.sources.columns import ColumnData
 from windeck.sources.spans import Int64, Runs, Span
-
-Bools = npt.NDArray[np.bool_]
 
 # Rows read in one go, at least; a longer window reads as many rows as it spans.
 STRETCH = 1 << 18
@@ -56,7 +55,7 @@ class Filter:
 class Verdict:
     """The bitmap of windows kept (None: all of them), and how many were dropped for what."""
 
-    keep: bits.Bitmap | None
+    keep: Bits | None
     missing: int
     gap: int
 
@@ -65,7 +64,7 @@ def judge(rules: Filter, span: Span, runs: Runs, offsets: Int64) -> Verdict:
     """Which windows pass `rules`. O(rows) time, O(stretch) memory beside the bitmap."""
     if rules.idle:
         return Verdict(None, 0, 0)
-    keep = bits.empty(runs.total)
+    keep = np.zeros((runs.total + 7) // 8, dtype=np.uint8)
     missing = gap = 0
     for at, starts, begin in _stretches(span, runs, offsets):
         bad = np.zeros(len(starts), dtype=np.bool_)
@@ -76,7 +75,7 @@ def judge(rules: Filter, span: Span, runs: Runs, offsets: Int64) -> Verdict:
             broken = ~bad & _broken(rules.timestamps, rules.max_gap, span, starts, begin)
             gap += int(broken.sum())
             bad |= broken
-        bits.put(keep, at, ~bad)
+        bitmaps.write(keep, at, ~bad)
     return Verdict(keep if missing or gap else None, missing, gap)
 
 
@@ -134,24 +133,9 @@ def missing_values(columns: Sequence[ColumnData], start: int, stop: int) -> Int6
     """For each of the rows ``[start, stop)``, how many of `columns` are missing there."""
     counts = np.zeros(stop - start, dtype=np.int64)
     for column in columns:
-        counts += ~observed(column, start, stop)
+        if column.missing != 0:
+            counts += ~column.observed(slice(start, stop))
     return counts
-
-
-def observed(column: ColumnData, start: int, stop: int) -> Bools:
-    """Whether the column's rows ``[start, stop)`` hold a value: neither null nor NaN."""
-    found = np.ones(stop - start, dtype=np.bool_)
-    if column.missing == 0:
-        return found
-    if column.validity is not None:
-        shift = column.validity_offset
-        found &= bits.span(column.validity, start + shift, stop + shift)
-    values = column.values[start:stop]
-    if column.dtype == "bfloat16":
-        found &= (values & 0x7FFF) <= 0x7F80
-    elif values.dtype.kind == "f":
-        found &= ~np.isnan(values)
-    return found
 
 
 def allowed_missing(max_missing: float, values: int) -> int | None:

@@ -11,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck import _core
-from windeck.sources import bits
-from windeck.sources.columns import ColumnData, is_floating, unknown_column
+from windeck.sources.columns import ColumnData, unknown_column
 from windeck.sources.statistics import KINDS, Estimate, Float64
 from windeck.sources.table import Table
 
 Int64 = npt.NDArray[np.int64]
 
 
-class Cut(Protocol):
+class WindowSet(Protocol):
     """What a scaler asks of `Windows`."""
 
     @property
@@ -37,6 +36,9 @@ class Cut(Protocol):
         ...
 
 
+Name = Any  # a series' identity: str, int, float, bool, None, or a tuple of these
+
+
 @dataclass(frozen=True)
 class Cell:
     """Estimates of one column of one series (or of all), and the values they rest on."""
@@ -46,17 +48,21 @@ class Cell:
     weight: float
 
 
+Cells = dict[tuple[int, int], Cell]  # by (series, column)
+Named = tuple[tuple[Name, ...] | None, Cells]  # the names of the series, and their cells
+
+
 def numeric(column: ColumnData) -> bool:
     """Whether a column is a quantity: a number, not a flag and not the code of a category."""
     return column.categories is None and column.dtype != "bool"
 
 
-def table_of(data: Table | Cut) -> Table:
+def table_of(data: Table | WindowSet) -> Table:
     """The table itself, or the one the windows are cut from."""
     return data if isinstance(data, Table) else data.table
 
 
-def chosen_columns(data: Table | Cut, columns: str | Sequence[str] | None) -> tuple[str, ...]:
+def chosen_columns(data: Table | WindowSet, columns: str | Sequence[str] | None) -> tuple[str, ...]:
     """The columns named, or else every quantity among those of `data`."""
     table = table_of(data)
     if columns is None:
@@ -76,7 +82,7 @@ def chosen_columns(data: Table | Cut, columns: str | Sequence[str] | None) -> tu
     return names
 
 
-def row_ranges(data: Table | Cut) -> tuple[Int64, Int64, Int64]:
+def row_ranges(data: Table | WindowSet) -> tuple[Int64, Int64, Int64]:
     """First rows, last rows + 1 and series of the stretches of rows to sample."""
     if isinstance(data, Table):
         offsets = data.offsets
@@ -106,24 +112,21 @@ def observed_values(column: ColumnData, rows: Int64) -> Float64:
     ValueError
         If one of them is infinite.
     """
+    rows = rows[column.observed(rows)]
     values: npt.NDArray[Any] = column.values[rows]
     if column.dtype == "bfloat16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
-    if column.validity is not None:
-        values = values[bits.take(column.validity, rows + column.validity_offset)]
     found = values.astype(np.float64)
-    if is_floating(column.dtype):
-        found = found[~np.isnan(found)]
-        if np.isinf(found).any():
-            raise ValueError(
-                f"column {column.name!r} holds {int(np.isinf(found).sum())} infinite values among "
-                f"{len(rows)} sampled rows, expected finite ones to fit a scaler to"
-            )
+    if np.isinf(found).any():
+        raise ValueError(
+            f"column {column.name!r} holds {int(np.isinf(found).sum())} infinite values among "
+            f"{len(rows)} sampled rows, expected finite ones to fit a scaler to"
+        )
     return found
 
 
-def cells(
-    data: Table | Cut,
+def fitted(
+    data: Table | WindowSet,
     columns: Sequence[str],
     kind: str,
     sample: int | None,
@@ -154,3 +157,23 @@ def _cell(kind: str, name: str, found: Float64, sampled: int, total: int) -> Cel
     left = math.sqrt((total - sampled) / max(total - 1, 1))
     error = {key: one * left for key, one in estimate.error.items()}
     return Cell(Estimate(estimate.value, error), len(found), len(found) * (total / sampled))
+
+
+def merged(kind: str, one: Named, other: Named) -> Named:
+    """Both sets of cells together: series meet by name, cells by the rows they stand for."""
+    merge = KINDS[kind].merge
+    assert merge is not None
+    alone: tuple[Name, ...] = (None,)
+    names = [alone if series is None else series for series, _ in (one, other)]
+    together = tuple(dict.fromkeys(names[0] + names[1]))
+    rows = {name: row for row, name in enumerate(together)}
+    found: Cells = {}
+    for known, (_, cells) in zip(names, (one, other), strict=True):
+        for (series, column), cell in cells.items():
+            at = (rows[known[series]], column)
+            before = found.get(at)
+            if before is not None:
+                estimate = merge(before.estimate, before.weight, cell.estimate, cell.weight)
+                cell = Cell(estimate, before.count + cell.count, before.weight + cell.weight)
+            found[at] = cell
+    return (None if one[0] is None else together), found

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from windeck import _core
 from windeck.sources.columns import ColumnData, is_floating, unknown_column
 from windeck.sources.scaler import Scaler
 from windeck.sources.spans import Span
@@ -104,6 +102,7 @@ class Key:
     layout: str
     padded: bool = False
     static: bool = False
+    flat: bool = False  # no axis but that of the batch
 
 
 def plan_keys(roles: Roles, span: Span, layout: Layout) -> list[Key]:
@@ -130,7 +129,7 @@ def _plan_columns(
         Key(name, (name,), whole, "bt", span.lead > 0) for name in (*roles.target, *roles.known)
     ]
     keys += [Key(name, (name,), (past,), "bt", span.lead > 0) for name in roles.past]
-    keys += [Key(name, (name,), ((0, 1),), "bc", static=True) for name in roles.static]
+    keys += [Key(name, (name,), ((0, 1),), "bc", static=True, flat=True) for name in roles.static]
     return keys
 
 
@@ -247,51 +246,3 @@ def _checked_fill(fill: float, dtype: str, key: str) -> float:
             f"fill is {fill!r}, but {key} is {dtype}: expected a whole number in [{low}, {high}]"
         )
     return fill
-
-
-def native_columns(columns: Mapping[str, ColumnData]) -> dict[str, _core.Column]:
-    """The native view of each column."""
-    return {
-        name: _core.Column(
-            column.values,
-            validity=None if column.missing == 0 else column.validity,
-            validity_offset=column.validity_offset,
-            nan_is_missing=column.missing != 0,
-            dtype=column.dtype,
-            name=name,
-        )
-        for name, column in columns.items()
-    }
-
-
-def native_fields(
-    plans: Sequence[Plan],
-    columns: Mapping[str, _core.Column],
-    scaler: Scaler | None,
-    table: Table,
-    used: npt.NDArray[np.int64],
-    dilation: int,
-) -> list[_core.Field]:
-    """The native field of each key; `used` are the series that have windows."""
-    fields = []
-    for plan in plans:
-        key = plan.key
-        scale, shift = None, None
-        if scaler is not None:
-            scale, shift = scaler.factors(key.columns, table, used)
-        fields.append(
-            _core.Field(
-                key.name,
-                [columns[name] for name in key.columns],
-                segments=list(key.segments),
-                dilation=dilation,
-                layout=key.layout,
-                dtype=plan.dtype,
-                mask=plan.mask,
-                fill=plan.fill,
-                scale=scale,
-                shift=shift,
-                anchor="series" if key.static else "window",
-            )
-        )
-    return fields

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from windeck.sources import bits
 from windeck.sources.spans import Int64, Runs, Span, checked_integer
 
 
@@ -36,18 +35,6 @@ class Part:
     def of_runs(cls, runs: Runs, numbers: Int64) -> Part:
         """Some runs, whole."""
         return cls(runs.take(numbers), np.zeros(len(numbers), dtype=np.int64), numbers)
-
-    def carve(self, keep: bits.Bitmap, whole: Runs) -> bits.Bitmap:
-        """The bits of this part out of the bitmap of the whole. O(windows / 8) memory."""
-        ends = np.cumsum(self.runs.count)
-        first = (np.cumsum(whole.count) - whole.count)[self.parents] + self.skipped
-        move = first - (ends - self.runs.count)
-
-        def entries(start: int, stop: int) -> npt.NDArray[np.bool_]:
-            numbers = np.arange(start, stop, dtype=np.int64)
-            return bits.take(keep, numbers + move[np.searchsorted(ends, numbers, side="right")])
-
-        return bits.build(self.runs.total, entries)
 
 
 def of_series(runs: Runs, names: Sequence[Any], wanted: Any) -> Part:

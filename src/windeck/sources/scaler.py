@@ -12,18 +12,17 @@ import numpy.typing as npt
 
 from windeck.sources import fitting
 from windeck.sources.columns import unknown_column
-from windeck.sources.fitting import Cell
+from windeck.sources.fitting import Cell, Cells, Name
 from windeck.sources.scaler_json import from_text, plain_name, to_plain
+from windeck.sources.scaler_text import column_line, title
 from windeck.sources.spans import checked_integer
-from windeck.sources.statistics import KINDS, Estimate, Float64
+from windeck.sources.statistics import KINDS, Estimate, Float64, affine
 
 if TYPE_CHECKING:
     from windeck.sources.table import Table
     from windeck.sources.windows import Windows
 
 Kind = Literal["standard", "minmax", "robust", "mean_abs"]
-Name = Any  # a series' identity: str, int, float, bool, None, or a tuple of these
-Cells = dict[tuple[int, int], Cell]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,7 +126,7 @@ class Scaler:
         names = fitting.chosen_columns(data, columns)
         found = {
             (row, place): cell
-            for row, place, cell in fitting.cells(data, names, kind, sample, per_series, seed)
+            for row, place, cell in fitting.fitted(data, names, kind, sample, per_series, seed)
         }
         for place, name in enumerate(names):
             if not any(at == place for _, at in found):
@@ -178,29 +177,15 @@ class Scaler:
             Other columns or another kind; kind "robust", since the medians of two parts do not
             give the median of the whole.
         """
-        merge = KINDS[self.kind].merge
-        if merge is None:
+        if KINDS[self.kind].merge is None:
             raise ValueError(f"scalers of kind {self.kind!r} do not merge: fit one on all the data")
         mine = (self.kind, self.columns, self.series is None)
         if mine != (other.kind, other.columns, other.series is None):
-            raise ValueError(f"cannot merge {self._title()} with {other._title()}: they differ")
-        if self.series is None or other.series is None:
-            series, rows = None, {None: 0}
-            names: tuple[tuple[Name, ...], ...] = ((None,), (None,))
-        else:
-            series = tuple(dict.fromkeys(self.series + other.series))
-            rows = {name: row for row, name in enumerate(series)}
-            names = (self.series, other.series)
-        merged: Cells = {}
-        for one, known in zip((self, other), names, strict=True):
-            for (s, c), cell in one._cells().items():
-                at = (rows[known[s]], c)
-                before = merged.get(at)
-                if before is not None:
-                    estimate = merge(before.estimate, before.weight, cell.estimate, cell.weight)
-                    cell = Cell(estimate, before.count + cell.count, before.weight + cell.weight)
-                merged[at] = cell
-        return self._of(self.kind, self.columns, series, merged)
+            raise ValueError(f"cannot merge {title(self)} with {title(other)}: they differ")
+        series, cells = fitting.merged(
+            self.kind, (self.series, self._cells()), (other.series, other._cells())
+        )
+        return self._of(self.kind, self.columns, series, cells)
 
     @property
     def center(self) -> Float64:
@@ -253,7 +238,7 @@ class Scaler:
         """
         scale = self._shaped(self.scale, array, columns, series_id, axis)
         shift = self._shaped(self.shift, array, columns, series_id, axis)
-        return _affine(array, scale, shift)
+        return affine(array, scale, shift)
 
     def inverse_transform(
         self,
@@ -269,7 +254,7 @@ class Scaler:
         """
         spread = self._shaped(self.spread, array, columns, series_id, axis)
         center = self._shaped(self.center, array, columns, series_id, axis)
-        return _affine(array, spread, center)
+        return affine(array, spread, center)
 
     def _shaped(
         self, values: Float64, array: Any, columns: Any, series_id: Any, axis: int
@@ -393,43 +378,15 @@ class Scaler:
     def __hash__(self) -> int:
         return hash((self.kind, self.columns, self.counts.tobytes()))
 
-    def _title(self) -> str:
-        series = "" if self.series is None else f", per_series={len(self.series)}"
-        return f"Scaler(kind={self.kind!r}{series})"
-
     def explain(self) -> str:
         """One line a column: every estimate with its standard error, and on how much it rests.
 
         With `per_series` the range over series is shown, with the largest error.
         """
-        return "\n".join(self._line(c, name) for c, name in enumerate(self.columns))
-
-    def _line(self, place: int, name: str) -> str:
-        seen = self.counts[:, place] > 0
-        parts = []
-        for key, values in self.statistics.items():
-            value, error = values[seen, place], self.errors[key][seen, place]
-            text = f"{value.min():.6g}"
-            if self.series is not None:
-                text += f" to {value.max():.6g}"
-            parts.append(f"{key} {text} ± {error.max():.2g}")
-        count, weight = int(self.counts[:, place].sum()), float(self.weights[:, place].sum())
-        about = "" if weight <= count else f" out of about {weight:,.0f}"
-        over = "" if self.series is None else f" in {int(seen.sum())} series"
-        return f"{name}: {', '.join(parts)}, of {count:,} values{about}{over}"
+        return "\n".join(column_line(self, place) for place in range(len(self.columns)))
 
     def __repr__(self) -> str:
         lines = self.explain().split("\n")
         if len(lines) > 12:
             lines[11:] = [f"... {len(lines) - 11} more columns"]
-        return "\n  ".join([self._title(), *lines])
-
-
-def _affine(array: Any, factor: Float64, addend: Float64) -> Any:
-    """``array * factor + addend``, for an ndarray or, by duck typing, a tensor on any device."""
-    if hasattr(array, "new_tensor"):
-        wide = array if array.is_floating_point() and array.element_size() >= 4 else array.float()
-        return wide * wide.new_tensor(factor.tolist()) + wide.new_tensor(addend.tolist())
-    values = np.asarray(array)
-    dtype = np.result_type(values.dtype, np.float32) if values.dtype.kind == "f" else np.float64
-    return (values.astype(np.float64) * factor + addend).astype(dtype)
+        return "\n  ".join([title(self), *lines])

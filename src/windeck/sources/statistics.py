@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -135,3 +136,13 @@ KINDS: dict[str, Kind] = {
         ("mean_abs",), _mean_abs, _merge_mean_abs, lambda s: (0.0 * s["mean_abs"], s["mean_abs"])
     ),
 }
+
+
+def affine(array: Any, factor: Float64, addend: Float64) -> Any:
+    """``array * factor + addend``, for an ndarray or, by duck typing, a tensor on any device."""
+    if hasattr(array, "new_tensor"):
+        wide = array if array.is_floating_point() and array.element_size() >= 4 else array.float()
+        return wide * wide.new_tensor(factor.tolist()) + wide.new_tensor(addend.tolist())
+    values = np.asarray(array)
+    dtype = np.result_type(values.dtype, np.float32) if values.dtype.kind == "f" else np.float64
+    return (values.astype(np.float64) * factor + addend).astype(dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Literal
@@ -11,23 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from windeck import _core
 from windeck.fingerprint import digest
 from windeck.sources import parts, splits
-from windeck.sources.bits import Bitmap
-from windeck.sources.filters import Filter, allowed_missing, as_integers, gap_in_units, judge
-from windeck.sources.keys import (
-    LAYOUTS,
-    Casts,
-    Layout,
-    Plan,
-    Roles,
-    native_columns,
-    native_fields,
-    plan_keys,
-    settle,
-)
-from windeck.sources.parts import Part
+from windeck.sources.batches import Batches, as_indices, is_one
+from windeck.sources.cut import Cut
+from windeck.sources.filters import Filter, allowed_missing, as_integers, gap_in_units
+from windeck.sources.keys import LAYOUTS, Casts, Layout, Plan, Roles, plan_keys, settle
 from windeck.sources.scaler import Scaler
 from windeck.sources.spans import Int64, Span
 from windeck.sources.splits import Split
@@ -159,7 +147,7 @@ class Windows:
         self.max_gap = None if max_gap is None else gap_in_units(max_gap, table.timestamps)
         self._casts = Casts(dtype, self.roles.all)
         self._columns = {name: table.column(name) for name in self.roles.all}
-        self._cut(self._filter())
+        self._cut = Cut.of(table.offsets, self.span, self._filter())
         self._apply(scaler)
 
     def _filter(self) -> Filter:
@@ -171,36 +159,6 @@ class Windows:
             None if stamps is None else as_integers(stamps),
             self.max_gap,
         )
-
-    def _cut(self, rules: Filter) -> None:
-        """Find the windows: the runs, the bitmap of those kept, and the report."""
-        offsets, span = self.table.offsets, self.span
-        self._runs = span.runs(offsets)
-        fitting, short = self._runs.total, int((self._runs.count == 0).sum())
-        if fitting == 0:
-            longest = int(np.diff(offsets).max(initial=0))
-            raise ValueError(
-                f"no window fits: a window spans {span.rows} rows ({describe_steps(span)}), "
-                f"the longest of {len(offsets) - 1} series has {longest} rows"
-            )
-        if short:
-            warnings.warn(
-                f"{short} of {len(offsets) - 1} series are shorter than a window of "
-                f"{span.rows} rows and give none",
-                stacklevel=3,
-            )
-        verdict = judge(rules, span, self._runs, offsets)
-        self._keep: Bitmap | None = verdict.keep
-        kept = fitting - verdict.missing - verdict.gap
-        if kept == 0:
-            raise ValueError(
-                f"no window is left: of {fitting} that fit, {verdict.missing} have more than "
-                f"max_missing={self.max_missing} missing and {verdict.gap} span a break in time"
-            )
-        report = WindowReport(
-            fitting, len(offsets) - 1, short, fitting, {}, span.rows, describe_steps(span)
-        )
-        self._report = report.drop(missing=verdict.missing, gap=verdict.gap)
 
     def _apply(self, scaler: Scaler | None) -> None:
         """Settle keys and dtypes for a scaler, and make the native objects."""
@@ -214,19 +172,13 @@ class Windows:
         self._make_native()
 
     def _make_native(self) -> None:
-        runs = self._runs
-        self._index = _core.WindowIndex(
-            runs.first, runs.count, runs.stride, series=runs.series, keep=self._keep
+        self._index = self._cut.index()
+        self._batches = Batches(
+            self._index, self._cut, self.table, self._columns, self._plans, self.scaler
         )
-        used = runs.series[runs.count > 0]
-        columns = native_columns(self._columns)
-        fields = native_fields(
-            self._plans, columns, self.scaler, self.table, used, self.span.dilation
-        )
-        self._native = _core.Gather(self._index, self.table.offsets, fields)
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_index", "_native", "fingerprint")
+        made = ("_index", "_batches", "fingerprint")
         return {name: value for name, value in self.__dict__.items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -244,7 +196,7 @@ class Windows:
 
         Two ints for an int, two int64 arrays for an array. IndexError outside ``[0, len)``.
         """
-        if _is_one(index):
+        if is_one(index):
             series, rows = self._index.locate(np.array([operator.index(index)], dtype=np.int64))
             return int(series[0]), int(rows[0])
         series, rows = self._index.locate(as_indices(index))
@@ -252,7 +204,7 @@ class Windows:
 
     def index_of(self, series: Any, row: Any) -> Any:
         """The window of a series that starts at a row: the inverse of `locate`; -1 if none does."""
-        if _is_one(series) and _is_one(row):
+        if is_one(series) and is_one(row):
             return int(self._index.index_of(as_indices([series]), as_indices([row]))[0])
         pairs = np.broadcast_arrays(as_indices(series), as_indices(row))
         return self._index.index_of(*(np.ascontiguousarray(one) for one in pairs))
@@ -267,17 +219,16 @@ class Windows:
 
         One stretch for each series that has windows; rows between windows far apart are included.
         """
-        begin, end = self._runs.hull(self.span, self.table.offsets)
-        return begin, end, self._runs.series[self._runs.count > 0]
+        return self._cut.covered_rows()
 
     def explain(self) -> WindowReport:
         """How many windows there are, how many were dropped, and why."""
-        return self._report
+        return self._cut.report
 
     @property
     def nbytes(self) -> int:
         """Bytes of the index: O(series), and one bit a window where windows were dropped."""
-        return self._runs.nbytes + (0 if self._keep is None else self._keep.nbytes)
+        return self._cut.nbytes
 
     # --- batches -----------------------------------------------------------------------------
 
@@ -298,19 +249,11 @@ class Windows:
         dict of arrays
             Writable, contiguous, and the caller's own; see the keys above.
         """
-        squeezed = [p.key.name for p in self._plans if p.key.static and self.layout == "columns"]
-        squeezed += [f"{name}_mask" for name in squeezed]
-        if out is not None and squeezed:
-            out = {key: a[:, None] if key in squeezed else a for key, a in out.items()}
-        batch: Batch = self._native.gather(as_indices(indices), out=out, threads=threads)
-        for key in squeezed:
-            if key in batch:
-                batch[key] = batch[key].reshape(len(batch[key]))
-        return batch
+        return self._batches.gather(as_indices(indices), out, threads)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample: arrays without the batch axis. Negative numbers count from the end."""
-        if not _is_one(index):
+        if not is_one(index):
             raise TypeError(f"windows are indexed by an integer, got {index!r}; see gather()")
         number = operator.index(index)
         batch = self.gather([number + len(self) if -len(self) <= number < 0 else number])
@@ -365,25 +308,25 @@ class Windows:
         ValueError
             A part that was asked for holds no window.
         """
+        runs = self._cut.runs
         if by == "time":
-            stamps = self.table.timestamps
-            cut = splits.by_time(self._runs, self.span, stamps, [validation, test])
+            found = splits.by_time(runs, self.span, self.table.timestamps, [validation, test])
         elif by == "series":
-            cut = splits.by_series(self._runs, validation, test, seed)
+            found = splits.by_series(runs, validation, test, seed)
         else:
             raise ValueError(f"by is {by!r}, expected 'time' or 'series'")
-        made = [self._part(part) for part in cut]
-        border = len(self) - sum(map(len, made))
-        for name, one, asked in zip(Split._fields, made, (1, validation, test), strict=True):
-            if len(one) == 0 and not (isinstance(asked, (int, float)) and asked == 0):
+        cuts = [self._cut.part(part) for part in found]
+        border = len(self) - sum(cut.kept for cut in cuts)
+        for name, cut, asked in zip(Split._fields, cuts, (1, validation, test), strict=True):
+            if cut.kept == 0 and not (isinstance(asked, (int, float)) and asked == 0):
                 raise ValueError(
                     f"the {name} part of the split holds no window (validation={validation!r}, "
                     f"test={test!r}, by={by!r}), expected {self.span.judged_rows} rows or more of "
                     "some series in it"
                 )
-            others = len(self) - len(one) - border
-            one._report = self._report.drop(border=border, others=others)
-        return Split(*made)
+        inside = len(self) - border
+        cuts = [cut.drop(border=border, others=inside - cut.kept) for cut in cuts]
+        return Split(*map(self._with_cut, cuts))
 
     def subset(self, *, series: Any = None, rows: Any = None, time: Any = None) -> Windows:
         """Only the windows of some series, or that lie within some rows or some time.
@@ -401,27 +344,21 @@ class Windows:
         KeyError, ValueError
             A series that does not exist; no window is left.
         """
-        found = self
+        cut, span, stamps = self._cut, self.span, self.table.timestamps
         if series is not None:
-            names = self.table.series_names
-            found = found._part(parts.of_series(found._runs, names, series))
+            cut = cut.part(parts.of_series(cut.runs, self.table.series_names, series))
         if rows is not None:
             start, stop = parts.row_range(rows, self.table.num_rows)
-            low, high = np.int64(start), np.int64(stop)
-            found = found._part(parts.within_rows(found._runs, self.span, low, high))
+            cut = cut.part(parts.within_rows(cut.runs, span, np.int64(start), np.int64(stop)))
         if time is not None:
-            stamps = self.table.timestamps
-            found = found._part(parts.within_time(found._runs, self.span, stamps, time))
-        if len(found) == 0:
+            cut = cut.part(parts.within_time(cut.runs, span, stamps, time))
+        if cut.kept == 0:
             raise ValueError("the subset holds no window")
-        if found is not self:
-            found._report = self._report.drop(subset=len(self) - len(found))
-        return found
+        return self if cut is self._cut else self._with_cut(cut.drop(subset=len(self) - cut.kept))
 
-    def _part(self, part: Part) -> Windows:
+    def _with_cut(self, cut: Cut) -> Windows:
         other = self._copy()
-        other._runs = part.runs
-        other._keep = None if self._keep is None else part.carve(self._keep, self._runs)
+        other._cut = cut
         other._make_native()
         return other
 
@@ -436,7 +373,7 @@ class Windows:
     @cached_property
     def fingerprint(self) -> dict[str, str | int]:
         """What these windows are, for checkpoints: options, sizes, digests; no paths, no times."""
-        span, roles, runs = self.span, self.roles, self._runs
+        span, roles = self.span, self.roles
         own: dict[str, str | int] = {
             "source": "Windows",
             "windows": len(self),
@@ -451,27 +388,10 @@ class Windows:
             "max_missing": repr(self.max_missing),
             "max_gap": repr(self.max_gap),
             "scaler": "none" if self.scaler is None else digest(self.scaler.to_json()),
-            "starts": digest(runs.first, runs.count, runs.series, self._keep),
+            "starts": self._cut.digest(),
         }
         return own | {f"table.{name}": value for name, value in self.table.fingerprint.items()}
 
     def __repr__(self) -> str:
         keys = ", ".join(p.key.name for p in self._plans)
         return f"Windows({len(self):,} windows: {describe_steps(self.span)}; {keys})"
-
-
-def _is_one(value: Any) -> bool:
-    """Whether a value is a single integer, and not an array."""
-    return hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0
-
-
-def as_indices(indices: Any) -> Int64:
-    """Window numbers as int64 of one dimension; a TypeError for anything that is no integer."""
-    array = np.asarray(indices)
-    if array.size == 0 and array.dtype == np.float64:
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu" or array.ndim > 1:
-        raise TypeError(
-            f"indices are {array.dtype} of shape {array.shape}, expected integers of shape (batch,)"
-        )
-    return np.atleast_1d(array).astype(np.int64, copy=False)
