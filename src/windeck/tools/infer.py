@@ -80,8 +80,8 @@ def infer(
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "tiny.parquet"
     >>> pq.write_table(table, file)
     >>> found = infer(file)
-    >>> found.time, found.ids, found.target, found.step
-    (('when',), (), 'load', numpy.timedelta64(1000000,'us'))
+    >>> found.time, found.ids, found.target, describe_step(found.step)
+    (('when',), (), 'load', '1 second')
     >>> found.why["time"]
     'the only column of time stamps'
     """
@@ -200,7 +200,7 @@ def _find_ids(
         tried = {name: _repeats(_combine(groups, _codes(keys, [name])), stamps) for name in left}
         # Candidates with the name of an id come first, and min() keeps the first of equals.
         best = min(left, key=lambda name: round(tried[name], 3), default=None)
-        if best is None or tried[best] > 0.5 * repeats:
+        if best is None or not _worthwhile(repeats, tried[best]):
             break
         chosen.append(best)
         groups, repeats = _combine(groups, _codes(keys, [best])), tried[best]
@@ -246,6 +246,11 @@ def _usual_step(stamps: npt.NDArray[Any], groups: Codes) -> np.timedelta64 | int
     if stamps.dtype.kind == "M":
         return np.timedelta64(usual, "us")
     return usual
+
+
+def _worthwhile(repeats: float, then: float) -> bool:
+    """Whether one more id explains enough: no repeats are left, or far fewer."""
+    return then < repeats and (then <= TOLERATED_REPEATS or 1 - then >= 1.5 * (1 - repeats))
 
 
 def _repeats(groups: Codes, stamps: Codes) -> float:

@@ -1,0 +1,122 @@
+"""The forecast on windows that training never saw: its error, and a picture of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from windeck.loader import Loader
+from windeck.tools import forecaster
+from windeck.tools.job import Deal, Job, scaling, season, series_names, truth
+
+Floats = npt.NDArray[np.float32]
+
+#: Panels of the picture, and forecasts laid end to end in each.
+PANELS, FORECASTS = 3, 7
+
+INK, ACCENT, QUIET = "#22304a", "#e4572e", "#9aa5b8"
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean absolute errors on the test windows, in standard deviations of the (series') target."""
+
+    model: float
+    naive: float
+    naive_is: str
+    windows: int
+
+
+def score(model: forecaster.Forecaster, deal: Deal, step: np.timedelta64 | int | None) -> Score:
+    """Runs the model and the naive forecast over every test window, in order."""
+    totals = torch.zeros(3, dtype=torch.float64)
+    period, words = season(step, deal.windows.span.context_length)
+    with torch.no_grad():
+        for batch in Loader(deal.test, batch_size=1024, epochs=1):
+            ours, count = forecaster.absolute_error(forecaster.forecast(model, batch), batch)
+            naive = forecaster.naive_forecast(batch, period)
+            theirs, _ = forecaster.absolute_error(naive, batch)
+            totals += torch.stack((ours, theirs, count)).double()
+    model_error, naive_error = (totals[:2] / totals[2].clamp(min=1)).tolist()
+    return Score(model_error, naive_error, words, len(deal.test))
+
+
+def draw(path: Path, task: Job, deal: Deal, model: forecaster.Forecaster, result: Score) -> None:
+    """Writes a PNG: stretches of test data, and forecasts of successive windows on them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    stretches = _stretches(task, deal)
+    figure, axes = plt.subplots(
+        len(stretches), 1, figsize=(11, 2.3 * len(stretches) + 0.9), squeeze=False
+    )
+    for axis, indices in zip(axes[:, 0], stretches, strict=True):
+        series = _panel(axis, task, deal, model, indices)
+        axis.set_title(series_names(deal.table, [series])[0], loc="left", color=INK, fontsize=10)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+        axis.margins(x=0.01)
+    axes[0, 0].legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.98), ncol=2)
+    figure.suptitle(
+        f"{task.target}: {task.prediction_length} steps ahead on windows never trained on · mean "
+        f"absolute error {result.model:.3f} sd, {result.naive_is} {result.naive:.3f} sd",
+        color=INK,
+        fontsize=11,
+    )
+    figure.autofmt_xdate(rotation=0, ha="center")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _stretches(task: Job, deal: Deal) -> list[npt.NDArray[np.int64]]:
+    """Test windows one horizon apart, from up to three series spread over the table."""
+    series, rows = deal.test.locate(np.arange(len(deal.test)))
+    present = np.unique(series)
+    chosen = present[np.linspace(0, len(present) - 1, min(PANELS, len(present))).astype(np.int64)]
+    stretches = []
+    for number in chosen:
+        mine = np.flatnonzero(series == number)
+        wanted = rows[mine[0]] + task.prediction_length * np.arange(FORECASTS)
+        places = np.flatnonzero(np.isin(rows[mine], wanted))
+        stretches.append(mine[places])
+    return stretches
+
+
+def _panel(
+    axis: Any,
+    task: Job,
+    deal: Deal,
+    model: forecaster.Forecaster,
+    indices: npt.NDArray[np.int64],
+) -> int:
+    """Draws truth and forecasts of windows laid end to end; returns their series' number."""
+    batch = {key: torch.from_numpy(value) for key, value in deal.test.gather(indices).items()}
+    with torch.no_grad():
+        ahead = forecaster.forecast(model, batch).numpy()
+    series = int(batch["series_id"][0])
+    scale, shift = scaling(deal, task.target)
+    ahead = (ahead - shift[series]) / scale[series]
+    first = batch["start"].numpy() + task.context_length
+    begin = max(int(first[0]) - 2 * task.prediction_length, int(deal.table.offsets[series]))
+    end = int(first[-1]) + task.prediction_length
+    axis.plot(_times(deal, begin, end), truth(deal, task.target)[begin:end], color=INK, lw=1.1)
+    for number, (row, values) in enumerate(zip(first, ahead, strict=True)):
+        when = _times(deal, int(row), int(row) + task.prediction_length)
+        axis.axvline(when[0], color=QUIET, lw=0.5, alpha=0.6)
+        axis.plot(when, values, color=ACCENT, lw=1.6, label=None if number else "forecast")
+    axis.lines[0].set_label("truth")
+    return series
+
+
+def _times(deal: Deal, begin: int, end: int) -> npt.NDArray[Any]:
+    """What stands under the curve: time stamps, or row numbers where there are none."""
+    stamps = deal.table.timestamps
+    if stamps is None:
+        return np.arange(begin, end)
+    return np.asarray(stamps[begin:end])

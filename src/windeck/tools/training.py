@@ -1,0 +1,196 @@
+"""Train, save, be killed, resume: the loop that every act of the demo runs.
+
+``python -m windeck.tools.training JOB.json --log FILE --state FILE [--resume]`` is the same loop in
+a process of its own. SIGKILL may come at any time: what counts is on disk, or is done again.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from windeck.loader import Loader
+from windeck.tools import forecaster, job
+
+#: Columns of the log of samples: the step, and where in the data the sample came from.
+LOG_FIELDS = 3
+
+Report = Callable[[int, float], None]
+
+
+@dataclass
+class Trained:
+    """What a finished training leaves: the model, and where its seconds went."""
+
+    model: forecaster.Forecaster
+    first_step: int
+    position: int
+    windows: int = 0
+    seconds: float = 0.0
+    waiting: float = 0.0
+    loss: float = float("nan")
+
+
+def train(
+    task: job.Job,
+    deal: job.Deal,
+    *,
+    log: Path,
+    state: Path | None = None,
+    resume: bool = False,
+    hold_at: int | None = None,
+    report: Report | None = None,
+) -> Trained:
+    """Trains to step `task.steps`, writing down every sample it saw.
+
+    Parameters
+    ----------
+    log
+        Gets (step, series, start row) of each sample, as int64, before the step is taken.
+    state
+        Saved here every `task.save_every` steps, and at the end; None saves nothing.
+    resume
+        Go on from what `state` holds.
+    hold_at
+        Wait to be killed when this step is reached.
+    report
+        Called after each step with its number, from 1, and the loss of the last report.
+    """
+    torch.set_num_threads(job.THREADS)
+    model = forecaster.build(task.context_length, task.prediction_length, seed=task.seed)
+    # The plain, unfused update does the same arithmetic in the same order in every process.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=task.learning_rate, foreach=False)
+    loader = Loader(deal.train, batch_size=task.batch_size, shuffle=True, seed=task.seed)
+    step = load(state, model, optimizer, loader) if resume and state is not None else 0
+    result = Trained(model, step, loader.position)
+    batches = endless(loader)
+    began = time.perf_counter()
+    with open(log, "ab", buffering=0) as lines:
+        while step < task.steps:
+            if step == hold_at:
+                time.sleep(600)
+            asked = time.perf_counter()
+            batch = next(batches)
+            result.waiting += time.perf_counter() - asked
+            step += 1
+            lines.write(_records(step, batch))
+            loss = forecaster.training_step(model, optimizer, batch)
+            result.windows += len(batch["start"])
+            if state is not None and (step % task.save_every == 0 or step == task.steps):
+                save(state, step, model, optimizer, loader)
+            if step % 20 == 0 or step == task.steps:
+                result.loss = float(loss)
+            if report is not None:
+                report(step, result.loss)
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def endless(loader: Loader) -> Iterator[dict[str, torch.Tensor]]:
+    """Epoch after epoch; each `for` over a loader runs to the end of its epoch."""
+    while True:
+        yield from loader
+
+
+def save(
+    path: Path,
+    step: int,
+    model: forecaster.Forecaster,
+    optimizer: torch.optim.Optimizer,
+    loader: Loader,
+) -> None:
+    """Puts all that a new process needs into one file, whole or not at all.
+
+    The loader's part is a line of JSON: a position, and what it is a position in.
+    """
+    unfinished = path.with_suffix(".unfinished")
+    content = {
+        "step": step,
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "loader": json.dumps(loader.state_dict()),
+    }
+    with open(unfinished, "wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What `save` wrote; tensors and plain values only, no code is run."""
+    content: dict[str, Any] = torch.load(path, weights_only=True)
+    return content
+
+
+def load(
+    path: Path,
+    model: forecaster.Forecaster,
+    optimizer: torch.optim.Optimizer,
+    loader: Loader,
+) -> int:
+    """Puts a saved state into place; returns the number of steps it had taken."""
+    content = read(path)
+    model.load_state_dict(content["model"])
+    optimizer.load_state_dict(content["optimizer"])
+    loader.load_state_dict(json.loads(content["loader"]))
+    return int(content["step"])
+
+
+def read_log(path: Path) -> npt.NDArray[np.int64]:
+    """The samples a process trained on, in order: (samples, 3) of step, series and start row."""
+    numbers = np.fromfile(path, dtype=np.int64)
+    # A kill may cut the last line short.
+    return numbers[: len(numbers) // LOG_FIELDS * LOG_FIELDS].reshape(-1, LOG_FIELDS)
+
+
+def last_step(path: Path) -> int:
+    """The last step a log tells of, read from its end; 0 for none."""
+    width = LOG_FIELDS * 8
+    if not path.exists() or path.stat().st_size < width:
+        return 0
+    with open(path, "rb") as file:
+        file.seek(path.stat().st_size // width * width - width)
+        return int.from_bytes(file.read(8), "little")
+
+
+def _records(step: int, batch: dict[str, torch.Tensor]) -> bytes:
+    """A batch's lines of the log, out of what the batch itself says it holds."""
+    series, start = batch["series_id"], batch["start"]
+    return (
+        torch.stack((torch.full_like(start, step), series.to(start.dtype), start), 1)
+        .numpy()
+        .tobytes()
+    )
+
+
+def main() -> None:
+    """Runs a job out of a JSON file; see the module."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("job", type=Path)
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--hold-at", type=int)
+    options = parser.parse_args()
+    task = job.Job.from_json(options.job.read_text())
+    train(
+        task,
+        job.prepare(task),
+        log=options.log,
+        state=options.state,
+        resume=options.resume,
+        hold_at=options.hold_at,
+    )
+
+
+if __name__ == "__main__":
+    main()

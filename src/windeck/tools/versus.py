@@ -1,0 +1,101 @@
+"""Windows a second: this library's loader beside the usual one, on the same data.
+
+The usual one is what a careful person writes first: a `Dataset` over one float32 array in memory
+that cuts, masks and scales a window in `__getitem__`, behind torch's `DataLoader` with two workers.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from windeck.loader import Loader
+from windeck.tools.job import Deal, Job, scaling, truth
+
+#: Worker processes of the usual way.
+WORKERS = 2
+
+
+class UsualDataset(Dataset[dict[str, Tensor]]):
+    """One window at a time, out of an array in memory; equal in content to the job's windows."""
+
+    def __init__(self, task: Job, deal: Deal) -> None:
+        self.values = truth(deal, task.target)
+        self.series, self.starts = deal.train.locate(np.arange(len(deal.train)))
+        self.context = task.context_length
+        self.length = task.context_length + task.prediction_length
+        self.scale, self.shift = scaling(deal, task.target)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        start, series = self.starts[index], self.series[index]
+        window = self.values[start : start + self.length]
+        observed = ~np.isnan(window)
+        window = np.where(observed, window * self.scale[series] + self.shift[series], 0)
+        values = torch.from_numpy(window.astype(np.float32)[:, None])
+        mask = torch.from_numpy(observed[:, None])
+        return {
+            "past_target": values[: self.context],
+            "past_target_mask": mask[: self.context],
+            "future_target": values[self.context :],
+            "future_target_mask": mask[self.context :],
+        }
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Windows a second of both, measured one after the other on the same machine."""
+
+    windeck: float
+    usual: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times the usual way's windows a second."""
+        return self.windeck / self.usual
+
+
+def compare(task: Job, deal: Deal, *, seconds: float = 3.0) -> Speed:
+    """Measures both, for `seconds` each at most, after asserting that their batches are equal.
+
+    Raises
+    ------
+    AssertionError
+        When a batch of the two is not the same.
+    """
+    usual = UsualDataset(task, deal)
+    assert_equal_batch(usual, deal, np.linspace(0, len(usual) - 1, min(64, len(usual))))
+    ours = Loader(deal.train, batch_size=task.batch_size, shuffle=True, seed=task.seed)
+    workers = DataLoader(usual, task.batch_size, shuffle=True, num_workers=WORKERS)
+    return Speed(_rate(ours, seconds), _rate(workers, seconds))
+
+
+def assert_equal_batch(usual: UsualDataset, deal: Deal, indices: npt.ArrayLike) -> None:
+    """Compares a batch of both ways, element by element, masks exactly and values to rounding."""
+    chosen = np.asarray(indices).astype(np.int64)
+    one_by_one = default_collate([usual[int(index)] for index in chosen])
+    at_once = deal.train.gather(chosen)
+    for key, expected in one_by_one.items():
+        found = torch.from_numpy(at_once[key]) if key in at_once else torch.ones_like(expected)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def _rate(batches: Iterable[dict[str, Tensor]], seconds: float) -> float:
+    """Windows a second from the second batch on, so that nobody's start-up is counted."""
+    windows, began = 0, 0.0
+    for number, batch in enumerate(batches):
+        now = time.perf_counter()
+        if number == 0:
+            began = now
+            continue
+        windows += len(batch["past_target"])
+        if now - began > seconds:
+            break
+    return windows / (time.perf_counter() - began) if windows else float("nan")

@@ -1,0 +1,84 @@
+"""The command line: what it says without its extras, and what it understands."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import windeck
+from windeck.tools import cli
+from windeck.tools.commands import app
+
+PLAIN = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TERM": "dumb"})
+    return result.exit_code, PLAIN.sub("", result.output)
+
+
+@pytest.mark.parametrize(
+    ("absent", "words"),
+    [
+        ({"rich"}, "The command line needs rich: pip install 'windeck[cli]'"),
+        ({"typer", "rich", "matplotlib"}, "The command line needs typer and rich and matplotlib"),
+    ],
+)
+def test_missing_extras_get_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, absent: set[str], words: str
+) -> None:
+    find = importlib.util.find_spec
+
+    def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name in absent else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert str(caught.value).startswith(words)
+
+
+def test_version() -> None:
+    assert run("--version") == (0, f"windeck {windeck.__version__}\n")
+
+
+def test_without_a_command_it_helps() -> None:
+    code, words = run()
+    assert code in (0, 2)
+    assert "demo" in words
+
+
+def test_help_names_every_override() -> None:
+    code, words = run("demo", "--help")
+    assert code == 0
+    for option in ("time", "id", "target", "context", "horizon", "epochs", "steps"):
+        assert f"--{option}" in words
+    for option in ("batch-size", "seed", "out", "no-progress"):
+        assert f"--{option}" in words
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["deal"], ["demo", "--context", "0"], ["demo", "--steps", "many"], ["demo", "--nonsense"]],
+)
+def test_what_is_not_understood_is_refused(arguments: list[str]) -> None:
+    assert run(*arguments)[0] == 2
+
+
+def test_help_needs_no_torch() -> None:
+    program = (
+        "import sys; sys.argv = ['windeck', 'demo', '--help']\n"
+        "from windeck.tools.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
+    )
+    result: Any = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
