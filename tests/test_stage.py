@@ -19,7 +19,7 @@ def test_acts_are_numbered_and_aligned() -> None:
     sheet.act("Windows", "many")
     assert text.getvalue().splitlines() == [
         "1 Data      a file",
-        "  time      ds  the only one",
+        "  time      ds · the only one",
         "2 Windows   many",
     ]
 
@@ -36,7 +36,7 @@ def test_long_words_wrap_under_themselves() -> None:
 def test_brackets_are_shown_and_not_obeyed() -> None:
     sheet, text = page()
     sheet.line("target", "[red]load[/]", "why [not]")
-    assert "[red]load[/]  why [not]" in text.getvalue()
+    assert "[red]load[/] · why [not]" in text.getvalue()
 
 
 def test_no_bars_where_nobody_watches() -> None:

@@ -3,13 +3,14 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 import windeck
+from windeck.tools import peek
 
 app = typer.Typer(
     name="windeck",
@@ -70,26 +71,22 @@ def demo(
     progress: Annotated[bool, typer.Option(help="Show bars while training.")] = True,
 ) -> None:
     """Trains a small forecaster, kills it, resumes it, and proves that nothing was lost."""
-    from windeck.tools import story
-
-    wishes = story.Wishes(
-        file=file,
-        time=time,
-        ids=None if ids is None else tuple(name for name in ids if name),
-        target=target,
-        context_length=context,
-        prediction_length=horizon,
-        epochs=epochs,
-        steps=steps,
-        batch_size=batch_size,
-        seed=seed,
-        out=out,
-        race_seconds=race_seconds,
-        progress=progress,
-    )
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     try:
-        story.tell(wishes, console)
+        _tell(
+            file=file,
+            time=time,
+            ids=None if ids is None else tuple(name for name in ids if name),
+            target=target,
+            context_length=context,
+            prediction_length=horizon,
+            epochs=epochs,
+            steps=steps,
+            batch_size=batch_size,
+            seed=seed,
+            out=out,
+            race_seconds=race_seconds,
+            progress=progress,
+        )
     except (ValueError, OSError, KeyError, TypeError, MemoryError, RuntimeError) as error:
         if os.environ.get("WINDECK_TRACEBACK"):
             raise
@@ -100,3 +97,13 @@ def demo(
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _tell(**wishes: Any) -> None:
+    """Runs the demo; a path that leads nowhere is told before torch is loaded."""
+    if wishes["file"] is not None:
+        peek.open_dataset(wishes["file"])
+    from windeck.tools import story
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    story.tell(story.Wishes(**wishes), console)

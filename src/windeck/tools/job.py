@@ -8,6 +8,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -143,8 +144,15 @@ def prepare(task: Job, table: Table | None = None) -> Deal:
         names = [table.series_names[number] for number in learned]
         train, validation, test = (part.subset(series=names) for part in (train, validation, test))
     scaler = Scaler.fit(train, per_series=per_series, seed=task.seed)
-    scaled = (part.with_scaler(scaler) for part in (train, validation, test))
-    return Deal(table, windows, *scaled, scaler=scaler, series=len(learned))
+    return Deal(
+        table,
+        windows,
+        train=train.with_scaler(scaler),
+        validation=validation.with_scaler(scaler),
+        test=test.with_scaler(scaler),
+        scaler=scaler,
+        series=len(learned),
+    )
 
 
 def steps_per_epoch(task: Job, deal: Deal) -> int:
@@ -202,7 +210,7 @@ def _max_gap(table: Table) -> np.timedelta64 | int | None:
     slowest = int(table.report.steps.max(initial=0))
     if table.timestamps is None or not slowest:
         return None
-    if table.report.unit is None:
-        return MAX_GAP_STEPS * slowest
-    gap: np.timedelta64 = np.array(MAX_GAP_STEPS * slowest, f"timedelta64[{table.report.unit}]")[()]
-    return gap
+    gap, unit = MAX_GAP_STEPS * slowest, table.report.unit
+    if unit is None:
+        return gap
+    return cast(np.timedelta64, np.array(gap, dtype=f"timedelta64[{unit}]")[()])

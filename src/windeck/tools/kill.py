@@ -3,6 +3,7 @@
 The victim is not told when. It only waits before its last batch, so that a slow killer finds it.
 """
 
+import json
 import signal
 import subprocess
 import sys
@@ -52,9 +53,10 @@ def kill_and_resume(task: Job, per_epoch: int, out: Path, page: stage.Page) -> K
     page.line(
         "",
         f"SIGKILL {_place(killed.killed_step, per_epoch)}",
-        f"last state: {_place(killed.saved_step, per_epoch)}",
+        f"state of {killed.killed_step - killed.saved_step:,} batches before",
     )
-    page.act("Resume", f"a new process, from {content['loader']}")
+    position = json.loads(content["loader"])["position"]
+    page.act("Resume", f"a new process, at the one integer that is saved: position {position:,}")
     with page.bar("resumed", task.steps) as bar:
         heir = start(description, "--log", str(resumed_log), "--resume", *common)
         follow(heir, resumed_log, bar, until=None, state=state)

@@ -35,7 +35,7 @@ def score(model: forecaster.Forecaster, deal: Deal, step: np.timedelta64 | int |
     totals = torch.zeros(3, dtype=torch.float64)
     period, words = season(step, deal.windows.span.context_length)
     with torch.no_grad():
-        for batch in Loader(deal.test, batch_size=1024, epochs=1):
+        for batch in Loader(deal.test, batch_size=min(1024, len(deal.test))):
             ours, count = forecaster.absolute_error(forecaster.forecast(model, batch), batch)
             naive = forecaster.naive_forecast(batch, period)
             theirs, _ = forecaster.absolute_error(naive, batch)
@@ -50,10 +50,12 @@ def draw(path: Path, task: Job, deal: Deal, model: forecaster.Forecaster, result
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.dates import ConciseDateFormatter
 
+    concise: Any = ConciseDateFormatter  # matplotlib does not type it.
     stretches = _stretches(task, deal)
     figure, axes = plt.subplots(
-        len(stretches), 1, figsize=(11, 2.3 * len(stretches) + 0.9), squeeze=False
+        len(stretches), 1, figsize=(11, 2.5 * len(stretches) + 0.9), squeeze=False
     )
     for axis, indices in zip(axes[:, 0], stretches, strict=True):
         series = _panel(axis, task, deal, model, indices)
@@ -61,14 +63,15 @@ def draw(path: Path, task: Job, deal: Deal, model: forecaster.Forecaster, result
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
         axis.margins(x=0.01)
+        if deal.table.timestamps is not None and deal.table.timestamps.dtype.kind == "M":
+            axis.xaxis.set_major_formatter(concise(axis.xaxis.get_major_locator()))
     axes[0, 0].legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.98), ncol=2)
     figure.suptitle(
-        f"{task.target}: {task.prediction_length} steps ahead on windows never trained on · mean "
-        f"absolute error {result.model:.3f} sd, {result.naive_is} {result.naive:.3f} sd",
+        f"{task.target}: {task.prediction_length} steps ahead, on windows never trained on · mean "
+        f"absolute error {result.model:.3f} sd (naive, {result.naive_is}: {result.naive:.3f} sd)",
         color=INK,
         fontsize=11,
     )
-    figure.autofmt_xdate(rotation=0, ha="center")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -52,7 +52,7 @@ class Page:
 
     def line(self, name: str, words: str, why: str = "") -> None:
         """A line under an act, with its reason in grey."""
-        reason = f"  [dim]{escape(why)}[/]" if why else ""
+        reason = f" [dim]· {escape(why)}[/]" if why else ""
         self._row(f"  [dim]{escape(name)}[/]", len(name) + 2, escape(words) + reason)
 
     def note(self, words: str) -> None:

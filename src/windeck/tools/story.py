@@ -63,17 +63,19 @@ def _data(wishes: Wishes, page: stage.Page) -> tuple[Columns, Table]:
     """Act 1: which columns are what, and the table of those that are used."""
     if wishes.file is None:
         path = synthetic.write_load_curve(wishes.out / "load-curve.parquet", seed=wishes.seed)
-        origin = f"{path}: synthetic, a made-up hourly load curve; nothing in it was measured"
+        page.act("Data", "synthetic: a made-up load curve, nothing in it was measured")
+        page.line("file", str(path))
     else:
-        path, origin = Path(wishes.file), wishes.file
+        path = Path(wishes.file)
+        page.act("Data", wishes.file)
     columns = infer(path, time=wishes.time, ids=wishes.ids, target=wishes.target)
     task = _first_job(wishes, columns)
     table = job.read(task)
     missing = table.column(columns.target).missing
-    page.act("Data", origin)
     page.line("", table.explain().splitlines()[0])
     page.line("time", _named(columns.time), f"{columns.why['time']} · step {_step(columns)}")
-    page.line("series", _named(columns.ids), columns.why["ids"])
+    many = f"{table.num_series:,}, named by {_named(columns.ids)}" if columns.ids else "one"
+    page.line("series", many, columns.why["ids"])
     page.line("target", columns.target, f"{columns.why['target']} · {_share(missing, table)}")
     for note in table.report.lines():
         page.note(note)
@@ -87,10 +89,12 @@ def _windows(
     asked = _first_job(wishes, columns)
     task = job.fit_lengths(asked, table)
     deal = job.prepare(task, table)
+    task = replace(task, batch_size=min(task.batch_size, len(deal.train)))
     steps = wishes.steps or max(2, round(wishes.epochs * job.steps_per_epoch(task, deal)))
     task = replace(task, steps=steps, save_every=max(1, min(50, steps // 8)))
     page.act("Windows", f"{task.context_length} steps in, {task.prediction_length} out")
-    if task != replace(asked, steps=task.steps, save_every=task.save_every):
+    lengths = (task.context_length, task.prediction_length)
+    if lengths != (asked.context_length, asked.prediction_length):
         page.note(
             f"{asked.context_length} + {asked.prediction_length} steps do not fit series of at "
             f"most {int(np.diff(table.offsets).max())} rows: cut down"
@@ -113,7 +117,7 @@ def _training(
     """Act 3: an uninterrupted training, in this process."""
     log = out / "uninterrupted.samples"
     log.unlink(missing_ok=True)
-    page.act("Train", f"a small forecaster, {task.steps:,} batches of {task.batch_size:,}")
+    page.act("Train", f"{_length(task, deal)} of a small forecaster")
     with page.bar("uninterrupted", task.steps) as bar:
         trained = training.train(task, deal, log=log, report=bar.report)
     page.line(
@@ -154,11 +158,11 @@ def _proof(
 
 def _race(task: job.Job, deal: job.Deal, seconds: float, page: stage.Page) -> None:
     """Act 6: windows a second, beside the usual way."""
-    page.act("Speed", "shuffled batches of the same windows (one batch compared first: equal)")
+    page.act("Speed", "loading alone: the same windows, shuffled; a batch of each compared: equal")
     with page.waiting("measuring both"):
         speed = versus.compare(task, deal, seconds=seconds)
-    page.line("windeck", f"{speed.windeck:12,.0f} windows/s", f"{speed.ratio:,.0f} times")
-    page.line("usual", f"{speed.usual:12,.0f} windows/s", "Dataset + DataLoader(num_workers=2)")
+    page.line("windeck", f"{speed.windeck:11,.0f} windows/s", f"{speed.ratio:,.0f} times as many")
+    page.line("usual", f"{speed.usual:11,.0f} windows/s", "Dataset + DataLoader(num_workers=2)")
 
 
 def _forecast(
@@ -208,6 +212,12 @@ def _window_notes(table: Table, deal: job.Deal) -> list[str]:
     if gap := report.dropped.get("gap", 0):
         notes.append(f"{gap:,} windows across a break in time: left out")
     return notes
+
+
+def _length(task: job.Job, deal: job.Deal) -> str:
+    """How long the training is: in epochs, and in batches."""
+    epochs = task.steps / job.steps_per_epoch(task, deal)
+    return f"{epochs:.3g} epochs, {task.steps:,} batches of {task.batch_size:,} windows,"
 
 
 def _step(columns: Columns) -> str:

@@ -8,7 +8,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ def train(
     state: Path | None = None,
     resume: bool = False,
     hold_at: int | None = None,
+    prefetch: int = 0,
     report: Report | None = None,
 ) -> Trained:
     """Trains to step `task.steps`, writing down every sample it saw.
@@ -61,6 +62,9 @@ def train(
         Go on from what `state` holds.
     hold_at
         Wait to be killed when this step is reached.
+    prefetch
+        Batches made ahead in another thread. None, where making a batch takes less time than
+        two Python threads take to hand it over.
     report
         Called after each step with its number, from 1, and the loss of the last report.
     """
@@ -68,7 +72,9 @@ def train(
     model = forecaster.build(task.context_length, task.prediction_length, seed=task.seed)
     # The plain, unfused update does the same arithmetic in the same order in every process.
     optimizer = torch.optim.AdamW(model.parameters(), lr=task.learning_rate, foreach=False)
-    loader = Loader(deal.train, batch_size=task.batch_size, shuffle=True, seed=task.seed)
+    loader = Loader(
+        deal.train, batch_size=task.batch_size, shuffle=True, seed=task.seed, prefetch=prefetch
+    )
     step = load(state, model, optimizer, loader) if resume and state is not None else 0
     result = Trained(model, step, loader.position)
     batches = endless(loader)
@@ -94,10 +100,10 @@ def train(
     return result
 
 
-def endless(loader: Loader) -> Iterator[dict[str, torch.Tensor]]:
+def endless(batches: Iterable[forecaster.Batch]) -> Iterator[forecaster.Batch]:
     """Epoch after epoch; each `for` over a loader runs to the end of its epoch."""
     while True:
-        yield from loader
+        yield from batches
 
 
 def save(
@@ -162,7 +168,7 @@ def last_step(path: Path) -> int:
         return int.from_bytes(file.read(8), "little")
 
 
-def _records(step: int, batch: dict[str, torch.Tensor]) -> bytes:
+def _records(step: int, batch: forecaster.Batch) -> bytes:
     """A batch's lines of the log, out of what the batch itself says it holds."""
     series, start = batch["series_id"], batch["start"]
     return (
@@ -189,6 +195,8 @@ def main() -> None:
         state=options.state,
         resume=options.resume,
         hold_at=options.hold_at,
+        # What was made ahead, and dies with the process, must not count as trained on.
+        prefetch=2,
     )
 
 
