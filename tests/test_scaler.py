@@ -303,6 +303,8 @@ def test_fit_refuses_bad_input() -> None:
         Scaler.fit(table, columns="laod")
     with pytest.raises(ValueError, match="column 'load' has no observed value"):
         Scaler.fit(table_of([np.nan, np.nan]))
+    with pytest.raises(TypeError, match="data is a dict, expected a Table or Windows"):
+        Scaler.fit({"x": np.arange(3)})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="kind is 'norm', expected one of standard, minmax"):
         Scaler.fit(table, kind="norm")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="sample is 0, expected at least 2"):

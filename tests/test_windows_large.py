@@ -85,6 +85,12 @@ def test_memory_of_a_filter_is_one_bit_a_window(monkeypatch: pytest.MonkeyPatch)
     assert peak_of(lambda: wd.Windows(table, context_length=10, max_missing=0.0)) < 4_000_000
 
 
+def test_dilation_of_a_single_step_takes_no_memory() -> None:
+    table = wd.Table.from_columns({"x": np.array([1.0, np.nan, 3.0])})
+    w = wd.Windows(table, context_length=1, dilation=10**12, max_missing=0.5)
+    assert w.window_starts().tolist() == [0, 2]
+
+
 @pytest.mark.parametrize("stretch", [1, 7, 64, 1000])
 def test_filters_do_not_depend_on_the_stretch(
     monkeypatch: pytest.MonkeyPatch, stretch: int

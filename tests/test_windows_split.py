@@ -183,6 +183,8 @@ def test_time_stamps_are_understood_in_many_forms() -> None:
         (dt.date(2020, 1, 3), dt.date(2020, 1, 4)),
         (dt.datetime(2020, 1, 3), dt.datetime(2020, 1, 4)),
         (dt.datetime(2020, 1, 3, 3, tzinfo=east), "2020-01-04T00:00"),
+        ("2020-01-03T00:00Z", "2020-01-04 02:00+0200"),
+        (np.datetime64("2020-01-03", "ns"), "2020-01-03T19:00:00-05:00"),
     ]
     for validation, test in forms:
         assert located(w.split(validation, test).train) == expected
@@ -295,6 +297,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"validation": "2020-01-03"}, ValueError, "expected two shares, or two time stamps"),
     ({"validation": "2020-01-04", "test": "2020-01-03"}, ValueError, "after test at"),
     ({"validation": "soon", "test": 0}, ValueError, "'soon' is no time stamp"),
+    ({"validation": "3:00Z", "test": 0}, ValueError, "'3:00Z' is no time stamp"),
     ({"validation": "NaT", "test": 0}, ValueError, "'NaT' is no time stamp"),
     ({"validation": "2030-01-01", "test": 0}, ValueError, "the validation part of the split holds"),
     ({"validation": 0.005}, ValueError, r"part of the split holds no window .*, expected 2 rows"),

@@ -95,7 +95,8 @@ def _stretches(span: Span, runs: Runs, offsets: Int64) -> Iterator[tuple[int, In
 
 def _missing(columns: Sequence[ColumnData], span: Span, starts: Int64, begin: Int64) -> Int64:
     """Missing target values of each window, padded steps included."""
-    d = span.dilation
+    # A single step has no next one: its dilation may be larger than any memory.
+    d = span.dilation if span.steps > 1 else 1
     low = max(int(starts[0]), 0)
     counts = missing_values(columns, low, int(starts[-1]) + span.rows)
     sums = _dilated_sums(counts, d)

@@ -59,7 +59,11 @@ def numeric(column: ColumnData) -> bool:
 
 def table_of(data: Table | WindowSet) -> Table:
     """The table itself, or the one the windows are cut from."""
-    return data if isinstance(data, Table) else data.table
+    if isinstance(data, Table):
+        return data
+    if not hasattr(data, "covered_rows"):
+        raise TypeError(f"data is a {type(data).__name__}, expected a Table or Windows")
+    return data.table
 
 
 def chosen_columns(data: Table | WindowSet, columns: str | Sequence[str] | None) -> tuple[str, ...]:

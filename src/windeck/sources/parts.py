@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck.sources.spans import Int64, Runs, Span, checked_integer
+
+_ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 
 
 @dataclass(frozen=True)
@@ -111,15 +114,26 @@ def to_stamp(value: Any, stamps: npt.NDArray[Any]) -> Any:
         return np.int64(value)
     if isinstance(value, (int, np.integer, float)):
         raise TypeError(f"time stamp is {value!r}, but the table's are {stamps.dtype}")
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        value = value.astimezone(dt.timezone.utc).replace(tzinfo=None)
     try:
+        if isinstance(value, str):
+            value = _with_zone(value)
+        if isinstance(value, dt.datetime) and value.tzinfo is not None:
+            value = value.astimezone(dt.timezone.utc).replace(tzinfo=None)
         stamp = np.datetime64(value)
     except ValueError:
         raise ValueError(f"{value!r} is no time stamp, expected one such as '2014-03-01'") from None
     if np.isnat(stamp):
         raise ValueError(f"{value!r} is no time stamp, expected one such as '2014-03-01'")
     return stamp
+
+
+def _with_zone(text: str) -> str | dt.datetime:
+    """A text that ends in a time zone as a datetime: NumPy has no zones, and only warns of them."""
+    zone = _ZONE.search(text)
+    if zone is None:
+        return text
+    offset = "+00:00" if zone[0] == "Z" else f"{zone[0][:3]}:{zone[0][-2:]}"
+    return dt.datetime.fromisoformat(text[: zone.start()] + offset)
 
 
 def rows_at(runs: Runs, stamps: npt.NDArray[Any], stamp: Any) -> Int64:
