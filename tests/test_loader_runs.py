@@ -36,17 +36,13 @@ def position_in(folder: Path) -> int:
 
 
 def handed_out(folder: Path) -> dict[int, dict[int, list[int]]]:
-    """step -> rank -> samples. What was handed out but not saved is overwritten, being redone."""
-    found: dict[int, dict[int, list[int]]] = {}
-    for path in sorted(folder.glob("rank*.jsonl")):
-        rank = int(path.stem.removeprefix("rank"))
+    """step -> rank -> samples. What was handed out but not saved was done again by a later run."""
+    found: dict[tuple[int, int], dict[int, list[int]]] = {}
+    for path in folder.glob("rank*.jsonl"):
         for line in path.read_text().splitlines():
-            step, world, samples = json.loads(line)
-            shares = found.setdefault(step, {})
-            shares[rank] = samples
-            for gone in [r for r in shares if r >= world]:
-                del shares[gone]
-    return found
+            step, began, samples = json.loads(line)
+            found.setdefault((step, began), {})[int(path.stem.removeprefix("rank"))] = samples
+    return {step: shares for (step, _), shares in sorted(found.items())}
 
 
 def expected(legs: list[tuple[int, Run]]) -> dict[int, dict[int, list[int]]]:

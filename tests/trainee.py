@@ -51,12 +51,13 @@ def main() -> None:
     path = options.folder / "state.json"
     if path.exists():
         loader.load_state_dict(json.loads(path.read_text()))
+    began = loader.step
     log = (options.folder / f"rank{loader.rank}.jsonl").open("a")
     while loader.epoch < options.epochs:
         for batch in loader:
             if loader.step - 1 == options.die_at and loader.rank == loader.world_size - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            line = [loader.step - 1, loader.world_size, batch["sample"].tolist()]
+            line = [loader.step - 1, began, batch["sample"].tolist()]
             print(json.dumps(line), file=log, flush=True)
             if several:
                 dist.barrier()
