@@ -7,6 +7,7 @@ import json
 import threading
 import time
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from oracle import Numbers, Run, Turn, epoch_of, one_step, steps, turned
 from windeck.loader import Loader
+from windeck.prefetch import Prefetcher
 from windeck.streams import Stream
 
 
@@ -271,6 +273,25 @@ def test_two_loops_deal_from_one_deck() -> None:
     loader = Loader(Numbers(10), batch_size=2)
     pairs = [(a["sample"].tolist()[0], b["sample"].tolist()[0]) for a, b in zip(loader, loader)]  # noqa: B905
     assert pairs == [(0, 2), (4, 6)]
+
+
+def test_an_interrupt_between_taking_and_counting_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loader = Loader(Numbers(10), batch_size=2)
+    loop = iter(loader)
+    next(loop)
+    original = Prefetcher.get
+
+    def interrupted(self: Prefetcher[Any]) -> Any:
+        original(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Prefetcher, "get", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(loop)
+    monkeypatch.undo()
+    assert [batch["sample"].tolist()[0] for batch in loop] == [2, 4, 6, 8]
 
 
 def test_few_samples_for_many_ranks_leave_empty_batches_of_the_right_shape() -> None:

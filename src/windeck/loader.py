@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 
 from windeck.history import History
+from windeck.loop import Loop
 from windeck.positions import LIMIT, Deal, Exclusions, integer
-from windeck.prefetch import Inline, Prefetcher, ahead
 from windeck.protocols import OrderFactory, Source
 from windeck.protocols import Stream as StreamProtocol
 from windeck.ranks import check_ranks, current_ranks
 from windeck.states import load_position, make_state
 from windeck.streams import as_stream
-from windeck.tensors import Assembler, Ready, Tensors, can_pin, span, target_device
+from windeck.tensors import Assembler, Tensors, can_pin, target_device
 
 __all__ = ["Loader"]
 
@@ -178,7 +178,7 @@ class Loader:
     # Batches.
 
     def __iter__(self) -> Iterator[Tensors]:
-        return _Loop(self)
+        return Loop(self)
 
     def peek(self) -> Tensors:
         """The next batch, without moving.
@@ -324,69 +324,3 @@ class Loader:
         if found is None:
             raise TypeError(f"{type(self.stream).__name__} has no {method}()")
         return found
-
-
-class _Loop:
-    """One ``for`` loop: the batches of one epoch, from the loader's position on.
-
-    Batches made ahead are thrown away when the loader was moved meanwhile: by a loaded state,
-    an exclusion, another loop; and in a child process, which has no thread, after a fork.
-    """
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._ahead: Prefetcher[tuple[Ready, int]] | Inline[tuple[Ready, int]] | None = None
-        self._epoch: int | None = None
-        self._expected = (-1, -1)
-
-    def __iter__(self) -> Iterator[Tensors]:
-        return self
-
-    def __next__(self) -> Tensors:
-        loader = self._loader
-        source = self._ahead
-        if source is None or self._expected != self._stands() or not source.alive_here:
-            source = self._start()
-        try:
-            with span("windeck.wait"):
-                ready, position = source.get()
-        except BaseException:  # The end, an error of the source, or Ctrl-C: no thread stays.
-            self.close()
-            raise
-        loader._position = position
-        loader._step += 1
-        self._expected = self._stands()
-        return ready.hand_over()
-
-    def close(self) -> None:
-        """Stop working ahead. The position stays; a further `next` starts again from it."""
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
-
-    def _stands(self) -> tuple[int, int]:
-        return self._loader._version, self._loader._position
-
-    def _start(self) -> Prefetcher[tuple[Ready, int]] | Inline[tuple[Ready, int]]:
-        self.close()
-        loader = self._loader
-        loader._note()
-        if self._epoch is None:
-            self._epoch = loader.epoch
-        batches = _batches(loader, loader._deal(), self._epoch)
-        self._expected = self._stands()
-        self._ahead = ahead(batches, loader.prefetch)
-        return self._ahead
-
-
-def _batches(loader: Loader, deal: Deal, epoch: int) -> Iterator[tuple[Ready, int]]:
-    """The batches of an epoch from the loader's position on, each with the position after it.
-
-    Advanced in another thread: it takes what it needs of the loader here, and keeps no
-    reference to it.
-    """
-    if loader.epochs is not None and epoch >= loader.epochs:
-        return iter(())
-    rank, assemble = loader.rank, loader._assemble
-    steps = deal.steps(loader.position, epoch)
-    return ((assemble(deal.positions(start, rank)), stop) for start, stop in steps)

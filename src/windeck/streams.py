@@ -7,7 +7,7 @@ why nothing here knows of batches, ranks or how far anyone has read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ class Stream:
         """Samples in an epoch, n."""
         return self._length
 
-    @property
+    @cached_property
     def fingerprint(self) -> Fingerprint:
         """The source's fields (as ``source.<field>``), the size, the order's name and the seed."""
         inner = {f"source.{name}": value for name, value in self.source.fingerprint.items()}
@@ -197,11 +197,17 @@ class Stream:
 
     def _by_epoch(self, positions: Indices) -> Iterator[tuple[slice, int, Indices]]:
         """Runs of positions of one epoch: (rows, epoch, places within the epoch)."""
-        epochs = positions // self._length
+        n = self._length
+        epoch = int(positions[0]) // n if len(positions) else 0
+        places = positions - epoch * n
+        if not len(places) or (places.min() >= 0 and places.max() < n):
+            yield slice(0, len(places)), epoch, places  # Nearly always.
+            return
+        epochs = positions // n
         borders = np.flatnonzero(np.diff(epochs)) + 1
         for start, stop in zip([0, *borders], [*borders, len(positions)], strict=True):
-            epoch = int(epochs[start]) if len(epochs) else 0
-            yield slice(start, stop), epoch, positions[start:stop] - epoch * self._length
+            epoch = int(epochs[start])
+            yield slice(start, stop), epoch, positions[start:stop] - epoch * n
 
     def __repr__(self) -> str:
         name = order_name(self.order)

@@ -1,0 +1,166 @@
+"""The whole loader: against per-sample loading, at 10^12 samples, and in the steady state."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from measure import Row, compare, compare_fresh, limit
+from torch.utils.data import DataLoader, Dataset
+
+import windeck as wd
+from windeck._core import pool_stats
+
+CONTEXT, PREDICTION, BATCH, ROWS = 168, 24, 1024, 100_000
+
+
+class Slices(Dataset[dict[str, Any]]):
+    """The usual dataset at its leanest: two slices of one tensor for each sample."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows) - CONTEXT - PREDICTION + 1
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        middle = index + CONTEXT
+        return {
+            "past_target": self.rows[index:middle],
+            "future_target": self.rows[middle : middle + PREDICTION],
+        }
+
+
+class Windowed(Slices):
+    """The same with all that windeck's batches hold: filled, masked, and told which it is."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        sample = {}
+        for key, values in super().__getitem__(index).items():
+            seen = ~torch.isnan(values)
+            sample[key], sample[f"{key}_mask"] = torch.where(seen, values, 0.0), seen
+        return {**sample, "series_id": 0, "start": index}
+
+
+def loaders(columns: int, dataset: type[Slices]) -> tuple[wd.Loader, DataLoader[Any]]:
+    """Both over the same windows in the same order; the rival's two workers run already."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((ROWS, columns), dtype=np.float32)
+    if dataset is Windowed:
+        rows[rng.random(rows.shape) < 0.05] = np.nan
+    table = wd.Table.from_rows(rows, columns=[f"c{i}" for i in range(columns)])
+    windows = wd.Windows(table, context_length=CONTEXT, prediction_length=PREDICTION)
+    ours = wd.Loader(windows, batch_size=BATCH, shuffle=True, drop_last=True)
+    rival = DataLoader(
+        dataset(torch.from_numpy(rows)),
+        batch_size=BATCH,
+        sampler=wd.OrderSampler(len(windows)),
+        drop_last=True,
+        num_workers=2,
+        persistent_workers=True,
+    )
+    for batch, expected in zip(ours, rival, strict=True):
+        for key, tensor in expected.items():
+            assert torch.equal(batch[key], tensor), key
+    return ours, rival
+
+
+def per_sample() -> Iterator[Row]:
+    cases = (
+        ("filled, masked, numbered", 1, Windowed, 100),
+        ("values only", 1, Slices, None),
+        ("values only", 8, Slices, None),
+    )
+    for content, columns, dataset, needed in cases:
+        ours, rival = loaders(columns, dataset)
+        yield Row(
+            question=f"an epoch of {len(ours)} batches of {BATCH} windows "
+            f"{CONTEXT} + {PREDICTION} x {columns}",
+            ours="Loader",
+            rival=f"per-sample Dataset ({content}), DataLoader(num_workers=2)",
+            ratio=compare(partial(list_of, ours), partial(list_of, rival), rounds=3, warm_up=0),
+            needed=needed,
+            bound="per-sample Python" if needed else "",
+        )
+
+
+def list_of(batches: Iterable[Any]) -> None:
+    """Take all, keep none."""
+    for _ in batches:
+        pass
+
+
+SETUP = """
+import json
+import numpy as np
+import windeck as wd
+class Lazy:
+    fingerprint = {"lazy": 1}
+    def __init__(self, size):
+        self.size = size
+    def __len__(self):
+        return self.size
+    def gather(self, indices, out=None):
+        return {"x": indices * 2}
+wd.Loader
+def loader(size):
+    return wd.Loader(Lazy(size), batch_size=256, shuffle=True, seed=1)
+near = json.dumps(loader(10**12).state_dict())
+far = json.dumps({**json.loads(near), "position": 10**12 // 2 + 7 * 10**12})
+"""
+FIRST = "next(iter(loader({size})))"
+RESUME = "l = loader(10**12); l.load_state_dict(json.loads({state})); next(iter(l))"
+
+
+def far_away() -> Iterator[Row]:
+    far, near = FIRST.format(size=10**12), FIRST.format(size=10**3)
+    yield Row(
+        question="first batch of 10^12 samples, in a fresh process",
+        ours="10^12",
+        rival="10^3",
+        ratio=compare_fresh(far, near, rounds=7, setup=SETUP),
+        needed=0.5,
+    )
+    far, near = RESUME.format(state="far"), RESUME.format(state="near")
+    yield Row(
+        question="resume in the middle of epoch 7 of 10^12 samples, in a fresh process",
+        ours="at 7.5 * 10^12",
+        rival="at 0",
+        ratio=compare_fresh(far, near, rounds=7, setup=SETUP),
+        needed=0.5,
+    )
+
+
+def steady() -> Iterator[Row]:
+    """Batches that are let go: their memory comes back, and no new one is asked for."""
+    loader, _ = loaders(8, Windowed)
+    batches = 100
+    for _, _ in zip(range(20), loader, strict=False):
+        pass
+    loop = iter(loader)
+    for _ in range(20):
+        next(loop)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    allocations = pool_stats()["allocations"]
+    for _ in range(batches):
+        next(loop)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+    allocations = pool_stats()["allocations"] - allocations
+    for what, found in (("page faults", faults), ("allocations of the pool", allocations)):
+        yield Row(
+            question=f"{what} a batch, in {batches} batches",
+            ours=f"{found / batches:g}",
+            rival="at most 0.01",
+            ratio=limit(found / batches, 0.01),
+            needed=1,
+        )
+
+
+def rows() -> Iterator[Row]:
+    yield from steady()
+    yield from per_sample()
+    yield from far_away()
