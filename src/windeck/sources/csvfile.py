@@ -67,16 +67,35 @@ class CsvFile:
         return int(self._sample.column(name).nbytes * self.num_rows / rows)
 
     def prepared(self, names: Sequence[str]) -> ParsedCsv:
-        from pyarrow import csv
-
         places(self.schema, names, self.path)
         with naming(self.path, self.kind):
-            read = csv.ReadOptions(use_threads=True)
-            table = csv.read_csv(self.path, read, self._parsing, _conversion(list(names)))
+            try:
+                table = self._parsed_block_by_block(list(names))
+            except pa.ArrowInvalid:
+                table = self._parsed_at_once(list(names))
         return ParsedCsv(self.path, table)
+
+    def _parsed_block_by_block(self, names: list[str]) -> Any:
+        """With the types the first block shows; what comes later may not fit them."""
+        from pyarrow import csv
+
+        read = csv.ReadOptions(block_size=_SAMPLE_BYTES)
+        with csv.open_csv(self.path, read, self._parsing, _conversion(names)) as reader:
+            return pa.Table.from_batches(reader, reader.schema)
+
+    def _parsed_at_once(self, names: list[str]) -> Any:
+        """With types that fit all of the text, which is in memory as a whole meanwhile."""
+        from pyarrow import csv
+
+        return csv.read_csv(self.path, None, self._parsing, _conversion(names))
 
     def groups(self, names: Sequence[str]) -> list[list[str]]:
         return [[name] for name in names]
+
+    @property
+    def beside(self) -> int:
+        """The blocks of text being parsed."""
+        return min(os.path.getsize(self.path), 64 * _SAMPLE_BYTES)
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         return self.prepared(names).batches(names, start, stop)
@@ -106,6 +125,10 @@ class ParsedCsv:
 
     def groups(self, names: Sequence[str]) -> list[list[str]]:
         return [[name] for name in names]
+
+    @property
+    def beside(self) -> int:
+        return int(self._table.nbytes)
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         """As the interface says; each column's parsed text is let go once it was handed out."""

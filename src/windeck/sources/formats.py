@@ -21,8 +21,6 @@ from windeck.sources.ipcmessage import is_compressed
 
 BATCH_ROWS = 1 << 16
 _PAGE_BUFFER = 1 << 20
-_FREE_FROM = 1 << 20
-_LARGE_BATCH = 1 << 18
 # Linux's value: Python has had a name for it only since 3.13.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -49,6 +47,10 @@ class DataFile(Protocol):
 
     def groups(self, names: Sequence[str]) -> list[list[str]]:
         """The columns in portions, each of which is read in one go with little memory beside."""
+
+    @property
+    def beside(self) -> int:
+        """Bytes that reading takes for a while beside the columns themselves, where many."""
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         """Record batches of just these columns, which together are rows [start, stop)."""
@@ -102,7 +104,7 @@ def places(schema: Any, names: Sequence[str], path: str) -> list[int]:
 
 
 def cut(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
-    """Rows [start, stop) of successive batches, each checked before it is handed on."""
+    """Rows [start, stop) of successive batches, checked, in portions of at most BATCH_ROWS."""
     done = 0
     for batch in batches:
         if done >= stop:
@@ -111,7 +113,8 @@ def cut(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
         done += batch.num_rows
         if first < last:
             batch.validate(full=_has_offsets(batch.schema))
-            yield batch.slice(first, last - first)
+        for row in range(first, last, BATCH_ROWS):
+            yield batch.slice(row, min(BATCH_ROWS, last - row))
 
 
 def _has_offsets(schema: Any) -> bool:
@@ -164,6 +167,10 @@ class ParquetFile:
     def groups(self, names: Sequence[str]) -> list[list[str]]:
         return [list(names)]
 
+    @property
+    def beside(self) -> int:
+        return 0
+
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         from pyarrow import parquet
 
@@ -172,8 +179,10 @@ class ParquetFile:
         texts = [name for name in names if _is_text(self._schema.field(name).type)]
         with (
             naming(self.path, self.kind),
-            # With a buffer, pages are read as they are decoded, not a row group at a time.
-            parquet.ParquetFile(self.path, read_dictionary=texts, buffer_size=_PAGE_BUFFER) as file,
+            # So pages are read as they are decoded, not whole row groups beforehand.
+            parquet.ParquetFile(
+                self.path, read_dictionary=texts, buffer_size=_PAGE_BUFFER, pre_buffer=False
+            ) as file,
         ):
             read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
             for batch in cut(read, start - skipped, stop - skipped):
@@ -208,10 +217,10 @@ class IpcFile:
             self._schema = reader.schema
             self._num_rows = self._count(source, reader)
             self._batches = 1 if stream else max(int(reader.num_record_batches), 1)
-            self.compressed = is_compressed(source, stream=stream)
+        self.compressed = is_compressed(path, stream=stream)
 
     def _open(self, source: Any, fields: Sequence[int] = ()) -> Any:
-        """A reader of some fields, which it copies, or of all, which it does not."""
+        """A reader of all fields, as views of the source, or of some, which copies batches."""
         options = pa.ipc.IpcReadOptions(included_fields=list(fields))
         opener = pa.ipc.open_stream if self._stream else pa.ipc.open_file
         return opener(source, options=options)
@@ -241,9 +250,12 @@ class IpcFile:
         return self
 
     def groups(self, names: Sequence[str]) -> list[list[str]]:
-        """One by one where large batches are to be decompressed: each is, as a whole."""
-        large = self.compressed and self._num_rows // self._batches > _LARGE_BATCH
-        return [[name] for name in names] if large else [list(names)]
+        return [list(names)]
+
+    @property
+    def beside(self) -> int:
+        """A compressed batch is copied as a whole, and its columns decompressed as a whole."""
+        return 2 * os.path.getsize(self.path) // self._batches if self.compressed else 0
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         with naming(self.path, self.kind), open(self.path, "rb") as file:
@@ -251,14 +263,18 @@ class IpcFile:
             mapped = pa.py_buffer(pages)
             for batch in cut(self._picked(mapped, names), start, stop):
                 yield batch
-                _let_go(pages, mapped, batch)
+                if self.compressed:
+                    pages.madvise(mmap.MADV_DONTNEED)
+                else:
+                    _let_go(pages, mapped, batch)
 
     def _picked(self, pages: Any, names: Sequence[str]) -> Iterator[Any]:
         """All batches with just these columns: views of the pages, if it is not compressed."""
         fields = places(self._schema, names, self.path)
-        reader = self._open(pa.BufferReader(pages), fields if self.compressed else ())
+        some = self.compressed and len(fields) < len(self._schema.names)
+        reader = self._open(pa.BufferReader(pages), fields if some else ())
         for batch in self._each(reader):
-            yield batch.select(list(names) if self.compressed else fields)
+            yield batch.select(list(names) if some else fields)
 
     def _each(self, reader: Any) -> Iterator[Any]:
         if self._stream:
@@ -267,7 +283,7 @@ class IpcFile:
             yield from map(reader.get_batch, range(reader.num_record_batches))
 
     def mapped(self, names: Sequence[str]) -> list[Any]:
-        """All batches of an uncompressed file; they keep it mapped as long as they live.
+        """All batches of an uncompressed file, whole; they keep it mapped as long as they live.
 
         The mapping is private and writable, so that a write through a tensor made of it changes
         neither the file nor brings the process down.
@@ -278,17 +294,21 @@ class IpcFile:
             pages = pa.py_buffer(mmap.mmap(file.fileno(), 0, flags=flags, prot=access))
             # Arrow copies out of memory it may write to; this says that it may not.
             pages = pa.foreign_buffer(pages.address, pages.size, base=pages)
-            return list(cut(self._picked(pages, names), 0, self._num_rows))
+            batches = [batch for batch in self._picked(pages, names) if batch.num_rows]
+            for batch in batches:
+                batch.validate(full=_has_offsets(batch.schema))
+            return batches
 
 
 def _let_go(pages: mmap.mmap, mapped: Any, batch: Any) -> None:
-    """Let the system have back the pages of a batch that has been copied.
+    """Let the system have back the pages of rows that have been copied.
 
     They are only a view of the file, but would count as this process's memory until it is full.
     """
     for column in batch.columns:
-        for buffer in column.buffers():
-            place = -1 if buffer is None else buffer.address - mapped.address
-            if buffer is not None and buffer.size >= _FREE_FROM and 0 <= place < mapped.size:
-                first = -(-place // mmap.PAGESIZE) * mmap.PAGESIZE
-                pages.madvise(mmap.MADV_DONTNEED, first, place + buffer.size - first)
+        if pa.types.is_primitive(column.type) and not pa.types.is_boolean(column.type):
+            width = column.type.bit_width // 8
+            first = column.buffers()[1].address - mapped.address + column.offset * width
+            start = first // mmap.PAGESIZE * mmap.PAGESIZE
+            if 0 <= start < mapped.size:
+                pages.madvise(mmap.MADV_DONTNEED, start, first + len(column) * width - start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ from windeck.sources.arraytypes import Array
 from windeck.sources.columns import ColumnData, aligned_empty
 from windeck.sources.conversion import ColumnBuilder
 from windeck.sources.csvfile import promoted
-from windeck.sources.formats import DataFile, open_file, places
+from windeck.sources.formats import BATCH_ROWS, DataFile, open_file, places
 from windeck.sources.loaded import Loaded, Origin, amount
 from windeck.sources.request import Request, row_range
+
+_CACHED_BYTES = 1 << 20
 
 
 def sizes(files: Sequence[DataFile], names: Iterable[str], request: Request) -> int:
@@ -55,7 +57,8 @@ def read(
     names = request.values(files[0].schema, repr(files[0].path))
     origin = origin_of(files, request)
     wanted = (*names, *request.index)
-    check_budget(sizes(files, wanted, request), memory_budget, len(names), origin)
+    needed = sizes(files, wanted, request) + max(file.beside for file in files)
+    check_budget(needed, memory_budget, len(names), origin)
     files = [file.prepared(wanted) for file in files]
     total = sum(file.num_rows for file in files)
     if not total:
@@ -200,12 +203,14 @@ def _fill_from(
     start: int,
     stop: int,
 ) -> None:
+    portion = _portion([builders[name].values for name in builders])
     for group in file.groups(list(builders)):
         done = 0
         for batch in file.batches(group, start, stop):
             done += batch.num_rows
-            for name, array in zip(group, batch.columns, strict=True):
-                builders[name].append(_as_agreed(array, name, kinds[name], file))
+            for piece in _pieces(batch, portion):
+                for name, array in zip(group, piece.columns, strict=True):
+                    builders[name].append(_as_agreed(array, name, kinds[name], file))
         if done != stop - start:
             raise ValueError(
                 f"{file.path!r} ends {stop - start - done} rows before it says it does"
@@ -258,6 +263,20 @@ def from_table(
         origin,
         owned=interleaved,
     )
+
+
+def _portion(places: Sequence[Array]) -> int:
+    """Rows to fill at a time: of an interleaved matrix, as many as fit a core's own cache."""
+    row_bytes = max(place.strides[0] for place in places)
+    interleaved = row_bytes > max(place.itemsize for place in places)
+    return max(_CACHED_BYTES // row_bytes, 64) if interleaved else BATCH_ROWS
+
+
+def _pieces(batch: Any, rows: int) -> Iterator[Any]:
+    if batch.num_rows <= rows:
+        yield batch
+    else:
+        yield from (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
 
 
 def _as_agreed(array: Any, name: str, kind: Any, file: DataFile) -> Any:
