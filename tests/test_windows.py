@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import windeck as wd
+from windeck.protocols import Source
 from windeck.sources.filters import parse_duration
 
 
@@ -188,6 +190,30 @@ def test_threads_do_not_change_a_batch() -> None:
     assert w.supports_threads
     for key in one:
         np.testing.assert_array_equal(one[key], two[key])
+
+
+def test_many_threads_may_gather_at_once() -> None:
+    rng = np.random.default_rng(0)
+    w = wd.Windows(table_of(load=rng.normal(size=3000)), context_length=50, layout="columns")
+    chosen = [rng.integers(0, len(w), size=64) for _ in range(8)]
+    expected = [w.gather(indices)["load"] for indices in chosen]
+
+    def work(number: int) -> bool:
+        batches = [w.gather(chosen[number])["load"] for _ in range(50)]
+        return all(np.array_equal(batch, expected[number]) for batch in batches)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def test_windows_are_a_source() -> None:
+    source: Source = wd.Windows(table_of(), context_length=3)
+    assert isinstance(source, Source)
+    assert [int(sample["start"]) for sample in wd.Windows(table_of(), context_length=18)] == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_empty_batches_have_their_dtypes_and_shapes() -> None:
