@@ -20,8 +20,12 @@ from windeck.loader import Loader
 from windeck.sampler import OrderSampler
 from windeck.streams import Stream
 
-# Three workers are more than a small machine's cores, which torch warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+pytestmark = [
+    # Three workers are more than a small machine's cores, which torch warns of.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    # Forks beside torch's threads: Python 3.12 and later warn of them.
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
+]
 
 # (workers, how they start). Each spawned worker imports torch anew: mostly left to `slow`.
 STARTS = [

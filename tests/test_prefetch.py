@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,9 @@ from numpy.typing import NDArray
 from oracle import Numbers
 from windeck.loader import Loader
 from windeck.prefetch import Prefetcher, ahead
+
+# Forks beside torch's threads: Python 3.12 and later warn of them.
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
 
 def background() -> list[threading.Thread]:
@@ -153,9 +155,7 @@ def test_a_forked_child_goes_on_by_itself(prefetch: int) -> None:
     loop = iter(loader)
     next(loop)
     read, write = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
-        child = os.fork()
+    child = os.fork()
     if child == 0:
         rest = [int(batch["sample"][0]) for batch in loop]
         os.write(write, str(rest).encode())
@@ -228,7 +228,13 @@ ENDINGS = {
 def test_a_process_ends_cleanly(ending: str) -> None:
     slow, code, status, words = ENDINGS[ending]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(slow=slow or "0.02") + code],
+        [
+            sys.executable,
+            "-W",
+            "ignore::DeprecationWarning",
+            "-c",
+            PROGRAM.format(slow=slow or "0.02") + code,
+        ],
         capture_output=True,
         text=True,
         timeout=120,

@@ -16,6 +16,9 @@ from oracle import Turn, turned
 from windeck import BlockPermutation, Permutation
 from windeck.sampler import OrderSampler
 
+# Forks beside torch's threads: Python 3.12 and later warn of them.
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+
 
 class Letters:
     """Someone else's dataset: a length and items, nothing more."""
