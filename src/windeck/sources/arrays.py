@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from windeck.sources.arraytypes import Array
-from windeck.sources.columns import ColumnData, as_array, from_array, is_floating
+from windeck.sources.columns import ColumnData, as_array, from_array, is_floating, unknown_column
 from windeck.sources.loaded import Loaded
 from windeck.sources.reading import id_builder
 from windeck.sources.request import Request
@@ -25,6 +25,9 @@ def from_arrays(columns: Mapping[str, Any], request: Request) -> Loaded:
     """Columns on the caller's own arrays and tensors."""
     if not columns:
         raise ValueError("the mapping of columns is empty; expected at least one column")
+    for name in request.index:
+        if name not in columns:
+            raise unknown_column(name, columns, "the mapping")
     names = [name for name in columns if name not in request.index]
     if not names:
         raise ValueError("no value column is left beside ids and time; expected at least one")

@@ -145,6 +145,13 @@ def as_bytes(budget: Any) -> float | None:
     return float(budget)
 
 
+def is_interleaved(storage: str) -> bool:
+    """Tell whether columns are to lie in one row-major matrix."""
+    if storage not in ("columns", "rows"):
+        raise ValueError(f"storage={storage!r}; expected 'columns' or 'rows'")
+    return storage == "rows"
+
+
 def row_range(request: Request, total: int) -> tuple[int, int]:
     """The range of rows asked for, which must lie within the data."""
     start, stop = request.rows or (0, total)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
-from windeck.sources import arrays, describing, mapping, reading
+from windeck.sources import arrays, describing, mapping, pickling, reading
 from windeck.sources.arranging import Shape, arrange
 from windeck.sources.arraytypes import Array, Int64s
 from windeck.sources.columns import ColumnData, as_array, read_only, unknown_column
 from windeck.sources.formats import open_file
 from windeck.sources.loaded import Loaded, Origin
 from windeck.sources.paths import Paths, resolve
-from windeck.sources.request import Categories, Request, as_bytes, as_names
+from windeck.sources.request import Categories, Request, as_bytes, as_names, is_interleaved
 from windeck.sources.stamps import OrderReport
 
 Storage = Literal["columns", "rows"]
@@ -118,11 +116,23 @@ class Table:
         -----
         O(rows read) time. Peak memory is about `estimate`: each column is laid out once and filled
         batch by batch.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "loads.csv"
+        >>> _ = path.write_text("site,hour,load\\na,1,0.5\\na,0,1.5\\nb,0,2.5\\n")
+        >>> table = Table.read(path, id_columns="site", timestamp_column="hour")
+        >>> print(table.explain())
+        1 of 1 columns, 24 of 24 bytes, 3 rows, in memory, from 1 CSV file
+          load: float64
+        2 series of 1 to 2 rows, usual step 1
+        1 series sorted by time (1 backward step)
         """
         request = Request.of(
             columns, id_columns, timestamp_column, dtype, rows, categories, sort=sort
         )
-        interleaved = _interleaved(storage)
+        interleaved = is_interleaved(storage)
         if in_memory:
             budget = as_bytes(memory_budget)
             loaded = reading.read(resolve(path), request, interleaved, budget)
@@ -130,15 +140,7 @@ class Table:
         if interleaved:
             raise ValueError("storage='rows' copies every value; expected in_memory=True with it")
         loaded = mapping.read_mapped(resolve(path), request)
-        reopen = {
-            "path": [os.path.abspath(name) for name in resolve(path)],
-            "columns": request.columns,
-            "id_columns": request.ids,
-            "timestamp_column": timestamp_column,
-            "categories": categories,
-            "rows": rows,
-            "in_memory": False,
-        }
+        reopen = pickling.arguments(resolve(path), request, categories)
         return cls._of(loaded, request, reopen)
 
     @classmethod
@@ -157,7 +159,15 @@ class Table:
 
         Exact for numbers, bools and times in Parquet and Arrow files, but for validity bitmaps
         (one bit a row where something is null). Strings not named as ids or categories count
-        with their bytes in the file. CSV is judged by its first mebibyte.
+        with their bytes in the file. CSV is judged by its first mebibyte. Parameters as in `read`.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "loads.csv"
+        >>> _ = path.write_text("load,temperature\\n0.5,20.0\\n1.5,21.0\\n")
+        >>> Table.estimate(path, columns="load", dtype="float32")
+        8
         """
         request = Request.of(columns, id_columns, timestamp_column, dtype, rows, categories)
         files = [open_file(name) for name in resolve(path)]
@@ -188,13 +198,23 @@ class Table:
         ------
         TypeError
             `data` has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``.
+
+        Examples
+        --------
+        >>> import pyarrow
+        >>> data = pyarrow.table({"wind": ["N", "S", None], "load": [0.5, None, 1.5]})
+        >>> table = Table.from_arrow(data, categories="wind")
+        >>> table["wind"].tolist(), table.column("wind").categories
+        ([0, 1, -1], ('N', 'S'))
+        >>> table.column("load").observed().tolist()
+        [True, False, True]
         """
         request = Request.of(
             columns, id_columns, timestamp_column, dtype, rows, categories, sort=sort
         )
         table = reading.arrow_table(data)
         return cls._of(
-            reading.from_table(table, request, interleaved=_interleaved(storage)), request
+            reading.from_table(table, request, interleaved=is_interleaved(storage)), request
         )
 
     @classmethod
@@ -225,13 +245,18 @@ class Table:
 
         Raises
         ------
-        TypeError, ValueError
+        KeyError, TypeError, ValueError
             Naming the column, what it is and what was expected.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> load, hour = np.arange(4.0), np.arange(4)
+        >>> table = Table.from_columns({"load": load, "hour": hour}, timestamp_column="hour")
+        >>> np.shares_memory(table["load"], load), table.column_names, table.step
+        (True, ('load',), 1)
         """
         request = Request.of(list(columns), id_columns, timestamp_column, sort=sort)
-        for name in request.index:
-            if name not in columns:
-                raise unknown_column(name, columns, "the mapping")
         loaded = arrays.from_arrays(columns, request)
         return cls._of(loaded, request, offsets=offsets, series_names=series_names)
 
@@ -257,6 +282,13 @@ class Table:
             As in `from_columns`.
         timestamps : ndarray, shape (rows,), optional
             datetime64 or integers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> table = Table.from_rows(np.arange(6.0).reshape(3, 2), ["load", "wind"])
+        >>> table["wind"], table.storage
+        (array([1., 3., 5.]), 'rows')
         """
         names = as_names("columns", columns)
         matrix, dtype = as_array("the matrix", array)
@@ -283,14 +315,7 @@ class Table:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A mapped table is mapped again; one in memory goes with its values, layout kept."""
-        if self._reopen is not None:
-            return _read_again, (dict(self._reopen),)
-        columns = list(self._columns.values())
-        if self.matrix is not None:
-            columns = [_without_values(column) for column in columns]
-        time = None if self.timestamps is None else ColumnData("", self.timestamps)
-        shape = Shape(self.offsets, self.series_names, self.report)
-        return _put_together, (columns, time, self.matrix, self.origin, shape)
+        return pickling.reduced(self, self._reopen)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -371,29 +396,3 @@ class Table:
     def fingerprint(self) -> dict[str, str | int]:
         """What the table is, flat: names, dtypes, sizes, digests of offsets and sampled rows."""
         return describing.fingerprint(self)
-
-
-def _interleaved(storage: str) -> bool:
-    if storage not in ("columns", "rows"):
-        raise ValueError(f"storage={storage!r}; expected 'columns' or 'rows'")
-    return storage == "rows"
-
-
-def _read_again(arguments: dict[str, Any]) -> Table:
-    return Table.read(arguments.pop("path"), **arguments)
-
-
-def _without_values(column: ColumnData) -> ColumnData:
-    return replace(column, values=column.values[:0])
-
-
-def _put_together(
-    columns: list[ColumnData],
-    time: ColumnData | None,
-    matrix: Array | None,
-    origin: Origin | None,
-    shape: Shape,
-) -> Table:
-    if matrix is not None:
-        columns = arrays.columns_of(matrix, columns)
-    return Table(Loaded(columns, [], time, matrix, origin, owned=True), shape)

@@ -1,0 +1,45 @@
+"""The page on tables, and the examples in the code, do what they say."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import windeck.sources.paths
+import windeck.sources.table
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "table.md"
+
+
+def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "readings").mkdir()
+    columns = {
+        "site": ["a"] * 4,
+        "time": np.arange("2024-01-01", "2024-01-05", dtype="M8[D]").astype("M8[s]"),
+        "load": [1.0, 2.0, 3.0, 4.0],
+        "temperature": [1.0, None, 3.0, 4.0],
+        "wind": ["N", "E", "S", "W"],
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "readings" / "part1.parquet")
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, PAGE.name, "exec"), names)
+    assert names["table"]["load"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("module", [windeck.sources.paths, windeck.sources.table])
+def test_examples_in_docstrings(module: ModuleType) -> None:
+    failed, tried = doctest.testmod(module)
+    assert tried > 0
+    assert failed == 0
