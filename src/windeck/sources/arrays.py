@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from windeck.sources.arraytypes import Array
 from windeck.sources.columns import ColumnData, as_array, from_array, is_floating, unknown_column
+from windeck.sources.conversion import is_string
 from windeck.sources.loaded import Loaded
 from windeck.sources.reading import id_builder
 from windeck.sources.request import Request
@@ -86,11 +87,11 @@ def _id_column(name: str, data: Any) -> ColumnData:
     """Ids given as an array: integers as they are, strings as codes."""
     if isinstance(data, np.ndarray) and data.dtype.kind in "UO" and data.ndim == 1:
         try:
-            array = pa.array(data, type=pa.large_string())
-        except pa.ArrowException as error:
-            raise TypeError(
-                f"id column {name!r} holds objects; expected strings or integers"
-            ) from error
+            array = pa.array(data)
+        except pa.ArrowException:
+            array = None
+        if array is None or not is_string(array.type):
+            raise TypeError(f"id column {name!r} holds objects; expected strings or integers")
         builder = id_builder(name, array.type, len(array))
         builder.append(array)
         return builder.finish()

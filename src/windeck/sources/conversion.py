@@ -42,6 +42,14 @@ def plain(kind: Any) -> Any:
     return pa.string() if is_string(kind) else kind
 
 
+def number_dtype(kind: Any) -> np.dtype[Any]:
+    """The NumPy dtype of an Arrow type of numbers or bools; pyarrow's own asks pandas."""
+    if pat.is_boolean(kind):
+        return np.dtype(np.bool_)
+    sort = "f" if pat.is_floating(kind) else "u" if pat.is_unsigned_integer(kind) else "i"
+    return np.dtype(f"{sort}{kind.bit_width // 8}")
+
+
 def value_dtype(name: str, kind: Any, dtype: np.dtype[Any] | None, where: str) -> np.dtype[Any]:
     """The NumPy dtype a value column of Arrow type `kind` is kept in.
 
@@ -54,11 +62,9 @@ def value_dtype(name: str, kind: Any, dtype: np.dtype[Any] | None, where: str) -
     if is_string(kind):
         return np.dtype(np.int32)
     if pat.is_floating(kind):
-        own: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-        return own if dtype is None else dtype
+        return number_dtype(kind) if dtype is None else dtype
     if pat.is_integer(kind) or pat.is_boolean(kind):
-        whole: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-        return whole
+        return number_dtype(kind)
     raise TypeError(f"column {name!r} of {where} is {kind}; {_way_out(kind)}")
 
 
@@ -106,11 +112,7 @@ def values_of(array: Any) -> Array:
         if buffer is None:
             return np.zeros(len(array), dtype=np.bool_)
         return bitmaps.unpack(np.frombuffer(buffer, dtype=np.uint8), start, stop)
-    dtype = np.dtype(
-        f"i{array.type.bit_width // 8}"
-        if pat.is_temporal(array.type)
-        else array.type.to_pandas_dtype()
-    )
+    dtype = number_dtype(array.type)
     if buffer is None:
         return np.zeros(len(array), dtype=dtype)
     return np.frombuffer(buffer, dtype=dtype, count=stop)[start:]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from windeck.sources.conversion import number_dtype
 from windeck.sources.formats import DataFile, IpcFile, open_file
 from windeck.sources.loaded import Loaded, Origin
 from windeck.sources.reading import from_table, origin_of
@@ -58,7 +58,7 @@ def _check_dtype(request: Request, kinds: Mapping[str, Any]) -> None:
     """A mapped column cannot be cast."""
     for name, kind in kinds.items():
         if request.dtype is not None and pa.types.is_floating(kind):
-            found = np.dtype(kind.to_pandas_dtype())
+            found = number_dtype(kind)
             if found != request.dtype:
                 raise ValueError(
                     f"column {name!r} is {found} in the file and dtype={request.dtype} needs a "

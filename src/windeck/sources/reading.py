@@ -166,7 +166,7 @@ def id_builder(name: str, kind: Any, rows: int, where: str = "the data") -> Colu
         return ColumnBuilder(name, rows, np.dtype(np.int32), names=True)
     if not pa.types.is_integer(conversion.plain(kind)):
         raise TypeError(f"id column {name!r} of {where} is {kind}; expected strings or integers")
-    return ColumnBuilder(name, rows, np.dtype(conversion.plain(kind).to_pandas_dtype()))
+    return ColumnBuilder(name, rows, conversion.number_dtype(conversion.plain(kind)))
 
 
 def one_dtype(names: Sequence[str], dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
