@@ -7,9 +7,9 @@ project goes through in its life:
 
 1. mapped    a `Dataset` that reads each sample out of a memory-mapped Arrow file, behind torch's
              `DataLoader` with two workers: nothing is loaded, everything is looked up
-2. in RAM    the whole file in memory; each batch is picked by one index and converted
+2. in RAM    the whole file in memory; each batch is picked column by column and converted
 3. tensors   the columns used, as a dict of float32 tensors; a batch is `unfold(...)[starts]`
-4. windeck   the columns used; one native call a batch, from several threads, ahead of time
+4. windeck   the columns used; one native call a batch, ahead of time in another thread
 
 Every way is written as well as its idea allows, and all four must give the same content.
 """
@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
@@ -104,24 +105,23 @@ def mapped(path: Path, names: list[str], batch_size: int) -> tuple[Batches, Prob
 
 
 def in_ram(path: Path, names: list[str], batch_size: int) -> tuple[Batches, Probe]:
-    """The whole file in memory, row by row; each batch is picked and converted."""
+    """Every column in memory, as stored; what a batch needs is picked and converted."""
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_file(source).read_all()
-        rows = np.empty((table.num_rows, table.num_columns))
-        for place in range(table.num_columns):
-            rows[:, place] = table.column(place).to_numpy()
-    places = np.array([table.column_names.index(name) for name in names])
-    steps = np.arange(LENGTH)
+        columns = {name: table[name].to_numpy().copy() for name in table.column_names}
+    windows = {name: sliding_window_view(column, LENGTH) for name, column in columns.items()}
 
     def pick(starts: Starts) -> Batch:
-        picked = rows[(starts[:, None] + steps)[:, :, None], places]
-        return cut(torch.from_numpy(picked).float())
+        picked = np.empty((len(starts), LENGTH, USED), np.float32)
+        for place, name in enumerate(names):
+            picked[:, :, place] = windows[name][starts]
+        return cut(torch.from_numpy(picked))
 
-    return shuffled(len(rows) - LENGTH + 1, batch_size, pick), pick
+    return shuffled(len(windows[names[0]]), batch_size, pick), pick
 
 
 def tensors(path: Path, names: list[str], batch_size: int) -> tuple[Batches, Probe]:
-    """A dict of column tensors, indexed through views of all their windows."""
+    """A dict of the columns used, as tensors, indexed through views of all their windows."""
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_file(source).read_all().select(names)
         columns = {name: table[name].to_numpy().astype(np.float32) for name in names}
@@ -131,9 +131,10 @@ def tensors(path: Path, names: list[str], batch_size: int) -> tuple[Batches, Pro
 
     def pick(starts: Starts) -> Batch:
         chosen = torch.from_numpy(starts)
-        return cut(torch.stack([windows[name][chosen] for name in names], dim=-1))
+        # Stacked in front, columns are copied whole; the last axis is then a matter of strides.
+        return cut(torch.stack([windows[name][chosen] for name in names]).permute(1, 2, 0))
 
-    return shuffled(len(columns[names[0]]) - LENGTH + 1, batch_size, pick), pick
+    return shuffled(len(windows[names[0]]), batch_size, pick), pick
 
 
 def windeck(path: Path, names: list[str], batch_size: int) -> tuple[Batches, Probe]:
@@ -166,6 +167,14 @@ def shuffled(count: int, batch_size: int, pick: Probe) -> Batches:
         for begin in range(0, count - batch_size + 1, batch_size):
             yield pick(order[begin : begin + batch_size])
 
+
+CHARTS = (
+    ("loading_alone", "loading alone, windows/s", "{:,.0f}"),
+    ("windows_per_second", "training, windows/s", "{:,.0f}"),
+    ("waiting", "share of it waiting", "{:.0%}"),
+    ("first_batch_seconds", "time to first batch", "{:.2f} s"),
+    ("peak_megabytes", "peak memory", "{:,.0f} MB"),
+)
 
 WAYS = {"mapped": mapped, "in RAM": in_ram, "tensors": tensors, "windeck": windeck}
 
@@ -313,21 +322,15 @@ def plot(found: list[dict[str, Any]], path: Path) -> None:
 
     ways = [result["way"] for result in found][::-1]
     colours = ["#e4572e" if way == "windeck" else "#22304a" for way in ways]
-    figure, axes = plt.subplots(1, 5, figsize=(15, 2.6), sharey=True)
-    for axis, (key, title) in zip(
-        axes,
-        (
-            ("loading_alone", "loading alone, windows/s"),
-            ("windows_per_second", "training, windows/s"),
-            ("waiting", "share of time waiting"),
-            ("first_batch_seconds", "seconds to first batch"),
-            ("peak_megabytes", "peak memory, MB"),
-        ),
-        strict=True,
-    ):
-        axis.barh(ways, [result[key] for result in found][::-1], color=colours)
+    figure, axes = plt.subplots(1, len(CHARTS), figsize=(14, 2.6), sharey=True)
+    for axis, (key, title, pattern) in zip(axes, CHARTS, strict=True):
+        bars = axis.barh(ways, [result[key] for result in found][::-1], color=colours)
+        axis.bar_label(bars, fmt=pattern, padding=4, fontsize=9)
         axis.set_title(title, fontsize=10)
-        axis.spines[["top", "right"]].set_visible(False)
+        axis.set_xticks([])
+        axis.margins(x=0.3)
+        axis.tick_params(length=0)
+        axis.spines[["top", "right", "bottom"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from windeck.sources.table import Table
@@ -117,6 +118,7 @@ def _training(
     """Act 3: an uninterrupted training, in this process."""
     log = out / "uninterrupted.samples"
     log.unlink(missing_ok=True)
+    torch.set_num_threads(job.THREADS)
     page.act("Train", f"{_length(task, deal)} of a small forecaster")
     with page.bar("uninterrupted", task.steps) as bar:
         trained = training.train(task, deal, log=log, report=bar.report)

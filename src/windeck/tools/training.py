@@ -68,7 +68,6 @@ def train(
     report
         Called after each step with its number, from 1, and the loss of the last report.
     """
-    torch.set_num_threads(job.THREADS)
     model = forecaster.build(task.context_length, task.prediction_length, seed=task.seed)
     # The plain, unfused update does the same arithmetic in the same order in every process.
     optimizer = torch.optim.AdamW(model.parameters(), lr=task.learning_rate, foreach=False)
@@ -188,6 +187,7 @@ def main() -> None:
     parser.add_argument("--hold-at", type=int)
     options = parser.parse_args()
     task = job.Job.from_json(options.job.read_text())
+    torch.set_num_threads(job.THREADS)
     train(
         task,
         job.prepare(task),
