@@ -1,5 +1,6 @@
 // Bytes copied as they are.
 
+#include <algorithm>
 #include <cstring>
 
 #include "gather_plan.hpp"
@@ -37,36 +38,108 @@ void copy_rows(const FieldPlan& plan, const std::byte* from, std::int64_t stride
     }
 }
 
+/// The windows of a task. A strip is all columns of a window, or one where channels come first.
+class Strips {
+  public:
+    Strips(const FieldPlan& plan, const Task& task, const FieldOut& out)
+        : plan_(plan),
+          task_(task),
+          out_(out),
+          strips_(plan.channels_first() ? plan.columns : 1),
+          values_(plan.columns / strips_),
+          width_(values_ << plan.log2_out),
+          bytes_(plan.steps * width_) {}
+
+    /// Every window, most of them whole: a memcpy each.
+    void copy_whole() const {
+        prefetch_first(plan_, task_);
+        for (std::int64_t w = task_.begin; w < task_.end; ++w) {
+            prefetch_ahead(plan_, task_, w);
+            const std::int64_t row = whole(w);
+            for (std::int64_t s = 0; s < strips_; ++s) {
+                if (row < 0) {
+                    window(w, s);
+                    continue;
+                }
+                const std::int64_t to = (w * strips_ + s) * plan_.steps * values_;
+                std::memcpy(out_.values + (to << plan_.log2_out), source(s).data + row * width_,
+                            static_cast<std::size_t>(bytes_));
+                if (out_.mask == nullptr) continue;
+                std::memset(out_.mask + to, 1, static_cast<std::size_t>(plan_.steps * values_));
+            }
+        }
+    }
+
+    void copy_pieces() const {
+        for (std::int64_t w = task_.begin; w < task_.end; ++w) {
+            for (std::int64_t s = 0; s < strips_; ++s)
+                window(w, s);
+        }
+    }
+
+    /// Whether a window inside its series is one stretch of memory in every strip.
+    bool adjacent() const {
+        return plan_.spec->segments.size() == 1 &&
+               std::ranges::all_of(plan_.sources, [this](const ColumnPlan& column) {
+                   return column.stride == width_;
+               });
+    }
+
+  private:
+    const ColumnPlan& source(std::int64_t strip) const {
+        return plan_.sources[static_cast<std::size_t>(strip)];
+    }
+
+    /// The first row of a window all of whose steps lie inside its series, else -1.
+    std::int64_t whole(std::int64_t w) const {
+        const auto* const bounds = plan_.bounds.data() + task_.series[w - task_.begin];
+        const bool on_window = plan_.spec->anchor == Anchor::window;
+        const std::int64_t row = (on_window ? task_.starts[w - task_.begin] : bounds[0]) +
+                                 plan_.spec->segments.front().offset;
+        return row >= bounds[0] && row + plan_.steps <= bounds[1] ? row : -1;
+    }
+
+    /// Any window, piece by piece.
+    void window(std::int64_t w, std::int64_t strip) const {
+        const std::int64_t first = (w * strips_ + strip) * plan_.steps * values_;
+        std::byte* to = out_.values + (first << plan_.log2_out);
+        std::uint8_t* mask = out_.mask == nullptr ? nullptr : out_.mask + first;
+        Cursor cursor(plan_, task_.series[w - task_.begin], task_.starts[w - task_.begin]);
+        while (!cursor.done()) {
+            const Piece piece = cursor.next(plan_.steps);
+            put_fill(plan_, piece.lead * values_, to);
+            to += piece.lead * width_;
+            if (piece.body > 0) {
+                const std::byte* const from =
+                    source(strip).data + piece.row * source(strip).source->stride;
+                copy_rows(plan_, from, source(strip).stride, width_, piece.body, to);
+            }
+            to += piece.body * width_;
+            put_fill(plan_, piece.tail * values_, to);
+            to += piece.tail * width_;
+            if (mask == nullptr) continue;
+            put_mask(piece, values_, mask);
+            mask += piece.steps() * values_;
+        }
+    }
+
+    const FieldPlan& plan_;
+    const Task& task_;
+    const FieldOut& out_;
+    std::int64_t strips_;
+    std::int64_t values_;  // in a row of a strip
+    std::int64_t width_;   // bytes of that row
+    std::int64_t bytes_;   // of a window in a strip
+};
+
 }  // namespace
 
 void gather_strips(const FieldPlan& plan, const Task& task, const FieldOut& out) {
-    // A strip is all columns of the steps, or one column where channels come first.
-    const std::int64_t strips = plan.channels_first() ? plan.columns : 1;
-    const std::int64_t values = plan.columns / strips;  // in a row of the strip
-    const std::int64_t width = values << plan.log2_out;
-    for (std::int64_t w = task.begin; w < task.end; ++w) {
-        for (std::int64_t s = 0; s < strips; ++s) {
-            const ColumnPlan& source = plan.sources[static_cast<std::size_t>(s)];
-            const std::int64_t first = (w * strips + s) * plan.steps * values;
-            std::byte* to = out.values + (first << plan.log2_out);
-            std::uint8_t* mask = out.mask == nullptr ? nullptr : out.mask + first;
-            Cursor cursor(plan, task.series[w - task.begin], task.starts[w - task.begin]);
-            while (!cursor.done()) {
-                const Piece piece = cursor.next(plan.steps);
-                put_fill(plan, piece.lead * values, to);
-                to += piece.lead * width;
-                if (piece.body > 0) {
-                    copy_rows(plan, source.data + piece.row * source.source->stride, source.stride,
-                              width, piece.body, to);
-                }
-                to += piece.body * width;
-                put_fill(plan, piece.tail * values, to);
-                to += piece.tail * width;
-                if (mask == nullptr) continue;
-                put_mask(piece, values, mask);
-                mask += piece.steps() * values;
-            }
-        }
+    const Strips strips(plan, task, out);
+    if (strips.adjacent()) {
+        strips.copy_whole();
+    } else {
+        strips.copy_pieces();
     }
 }
 

@@ -1,7 +1,11 @@
 #include "kernels/gather.hpp"
 
+#include <type_traits>
+
 #include "kernels/gather_cast.hpp"
+#include "kernels/gather_fused.hpp"
 #include "kernels/gather_move.hpp"
+#include "kernels/gather_nan.hpp"
 
 namespace windeck::WINDECK_ISA {
 namespace {
@@ -10,14 +14,20 @@ using Count = std::int64_t;
 
 template <typename T>
 bool find_nan(const void* in, Count n, std::uint8_t* __restrict present) {
-    const T* __restrict const from = static_cast<const T*>(in);
-    std::uint8_t all = 1;
-    for (Count i = 0; i < n; ++i) {
-        const std::uint8_t there = is_nan(from[i]) ? 0 : 1;
-        present[i] = there;
-        all &= there;
+    const T* const from = static_cast<const T*>(in);
+    unsigned found = 0;
+    Count i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const unsigned bits = nan_bits(from + i);
+        const std::uint64_t there = bytes_of(bits ^ 0xffU);
+        __builtin_memcpy(present + i, &there, 8);
+        found |= bits;
     }
-    return all == 0;
+    for (; i < n; ++i) {
+        present[i] = is_nan(from[i]) ? 0 : 1;
+        found |= present[i] ^ 1U;
+    }
+    return found != 0;
 }
 
 bool apply_bits(const std::uint8_t* bits, Count first, Count step, Count n, std::uint8_t* present) {
@@ -31,28 +41,62 @@ bool apply_bits(const std::uint8_t* bits, Count first, Count step, Count n, std:
     return all == 0;
 }
 
-template <typename In, typename Out>
-void convert(const void* in, Count n, const double* __restrict scale,
-             const double* __restrict shift, Count period, void* out) {
-    const In* __restrict const from = static_cast<const In*>(in);
-    Out* __restrict const to = static_cast<Out*>(out);
+/// One value, and the fill instead where `in` is NaN. The choice is made in bits: the compiler
+/// turns that into vector code, and a conditional expression into jumps.
+template <typename Out, bool fills, typename T>
+inline Out cast_or_fill(T in, T value, T fill) {
+    if (!fills) return Cast<Out>::from(value);
+    using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+    const Bits mask = Bits{0} - static_cast<Bits>(in != in);
+    const Bits bits =
+        (__builtin_bit_cast(Bits, value) & ~mask) | (__builtin_bit_cast(Bits, fill) & mask);
+    return Cast<Out>::from(__builtin_bit_cast(T, bits));
+}
+
+template <typename In, typename Out, bool fills>
+void convert_all(const In* __restrict from, Count n, const double* __restrict scale,
+                 const double* __restrict shift, Count period, Out fill_out, Out* __restrict to) {
+    const double fill = widen_one(fill_out);
     if (period == 0) {
-        for (Count i = 0; i < n; ++i)
-            to[i] = Cast<Out>::from(from[i]);
-    } else if (period == 1) {
-        const double factor = *scale;
-        const double summand = *shift;
+        // A float holds any fill of a type that is no wider.
+        using Value = std::conditional_t<sizeof(Out) == 8, double, In>;
         for (Count i = 0; i < n; ++i) {
-            to[i] = Cast<Out>::from(static_cast<double>(from[i]) * factor + summand);
+            const auto value = static_cast<Value>(from[i]);
+            to[i] = cast_or_fill<Out, fills>(value, value, static_cast<Value>(fill));
         }
-    } else {
-        for (Count begin = 0; begin < n; begin += period) {
-            const Count end = n - begin < period ? n - begin : period;
+        return;
+    }
+    for (Count begin = 0; begin < n; begin += period == 1 ? n : period) {
+        const Count end = period == 1 || n - begin < period ? n - begin : period;
+        const In* __restrict const in = from + begin;
+        Out* __restrict const out = to + begin;
+        if (period == 1) {
+            const double factor = *scale;
+            const double summand = *shift;
             for (Count i = 0; i < end; ++i) {
-                const auto value = static_cast<double>(from[begin + i]);
-                to[begin + i] = Cast<Out>::from(value * scale[i] + shift[i]);
+                const auto value = static_cast<double>(in[i]);
+                out[i] = cast_or_fill<Out, fills>(value, value * factor + summand, fill);
+            }
+        } else {
+            for (Count i = 0; i < end; ++i) {
+                const auto value = static_cast<double>(in[i]);
+                out[i] = cast_or_fill<Out, fills>(value, value * scale[i] + shift[i], fill);
             }
         }
+    }
+}
+
+template <typename In, typename Out>
+void convert(const void* in, Count n, const double* scale, const double* shift, Count period,
+             const void* fill, void* out) {
+    const In* const from = static_cast<const In*>(in);
+    Out* const to = static_cast<Out*>(out);
+    Out value{};
+    if (fill == nullptr) {
+        convert_all<In, Out, false>(from, n, scale, shift, period, value, to);
+    } else {
+        __builtin_memcpy(&value, fill, sizeof(Out));
+        convert_all<In, Out, true>(from, n, scale, shift, period, value, to);
     }
 }
 
@@ -127,6 +171,7 @@ extern const GatherKernels gather_kernels = {
                   convert<double, Brain>},
     .convert32 = {convert<float, double>, convert<float, float>, convert<float, Half>,
                   convert<float, Brain>},
+    .convert_and_find_nan = convert_and_find_nan,
     .widen = {widen<double>, widen<float>, widen<Half>, widen<Brain>, widen<int8_t>, widen<int16_t>,
               widen<int32_t>, widen<int64_t>, widen<uint8_t>, widen<uint16_t>, widen<uint32_t>,
               widen<uint64_t>, widen<Truth>},

@@ -33,11 +33,17 @@ struct GatherKernels {
                           Count out_stride);
 
     /// Floating, from float64 and float32: out[i] = in[i] * scale[i % period] + shift[i % period];
-    /// period 0 does not scale.
-    void (*convert64[4])(const void* in, Count n, const double* scale, const double* shift,
-                         Count period, void* out);
-    void (*convert32[4])(const void* in, Count n, const double* scale, const double* shift,
-                         Count period, void* out);
+    /// period 0 does not scale. Where in[i] is NaN: *fill, unless fill is null.
+    using Convert = void (*)(const void* in, Count n, const double* scale, const double* shift,
+                             Count period, const void* fill, void* out);
+    Convert convert64[4];
+    Convert convert32[4];
+
+    /// The two in one pass for the commonest pair, float64 to float32. Returns whether there is a
+    /// NaN.
+    bool (*convert_and_find_nan)(const double* in, Count n, const double* scale,
+                                 const double* shift, Count period, float fill, float* out,
+                                 std::uint8_t* present);
 
     /// To float64, to nearest.
     void (*widen[13])(const void* in, Count n, double* out);

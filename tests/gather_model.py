@@ -1,0 +1,194 @@
+"""What the native gather must compute, written for reading: one value at a time.
+
+It shares no code with the core. Rounding to bfloat16 and to integers is done with exact integers
+and fractions; everything else by NumPy scalars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ModelColumn:
+    """A column as Python values: ``dtype`` is a NumPy name or ``"bfloat16"`` (uint16 bits)."""
+
+    values: np.ndarray[Any, Any]
+    dtype: str
+    valid: np.ndarray[Any, Any] | None = None
+    nan_is_missing: bool = True
+
+
+@dataclass(frozen=True)
+class ModelField:
+    columns: list[ModelColumn]
+    segments: list[tuple[int, int]]
+    dtype: str
+    layout: str = "btc"
+    dilation: int = 1
+    mask: bool = False
+    fill: float = 0.0
+    scale: np.ndarray[Any, Any] | None = None
+    shift: np.ndarray[Any, Any] | None = None
+    anchor: str = "window"
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+
+class DoesNotFit(Exception):
+    """An integer type cannot hold a value."""
+
+
+def bfloat16_to_float(bits: int) -> float:
+    return float(np.array([int(bits) << 16], dtype=np.uint32).view(np.float32)[0])
+
+
+def float_to_bfloat16(value: float) -> int:
+    """Nearest, ties to even, by trying the neighbours with exact fractions."""
+    sign = 0x8000 if np.signbit(value) else 0
+    if np.isnan(value):
+        return sign | 0x7FC0
+    size = abs(value)
+    if np.isinf(size):
+        return sign | 0x7F80
+    low, high = 0, 0x7F80  # the largest bits whose value is <= size
+    while high - low > 1:
+        middle = (low + high) // 2
+        if bfloat16_to_float(middle) <= size:
+            low = middle
+        else:
+            high = middle
+    below = Fraction(bfloat16_to_float(low))
+    above = Fraction(2) ** 128 if low + 1 == 0x7F80 else Fraction(bfloat16_to_float(low + 1))
+    distance = (Fraction(size) - below) - (above - Fraction(size))
+    up = distance > 0 or (distance == 0 and low % 2 == 1)
+    return sign | (low + 1 if up else low)
+
+
+def to_python(value: Any, dtype: str) -> float | int:
+    """The exact value: a float for floating types, an int otherwise."""
+    if dtype == "bfloat16":
+        return bfloat16_to_float(int(value))
+    return float(value) if dtype in FLOATS else int(value)
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    if dtype == "bool":
+        return 0, 1
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def round_fraction_to(value: int, dtype: str) -> Any:
+    """An integer to a floating type, rounded once: exact where float64 is, else by neighbours."""
+    if dtype == "bfloat16":
+        exact = float(value)  # rounds; correct it by the remainder
+        error = Fraction(value) - Fraction(exact)
+        if error != 0:
+            exact = float(np.nextafter(exact, np.inf if error > 0 else -np.inf))
+            exact = (float(value) + exact) / 2  # between two float64, never a tie of bfloat16
+            return float_to_bfloat16(float(value) * (1 + float(np.sign(error * value)) * 2.0**-50))
+        return float_to_bfloat16(exact)
+    if dtype == "float16":
+        return np.float16(min(max(value, -(2**20)), 2**20))
+    return np.dtype(dtype).type(value)
+
+
+def convert(value: float | int, dtype: str) -> Any:
+    """One value in the field's type."""
+    if dtype == "bfloat16":
+        return float_to_bfloat16(value) if isinstance(value, float) else round_fraction_to(value, dtype)
+    if dtype in FLOATS:
+        if isinstance(value, int):
+            return round_fraction_to(value, dtype)
+        with np.errstate(over="ignore"):
+            return np.float64(value).astype(dtype)
+    if isinstance(value, float):
+        if not np.isfinite(value):
+            raise DoesNotFit
+        value = int(np.rint(value))
+    low, high = limits(dtype)
+    if not low <= value <= high:
+        raise DoesNotFit
+    return np.dtype(dtype).type(value)
+
+
+def storage(dtype: str) -> str:
+    return "uint16" if dtype == "bfloat16" else dtype
+
+
+def step_rows(model: ModelField, start: int, first_row: int) -> list[int]:
+    anchor = start if model.anchor == "window" else first_row
+    return [
+        anchor + offset + j * model.dilation
+        for offset, length in model.segments
+        for j in range(length)
+    ]
+
+
+def coefficient(array: np.ndarray[Any, Any] | None, series: int, c: int) -> float | None:
+    if array is None:
+        return None
+    return float(array[c] if array.ndim == 1 else array[series, c])
+
+
+def present_value(column: ModelColumn, row: int, masked: bool) -> Any:
+    """The value at a row, or None if it is missing."""
+    if column.valid is not None and not column.valid[row]:
+        return None
+    value = column.values[row]
+    is_nan = column.dtype in FLOATS and np.isnan(to_python(value, column.dtype))
+    if masked and column.nan_is_missing and is_nan:
+        return None
+    return value
+
+
+def cell(model: ModelField, column: ModelColumn, row: int, s: float | None, t: float | None) -> Any:
+    """The value written for one present row."""
+    value = column.values[row]
+    if s is None and t is None:
+        if column.dtype == model.dtype:
+            return value
+        return convert(to_python(value, column.dtype), model.dtype)
+    scaled = np.float64(to_python(value, column.dtype))
+    with np.errstate(all="ignore"):
+        if s is not None:
+            scaled = scaled * np.float64(s)
+        if t is not None:
+            scaled = scaled + np.float64(t)
+    return convert(float(scaled), model.dtype)
+
+
+def gather_field(
+    model: ModelField, series: list[int], starts: list[int], bounds: list[int]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Values and mask of one field, in the field's layout."""
+    steps = sum(length for _, length in model.segments)
+    shape = (len(series), steps, len(model.columns))
+    values = np.full(shape, convert(float(model.fill), model.dtype), dtype=storage(model.dtype))
+    mask = np.zeros(shape, dtype=bool)
+    for b, (which, start) in enumerate(zip(series, starts, strict=True)):
+        low, high = bounds[which], bounds[which + 1]
+        for t, row in enumerate(step_rows(model, start, low)):
+            if not low <= row < high:
+                continue
+            for c, column in enumerate(model.columns):
+                if present_value(column, row, model.mask) is None:
+                    continue
+                scale = coefficient(model.scale, which, c)
+                shift = coefficient(model.shift, which, c)
+                values[b, t, c] = cell(model, column, row, scale, shift)
+                mask[b, t, c] = True
+    if model.layout == "bct":
+        return values.swapaxes(1, 2), mask.swapaxes(1, 2)
+    if model.layout == "bt":
+        return values[:, :, 0], mask[:, :, 0]
+    if model.layout == "bc":
+        return values[:, 0, :], mask[:, 0, :]
+    return values, mask
