@@ -6,7 +6,7 @@ and fractions; everything else by NumPy scalars.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -35,7 +35,6 @@ class ModelField:
     scale: np.ndarray[Any, Any] | None = None
     shift: np.ndarray[Any, Any] | None = None
     anchor: str = "window"
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -49,13 +48,13 @@ def bfloat16_to_float(bits: int) -> float:
     return float(np.array([int(bits) << 16], dtype=np.uint32).view(np.float32)[0])
 
 
-def float_to_bfloat16(value: float) -> int:
+def float_to_bfloat16(value: float | int) -> int:
     """Nearest, ties to even, by trying the neighbours with exact fractions."""
-    sign = 0x8000 if np.signbit(value) else 0
-    if np.isnan(value):
+    sign = 0x8000 if (np.signbit(value) if isinstance(value, float) else value < 0) else 0
+    if isinstance(value, float) and np.isnan(value):
         return sign | 0x7FC0
     size = abs(value)
-    if np.isinf(size):
+    if size == float("inf"):
         return sign | 0x7F80
     low, high = 0, 0x7F80  # the largest bits whose value is <= size
     while high - low > 1:
@@ -69,6 +68,20 @@ def float_to_bfloat16(value: float) -> int:
     distance = (Fraction(size) - below) - (above - Fraction(size))
     up = distance > 0 or (distance == 0 and low % 2 == 1)
     return sign | (low + 1 if up else low)
+
+
+def integer_to_float(value: int, dtype: str) -> Any:
+    """An integer to float64, float32 or float16, rounded once."""
+    if dtype == "float16":
+        return np.float16(max(-65536, min(65536, value)))  # exact, or infinite
+    near = np.dtype(dtype).type(value)  # perhaps rounded twice: one off at most
+    down, up = (np.nextafter(near, near.dtype.type(to)) for to in (-np.inf, np.inf))
+
+    def rank(candidate: Any) -> tuple[Fraction, int]:
+        bits = int(np.asarray(candidate).view(f"u{candidate.itemsize}"))
+        return abs(Fraction(float(candidate)) - value), bits % 2
+
+    return min((down, near, up), key=rank)
 
 
 def to_python(value: Any, dtype: str) -> float | int:
@@ -85,29 +98,14 @@ def limits(dtype: str) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def round_fraction_to(value: int, dtype: str) -> Any:
-    """An integer to a floating type, rounded once: exact where float64 is, else by neighbours."""
-    if dtype == "bfloat16":
-        exact = float(value)  # rounds; correct it by the remainder
-        error = Fraction(value) - Fraction(exact)
-        if error != 0:
-            exact = float(np.nextafter(exact, np.inf if error > 0 else -np.inf))
-            exact = (float(value) + exact) / 2  # between two float64, never a tie of bfloat16
-            return float_to_bfloat16(float(value) * (1 + float(np.sign(error * value)) * 2.0**-50))
-        return float_to_bfloat16(exact)
-    if dtype == "float16":
-        return np.float16(min(max(value, -(2**20)), 2**20))
-    return np.dtype(dtype).type(value)
-
-
 def convert(value: float | int, dtype: str) -> Any:
     """One value in the field's type."""
     if dtype == "bfloat16":
-        return float_to_bfloat16(value) if isinstance(value, float) else round_fraction_to(value, dtype)
+        return float_to_bfloat16(value)
     if dtype in FLOATS:
-        if isinstance(value, int):
-            return round_fraction_to(value, dtype)
         with np.errstate(over="ignore"):
+            if isinstance(value, int):
+                return integer_to_float(value, dtype)
             return np.float64(value).astype(dtype)
     if isinstance(value, float):
         if not np.isfinite(value):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from stubs import generated
 
 STUB = Path(__file__).parents[1] / "src" / "windeck" / "_core.pyi"
