@@ -38,7 +38,8 @@ def random_values(rng: np.random.Generator, size: int, dtype: str) -> Array:
     if dtype.startswith("float"):
         itemsize = np.dtype(dtype).itemsize
         if wild:
-            return np.frombuffer(rng.bytes(size * itemsize), dtype=dtype).copy()
+            bits: Array = np.frombuffer(rng.bytes(size * itemsize), dtype=dtype).copy()
+            return bits
         with np.errstate(over="ignore"):
             values: Array = (rng.normal(size=size) * 10.0 ** rng.integers(-8, 8, size)).astype(
                 dtype

@@ -351,6 +351,10 @@ class WindowIndex:
         """
         The number of windows.
         """
+def _memcpy_rows(arg0: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]], arg1: typing.Any, arg2: typing.Any, arg3: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]) -> None:
+    """
+    Rows [start, start + rows) of a matrix for each start, by memcpy alone: for benchmarks.
+    """
 def checked_bulk(values: typing.Any, size: typing.SupportsIndex, what: str, out: typing.Any) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64]]:
     """
     (values, output) as int64 arrays, all values in [0, size).
