@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "windeck/permutation.hpp"
+#include "windeck/permutation_rounds.hpp"
 
 namespace windeck {
 
