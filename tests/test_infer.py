@@ -134,6 +134,20 @@ def test_several_times_are_chosen_by_name(save: Save) -> None:
     assert found.why["time"] == "time stamps, as created is; first choice by name"
 
 
+def test_times_of_day_and_durations_are_no_time_stamps(save: Save) -> None:
+    clock = pa.array([datetime.time(n) for n in range(4)])
+    length = pa.array([datetime.timedelta(n) for n in range(4)])
+    found = infer(save({"clock": clock, "for": length, "v": [1.0, 2.0, 1.5, 3.0]}))
+    assert found.time == ()
+
+
+def test_numbers_kept_as_categories_can_be_ids(save: Save) -> None:
+    kind = pa.array([7] * 5 + [9] * 5).dictionary_encode()
+    columns = {"t": pa.concat_arrays([hours(5)] * 2), "k": kind, "y": np.arange(10.0)}
+    found = infer(save(columns, "file.arrow"))
+    assert found.ids == ("k",)
+
+
 def test_constant_columns_are_not_forecast(save: Save) -> None:
     found = infer(save({"time": hours(3), "flat": [1.0, 1.0, 1.0], "wave": [1.0, 0.0, 1.0]}))
     assert found.target == "wave"

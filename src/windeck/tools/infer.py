@@ -22,7 +22,11 @@ SAMPLE = 1_000_000
 TOLERATED_REPEATS = 0.01
 
 TIME_NAMES = ("timestamp", "time", "datetime", "date", "ds", "ts", "utc", "period", "epoch")
-ID_NAMES = ("series", "id", "site", "station", "meter", "sensor", "store", "item", "zone", "region")
+ID_NAMES = (
+    *("series", "id", "site", "station", "meter", "sensor", "device", "node", "channel", "unit"),
+    *("store", "shop", "item", "product", "sku", "customer", "household", "building", "symbol"),
+    *("ticker", "zone", "region", "location", "nbr"),
+)
 TARGET_NAMES = (
     *("target", "y", "value", "values", "load", "demand", "consumption", "power", "energy"),
     *("sales", "price", "close", "ot", "pm25", "pm2.5", "traffic", "volume", "count", "cnt"),
@@ -142,7 +146,7 @@ def describe_step(step: np.timedelta64 | int | None) -> str:
 
 def _find_time(first: pa.Table) -> tuple[tuple[str, ...], str]:
     """The column (or the date's parts) that says when, and the reason."""
-    temporal = [f.name for f in first.schema if pa.types.is_temporal(f.type)]
+    temporal = [f.name for f in first.schema if peek.is_moment(f.type)]
     if temporal:
         if len(temporal) == 1:
             return (temporal[0],), "the only column of time stamps"
@@ -173,6 +177,7 @@ def _id_candidates(first: pa.Table, times: Sequence[str], target: str | None) ->
         and field.name != target
         and (
             peek.is_text(field.type)
+            or pa.types.is_dictionary(field.type)
             or (pa.types.is_integer(field.type) and _looks_like_id(field.name))
         )
     ]

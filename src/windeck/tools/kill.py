@@ -8,12 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from windeck.tools import stage, training
 from windeck.tools.job import Job
+
+#: What the processes write to their standard error.
+WORDS = "errors.txt"
 
 #: Seconds between two looks at what a process has written.
 LOOK = 0.02
@@ -31,70 +35,75 @@ class Killed:
 
 
 def kill_and_resume(task: Job, per_epoch: int, out: Path, page: stage.Page) -> Killed:
-    """Act 4: SIGKILL in the middle of an epoch, and a new process that goes on from the state."""
+    """Acts 4 and 5: SIGKILL in the middle of an epoch, and a process that goes on from the state.
+
+    Raises
+    ------
+    RuntimeError
+        When one of the processes fails, with the last line it wrote.
+    """
     files = [out / name for name in ("killed.samples", "resumed.samples", "state.pt", "job.json")]
     for file in files:
         file.unlink(missing_ok=True)
     log, resumed_log, state, description = files
     description.write_text(task.to_json())
-    common = ("--state", str(state))
     page.act("Kill", "the same training in a process of its own")
-    with page.bar("killed", task.steps) as bar:
-        victim = start(description, "--log", str(log), "--hold-at", str(task.steps - 1), *common)
+    with (
+        page.bar("killed", task.steps) as bar,
+        trainee(out, "--log", str(log), "--hold-at", str(task.steps - 1)) as victim,
+    ):
         goal = max(1, round(0.57 * task.steps))
-        follow(victim, log, bar, until=goal, state=state)
-        victim.kill()
-        victim.communicate()
+        while training.last_step(log) < goal or not state.exists():
+            if victim.poll() is not None:
+                raise RuntimeError(_last_words(out))
+            bar.report(training.last_step(log), float("nan"))
+            time.sleep(LOOK)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
         bar.stopped(training.last_step(log))
-    if victim.returncode != -signal.SIGKILL:
-        raise RuntimeError(f"the victim ended by itself, with {victim.returncode}")
     content = training.read(state)
     killed = Killed(log, resumed_log, state, training.last_step(log), int(content["step"]))
     page.line(
         "",
         f"SIGKILL {_place(killed.killed_step, per_epoch)}",
-        f"state of {killed.killed_step - killed.saved_step:,} batches before",
+        f"last saved {killed.killed_step - killed.saved_step:,} batches before",
     )
     position = json.loads(content["loader"])["position"]
     page.act("Resume", f"a new process, at the one integer that is saved: position {position:,}")
-    with page.bar("resumed", task.steps) as bar:
-        heir = start(description, "--log", str(resumed_log), "--resume", *common)
-        follow(heir, resumed_log, bar, until=None, state=state)
+    with (
+        page.bar("resumed", task.steps) as bar,
+        trainee(out, "--log", str(resumed_log), "--resume") as heir,
+    ):
+        while heir.poll() is None:
+            bar.report(max(training.last_step(resumed_log), killed.saved_step), float("nan"))
+            time.sleep(LOOK)
         bar.report(training.last_step(resumed_log), float("nan"))
+    if heir.returncode:
+        raise RuntimeError(_last_words(out))
     return killed
+
+
+@contextmanager
+def trainee(out: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A training process of its own, on the job and the state in `out`; it never outlives us."""
+    command = [sys.executable, "-m", "windeck.tools.training", str(out / "job.json")]
+    command += ["--state", str(out / "state.pt"), *options]
+    with open(out / WORDS, "wb") as words:
+        process = subprocess.Popen(command, stderr=words)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _last_words(out: Path) -> str:
+    """What a process that failed said last."""
+    lines = (out / WORDS).read_text(errors="replace").strip().splitlines() or ["nothing"]
+    return f"the training process failed, and said: {lines[-1]}"
 
 
 def _place(step: int, per_epoch: int) -> str:
     """Where a step lies, in words a reader can check."""
     epoch, batch = divmod(step - 1, per_epoch)
     return f"after batch {batch + 1:,} of {per_epoch:,} in epoch {epoch + 1}"
-
-
-def start(description: Path, *options: str) -> subprocess.Popen[str]:
-    """A training process of its own."""
-    command: Sequence[str] = (
-        *(sys.executable, "-m", "windeck.tools.training"),
-        *(str(description), *options),
-    )
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-
-def follow(
-    process: subprocess.Popen[str], log: Path, bar: stage.Bar, *, until: int | None, state: Path
-) -> None:
-    """Watches a process through its log, to its end or until it has come so far and saved once.
-
-    Raises
-    ------
-    RuntimeError
-        When the process fails, with the last line it wrote.
-    """
-    while process.poll() is None:
-        step = training.last_step(log)
-        bar.report(step, float("nan"))
-        if until is not None and step >= until and state.exists():
-            return
-        time.sleep(LOOK)
-    if process.returncode or until is not None:
-        words = process.communicate()[1].strip().splitlines() or [f"exit {process.returncode}"]
-        raise RuntimeError(f"the training process failed: {words[-1]}")

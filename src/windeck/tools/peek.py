@@ -103,6 +103,11 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def is_moment(kind: pa.DataType) -> bool:
+    """Whether a column of this type says when: not a time of day, and not how long."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
 def is_number(kind: pa.DataType) -> bool:
     """Whether a column of this type can be forecast: integers and floating point, not bool."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
