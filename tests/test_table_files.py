@@ -340,3 +340,45 @@ def test_tabs_and_gzip(tmp_path: Path) -> None:
         file.write("x,y\n1,2\n")
     assert Table.read(tmp_path / "b.csv.gz")["y"].tolist() == [2]
     assert len(Table.read(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv"])
+@pytest.mark.parametrize("storage", ["columns", "rows"])
+def test_portions_of_columns_and_rows_meet(
+    tmp_path: Path, suffix: str, storage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windeck.sources import csvfile, formats, reading
+
+    for name, value in (("_COLUMNS", 2), ("_VALUES", 0), ("BATCH_ROWS", 7)):
+        monkeypatch.setattr(formats, name, value)
+    monkeypatch.setattr(csvfile, "BATCH_ROWS", 7)
+    monkeypatch.setattr(reading, "_CACHED_BYTES", 3 * 5 * 8)
+    values = np.random.default_rng(1).normal(size=(200, 5))
+    data = pa.table(
+        {f"c{i}": pa.array(values[:, i], mask=np.arange(200) % (i + 3) == 0) for i in range(5)}
+    )
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "parquet":
+        parquet.write_table(data, path, row_group_size=30)
+    elif suffix == "arrow":
+        feather.write_feather(data, path, compression="uncompressed", chunksize=30)
+    else:
+        csv.write_csv(data, path)
+    found = Table.read([path, path], storage=storage, rows=(5, 390))
+    for place, name in enumerate(data.column_names):
+        missing = np.arange(200) % (place + 3) == 0
+        expected = np.where(missing, np.nan, values[:, place])
+        np.testing.assert_array_equal(found[name], np.tile(expected, 2)[5:390])
+        np.testing.assert_array_equal(found.column(name).observed(), ~np.tile(missing, 2)[5:390])
+
+
+def test_csv_whose_later_lines_contradict_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windeck.sources import csvfile
+
+    monkeypatch.setattr(csvfile, "_SAMPLE_BYTES", 64)
+    lines = ["a,b", *("1,x" for _ in range(100)), "2.5,3"]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    table = Table.read(tmp_path / "a.csv", columns=["a"])
+    assert table["a"].tolist() == [1.0] * 100 + [2.5]

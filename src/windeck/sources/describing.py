@@ -30,7 +30,7 @@ def fingerprint(table: Table) -> dict[str, str | int]:
         "series": table.num_series,
         "columns": _short(", ".join(f"{c.name} {c.dtype}" for c in columns)),
         "offsets": digest(table.offsets),
-        "series_names": digest([str(name) for name in table.series_names]),
+        "series_names": digest(np.array([str(name) for name in table.series_names], dtype=np.str_)),
         "contents": digest(*(_sampled(column, rows) for column in columns)),
     }
     if table.timestamps is not None:

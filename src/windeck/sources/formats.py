@@ -21,6 +21,7 @@ from windeck.sources.ipcmessage import is_compressed
 
 BATCH_ROWS = 1 << 16
 _PAGE_BUFFER = 1 << 20
+_COLUMNS, _VALUES = 16, 1 << 22
 # Linux's value: Python has had a name for it only since 3.13.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -103,6 +104,12 @@ def places(schema: Any, names: Sequence[str], path: str) -> list[int]:
     return [where[0] for where in found.values()]
 
 
+def in_portions(names: Sequence[str], rows: int) -> list[list[str]]:
+    """A few columns of a long file at a time: each takes some MB of pages while it is read."""
+    step = max(_COLUMNS, _VALUES // max(rows, 1))
+    return [list(names[place : place + step]) for place in range(0, len(names), step)]
+
+
 def cut(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
     """Rows [start, stop) of successive batches, checked, in portions of at most BATCH_ROWS."""
     done = 0
@@ -165,7 +172,7 @@ class ParquetFile:
         return self
 
     def groups(self, names: Sequence[str]) -> list[list[str]]:
-        return [list(names)]
+        return in_portions(names, self.num_rows)
 
     @property
     def beside(self) -> int:
@@ -181,7 +188,11 @@ class ParquetFile:
             naming(self.path, self.kind),
             # So pages are read as they are decoded, not whole row groups beforehand.
             parquet.ParquetFile(
-                self.path, read_dictionary=texts, buffer_size=_PAGE_BUFFER, pre_buffer=False
+                self.path,
+                metadata=self._metadata,
+                read_dictionary=texts,
+                buffer_size=_PAGE_BUFFER,
+                pre_buffer=False,
             ) as file,
         ):
             read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
@@ -250,7 +261,7 @@ class IpcFile:
         return self
 
     def groups(self, names: Sequence[str]) -> list[list[str]]:
-        return [list(names)]
+        return [list(names)] if self.compressed else in_portions(names, self.num_rows)
 
     @property
     def beside(self) -> int:

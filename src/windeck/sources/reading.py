@@ -117,16 +117,15 @@ def agreed(files: Sequence[DataFile], names: Sequence[str], *, every: bool) -> d
 
 
 def _same_names(first: DataFile, file: DataFile, names: Sequence[str], *, every: bool) -> None:
-    for name in names:
-        if name not in file.schema.names:
-            raise ValueError(
-                f"{file.path!r} has no column {name!r}, which {first.path!r} has; expected the "
-                "same columns in all files"
-            )
-    extra = [name for name in file.schema.names if name not in first.schema.names]
-    if every and extra:
+    here, there = file.schema.names, first.schema.names
+    for name in sorted(set(names) - set(here), key=names.index):
         raise ValueError(
-            f"{file.path!r} has a column {extra[0]!r}, which {first.path!r} has not; expected the "
+            f"{file.path!r} has no column {name!r}, which {first.path!r} has; expected the same "
+            "columns in all files"
+        )
+    for name in sorted(set(here) - set(there), key=here.index) if every else ():
+        raise ValueError(
+            f"{file.path!r} has a column {name!r}, which {first.path!r} has not; expected the "
             "same columns in all files, or the ones to read in columns="
         )
     places(file.schema, names, file.path)
