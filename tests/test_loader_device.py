@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity, profile
 
 from oracle import Numbers
+from windeck import IterDataset, Sequential, Table, Windows
 from windeck.loader import Loader
 from windeck.streams import Stream
 from windeck.tensors import _Pinned
@@ -67,6 +68,36 @@ def test_pinned_batches_are_written_in_place() -> None:
     assert source.outs == 3
 
 
+def test_a_source_that_ignores_out_is_told_of() -> None:
+    class Deaf(Numbers):
+        def gather(self, indices: NDArray[np.int64], out: object = None) -> dict[str, NDArray[Any]]:
+            return super().gather(indices)
+
+    pinned = _Pinned(Deaf(10), {}, pin=False)
+    with pytest.raises(TypeError, match=r"^the source gave an array of its own for 'sample' inst"):
+        pinned.gather(np.array([2, 3]), {})
+
+
+def test_windows_are_pinned_in_every_layout() -> None:
+    table = Table.from_columns(
+        {"a": np.arange(90.0), "kind": np.ones(90, np.int64)}, offsets=[0, 90]
+    )
+    for layout in ("btc", "bct", "columns"):
+        windows = Windows(
+            table,
+            context_length=5,
+            prediction_length=2,
+            static_covariates=["kind"],
+            layout=layout,
+            dtype="bfloat16",
+        )
+        stream = Stream(windows)
+        expected = Loader(stream, batch_size=7).peek()
+        found = _Pinned(stream, stream.torch_dtypes, pin=False).gather(np.arange(7), {})
+        assert same(found, expected)
+        assert torch.bfloat16 in {tensor.dtype for tensor in found.values()}
+
+
 def test_batches_without_rows_of_a_size_are_pinned_afterwards() -> None:
     class Ragged(Numbers):
         def gather(self, indices: NDArray[np.int64], out: object = None) -> dict[str, NDArray[Any]]:
@@ -91,6 +122,18 @@ def test_a_device_of_the_host_costs_nothing_and_others_are_moved_to() -> None:
     # Of torch's devices only "meta" is on every machine.
     for batch in Loader(Mixed(10), batch_size=4, device=torch.device("meta")):
         assert {tensor.device.type for tensor in batch.values()} == {"meta"}
+
+
+def test_torchs_default_device_does_not_matter() -> None:
+    expected = next(iter(Loader(Mixed(10), batch_size=4)))
+    with torch.device("meta"):
+        for prefetch in (0, 1):
+            assert same(next(iter(Loader(Mixed(10), batch_size=4, prefetch=prefetch))), expected)
+        pinned = _Pinned(Stream(Mixed(10), order=Sequential), Mixed.torch_dtypes, pin=False)
+        assert same(pinned.gather(np.arange(4), {}), expected)
+        batch = next(iter(IterDataset(Stream(Mixed(10), order=Sequential), batch_size=4)))
+        assert batch.pop("position") == 4
+        assert same(batch, expected)
 
 
 def spans(loader: Loader, trace: Path, *, everywhere: bool) -> set[str]:

@@ -212,7 +212,7 @@ class _Start:
         self.position = position
         self._loops = 0
         # The next position; and of the last loop begun: whose, which, and where.
-        self._shared = torch.tensor([position, -1, -1, 0])
+        self._shared = torch.tensor([position, -1, -1, 0], device="cpu")
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
 
     def move(self, position: int) -> None:
@@ -231,5 +231,5 @@ class _Start:
         if (whose, which) == (loader, self._loops):
             return int(start)
         self._shared[3] = following
-        self._shared[1:3] = torch.tensor([loader, self._loops])
+        self._shared[1], self._shared[2] = loader, self._loops
         return following

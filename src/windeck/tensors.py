@@ -198,10 +198,18 @@ class _Pinned:
             return {key: t.pin_memory() if self._pin else t for key, t in batch.items()}
         tensors, out = {}, {}
         for key, (shape, torch_dtype, numpy_dtype) in self._layout.items():
-            tensor = torch.empty((len(positions), *shape), dtype=torch_dtype, pin_memory=self._pin)
+            # On the host, whatever torch's default device may be.
+            rows = (len(positions), *shape)
+            tensor = torch.empty(rows, dtype=torch_dtype, device="cpu", pin_memory=self._pin)
             plain = tensor.view(torch.int16) if key in self._bits else tensor
             tensors[key], out[key] = tensor, plain.numpy().view(numpy_dtype)
-        self._stream.gather(positions, out=out, **extra)
+        written = self._stream.gather(positions, out=out, **extra)
+        for key, array in out.items():
+            if array.size and written[key].ctypes.data != array.ctypes.data:
+                raise TypeError(
+                    f"the source gave an array of its own for {key!r} instead of writing into "
+                    "`out`, which pinned batches need"
+                )
         return tensors
 
     def _probe(self) -> dict[str, tuple[tuple[int, ...], torch.dtype, np.dtype[Any]]] | None:
