@@ -86,11 +86,11 @@ def test_more_rounds_do_not_show_in_large_orders(rounds: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [257, 1000, 65_536, 65_537, 10**6, 2**33, 10**12 + 39])
 def test_the_native_order_passes_everything(size: int) -> None:
-    report = wd.quality(wd.Permutation, size=size, limit=10**6, orders=32, seed=1000)
+    report = wd.quality(wd.Permutation, size=size, limit=10**6, orders=8, seed=1000)
     assert report.passed, str(report)
 
 
-@pytest.mark.parametrize("seeds", [8192, pytest.param(262_144, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [8192, pytest.param(131_072, marks=pytest.mark.slow)])
 def test_signs_and_small_orders_are_even(seeds: int) -> None:
     """What a last addition of either parity, and the smallest domain of 2^8, are there for."""
     make = partial(many_orders, count=8192)
