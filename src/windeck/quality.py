@@ -148,7 +148,7 @@ def quality(
         checks += _independence(order, length, read, seed, orders)
         checks += _small_orders(order, seed)
     return Report(
-        order=repr(order),
+        order=getattr(order, "__qualname__", None) or repr(order),
         size=length,
         read=read,
         is_bijection=all(_is_injective(one, length, read) for one in several),
