@@ -22,7 +22,8 @@ class Bar:
     def report(self, step: int, loss: float) -> None:
         """Moves the bar; a loss that is not a number is not shown."""
         if self.progress is not None:
-            words = "" if loss != loss else f"loss {loss:.3f}"
+            waiting = "" if step else "starting"
+            words = waiting if loss != loss else f"loss {loss:.3f}"
             self.progress.update(self.task, completed=step, words=words)
 
     def stopped(self, step: int) -> None:
