@@ -244,6 +244,8 @@ class TestRefusals:
             Table.read(tmp_path, rows=(4, 3))
         with pytest.raises(TypeError, match=r"rows=7; expected a pair"):
             Table.read(tmp_path, rows=7)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"rows=\(0.5, 2\); expected a pair of integers"):
+            Table.read(tmp_path, rows=(0.5, 2))  # type: ignore[arg-type]
 
     def test_dtype(self, tmp_path: Path) -> None:
         parquet.write_table(numbers(2), tmp_path / "a.parquet")

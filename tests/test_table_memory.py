@@ -52,7 +52,10 @@ class TestArrays:
         assert addresses(table) == [matrix.data_ptr() + 4]
         assert table["b"].tolist() == [1, 4, 7, 10]
         backwards = np.arange(4)[::-1]
-        assert Table.from_columns({"x": backwards})["x"].tolist() == [3, 2, 1, 0]
+        table = Table.from_columns({"x": backwards})
+        assert table["x"].tolist() == [3, 2, 1, 0]
+        with pytest.raises(ValueError, match="column 'x' runs backwards through its memory"):
+            table.to_torch()
 
     def test_rows_of_a_tensor(self) -> None:
         matrix = torch.arange(12.0, dtype=torch.bfloat16).reshape(4, 3)
@@ -123,6 +126,8 @@ class TestArrays:
     def test_names_that_are_not_there(self) -> None:
         with pytest.raises(KeyError, match="the mapping has no column 'tme'; did you mean 'time'"):
             Table.from_columns({"time": np.arange(2)}, timestamp_column="tme")
+        with pytest.raises(TypeError, match="columns is a list; expected a mapping of names"):
+            Table.from_columns([np.arange(2)])  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="mapping of columns is empty"):
             Table.from_columns({})
         with pytest.raises(ValueError, match="no value column is left"):

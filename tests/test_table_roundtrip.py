@@ -96,7 +96,7 @@ def write(table: pa.Table, path: Path, batch: int) -> None:
         options = ipc.IpcWriteOptions(
             compression="lz4" if batch % 2 else None, unify_dictionaries=True
         )
-        table = table.unify_dictionaries()
+        table = table if path.suffix == ".arrows" else table.unify_dictionaries()
         with opener(str(path), table.schema, options=options) as writer:
             writer.write_table(table, max_chunksize=batch)
 

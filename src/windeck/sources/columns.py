@@ -150,6 +150,17 @@ def _as_array_from_tensor(what: str, tensor: Any, torch: Any) -> tuple[Array, st
     return array, array.dtype.name
 
 
+def as_tensor(column: ColumnData, torch: Any) -> Any:
+    """The column's values as a tensor on the same memory."""
+    if column.values.strides[0] < 0:
+        raise ValueError(
+            f"column {column.name!r} runs backwards through its memory, which tensors cannot; "
+            "expected a copy of it in the table"
+        )
+    tensor = torch.from_numpy(column.values)
+    return tensor.view(torch.bfloat16) if column.dtype == "bfloat16" else tensor
+
+
 def check_dtype(what: str, dtype: np.dtype[Any]) -> None:
     """Refuse dtypes that are not bool, an integer or a float of the machine's own byte order."""
     known = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from windeck.sources.ipcmessage import is_compressed
 
 BATCH_ROWS = 1 << 16
-_PAGE_BUFFER = 1 << 20
+_PAGE_BUFFER = 1 << 18
 _COLUMNS, _VALUES = 16, 1 << 22
 # Linux's value: Python has had a name for it only since 3.13.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
@@ -141,6 +141,7 @@ class ParquetFile:
         self.path = path
         with naming(path, self.kind), parquet.ParquetFile(path) as file:
             self._metadata, self._schema = file.metadata, file.schema_arrow
+            _ = self._schema.names  # which are decoded only here, if they can be
         self._groups = range(self._metadata.num_row_groups)
 
     @property
@@ -226,6 +227,7 @@ class IpcFile:
         with naming(path, self.kind), pa.memory_map(path) as source:
             reader = self._open(source)
             self._schema = reader.schema
+            _ = self._schema.names  # which are decoded only here, if they can be
             self._num_rows = self._count(source, reader)
             self._batches = 1 if stream else max(int(reader.num_record_batches), 1)
         self.compressed = is_compressed(path, stream=stream)

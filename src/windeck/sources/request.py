@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,9 +129,10 @@ def _rows(rows: Any) -> tuple[int, int | None] | None:
         return None
     try:
         start, stop = rows
-        start, stop = int(start or 0), None if stop is None else int(stop)
+        start = 0 if start is None else operator.index(start)
+        stop = None if stop is None else operator.index(stop)
     except (TypeError, ValueError):
-        raise TypeError(f"rows={rows!r}; expected a pair (start, stop)") from None
+        raise TypeError(f"rows={rows!r}; expected a pair of integers (start, stop)") from None
     if start < 0 or (stop is not None and stop < start):
         raise ValueError(f"rows={rows!r}; expected 0 <= start <= stop")
     return start, stop

@@ -13,7 +13,7 @@ import numpy as np
 from windeck.sources import arrays, describing, mapping, pickling, reading
 from windeck.sources.arranging import Shape, arrange
 from windeck.sources.arraytypes import Array, Int64s
-from windeck.sources.columns import ColumnData, as_array, read_only, unknown_column
+from windeck.sources.columns import ColumnData, as_array, as_tensor, read_only, unknown_column
 from windeck.sources.formats import open_file
 from windeck.sources.loaded import Loaded, Origin
 from windeck.sources.paths import Paths, resolve
@@ -100,7 +100,7 @@ class Table:
         in_memory : bool
             False maps one uncompressed Arrow IPC file of one record batch, copying no values.
         memory_budget : bytes, optional
-            Refuse to read what `estimate` says takes more.
+            Refuse to read into memory what takes more, by `estimate`.
         sort : bool
             Bring together rows of series that are scattered in the file.
 
@@ -256,6 +256,8 @@ class Table:
         >>> np.shares_memory(table["load"], load), table.column_names, table.step
         (True, ('load',), 1)
         """
+        if not isinstance(columns, Mapping):
+            raise TypeError(f"columns is a {type(columns).__name__}; expected a mapping of names")
         request = Request.of(list(columns), id_columns, timestamp_column, sort=sort)
         loaded = arrays.from_arrays(columns, request)
         return cls._of(loaded, request, offsets=offsets, series_names=series_names)
@@ -377,16 +379,10 @@ class Table:
         """
         import torch
 
-        tensors = {}
         with warnings.catch_warnings():
             # torch has no read-only tensors, and warns of every array that is.
             warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
-            for name, column in self._columns.items():
-                tensor = torch.from_numpy(column.values)
-                tensors[name] = (
-                    tensor.view(torch.bfloat16) if column.dtype == "bfloat16" else tensor
-                )
-        return tensors
+            return {name: as_tensor(column, torch) for name, column in self._columns.items()}
 
     def explain(self) -> str:
         """Say in a few lines what was read, what is missing and what is odd about its order."""
