@@ -1,0 +1,41 @@
+"""The front door: what `import windeck` brings, and what it leaves outside."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+import windeck as wd
+
+
+def test_importing_leaves_torch_outside_until_it_is_needed() -> None:
+    program = (
+        "import sys, windeck\n"
+        "heavy = {'torch', 'pandas', 'matplotlib', 'rich', 'typer'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "windeck.Loader\n"
+        "assert 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_public_name_is_there() -> None:
+    assert dir(wd) == sorted(wd.__all__)
+    for name in wd.__all__:
+        assert getattr(wd, name) is not None
+
+
+def test_the_agreed_names_are_public() -> None:
+    agreed = """Permutation Sequential BlockPermutation Lanes LCG quality Table Windows Scaler Stream
+    Loader OrderSampler MapDataset IterDataset collate ORDER_VERSION""".split()
+    assert set(agreed) <= set(wd.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'windeck' has no attribute 'Loder'"):
+        wd.Loder  # noqa: B018
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert wd.__version__ == importlib.metadata.version("windeck")
