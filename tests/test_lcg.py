@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windeck as wd
@@ -28,12 +28,14 @@ def documents(size: int, rank: int, seed: int) -> Iterator[int]:
             yield state
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000), st.integers(0, 1000), st.integers(0, 10**6), st.integers(0, 300))
 def test_the_document_order_of_fms_fsdp(size: int, rank: int, seed: int, count: int) -> None:
     lcg = wd.LCG(size, multiplier=5, increment=2 * (rank + seed) + 1, state=seed + rank)
     assert lcg.draw(count).tolist() == list(islice(documents(size, rank, seed), count))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2**63 - 1), st.integers(0, 2**64 - 1), st.integers(0, 200), st.integers(0, 9))
 def test_any_cut_gives_the_same_draws(size: int, state: int, count: int, first: int) -> None:
     whole = wd.LCG(size, multiplier=6364136223846793005, increment=1442695040888963407, state=state)
@@ -53,6 +55,7 @@ def test_a_period_is_a_bijection(size: int) -> None:
     assert lcg.period == 1 << (size - 1).bit_length()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2**63 - 1), st.integers(0, 2**64 - 1), st.integers(0, 500))
 def test_jumps_are_raw_steps(size: int, state: int, steps: int) -> None:
     modulus = 1 << (size - 1).bit_length()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windeck as wd
@@ -68,6 +68,7 @@ def test_every_small_size_is_an_order(name: str) -> None:
         assert_is_an_order(FACTORIES[name](size, seed=5, epoch=size))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(0, 4), st.integers(0, 9))
 def test_given_blocks_are_an_order(lengths: list[int], buffer: int, epoch: int) -> None:
     borders = offsets(*lengths, 1)

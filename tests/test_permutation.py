@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windeck as wd
@@ -72,6 +72,7 @@ def test_round_trips_around_every_power_of_two(k: int) -> None:
         assert [order.index(s) for s in samples[:5]] == positions[:5].tolist()
 
 
+@settings(deadline=None)
 @given(size=SIZES, seed=WORDS, epoch=WORDS, data=st.data())
 def test_any_order_equals_the_model(size: int, seed: int, epoch: int, data: st.DataObject) -> None:
     order, model = (

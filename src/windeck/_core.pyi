@@ -42,10 +42,10 @@ class LCG:
     >>> import windeck as wd
     >>> lcg = wd.LCG(10)
     >>> lcg.draw(4).tolist(), lcg.state
-    ([1, 6, 4, 5], 5)
-    >>> lcg.jump(-1)  # raw steps, skipped values counted
+    ([1, 6, 2, 8], 8)
+    >>> lcg.jump(-1)  # raw steps: 11 came before 8 and was skipped
     >>> lcg.state
-    4
+    11
     """
     def __getstate__(self) -> tuple[int, int, int, int]:
         ...
