@@ -47,7 +47,9 @@ def odd_array(rng: np.random.Generator, array: Array) -> Any:
         read_only.flags.writeable = False
         return read_only
     if kind == 4:
-        converted: Array = array.astype(rng.choice(["f4", "i4", "i8", "c8", ">i8", "u8", "?", "O", "S3"]))
+        converted: Array = array.astype(
+            rng.choice(["f4", "i4", "i8", "c8", ">i8", "u8", "?", "O", "S3"])
+        )
         return converted
     if kind == 5:
         return array[..., np.newaxis] if rng.random() < 0.5 else array.reshape(1, -1)
