@@ -58,7 +58,10 @@ def demo(
     ] = None,
     context: Annotated[int, typer.Option(min=1, help="Steps a window looks back.")] = 168,
     horizon: Annotated[int, typer.Option(min=1, help="Steps a window looks ahead.")] = 24,
-    epochs: Annotated[float, typer.Option(min=0.01, help="Epochs to train.")] = 3,
+    epochs: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="Epochs to train.", show_default="3, or less of a long one"),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(min=2, help="Batches to train, instead of epochs.")
     ] = None,

@@ -138,7 +138,7 @@ def prepare(task: Job, table: Table | None = None) -> Deal:
             dtype="float32",
         )
     train, validation, test = windows.split(validation=0.1, test=0.1, by="time")
-    learned = np.unique(train.locate(np.arange(len(train)))[0])
+    learned = _series_in(train)
     if per_series := table.num_series > 1:
         # What was never seen in training has no scale: such series are left out of all parts.
         names = [table.series_names[number] for number in learned]
@@ -153,6 +153,16 @@ def prepare(task: Job, table: Table | None = None) -> Deal:
         scaler=scaler,
         series=len(learned),
     )
+
+
+def _series_in(windows: Windows) -> npt.NDArray[np.int64]:
+    """Numbers of the series that have a window; a block of windows at a time."""
+    block = 1 << 20
+    found = [
+        np.unique(windows.locate(np.arange(begin, min(begin + block, len(windows))))[0])
+        for begin in range(0, len(windows), block)
+    ]
+    return np.unique(np.concatenate(found))
 
 
 def steps_per_epoch(task: Job, deal: Deal) -> int:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from windeck.loader import Loader
 from windeck.tools import forecaster
 from windeck.tools.job import Deal, Job, scaling, season, series_names, truth
 
@@ -16,6 +15,9 @@ Floats = npt.NDArray[np.float32]
 
 #: Panels of the picture, and forecasts laid end to end in each.
 PANELS, FORECASTS = 3, 7
+
+#: Test windows that are scored at most, and rows of a series searched for one to draw.
+SCORED, SEARCHED = 100_000, 100_000
 
 INK, ACCENT, QUIET = "#22304a", "#e4572e", "#9aa5b8"
 
@@ -31,17 +33,19 @@ class Score:
 
 
 def score(model: forecaster.Forecaster, deal: Deal, step: np.timedelta64 | int | None) -> Score:
-    """Runs the model and the naive forecast over every test window, in order."""
+    """Runs the model and the naive forecast over the test windows, or many of them."""
     totals = torch.zeros(3, dtype=torch.float64)
     period, words = season(step, deal.windows.span.context_length)
+    chosen = np.linspace(0, len(deal.test) - 1, min(SCORED, len(deal.test))).astype(np.int64)
     with torch.no_grad():
-        for batch in Loader(deal.test, batch_size=min(1024, len(deal.test))):
+        for begin in range(0, len(chosen), 1024):
+            batch = _tensors(deal, chosen[begin : begin + 1024])
             ours, count = forecaster.absolute_error(forecaster.forecast(model, batch), batch)
             naive = forecaster.naive_forecast(batch, period)
             theirs, _ = forecaster.absolute_error(naive, batch)
             totals += torch.stack((ours, theirs, count)).double()
     model_error, naive_error = (totals[:2] / totals[2].clamp(min=1)).tolist()
-    return Score(model_error, naive_error, words, len(deal.test))
+    return Score(model_error, naive_error, words, len(chosen))
 
 
 def draw(path: Path, task: Job, deal: Deal, model: forecaster.Forecaster, result: Score) -> None:
@@ -79,16 +83,21 @@ def draw(path: Path, task: Job, deal: Deal, model: forecaster.Forecaster, result
 
 def _stretches(task: Job, deal: Deal) -> list[npt.NDArray[np.int64]]:
     """Test windows one horizon apart, from up to three series spread over the table."""
-    series, rows = deal.test.locate(np.arange(len(deal.test)))
-    present = np.unique(series)
-    chosen = present[np.linspace(0, len(present) - 1, min(PANELS, len(present))).astype(np.int64)]
+    begins, ends, present = deal.test.covered_rows()
     stretches = []
-    for number in chosen:
-        mine = np.flatnonzero(series == number)
-        wanted = rows[mine[0]] + task.prediction_length * np.arange(FORECASTS)
-        places = np.flatnonzero(np.isin(rows[mine], wanted))
-        stretches.append(mine[places])
-    return stretches
+    for place in np.linspace(0, len(present) - 1, min(PANELS, len(present))).astype(np.int64):
+        rows = np.arange(begins[place], min(ends[place], begins[place] + SEARCHED))
+        numbers = deal.test.index_of(int(present[place]), rows)
+        # The first row with a window, and from there one horizon at a time.
+        first = int(np.argmax(numbers >= 0))
+        numbers = numbers[first :: task.prediction_length][:FORECASTS]
+        stretches.append(numbers[numbers >= 0])
+    return [numbers for numbers in stretches if len(numbers)] or [np.zeros(1, np.int64)]
+
+
+def _tensors(deal: Deal, indices: npt.NDArray[np.int64]) -> forecaster.Batch:
+    """Some test windows as a batch of tensors."""
+    return {key: torch.from_numpy(value) for key, value in deal.test.gather(indices).items()}
 
 
 def _panel(
@@ -99,7 +108,7 @@ def _panel(
     indices: npt.NDArray[np.int64],
 ) -> int:
     """Draws truth and forecasts of windows laid end to end; returns their series' number."""
-    batch = {key: torch.from_numpy(value) for key, value in deal.test.gather(indices).items()}
+    batch = _tensors(deal, indices)
     with torch.no_grad():
         ahead = forecaster.forecast(model, batch).numpy()
     series = int(batch["series_id"][0])

@@ -40,14 +40,13 @@ def expected_samples(windows: Windows, *, batch_size: int, seed: int, steps: int
     """
     count = len(windows)
     per_epoch = -(-count // batch_size)
-    series, rows = windows.locate(np.arange(count))
     parts = []
     for epoch in range(-(-steps // per_epoch)):
-        order = Permutation(count, seed=seed, epoch=epoch)[:]
-        step = 1 + epoch * per_epoch + np.arange(count) // batch_size
-        parts.append(np.stack((step, series[order], rows[order]), axis=1))
-    every = np.concatenate(parts)
-    return every[every[:, 0] <= steps]
+        batches = min(per_epoch, steps - epoch * per_epoch)
+        order = Permutation(count, seed=seed, epoch=epoch)[: min(count, batches * batch_size)]
+        step = 1 + epoch * per_epoch + np.arange(len(order)) // batch_size
+        parts.append(np.stack((step, *windows.locate(order)), axis=1))
+    return np.concatenate(parts)
 
 
 def examine(

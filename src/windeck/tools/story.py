@@ -13,6 +13,9 @@ from windeck.tools import job, proof, stage, synthetic, training, versus
 from windeck.tools.infer import Columns, describe_step, infer
 from windeck.tools.kill import Killed, kill_and_resume
 
+#: What is trained when nothing is said: epochs, but no more than so many batches.
+USUAL_EPOCHS, LONGEST = 3, 3500
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -24,7 +27,7 @@ class Wishes:
     target: str | None = None
     context_length: int = 168
     prediction_length: int = 24
-    epochs: float = 3
+    epochs: float | None = None
     steps: int | None = None
     batch_size: int = 256
     seed: int = 0
@@ -91,7 +94,7 @@ def _windows(
     task = job.fit_lengths(asked, table)
     deal = job.prepare(task, table)
     task = replace(task, batch_size=min(task.batch_size, len(deal.train)))
-    steps = wishes.steps or max(2, round(wishes.epochs * job.steps_per_epoch(task, deal)))
+    steps = wishes.steps or _steps(wishes.epochs, job.steps_per_epoch(task, deal))
     task = replace(task, steps=steps, save_every=max(1, min(50, steps // 8)))
     page.act("Windows", f"{task.context_length} steps in, {task.prediction_length} out")
     lengths = (task.context_length, task.prediction_length)
@@ -181,7 +184,8 @@ def _forecast(
     result = picture.score(trained.model, deal, columns.step)
     path = out / "forecast.png"
     picture.draw(path, task, deal, trained.model, result)
-    page.act("Forecast", f"mean absolute error on {result.windows:,} test windows")
+    of_all = "" if result.windows == len(deal.test) else f" of {len(deal.test):,}"
+    page.act("Forecast", f"mean absolute error on {result.windows:,}{of_all} test windows")
     page.line("model", f"{result.model:.3f} sd", _verdict(result.model, result.naive))
     page.line("naive", f"{result.naive:.3f} sd", result.naive_is)
     page.line("picture", str(path))
@@ -214,6 +218,13 @@ def _window_notes(table: Table, deal: job.Deal) -> list[str]:
     if gap := report.dropped.get("gap", 0):
         notes.append(f"{gap:,} windows across a break in time: left out")
     return notes
+
+
+def _steps(epochs: float | None, per_epoch: int) -> int:
+    """Batches to train; where nothing was said, as many as fit into a minute or two."""
+    if epochs is None:
+        return max(2, min(USUAL_EPOCHS * per_epoch, LONGEST))
+    return max(2, round(epochs * per_epoch))
 
 
 def _length(task: job.Job, deal: job.Deal) -> str:
