@@ -8,22 +8,14 @@ that names the file.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
-import sys
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from windeck.sources.ipcmessage import is_compressed
-
 BATCH_ROWS = 1 << 16
-_PAGE_BUFFER = 1 << 18
 _COLUMNS, _VALUES = 16, 1 << 22
-# Linux's value: Python has had a name for it only since 3.13.
-_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 class DataFile(Protocol):
@@ -66,6 +58,8 @@ def open_file(path: str) -> DataFile:
         The file is empty or damaged; the message names it.
     """
     from windeck.sources.csvfile import CsvFile
+    from windeck.sources.ipcfile import IpcFile
+    from windeck.sources.parquetfile import ParquetFile
 
     if os.path.getsize(path) == 0:
         raise ValueError(f"{path!r} is empty (0 bytes)")
@@ -110,6 +104,18 @@ def in_portions(names: Sequence[str], rows: int) -> list[list[str]]:
     return [list(names[place : place + step]) for place in range(0, len(names), step)]
 
 
+def overlapping(parts: Sequence[int], start: int, stop: int) -> tuple[list[int], int]:
+    """Parts, told by their rows, that hold any of the rows; and the rows before the first."""
+    found, skipped, row = [], 0, 0
+    for part, rows in enumerate(parts):
+        if row + rows <= start:
+            skipped += rows
+        elif row < stop:
+            found.append(part)
+        row += rows
+    return found, skipped
+
+
 def cut(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
     """Rows [start, stop) of successive batches, checked, in portions of at most BATCH_ROWS."""
     done = 0
@@ -119,209 +125,16 @@ def cut(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
         first, last = max(start - done, 0), min(stop - done, batch.num_rows)
         done += batch.num_rows
         if first < last:
-            batch.validate(full=_has_offsets(batch.schema))
+            check(batch)
         for row in range(first, last, BATCH_ROWS):
             yield batch.slice(row, min(BATCH_ROWS, last - row))
 
 
-def _has_offsets(schema: Any) -> bool:
-    """Strings and dictionaries can point outside their data; looking for that costs a pass."""
-    fixed = (pa.types.is_primitive, pa.types.is_null)
-    return not all(any(test(kind) for test in fixed) for kind in schema.types)
+def check(batch: Any) -> None:
+    """Refuse a batch whose buffers are too small, or whose strings or codes point outside.
 
-
-class ParquetFile:
-    """Parquet: row groups outside the rows asked for are never read, nor are other columns."""
-
-    kind = "Parquet"
-
-    def __init__(self, path: str) -> None:
-        from pyarrow import parquet
-
-        self.path = path
-        with naming(path, self.kind), parquet.ParquetFile(path) as file:
-            self._metadata, self._schema = file.metadata, file.schema_arrow
-            _ = self._schema.names  # which are decoded only here, if they can be
-        self._groups = range(self._metadata.num_row_groups)
-
-    @property
-    def schema(self) -> Any:
-        return self._schema
-
-    @property
-    def num_rows(self) -> int:
-        return int(self._metadata.num_rows)
-
-    def text_bytes(self, name: str) -> int:
-        return sum(
-            size
-            for path, size in self._sizes.items()
-            if path == name or path.startswith(f"{name}.")
-        )
-
-    @cached_property
-    def _sizes(self) -> dict[str, int]:
-        """Bytes of each leaf column before compression, over all row groups."""
-        sizes: dict[str, int] = {}
-        for group in map(self._metadata.row_group, self._groups):
-            for chunk in map(group.column, range(group.num_columns)):
-                path = chunk.path_in_schema
-                sizes[path] = sizes.get(path, 0) + chunk.total_uncompressed_size
-        return sizes
-
-    def prepared(self, names: Sequence[str]) -> ParquetFile:
-        return self
-
-    def groups(self, names: Sequence[str]) -> list[list[str]]:
-        return in_portions(names, self.num_rows)
-
-    @property
-    def beside(self) -> int:
-        return 0
-
-    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        from pyarrow import parquet
-
-        places(self._schema, names, self.path)
-        groups, skipped = self._overlapping(start, stop)
-        texts = [name for name in names if _is_text(self._schema.field(name).type)]
-        with (
-            naming(self.path, self.kind),
-            # So pages are read as they are decoded, not whole row groups beforehand.
-            parquet.ParquetFile(
-                self.path,
-                metadata=self._metadata,
-                read_dictionary=texts,
-                buffer_size=_PAGE_BUFFER,
-                pre_buffer=False,
-            ) as file,
-        ):
-            read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
-            for batch in cut(read, start - skipped, stop - skipped):
-                yield batch.select(list(names))
-
-    def _overlapping(self, start: int, stop: int) -> tuple[list[int], int]:
-        """Row groups that hold any of the rows, and how many rows lie before the first."""
-        groups, skipped, row = [], 0, 0
-        for group in self._groups:
-            rows = self._metadata.row_group(group).num_rows
-            if row + rows <= start:
-                skipped += rows
-            elif row < stop:
-                groups.append(group)
-            row += rows
-        return groups, skipped
-
-
-def _is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-class IpcFile:
-    """Arrow IPC (Feather version 2), file or stream: mapped, so other columns are not touched."""
-
-    kind = "Arrow IPC"
-
-    def __init__(self, path: str, *, stream: bool = False) -> None:
-        self.path, self._stream = path, stream
-        with naming(path, self.kind), pa.memory_map(path) as source:
-            reader = self._open(source)
-            self._schema = reader.schema
-            _ = self._schema.names  # which are decoded only here, if they can be
-            self._num_rows = self._count(source, reader)
-            self._batches = 1 if stream else max(int(reader.num_record_batches), 1)
-        self.compressed = is_compressed(path, stream=stream)
-
-    def _open(self, source: Any, fields: Sequence[int] = ()) -> Any:
-        """A reader of all fields, as views of the source, or of some, which copies batches."""
-        options = pa.ipc.IpcReadOptions(included_fields=list(fields))
-        opener = pa.ipc.open_stream if self._stream else pa.ipc.open_file
-        return opener(source, options=options)
-
-    def _count(self, source: Any, reader: Any) -> int:
-        if hasattr(reader, "count_rows"):
-            return int(reader.count_rows())
-        source.seek(0)
-        return sum(int(batch.num_rows) for batch in self._each(self._open(source, [0])))
-
-    @property
-    def schema(self) -> Any:
-        return self._schema
-
-    @property
-    def num_rows(self) -> int:
-        return self._num_rows
-
-    def text_bytes(self, name: str) -> int:
-        """A guess, as a footer does not say: the file's bytes that fixed widths leave over."""
-        fixed = [t.bit_width for t in self._schema.types if pa.types.is_primitive(t)]
-        loose = len(self._schema.types) - len(fixed)
-        left = os.path.getsize(self.path) - int(sum(fixed)) * self._num_rows // 8
-        return max(left, 0) // max(loose, 1)
-
-    def prepared(self, names: Sequence[str]) -> IpcFile:
-        return self
-
-    def groups(self, names: Sequence[str]) -> list[list[str]]:
-        return [list(names)] if self.compressed else in_portions(names, self.num_rows)
-
-    @property
-    def beside(self) -> int:
-        """A compressed batch is copied as a whole, and its columns decompressed as a whole."""
-        return 2 * os.path.getsize(self.path) // self._batches if self.compressed else 0
-
-    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        with naming(self.path, self.kind), open(self.path, "rb") as file:
-            pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-            mapped = pa.py_buffer(pages)
-            for batch in cut(self._picked(mapped, names), start, stop):
-                yield batch
-                if self.compressed:
-                    pages.madvise(mmap.MADV_DONTNEED)
-                else:
-                    _let_go(pages, mapped, batch)
-
-    def _picked(self, pages: Any, names: Sequence[str]) -> Iterator[Any]:
-        """All batches with just these columns: views of the pages, if it is not compressed."""
-        fields = places(self._schema, names, self.path)
-        some = self.compressed and len(fields) < len(self._schema.names)
-        reader = self._open(pa.BufferReader(pages), fields if some else ())
-        for batch in self._each(reader):
-            yield batch.select(list(names) if some else fields)
-
-    def _each(self, reader: Any) -> Iterator[Any]:
-        if self._stream:
-            yield from reader
-        else:
-            yield from map(reader.get_batch, range(reader.num_record_batches))
-
-    def mapped(self, names: Sequence[str]) -> list[Any]:
-        """All batches of an uncompressed file, whole; they keep it mapped as long as they live.
-
-        The mapping is private and writable, so that a write through a tensor made of it changes
-        neither the file nor brings the process down.
-        """
-        with naming(self.path, self.kind), open(self.path, "rb") as file:
-            flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
-            access = mmap.PROT_READ | mmap.PROT_WRITE
-            pages = pa.py_buffer(mmap.mmap(file.fileno(), 0, flags=flags, prot=access))
-            # Arrow copies out of memory it may write to; this says that it may not.
-            pages = pa.foreign_buffer(pages.address, pages.size, base=pages)
-            batches = [batch for batch in self._picked(pages, names) if batch.num_rows]
-            for batch in batches:
-                batch.validate(full=_has_offsets(batch.schema))
-            return batches
-
-
-def _let_go(pages: mmap.mmap, mapped: Any, batch: Any) -> None:
-    """Let the system have back the pages of rows that have been copied.
-
-    They are only a view of the file, but would count as this process's memory until it is full.
+    The former is told at once; the latter costs a pass over columns that have such.
     """
-    for column in batch.columns:
-        if pa.types.is_primitive(column.type) and not pa.types.is_boolean(column.type):
-            width = column.type.bit_width // 8
-            first = column.buffers()[1].address - mapped.address + column.offset * width
-            start = first // mmap.PAGESIZE * mmap.PAGESIZE
-            if 0 <= start < mapped.size:
-                pages.madvise(mmap.MADV_DONTNEED, start, first + len(column) * width - start)
+    fixed = (pa.types.is_primitive, pa.types.is_null)
+    loose = not all(any(test(kind) for test in fixed) for kind in batch.schema.types)
+    batch.validate(full=loose)

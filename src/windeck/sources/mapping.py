@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from windeck.sources.conversion import number_dtype
-from windeck.sources.formats import DataFile, IpcFile, open_file
+from windeck.sources.formats import DataFile, open_file
+from windeck.sources.ipcfile import IpcFile
 from windeck.sources.loaded import Loaded, Origin
 from windeck.sources.reading import from_table, origin_of
 from windeck.sources.request import Request
