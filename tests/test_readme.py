@@ -24,5 +24,11 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         exec(compile(block, f"{page.name}, block {number}", "exec"), names)
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "docs" / "words.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text().replace("\n", " ")):
+        assert (page.parent / target).exists(), target
+
+
 def test_the_readme_is_about_one_screen() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 110
