@@ -42,11 +42,9 @@ def _size(files: Sequence[DataFile], name: str, request: Request, rows: int, sha
         return rows * conversion.value_dtype(name, kind, request.dtype, "").itemsize
     except TypeError:
         fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
-        return (
-            rows * kind.bit_width // 8
-            if fixed
-            else int(sum(f.text_bytes(name) for f in files) * share)
-        )
+        if fixed:
+            return int(rows * kind.bit_width // 8)
+        return int(sum(file.text_bytes(name) for file in files) * share)
 
 
 def read(
@@ -79,6 +77,7 @@ def read(
 
 
 def origin_of(files: Sequence[DataFile], request: Request) -> Origin:
+    """What the files hold in all, read or not; ids and time are not counted."""
     counted = Counter(files[0].schema.names)
     others = [name for name in counted if counted[name] == 1 and name not in request.index]
     nbytes = sizes(files, others, request)
@@ -264,10 +263,10 @@ def from_table(
     )
 
 
-def _portion(places: Sequence[Array]) -> int:
+def _portion(outs: Sequence[Array]) -> int:
     """Rows to fill at a time: of an interleaved matrix, as many as fit a core's own cache."""
-    row_bytes = max(place.strides[0] for place in places)
-    interleaved = row_bytes > max(place.itemsize for place in places)
+    row_bytes = max(out.strides[0] for out in outs)
+    interleaved = row_bytes > max(out.itemsize for out in outs)
     return max(_CACHED_BYTES // row_bytes, 64) if interleaved else BATCH_ROWS
 
 
