@@ -170,23 +170,32 @@ void plan_coefficients(FieldPlan& plan) {
     plan.shift = spread(spec.shift, -0.0);
 }
 
-/// What to prefetch of a window: the lines of each column, of columns side by side only once. Where
-/// nothing is computed the processor's own prefetching soon sees the rest of a long window.
+/// What to prefetch of a window: a span for each strip, one for the rows of a matrix, one for each
+/// column; columns that share the lines of another get an empty one. Where nothing is computed the
+/// processor's own prefetching soon sees the rest of a long window.
 void plan_prefetch(FieldPlan& plan) {
     constexpr std::int64_t line = 64;
     const std::int64_t most = plan.way == Way::strips ? 4 : 32;
+    const bool apart = plan.way == Way::columns || plan.channels_first();
+    const std::int64_t spans = apart ? plan.columns : 1;
+    const std::int64_t width = plan.columns / spans;
+    const std::int64_t length = std::min(plan.steps, plan.block_steps);
     std::int64_t bytes = 0;
-    for (const ColumnPlan& source : plan.sources) {
+    std::uintptr_t last = 0;
+    for (std::int64_t s = 0; s < spans; ++s) {
+        const ColumnPlan& source = plan.sources[static_cast<std::size_t>(s)];
         const auto data = reinterpret_cast<std::uintptr_t>(source.data);
-        const bool seen = !plan.spans.empty() && data - plan.spans.back().data < line;
         const std::int64_t reach = std::abs(source.stride);
-        const std::int64_t length = std::min(plan.steps, plan.block_steps);
-        const std::int64_t step = reach <= line ? line : source.stride;
-        const std::int64_t lines = reach <= line ? length * reach / line + 2 : length;
-        plan.spans.push_back({data, source.source->stride, step, seen ? 0 : std::min(lines, most)});
-        bytes += seen ? 0 : lines * line;
+        const bool packed = reach <= line || source.stride == width << source.log2_in;
+        const std::int64_t lines = packed ? length * reach / line + 2 : length;
+        const bool seen = s > 0 && !packed && data - last < static_cast<std::uintptr_t>(line);
+        plan.spans.push_back({data, source.source->stride, packed ? line : source.stride,
+                              seen ? 0 : std::min(lines, most)});
+        if (seen) continue;
+        last = data;
+        bytes += lines * line;
     }
-    plan.ahead = std::clamp<std::int64_t>(1536 / bytes, 1, 16);
+    plan.ahead = std::clamp<std::int64_t>(1536 / bytes, plan.way == Way::strips ? 1 : 2, 16);
     plan.prefetch_spread = plan.way == Way::columns && plan.break_at_windows;
 }
 
