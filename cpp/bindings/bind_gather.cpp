@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "gather_fields.hpp"
 #include "windeck/gather.hpp"
 #include "windeck/parallel.hpp"
 #include "windeck/pool.hpp"
@@ -14,171 +14,72 @@
 namespace windeck {
 namespace {
 
-// ---- Column ------------------------------------------------------------------------------------
+constexpr const char* gather_doc = R"(Makes batches of windows.
 
-/// A column and the arrays it looks into.
-struct PyColumn {
-    Column column;
-    py::object values;
-    py::object validity;
-};
+Parameters
+----------
+index : WindowIndex
+    The windows.
+bounds : int64[S + 1]
+    Series s is the rows [bounds[s], bounds[s + 1]).
+fields : sequence of Field
+    The arrays of a batch.
 
-DType dtype_of(const py::array& values, py::handle wanted, const std::string& column) {
-    const auto found = dtype_named(text(values.dtype()));
-    if (!found) {
-        throw py::type_error("column '" + column + "' has dtype " + text(values.dtype()) +
-                             ", expected floats, integers or bool in native byte order");
-    }
-    if (wanted.is_none()) return *found;
-    if (text(wanted) == "bfloat16" && *found == DType::uint16) return DType::bfloat16;
-    if (text(wanted) == name(*found)) return *found;
-    throw py::type_error("column '" + column + "' has dtype " + text(values.dtype()) +
-                         ", which is not " + text(wanted) +
-                         " (bfloat16 travels as uint16, others as themselves)");
-}
+Raises
+------
+TypeError, ValueError
+    Bounds that decrease or leave a column, keys that clash, a field that does not fit.
 
-PyColumn make_column(py::handle values, py::handle validity, py::handle validity_offset,
-                     bool nan_is_missing, const std::string& name, py::handle dtype) {
-    if (!py::isinstance<py::array>(values)) {
-        throw py::type_error("column '" + name + "' is of type " + type_name(values) +
-                             ", expected an array of one dimension");
-    }
-    const auto array = py::reinterpret_borrow<py::array>(values);
-    if (array.ndim() != 1) {
-        throw py::value_error("column '" + name + "' has shape " + shape_text(shape_of(array)) +
-                              ", expected one dimension");
-    }
-    PyColumn out;
-    out.values = array;
-    out.column.name = name;
-    out.column.data = static_cast<const std::byte*>(array.data());
-    out.column.rows = array.size();
-    out.column.stride = array.strides(0);
-    out.column.dtype = dtype_of(array, dtype, name);
-    out.column.nan_is_missing = nan_is_missing;
-    if (validity.is_none()) return out;
-    const Bytes bits = byte_array(validity, "validity of column '" + name + "'");
-    const auto room = static_cast<std::int64_t>(bits.values.size()) * 8;
-    out.column.validity_offset = integer(validity_offset, "validity_offset", 0);
-    if (out.column.validity_offset > room || room - out.column.validity_offset < out.column.rows) {
-        throw py::value_error("validity of column '" + name + "' has " + std::to_string(room) +
-                              " bits, expected at least " + std::to_string(out.column.rows) +
-                              " from bit " + std::to_string(out.column.validity_offset) + " on");
-    }
-    out.column.validity = bits.values.data();
-    out.validity = bits.owner;
-    return out;
-}
+Notes
+-----
+Immutable and thread-safe; keeps index, fields and columns alive.
 
-// ---- Field -------------------------------------------------------------------------------------
+Examples
+--------
+>>> import numpy as np
+>>> from windeck._core import Column, Field, Gather, WindowIndex
+>>> load = Column(np.arange(6.0))
+>>> index = WindowIndex(np.array([0]), np.array([6]), 1)
+>>> past = Field("past", [load], segments=[(0, 2)], layout="bt", mask=True, fill=-1)
+>>> batch = Gather(index, np.array([0, 6]), [past]).gather([2, 5])
+>>> batch["past"].tolist(), batch["past_mask"].tolist()
+([[2.0, 3.0], [5.0, -1.0]], [[True, True], [True, False]])
+>>> batch["start"].tolist()
+[2, 5]
+)";
 
-struct PyField {
-    FieldSpec spec;
-    py::object columns;  // keeps the columns' arrays
-};
+constexpr const char* call_doc = R"(The batch of some windows.
 
-template <typename T, std::size_t N>
-T choose(const std::string& found, const char* what,
-         const std::pair<const char*, T> (&choices)[N]) {
-    std::string names;
-    for (const auto& [key, value] : choices) {
-        if (found == key) return value;
-        names += (names.empty() ? "'" : ", '") + std::string(key) + "'";
-    }
-    throw py::value_error(std::string(what) + " is '" + found + "', expected one of " + names);
-}
+Parameters
+----------
+indices : int64[n]
+    Windows, in any order, repeated or not.
+out : dict of ndarray, optional
+    Arrays to write into, for every key, of exactly the batch's dtypes and shapes, C-contiguous,
+    aligned and writeable, apart from each other and from the columns. By default one aligned slab
+    of the pool holds the batch, and goes back to it when the last array on it is gone.
+threads : int, optional
+    How many threads work at it; None for default_threads().
 
-Coefficients coefficients(py::handle value, std::size_t columns, const std::string& name) {
-    if (value.is_none()) return {};
-    if (!py::isinstance<py::array>(value)) {
-        throw py::type_error(name + " is of type " + type_name(value) +
-                             ", expected a float64 array");
-    }
-    const auto array = py::reinterpret_borrow<py::array>(value);
-    if (!is_native(array.dtype(), 'f', sizeof(double))) {
-        throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected float64");
-    }
-    const auto last = static_cast<py::ssize_t>(columns);
-    if (array.ndim() < 1 || array.ndim() > 2 || array.shape(array.ndim() - 1) != last) {
-        throw py::value_error(name + " has shape " + shape_text(shape_of(array)) +
-                              ", expected (columns,) or (series, columns) with " +
-                              std::to_string(columns) + " columns");
-    }
-    const auto flat = py::array_t<double, py::array::c_style | py::array::forcecast>(array);
-    Coefficients out;
-    out.values.assign(flat.data(), flat.data() + flat.size());
-    out.per_series = array.ndim() == 2;
-    if (out.values.empty()) {
-        throw py::value_error(name + " has shape " + shape_text(shape_of(array)) +
-                              ", expected an entry a column");
-    }
-    return out;
-}
+Returns
+-------
+dict of ndarray
+    Every field, its mask if it has one, "series_id" and "start", int64[n].
 
-std::vector<Segment> segments_of(py::handle value) {
-    std::vector<Segment> segments;
-    for (const py::handle item : py::iter(value)) {
-        if (!py::isinstance<py::sequence>(item) || py::len(item) != 2) {
-            throw py::type_error("segments holds " + text(item) +
-                                 ", expected pairs (offset, length)");
-        }
-        const auto pair = py::reinterpret_borrow<py::sequence>(item);
-        segments.push_back({integer(py::object(pair[0]), "offset of a segment"),
-                            integer(py::object(pair[1]), "length of a segment", 0)});
-    }
-    return segments;
-}
+Raises
+------
+IndexError
+    An index that is no window, before anything is written.
+TypeError, ValueError, KeyError
+    Indices or `out` of the wrong kind, before anything is written; ValueError also for a value that
+    an integer field cannot hold, naming column and row. What `out` holds then is unspecified.
+MemoryError
+    A batch that does not fit into memory.
 
-double fill_of(py::handle value, DType dtype) {
-    if (PyFloat_Check(value.ptr()) == 0 && PyIndex_Check(value.ptr()) == 0) {
-        throw py::type_error("fill is of type " + type_name(value) + ", expected a number");
-    }
-    const double fill = PyFloat_AsDouble(value.ptr());
-    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
-    if (!is_float(dtype) && !value.equal(py::float_(fill))) {
-        throw py::value_error("fill is " + text(value) +
-                              ", expected an integer that float64 holds exactly");
-    }
-    return fill;
-}
-
-PyField make_field(const std::string& name, py::handle columns, py::handle segments,
-                   py::handle dilation, const std::string& layout, const std::string& dtype,
-                   bool mask, py::handle fill, py::handle scale, py::handle shift,
-                   const std::string& anchor) {
-    PyField out;
-    out.spec.name = name;
-    const py::tuple kept(py::reinterpret_borrow<py::object>(columns));
-    for (const py::handle column : kept) {
-        if (!py::isinstance<PyColumn>(column)) {
-            throw py::type_error("columns holds an object of type " + type_name(column) +
-                                 ", expected Column");
-        }
-        out.spec.columns.push_back(column.cast<const PyColumn&>().column);
-    }
-    out.columns = kept;
-    out.spec.segments = segments_of(segments);
-    out.spec.dilation = integer(dilation, "dilation", 1);
-    out.spec.layout = choose<Layout>(
-        layout, "layout",
-        {{"btc", Layout::btc}, {"bct", Layout::bct}, {"bt", Layout::bt}, {"bc", Layout::bc}});
-    out.spec.anchor =
-        choose<Anchor>(anchor, "anchor", {{"window", Anchor::window}, {"series", Anchor::series}});
-    const auto type = dtype_named(dtype);
-    if (!type) {
-        throw py::value_error("dtype is '" + dtype +
-                              "', expected float64, float32, float16, bfloat16, int8 to int64, "
-                              "uint8 to uint64 or bool");
-    }
-    out.spec.dtype = *type;
-    out.spec.mask = mask;
-    out.spec.fill = fill_of(fill, *type);
-    out.spec.scale = coefficients(scale, out.spec.columns.size(), "scale");
-    out.spec.shift = coefficients(shift, out.spec.columns.size(), "shift");
-    return out;
-}
-
-// ---- Gather ------------------------------------------------------------------------------------
+Notes
+-----
+The GIL is released while the batch is made.
+)";
 
 /// The Python type of a field's values: bfloat16 travels as uint16.
 py::dtype numpy_dtype(DType dtype) {
@@ -373,27 +274,8 @@ class PyGather {
 }  // namespace
 
 void bind_gather(py::module_& m) {
-    py::class_<PyColumn>(m, "Column",
-                         "Column(values, *, validity=None, validity_offset=0, nan_is_missing=True, "
-                         "name='', dtype=None)\n\nA one-dimensional array of any stride, read in "
-                         "place and kept alive. `validity` is an Arrow bitmap.")
-        .def(py::init(&make_column), py::arg("values"), py::kw_only(),
-             py::arg("validity") = py::none(), py::arg("validity_offset") = 0,
-             py::arg("nan_is_missing") = true, py::arg("name") = "", py::arg("dtype") = py::none())
-        .def("__len__", [](const PyColumn& self) { return self.column.rows; })
-        .def_property_readonly("name", [](const PyColumn& self) { return self.column.name; })
-        .def_property_readonly(
-            "dtype", [](const PyColumn& self) { return std::string(name(self.column.dtype)); });
-
-    py::class_<PyField>(m, "Field", "One array of a batch: which columns and steps, and how.")
-        .def(py::init(&make_field), py::arg("name"), py::arg("columns"), py::kw_only(),
-             py::arg("segments"), py::arg("dilation") = 1, py::arg("layout") = "btc",
-             py::arg("dtype") = "float32", py::arg("mask") = false, py::arg("fill") = 0.0,
-             py::arg("scale") = py::none(), py::arg("shift") = py::none(),
-             py::arg("anchor") = "window")
-        .def_property_readonly("name", [](const PyField& self) { return self.spec.name; });
-
-    py::class_<PyGather>(m, "Gather", "Makes batches of windows; see gather.")
+    bind_fields(m);
+    py::class_<PyGather>(m, "Gather", gather_doc)
         .def(py::init([](const py::object& index, py::handle bounds, py::handle fields) {
                  if (!py::isinstance<WindowIndex>(index)) {
                      throw py::type_error("index is of type " + type_name(index) +
@@ -402,10 +284,9 @@ void bind_gather(py::module_& m) {
                  return std::make_unique<PyGather>(index, bounds, fields);
              }),
              py::arg("index"), py::arg("bounds"), py::arg("fields"))
-        .def("__len__", &PyGather::size)
+        .def("__len__", &PyGather::size, "The number of windows.")
         .def("gather", &PyGather::gather, py::arg("indices"), py::kw_only(),
-             py::arg("out") = py::none(), py::arg("threads") = 1,
-             "gather(indices: int64[n], *, out=None, threads=1) -> dict of arrays");
+             py::arg("out") = py::none(), py::arg("threads") = 1, call_doc);
 }
 
 }  // namespace windeck

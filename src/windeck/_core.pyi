@@ -249,40 +249,161 @@ class Permutation:
         """
 class Column:
     """
-    Column(values, *, validity=None, validity_offset=0, nan_is_missing=True, name='', dtype=None)
+    A column to gather from, read in place and kept alive.
     
-    A one-dimensional array of any stride, read in place and kept alive. `validity` is an Arrow bitmap.
+    Parameters
+    ----------
+    values : ndarray of shape (rows,)
+        float64, float32, float16, any integer or bool, of any stride; uint16 for bfloat16.
+    validity : uint8[n], optional
+        Arrow validity bitmap, least significant bit first: row i is present where bit
+        i + validity_offset is 1. What an absent row holds does not matter.
+    validity_offset : int
+        The bit of row 0.
+    nan_is_missing : bool
+        Whether NaN counts as missing in fields that have a mask.
+    name : str
+        For messages.
+    dtype : str, optional
+        "bfloat16" says that uint16 values are bfloat16 bits.
+    
+    Raises
+    ------
+    TypeError
+        Another dtype, or no array.
+    ValueError
+        More than one dimension, or a bitmap that is too short.
     """
     def __init__(self, values: typing.Any, *, validity: typing.Any = None, validity_offset: typing.Any = 0, nan_is_missing: bool = True, name: str = '', dtype: typing.Any = None) -> None:
         ...
     def __len__(self) -> int:
-        ...
+        """
+        The rows.
+        """
     @property
     def dtype(self) -> str:
-        ...
+        """
+        The type of the values, by name.
+        """
     @property
     def name(self) -> str:
-        ...
+        """
+        For messages.
+        """
 class Field:
     """
-    One array of a batch: which columns and steps, and how.
+    One array of a batch: which columns, which steps, and how.
+    
+    Parameters
+    ----------
+    name : str
+        Its key; with a mask there is "<name>_mask" too.
+    columns : sequence of Column
+        The channels, in order.
+    segments : sequence of (offset, length)
+        Steps are the rows anchor + offset + j * dilation, 0 <= j < length, of every segment in turn.
+    dilation : int
+        Rows from a step to the next, 1 or more.
+    layout : str
+        "btc" (batch, time, channel), "bct", "bt" for one column or "bc" for one step.
+    dtype : str
+        Of the values: float64, float32, float16, bfloat16 (uint16 bits), an integer type or bool.
+        A column of this type that is not scaled is copied as it is.
+    mask : bool
+        Whether to give a bool array of the same shape, True where a value is present.
+    fill : float
+        What stands where a row lies outside the series of its window, or its value is missing.
+    scale, shift : float64[C] or float64[series, C], optional
+        Values are value * scale + shift, in float64, rounded once. Missing values are not scaled.
+    anchor : str
+        "window", the window's start row, or "series", the first row of its series.
+    
+    Raises
+    ------
+    TypeError, ValueError
+        What does not fit together, named; some of it only when a Gather is made.
     """
     def __init__(self, name: str, columns: typing.Any, *, segments: typing.Any, dilation: typing.Any = 1, layout: str = 'btc', dtype: str = 'float32', mask: bool = False, fill: typing.Any = 0.0, scale: typing.Any = None, shift: typing.Any = None, anchor: str = 'window') -> None:
         ...
     @property
     def name(self) -> str:
-        ...
+        """
+        The key in the batch.
+        """
 class Gather:
     """
-    Makes batches of windows; see gather.
+    Makes batches of windows.
+    
+    Parameters
+    ----------
+    index : WindowIndex
+        The windows.
+    bounds : int64[S + 1]
+        Series s is the rows [bounds[s], bounds[s + 1]).
+    fields : sequence of Field
+        The arrays of a batch.
+    
+    Raises
+    ------
+    TypeError, ValueError
+        Bounds that decrease or leave a column, keys that clash, a field that does not fit.
+    
+    Notes
+    -----
+    Immutable and thread-safe; keeps index, fields and columns alive.
+    
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from windeck._core import Column, Field, Gather, WindowIndex
+    >>> load = Column(np.arange(6.0))
+    >>> index = WindowIndex(np.array([0]), np.array([6]), 1)
+    >>> past = Field("past", [load], segments=[(0, 2)], layout="bt", mask=True, fill=-1)
+    >>> batch = Gather(index, np.array([0, 6]), [past]).gather([2, 5])
+    >>> batch["past"].tolist(), batch["past_mask"].tolist()
+    ([[2.0, 3.0], [5.0, -1.0]], [[True, True], [True, False]])
+    >>> batch["start"].tolist()
+    [2, 5]
     """
     def __init__(self, index: typing.Any, bounds: typing.Any, fields: typing.Any) -> None:
         ...
     def __len__(self) -> int:
-        ...
+        """
+        The number of windows.
+        """
     def gather(self, indices: typing.Any, *, out: typing.Any = None, threads: typing.Any = 1) -> dict:
         """
-        gather(indices: int64[n], *, out=None, threads=1) -> dict of arrays
+        The batch of some windows.
+        
+        Parameters
+        ----------
+        indices : int64[n]
+            Windows, in any order, repeated or not.
+        out : dict of ndarray, optional
+            Arrays to write into, for every key, of exactly the batch's dtypes and shapes, C-contiguous,
+            aligned and writeable, apart from each other and from the columns. By default one aligned slab
+            of the pool holds the batch, and goes back to it when the last array on it is gone.
+        threads : int, optional
+            How many threads work at it; None for default_threads().
+        
+        Returns
+        -------
+        dict of ndarray
+            Every field, its mask if it has one, "series_id" and "start", int64[n].
+        
+        Raises
+        ------
+        IndexError
+            An index that is no window, before anything is written.
+        TypeError, ValueError, KeyError
+            Indices or `out` of the wrong kind, before anything is written; ValueError also for a value that
+            an integer field cannot hold, naming column and row. What `out` holds then is unspecified.
+        MemoryError
+            A batch that does not fit into memory.
+        
+        Notes
+        -----
+        The GIL is released while the batch is made.
         """
 class WindowIndex:
     """
