@@ -11,9 +11,9 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 import reference as ref
-from windeck.sources.columns import ColumnData
 from windeck.sources.scaler import Scaler
 from windeck.sources.table import Table
+from windeck.sources.tables.columns import ColumnData
 from windeck.sources.windows import Windows
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")

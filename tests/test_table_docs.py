@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import windeck.sources.paths
+import windeck.sources.files.paths
 import windeck.sources.table
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "table.md"
@@ -38,7 +38,7 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert names["table"]["load"].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("module", [windeck.sources.paths, windeck.sources.table])
+@pytest.mark.parametrize("module", [windeck.sources.files.paths, windeck.sources.table])
 def test_examples_in_docstrings(module: ModuleType) -> None:
     failed, tried = doctest.testmod(module)
     assert tried > 0

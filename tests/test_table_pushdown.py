@@ -13,7 +13,7 @@ import pytest
 from pyarrow import feather, ipc, parquet
 
 from windeck import Table
-from windeck.sources.ipclayout import layout
+from windeck.sources.files.ipclayout import layout
 
 ROWS, PART = 4000, 1000
 

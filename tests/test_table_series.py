@@ -249,7 +249,7 @@ class TestTime:
 
 
 def test_blocks_of_pairs_meet_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windeck.sources import stamps
+    from windeck.sources.tables import stamps
 
     rng = np.random.default_rng(3)
     lengths = rng.integers(1, 9, size=200)

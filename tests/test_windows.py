@@ -14,7 +14,7 @@ import pytest
 
 import windeck as wd
 from windeck.protocols import Source
-from windeck.sources.filters import parse_duration
+from windeck.sources.cutting.filters import parse_duration
 
 
 def table_of(rows: int = 20, offsets: list[int] | None = None, **columns: Any) -> wd.Table:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from windeck.sources import fitting
-from windeck.sources.columns import unknown_column
-from windeck.sources.fitting import Cell, Cells, Name
-from windeck.sources.scaler_json import from_text, plain_name, to_plain
-from windeck.sources.scaler_text import column_line, title
-from windeck.sources.spans import checked_integer
-from windeck.sources.statistics import KINDS, Estimate, Float64, affine
+from windeck.sources.cutting.spans import checked_integer
+from windeck.sources.scaling import fitting
+from windeck.sources.scaling.fitting import Cell, Cells, Name
+from windeck.sources.scaling.scaler_json import from_text, plain_name, to_plain
+from windeck.sources.scaling.scaler_text import column_line, title
+from windeck.sources.scaling.statistics import KINDS, Estimate, Float64, affine
+from windeck.sources.tables.columns import unknown_column
 
 if TYPE_CHECKING:
     from windeck.sources.table import Table

@@ -10,15 +10,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from windeck.sources import arrays, describing, mapping, pickling, reading
-from windeck.sources.arranging import Shape, arrange
-from windeck.sources.arraytypes import Array, Int64s
-from windeck.sources.columns import ColumnData, as_array, as_tensor, read_only, unknown_column
-from windeck.sources.formats import open_file
-from windeck.sources.loaded import Loaded, Origin
-from windeck.sources.paths import Paths, resolve
-from windeck.sources.request import Categories, Request, as_bytes, as_names, is_interleaved
-from windeck.sources.stamps import OrderReport
+from windeck.sources.files import mapping, reading
+from windeck.sources.files.formats import open_file
+from windeck.sources.files.loaded import Loaded, Origin
+from windeck.sources.files.paths import Paths, resolve
+from windeck.sources.files.request import Categories, Request, as_bytes, as_names, is_interleaved
+from windeck.sources.tables import arrays, describing, pickling
+from windeck.sources.tables.arranging import Shape, arrange
+from windeck.sources.tables.arraytypes import Array, Int64s
+from windeck.sources.tables.columns import (
+    ColumnData,
+    as_array,
+    as_tensor,
+    read_only,
+    unknown_column,
+)
+from windeck.sources.tables.stamps import OrderReport
 
 Storage = Literal["columns", "rows"]
 

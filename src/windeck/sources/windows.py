@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck.fingerprint import digest
-from windeck.sources import parts, splits
-from windeck.sources.batches import Batches, as_indices, is_one
-from windeck.sources.cut import Cut
-from windeck.sources.filters import Filter, allowed_missing, as_integers, gap_in_units
-from windeck.sources.keys import LAYOUTS, Casts, Layout, Plan, Roles, plan_keys, settle
+from windeck.sources.cutting import parts, splits
+from windeck.sources.cutting.batches import Batches, as_indices, is_one
+from windeck.sources.cutting.cut import Cut
+from windeck.sources.cutting.filters import Filter, allowed_missing, as_integers, gap_in_units
+from windeck.sources.cutting.keys import LAYOUTS, Casts, Layout, Plan, Roles, plan_keys, settle
+from windeck.sources.cutting.spans import Int64, Span
+from windeck.sources.cutting.splits import Split
+from windeck.sources.cutting.window_report import WindowReport, describe_steps
 from windeck.sources.scaler import Scaler
-from windeck.sources.spans import Int64, Span
-from windeck.sources.splits import Split
 from windeck.sources.table import Table
-from windeck.sources.window_report import WindowReport, describe_steps
 
 Batch = dict[str, npt.NDArray[Any]]
 Names = str | Iterable[str] | None

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from windeck.sources.arraytypes import Array, Bools, Int64s
-from windeck.sources.columns import ColumnData
-from windeck.sources.series import BLOCK, Move, moved
+from windeck.sources.tables.arraytypes import Array, Bools, Int64s
+from windeck.sources.tables.columns import ColumnData
+from windeck.sources.tables.series import BLOCK, Move, moved
 
 _STEPS_LOOKED_AT = 1024
 

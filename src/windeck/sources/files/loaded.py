@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from windeck.sources.arraytypes import Array
-from windeck.sources.columns import ColumnData
+from windeck.sources.tables.arraytypes import Array
+from windeck.sources.tables.columns import ColumnData
 
 
 @dataclass(frozen=True)

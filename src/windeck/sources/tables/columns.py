@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from windeck.sources import bitmaps
-from windeck.sources.arraytypes import Array, Bits, Bools, Int64s
+from windeck.sources.tables import bitmaps
+from windeck.sources.tables.arraytypes import Array, Bits, Bools, Int64s
 
 ALIGNMENT = 64
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck import _core
-from windeck.sources.columns import ColumnData, unknown_column
-from windeck.sources.statistics import KINDS, Estimate, Float64
+from windeck.sources.scaling.statistics import KINDS, Estimate, Float64
 from windeck.sources.table import Table
+from windeck.sources.tables.columns import ColumnData, unknown_column
 
 Int64 = npt.NDArray[np.int64]
 

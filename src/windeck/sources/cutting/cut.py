@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck import _core, fingerprint
-from windeck.sources import bitmaps
-from windeck.sources.arraytypes import Bits
-from windeck.sources.filters import Filter, judge
-from windeck.sources.parts import Part
-from windeck.sources.spans import Int64, Runs, Span
-from windeck.sources.window_report import WindowReport, describe_steps
+from windeck.sources.cutting.filters import Filter, judge
+from windeck.sources.cutting.parts import Part
+from windeck.sources.cutting.spans import Int64, Runs, Span
+from windeck.sources.cutting.window_report import WindowReport, describe_steps
+from windeck.sources.tables import bitmaps
+from windeck.sources.tables.arraytypes import Bits
 
 # Windows looked at in one go when a bitmap is carved.
 CHUNK = 1 << 18

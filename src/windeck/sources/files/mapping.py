@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from windeck.sources.conversion import number_dtype
-from windeck.sources.formats import DataFile, open_file
-from windeck.sources.ipcfile import IpcFile
-from windeck.sources.loaded import Loaded, Origin
-from windeck.sources.reading import from_table, origin_of
-from windeck.sources.request import Request
+from windeck.sources.files.conversion import number_dtype
+from windeck.sources.files.formats import DataFile, open_file
+from windeck.sources.files.ipcfile import IpcFile
+from windeck.sources.files.loaded import Loaded, Origin
+from windeck.sources.files.reading import from_table, origin_of
+from windeck.sources.files.request import Request
 
 
 def read_mapped(paths: Sequence[str], request: Request) -> Loaded:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windeck.fingerprint import digest, sample_rows
-from windeck.sources.arraytypes import Int64s
-from windeck.sources.columns import ColumnData
-from windeck.sources.loaded import amount
+from windeck.sources.files.loaded import amount
+from windeck.sources.tables.arraytypes import Int64s
+from windeck.sources.tables.columns import ColumnData
 
 if TYPE_CHECKING:
     from windeck.sources.table import Table

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windeck.sources.formats import BATCH_ROWS, DataFile, cut, naming, places
+from windeck.sources.files.formats import BATCH_ROWS, DataFile, cut, naming, places
 
 _SAMPLE_BYTES = 1 << 20
 

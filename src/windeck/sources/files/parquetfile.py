@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windeck.sources.formats import BATCH_ROWS, cut, in_portions, naming, overlapping, places
+from windeck.sources.files.formats import BATCH_ROWS, cut, in_portions, naming, overlapping, places
 
 _PAGE_BUFFER = 1 << 18
 

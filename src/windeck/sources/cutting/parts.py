@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from windeck.sources.spans import Int64, Runs, Span, checked_integer
+from windeck.sources.cutting.spans import Int64, Runs, Span, checked_integer
 
 _ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from windeck.sources import bitmaps
-from windeck.sources.arraytypes import Array, Bits, Bools
-from windeck.sources.columns import ColumnData, aligned_empty
+from windeck.sources.tables import bitmaps
+from windeck.sources.tables.arraytypes import Array, Bits, Bools
+from windeck.sources.tables.columns import ColumnData, aligned_empty
 
 #: A column's categories: True for "as they come", or their names in the order of their codes.
 Names = bool | tuple[str, ...]

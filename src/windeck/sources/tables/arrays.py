@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windeck.sources.arraytypes import Array
-from windeck.sources.columns import ColumnData, as_array, from_array, is_floating, unknown_column
-from windeck.sources.conversion import is_string
-from windeck.sources.loaded import Loaded
-from windeck.sources.reading import id_builder
-from windeck.sources.request import Request
+from windeck.sources.files.conversion import is_string
+from windeck.sources.files.loaded import Loaded
+from windeck.sources.files.reading import id_builder
+from windeck.sources.files.request import Request
+from windeck.sources.tables.arraytypes import Array
+from windeck.sources.tables.columns import (
+    ColumnData,
+    as_array,
+    from_array,
+    is_floating,
+    unknown_column,
+)
 
 
 def columns_of(matrix: Array, columns: Sequence[ColumnData]) -> list[ColumnData]:

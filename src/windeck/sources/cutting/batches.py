@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck import _core
-from windeck.sources.columns import ColumnData
-from windeck.sources.cut import Cut
-from windeck.sources.keys import Plan
+from windeck.sources.cutting.cut import Cut
+from windeck.sources.cutting.keys import Plan
+from windeck.sources.cutting.spans import Int64
 from windeck.sources.scaler import Scaler
-from windeck.sources.spans import Int64
 from windeck.sources.table import Table
+from windeck.sources.tables.columns import ColumnData
 
 Batch = dict[str, npt.NDArray[Any]]
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windeck.sources import conversion
-from windeck.sources.arraytypes import Array
-from windeck.sources.columns import ColumnData, aligned_empty
-from windeck.sources.conversion import ColumnBuilder
-from windeck.sources.csvfile import promoted
-from windeck.sources.formats import BATCH_ROWS, DataFile, open_file, places
-from windeck.sources.loaded import Loaded, Origin, amount
-from windeck.sources.request import Request, row_range
+from windeck.sources.files import conversion
+from windeck.sources.files.conversion import ColumnBuilder
+from windeck.sources.files.csvfile import promoted
+from windeck.sources.files.formats import BATCH_ROWS, DataFile, open_file, places
+from windeck.sources.files.loaded import Loaded, Origin, amount
+from windeck.sources.files.request import Request, row_range
+from windeck.sources.tables.arraytypes import Array
+from windeck.sources.tables.columns import ColumnData, aligned_empty
 
 _CACHED_BYTES = 1 << 20
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from windeck.sources.columns import ColumnData, is_floating, unknown_column
+from windeck.sources.cutting.spans import Span
 from windeck.sources.scaler import Scaler
-from windeck.sources.spans import Span
 from windeck.sources.table import Table
+from windeck.sources.tables.columns import ColumnData, is_floating, unknown_column
 
 Layout = Literal["btc", "bct", "columns"]
 Segments = tuple[tuple[int, int], ...]

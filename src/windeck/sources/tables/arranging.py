@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from windeck.sources.arrays import columns_of
-from windeck.sources.arraytypes import Int64s
-from windeck.sources.columns import ColumnData
-from windeck.sources.loaded import Loaded
-from windeck.sources.series import Grouping, Move, check_offsets, group, moved
-from windeck.sources.stamps import OrderReport, put_in_order
+from windeck.sources.files.loaded import Loaded
+from windeck.sources.tables.arrays import columns_of
+from windeck.sources.tables.arraytypes import Int64s
+from windeck.sources.tables.columns import ColumnData
+from windeck.sources.tables.series import Grouping, Move, check_offsets, group, moved
+from windeck.sources.tables.stamps import OrderReport, put_in_order
 
 
 class Shape(NamedTuple):

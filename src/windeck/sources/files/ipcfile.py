@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from windeck.sources.formats import check, cut, in_portions, naming, overlapping, places
-from windeck.sources.ipclayout import layout
+from windeck.sources.files.formats import check, cut, in_portions, naming, overlapping, places
+from windeck.sources.files.ipclayout import layout
 
 # Linux's value: Python has had a name for it only since 3.13.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0

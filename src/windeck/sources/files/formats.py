@@ -57,9 +57,9 @@ def open_file(path: str) -> DataFile:
     ValueError
         The file is empty or damaged; the message names it.
     """
-    from windeck.sources.csvfile import CsvFile
-    from windeck.sources.ipcfile import IpcFile
-    from windeck.sources.parquetfile import ParquetFile
+    from windeck.sources.files.csvfile import CsvFile
+    from windeck.sources.files.ipcfile import IpcFile
+    from windeck.sources.files.parquetfile import ParquetFile
 
     if os.path.getsize(path) == 0:
         raise ValueError(f"{path!r} is empty (0 bytes)")

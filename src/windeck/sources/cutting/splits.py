@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck import _core
-from windeck.sources.parts import Part, rows_at, to_stamp
-from windeck.sources.spans import Int64, Runs, Span
+from windeck.sources.cutting.parts import Part, rows_at, to_stamp
+from windeck.sources.cutting.spans import Int64, Runs, Span
 
 if TYPE_CHECKING:
     from windeck.sources.scaler import Scaler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windeck.sources.arraytypes import Bits, Bools, Int64s
+from windeck.sources.tables.arraytypes import Bits, Bools, Int64s
 
 
 def unpack(bitmap: Bits, start: int, stop: int) -> Bools:

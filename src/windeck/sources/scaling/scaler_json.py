@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from windeck.sources.statistics import KINDS
+from windeck.sources.scaling.statistics import KINDS
 
 if TYPE_CHECKING:
     from windeck.sources.scaler import Scaler

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from windeck.sources.arranging import Shape
-from windeck.sources.arrays import columns_of
-from windeck.sources.columns import ColumnData
-from windeck.sources.loaded import Loaded
-from windeck.sources.request import Categories, Request
+from windeck.sources.files.loaded import Loaded
+from windeck.sources.files.request import Categories, Request
+from windeck.sources.tables.arranging import Shape
+from windeck.sources.tables.arrays import columns_of
+from windeck.sources.tables.columns import ColumnData
 
 if TYPE_CHECKING:
     from windeck.sources.table import Table

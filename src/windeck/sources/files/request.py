@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from windeck.sources import conversion
-from windeck.sources.columns import unknown_column
-from windeck.sources.conversion import Names
+from windeck.sources.files import conversion
+from windeck.sources.files.conversion import Names
+from windeck.sources.tables.columns import unknown_column
 
 Categories: TypeAlias = bool | str | Iterable[str] | Mapping[str, Sequence[str] | None]
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from windeck.sources import bitmaps
-from windeck.sources.arraytypes import Array, Int64s
-from windeck.sources.columns import ColumnData
+from windeck.sources.tables import bitmaps
+from windeck.sources.tables.arraytypes import Array, Int64s
+from windeck.sources.tables.columns import ColumnData
 
 BLOCK = 1 << 22
 

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck import _core
-from windeck.sources import bitmaps
-from windeck.sources.arraytypes import Bits, Bools
-from windeck.sources.columns import ColumnData
-from windeck.sources.spans import Int64, Runs, Span
+from windeck.sources.cutting.spans import Int64, Runs, Span
+from windeck.sources.tables import bitmaps
+from windeck.sources.tables.arraytypes import Bits, Bools
+from windeck.sources.tables.columns import ColumnData
 
 # Rows read in one go, at least; a longer window reads as many rows as it spans.
 STRETCH = 1 << 18

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from windeck.sources.spans import Span
+from windeck.sources.cutting.spans import Span
 
 REASONS = {
     "missing": "with too many missing target values",
