@@ -174,6 +174,23 @@ def test_padding_lies_outside_the_series_of_the_window() -> None:
     assert before["past"].squeeze(-1).tolist() == [[-1, -1, 30, 31.5]]
 
 
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rows_that_overlap_in_memory(dilation: int, dtype: str) -> None:
+    """Lags of a series as columns: row i is values i to i + 3, and memory is shared."""
+    values = np.arange(ROWS + 3) * 1.0
+    lags = np.lib.stride_tricks.sliding_window_view(values, 4)
+    for width in (1, 2, 3, 4):
+        columns = [_core.Column(lags[:, c]) for c in range(width)]
+        options: dict[str, Any] = {"segments": [(0, 5)], "dilation": dilation, "dtype": dtype}
+        gather = small([field(columns, fill=-1.0, **options)])
+        found = gather.gather([0, 15, 19])["past"]
+        for b, start in enumerate((0, 15, 19)):
+            rows = [start + j * dilation for j in range(5)]
+            expected = [[row + c if row < 20 else -1 for c in range(width)] for row in rows]
+            assert found[b].tolist() == expected
+
+
 def test_static_fields_read_the_first_row_of_the_series() -> None:
     static = _core.Field(
         "static", [column()], segments=[(0, 1)], layout="bc", dtype="float64", anchor="series"

@@ -140,7 +140,8 @@ struct Task {
         plan.spec->segments.front().offset;
     for (const Span& span : spans) {
         // A hint may point anywhere, a pointer may not: hence the integers.
-        std::uintptr_t address = span.data + static_cast<std::uintptr_t>(row * span.stride);
+        std::uintptr_t address =
+            span.data + static_cast<std::uintptr_t>(row) * static_cast<std::uintptr_t>(span.stride);
         for (std::int64_t line = 0; line < span.lines; ++line) {
             __builtin_prefetch(reinterpret_cast<const void*>(address));
             address += static_cast<std::uintptr_t>(span.step);

@@ -62,7 +62,8 @@ class Strips {
                     continue;
                 }
                 const std::int64_t to = (w * strips_ + s) * plan_.steps * values_;
-                std::memcpy(out_.values + (to << plan_.log2_out), source(s).data + row * width_,
+                std::memcpy(out_.values + (to << plan_.log2_out),
+                            source(s).data + row * source(s).source->stride,
                             static_cast<std::size_t>(bytes_));
                 if (out_.mask == nullptr) continue;
                 std::memset(out_.mask + to, 1, static_cast<std::size_t>(plan_.steps * values_));
@@ -96,7 +97,8 @@ class Strips {
         const bool on_window = plan_.spec->anchor == Anchor::window;
         const std::int64_t row = (on_window ? task_.starts[w - task_.begin] : bounds[0]) +
                                  plan_.spec->segments.front().offset;
-        return row >= bounds[0] && row + plan_.steps <= bounds[1] ? row : -1;
+        const std::int64_t last = row + (plan_.steps - 1) * plan_.spec->dilation;
+        return row >= bounds[0] && last < bounds[1] ? row : -1;
     }
 
     /// Any window, piece by piece.
