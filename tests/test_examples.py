@@ -40,7 +40,8 @@ def test_all_ways_feed_the_same(
         assert result["loading_alone"] > 0
         assert 0 <= result["waiting"] <= 1
         result["peak_megabytes"] = 1.0
-    options = argparse.Namespace(rows=ROWS, columns=COLUMNS, batch_size=32)
+    options = argparse.Namespace(rows=ROWS, columns=COLUMNS, batch_size=32, rounds=1)
+    found = [four_ways.middle([result]) for result in found]
     four_ways.show(found, options)
     four_ways.plot(found, tmp_path / "four_ways.png")
     assert "windeck" in capsys.readouterr().out
@@ -67,7 +68,16 @@ def test_memory_is_that_of_the_process(four_ways: ModuleType) -> None:
 
 @pytest.mark.slow
 def test_the_whole_script(tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPT), "--rows", str(ROWS), "--seconds", "0.3"]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--rows",
+        str(ROWS),
+        "--seconds",
+        "0.3",
+        "--rounds",
+        "2",
+    ]
     result = subprocess.run(
         [*command, "--batch-size", "32", "--out", str(tmp_path)],
         capture_output=True,
