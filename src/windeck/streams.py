@@ -139,11 +139,11 @@ class Stream:
         IndexError
             For a negative position.
         """
-        wanted = _positions(positions)
-        samples = np.empty_like(wanted)
-        for rows, epoch, places in self._by_epoch(wanted):
-            samples[rows] = self.order_at(epoch).take(places)
-        return samples
+        return self._samples(_positions(positions))
+
+    def _samples(self, wanted: Indices) -> Indices:
+        runs = [self.order_at(epoch).take(places) for _, epoch, places in self._by_epoch(wanted)]
+        return runs[0] if len(runs) == 1 else np.concatenate(runs)
 
     def position_of(self, samples: ArrayLike, *, epoch: int = 0) -> Indices:
         """At which positions of an epoch samples are served: the inverse of `samples`.
@@ -183,7 +183,7 @@ class Stream:
         if threads is not None and self.supports_threads:
             extra["threads"] = threads
         if not self._reads_epochs:
-            return self.source.gather(self.samples(wanted), out, **extra)
+            return self.source.gather(self._samples(wanted), out, **extra)
         parts = []
         for rows, epoch, places in self._by_epoch(wanted):
             target = out and {key: array[rows] for key, array in out.items()}
@@ -270,6 +270,6 @@ def _positions(values: ArrayLike, name: str = "positions") -> Indices:
         raise ValueError(f"{name} have to be one-dimensional, got shape {array.shape}")
     if array.min() < 0:
         raise IndexError(f"{name} begin at 0, got {array.min()}")
-    if array.max() >= 2**63:
+    if array.dtype == np.uint64 and array.max() >= 2**63:
         raise IndexError(f"{name} end below 2^63, got {array.max()}")
     return array.astype(np.int64, copy=False)
