@@ -64,7 +64,7 @@ def test_order_and_seed_are_the_streams_own(options: dict[str, Any]) -> None:
 
 
 def test_what_is_neither_source_nor_stream() -> None:
-    with pytest.raises(TypeError, match=r"^expected a source .*, got list$"):
+    with pytest.raises(TypeError, match=r"^expected a source .*, got list without gather, fing"):
         Loader([1, 2, 3], batch_size=1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^the source has no samples$"):
         Loader(Numbers(0), batch_size=1)

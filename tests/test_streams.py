@@ -102,6 +102,25 @@ def test_a_source_that_shuffles_inside_is_served_as_stored_by_epoch() -> None:
     assert shuffled.tolist() == [107 + turned(4, p, 7) for p in range(4)]
 
 
+def test_a_source_that_shuffles_inside_and_ignores_out_is_told_of() -> None:
+    class Deaf(Reshuffled):
+        def at_epoch(self, epoch: int, /, *, seed: int) -> Deaf:
+            return Deaf(self.size, 100 * (epoch + 1) + seed)
+
+        def gather(
+            self, indices: NDArray[np.int64], out: object = None
+        ) -> dict[str, NDArray[np.generic]]:
+            return super().gather(indices)
+
+    out: dict[str, NDArray[np.generic]] = {
+        "sample": np.empty(3, np.int64),
+        "row": np.empty((3, 4), np.float32),
+    }
+    message = r"^the source gave an array of its own for 'sample' instead of writing into `out`$"
+    with pytest.raises(TypeError, match=message):
+        Stream(Deaf(4), seed=7).gather([2, 3, 4], out)
+
+
 def test_few_orders_are_kept() -> None:
     made: list[int] = []
 
@@ -204,8 +223,19 @@ def test_bad_positions(positions: object, error: type[Exception], message: str) 
 def test_bad_streams() -> None:
     with pytest.raises(ValueError, match=r"^the source has no samples$"):
         Stream(Numbers(0))
-    with pytest.raises(TypeError, match=r"^expected a source .*, got list$"):
+    with pytest.raises(TypeError, match=r"^expected a source .*, got list without gather, fing"):
         Stream([1, 2])  # type: ignore[arg-type]
+
+    class Nameless:
+        def __len__(self) -> int:
+            return 5
+
+        def gather(self, indices: object, out: object = None) -> dict[str, NDArray[np.generic]]:
+            return {}
+
+    # At once, and not when the first state is saved, an hour later.
+    with pytest.raises(TypeError, match=r"^expected a source .*, got Nameless without fingerpr"):
+        Stream(Nameless())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"^order has to be a factory .*pass the class"):
         Stream(Numbers(5), order=Permutation(5))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^seed has to be at least 0, got -1$"):

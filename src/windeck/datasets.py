@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from windeck.positions import LIMIT, Deal, integer
-from windeck.protocols import Source, Stream
+from windeck.protocols import Source, Stream, check_source
 from windeck.ranks import check_ranks, current_ranks
 from windeck.states import load_position, make_state
 from windeck.tensors import Tensors, as_tensors
@@ -59,11 +59,7 @@ class MapDataset(Dataset[Tensors]):
     """
 
     def __init__(self, source: Source) -> None:
-        if not callable(getattr(source, "gather", None)) or not hasattr(source, "__len__"):
-            raise TypeError(
-                "expected a source (with __len__, gather and fingerprint), got "
-                f"{type(source).__name__}"
-            )
+        check_source(source)
         self.source = source
 
     def __len__(self) -> int:

@@ -14,6 +14,7 @@ Whatever has these methods takes part; a source of one's own is ten lines::
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["Batch", "EpochSource", "Fingerprint", "Indices", "Order", "OrderFactory", "Source"]
-__all__ += ["Stream"]
+__all__ += ["Stream", "check_source"]
 
 #: int64, one-dimensional.
 Indices: TypeAlias = NDArray[np.int64]
@@ -114,3 +115,24 @@ class Stream(Protocol):
     def gather(self, positions: Indices, out: Batch | None = None) -> Batch:
         """One batch: row k of every array belongs to ``positions[k]``."""
         ...
+
+
+def check_source(source: object) -> None:
+    """Tell of what is no source, before a first batch is asked for or a first state saved.
+
+    Raises
+    ------
+    TypeError
+        When `__len__`, `gather` or `fingerprint` is missing.
+    """
+    missing = [name for name in ("__len__", "gather", "fingerprint") if not _has(source, name)]
+    if missing:
+        raise TypeError(
+            f"expected a source (with __len__, gather and fingerprint), got "
+            f"{type(source).__name__} without {', '.join(missing)}"
+        )
+
+
+def _has(source: object, name: str) -> bool:
+    # Statically first: a fingerprint may be a property that hashes for a while.
+    return inspect.getattr_static(source, name, None) is not None or hasattr(source, name)

@@ -17,7 +17,15 @@ from windeck._core import Permutation
 from windeck.fingerprint import order_name
 from windeck.orders import Sequential
 from windeck.positions import integer
-from windeck.protocols import Batch, Fingerprint, Indices, Order, OrderFactory, Source
+from windeck.protocols import (
+    Batch,
+    Fingerprint,
+    Indices,
+    Order,
+    OrderFactory,
+    Source,
+    check_source,
+)
 
 __all__ = ["Stream", "as_stream"]
 
@@ -65,11 +73,7 @@ class Stream:
     """
 
     def __init__(self, source: Source, *, order: OrderFactory | None = None, seed: int = 0) -> None:
-        if not callable(getattr(source, "gather", None)) or not hasattr(source, "__len__"):
-            raise TypeError(
-                f"expected a source (with __len__, gather and fingerprint), got "
-                f"{type(source).__name__}"
-            )
+        check_source(source)
         if order is not None and not callable(order):
             raise TypeError(
                 f"order has to be a factory f(size, *, seed, epoch), got {type(order).__name__}; "
@@ -188,7 +192,15 @@ class Stream:
         for rows, epoch, places in self._by_epoch(wanted):
             target = out and {key: array[rows] for key, array in out.items()}
             samples = self.order_at(epoch).take(places)
-            parts.append(self._sources(epoch).gather(samples, target, **extra))
+            part = self._sources(epoch).gather(samples, target, **extra)
+            for key, array in (target or {}).items():
+                # What is returned is `out`: had it not been written to, nobody would notice.
+                if array.size and part[key].ctypes.data != array.ctypes.data:
+                    raise TypeError(
+                        f"the source gave an array of its own for {key!r} instead of writing into "
+                        "`out`"
+                    )
+            parts.append(part)
         if out is not None:
             return out
         if len(parts) == 1:
