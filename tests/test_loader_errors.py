@@ -107,6 +107,16 @@ FOREIGN = r"^the state does not belong to this data: its fingerprint has "
             ValueError,
             r"^the state was saved with order version 0, this is version \d+: its position would",
         ),
+        (
+            changed(fingerprint=3),
+            TypeError,
+            r"^the state's fingerprint has to be a mapping, got in",
+        ),
+        (
+            changed(fingerprint=None),
+            TypeError,
+            r"^the state's fingerprint .* mapping, got NoneType$",
+        ),
         (changed(position=4.0), TypeError, r"^position has to be an int, got float 4.0$"),
         (changed(position=-1), ValueError, r"^position has to be at least 0, got -1$"),
         (changed(position=2**63), ValueError, r"^position has to be at most 922337203685477"),
@@ -166,3 +176,5 @@ def test_arrays_that_cannot_be_batches() -> None:
         next(iter(giving(frozen)))
     with pytest.raises(TypeError, match=r"^torch has no dtype for 'x', which is <U1$"):
         next(iter(giving(np.array(["a"]))))
+    with pytest.raises(TypeError, match=r"^the source gave a value of type list for 'x'; a batch"):
+        next(iter(giving([1, 2])))  # type: ignore[arg-type]

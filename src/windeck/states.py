@@ -28,7 +28,7 @@ def load_position(state: Mapping[str, Any], fingerprint: Fingerprint) -> int:
     Raises
     ------
     TypeError
-        When the state is no mapping, or its position no integer.
+        When the state or its fingerprint is no mapping, or its position no integer.
     KeyError
         When one of the three fields is missing.
     ValueError
@@ -44,5 +44,8 @@ def load_position(state: Mapping[str, Any], fingerprint: Fingerprint) -> int:
             f"the state was saved with order version {state['order_version']!r}, this is "
             f"version {ORDER_VERSION}: its position would mean other samples here"
         )
+    if not isinstance(state["fingerprint"], Mapping):
+        found = type(state["fingerprint"]).__name__
+        raise TypeError(f"the state's fingerprint has to be a mapping, got {found}")
     check(state["fingerprint"], fingerprint)
     return integer("position", state["position"], high=LIMIT - 1)

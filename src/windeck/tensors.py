@@ -77,7 +77,7 @@ def as_tensors(batch: Batch, bits: Mapping[str, str]) -> Tensors:
     Raises
     ------
     TypeError
-        For an array whose dtype torch does not have.
+        For what is no array, or one whose dtype torch does not have.
     ValueError
         For a read-only array: a batch is the user's, to be written to.
     """
@@ -85,6 +85,11 @@ def as_tensors(batch: Batch, bits: Mapping[str, str]) -> Tensors:
 
 
 def _as_tensor(key: str, array: NDArray[Any], bits: str | None) -> torch.Tensor:
+    if not isinstance(array, np.ndarray):
+        raise TypeError(
+            f"the source gave a value of type {type(array).__name__} for {key!r}; a batch is made "
+            "of NumPy arrays"
+        )
     if not array.flags.writeable:
         raise ValueError(
             f"the source gave a read-only array for {key!r}; a batch has to be writable memory "
