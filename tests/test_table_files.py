@@ -137,6 +137,9 @@ class TestBudget:
         assert len(Table.read(tmp_path, memory_budget=16_000)) == 1000
         with pytest.raises(TypeError, match="memory_budget='8 GB'; expected a number of bytes"):
             Table.read(tmp_path, memory_budget="8 GB")  # type: ignore[arg-type]
+        for budget in (float("nan"), -1):
+            with pytest.raises(ValueError, match=f"memory_budget={budget}; expected 0 bytes or mo"):
+                Table.read(tmp_path, memory_budget=budget)
 
     def test_budget_is_checked_before_values_are_read(self, tmp_path: Path) -> None:
         path = tmp_path / "a.parquet"
@@ -225,6 +228,8 @@ class TestRefusals:
             Table.read(tmp_path, columns=["load", "load"])
         with pytest.raises(ValueError, match="no value column is left"):
             Table.read(tmp_path, columns=["count"], id_columns=["count"])
+        with pytest.raises(TypeError, match="columns is 3; expected names of columns"):
+            Table.read(tmp_path, columns=3)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="columns holds 3; expected names"):
             Table.read(tmp_path, columns=[3])  # type: ignore[list-item]
 
@@ -276,6 +281,11 @@ class TestRefusals:
             Table.read(tmp_path)
         (tmp_path / "a.csv").write_bytes(b"a,b\n\xff\xfe,2\n")
         with pytest.raises((ValueError, TypeError)):
+            Table.read(tmp_path)
+        (tmp_path / "a.csv").write_bytes("temp\xe9rature,b\n1,2\n".encode("latin-1"))
+        with pytest.raises(
+            ValueError, match=r"a.csv' cannot be read as CSV: .*can't decode byte 0xe9"
+        ):
             Table.read(tmp_path)
 
 

@@ -31,7 +31,9 @@ class CsvFile:
         with naming(self.path, self.kind):
             read = csv.ReadOptions(block_size=_SAMPLE_BYTES, use_threads=False)
             with csv.open_csv(self.path, read, self._parsing, _conversion()) as reader:
-                return next(iter(reader), reader.schema.empty_table())
+                sample = next(iter(reader), reader.schema.empty_table())
+                _ = sample.schema.names  # Decoded only now: they may not be UTF-8.
+                return sample
 
     @property
     def _parsing(self) -> Any:

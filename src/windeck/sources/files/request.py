@@ -88,6 +88,8 @@ class Request:
 
 def as_names(what: str, names: str | Iterable[str]) -> tuple[str, ...]:
     """One name or several, none of them twice."""
+    if not isinstance(names, Iterable):
+        raise TypeError(f"{what} is {names!r}; expected names of columns")
     listed = (names,) if isinstance(names, str) else tuple(names)
     for place, name in enumerate(listed):
         if not isinstance(name, str):
@@ -144,7 +146,10 @@ def as_bytes(budget: Any) -> float | None:
         return None
     if isinstance(budget, (bool, str)) or not isinstance(budget, numbers.Real):
         raise TypeError(f"memory_budget={budget!r}; expected a number of bytes, such as 8e9")
-    return float(budget)
+    size = float(budget)
+    if not size >= 0:  # Nor NaN, below which everything would fit.
+        raise ValueError(f"memory_budget={budget!r}; expected 0 bytes or more")
+    return size
 
 
 def is_interleaved(storage: str) -> bool:
