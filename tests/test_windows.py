@@ -440,6 +440,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"fill": np.nan}, ValueError, "fill is NaN, but past_target is int64: expected a whole numb"),
     ({"fill": 0.5}, ValueError, "fill is 0.5, but past_target is int64: expected a whole number"),
     ({"fill": 1e30}, ValueError, "fill is 1e.30, but past_target is int64"),
+    ({"fill": "a"}, TypeError, r"fill is 'a' \(str\), expected a number"),
+    ({"fill": None}, TypeError, r"fill is None \(NoneType\), expected a number"),
+    ({"context_length": True}, TypeError, r"context_length is True \(bool\), expected an integer"),
+    ({"scaler": 3}, TypeError, "scaler is a int, expected a Scaler"),
+    ({"max_missing": "1"}, TypeError, r"max_missing is '1' \(str\), expected a number"),
 ]
 
 
@@ -448,6 +453,11 @@ def test_bad_options(options: dict[str, Any], error: type[Exception], message: s
     table = table_of(load=np.arange(20), note=np.arange(20))
     with pytest.raises(error, match=message):
         wd.Windows(table, **({"context_length": 2} | options))
+
+
+def test_windows_are_made_of_a_table() -> None:
+    with pytest.raises(TypeError, match=r"^table is a dict, expected a Table"):
+        wd.Windows({"load": np.arange(20)}, context_length=2)  # type: ignore[arg-type]
 
 
 def test_short_series_are_counted_in_one_warning() -> None:
@@ -498,6 +508,8 @@ def test_indices_out_of_range() -> None:
         for index in (18, -1, 2**62):
             with pytest.raises(IndexError, match=f"{index}.*18"):
                 call(index)
+    with pytest.raises(IndexError, match=r"^index 9223372036854775808 is out of range, "):
+        w.gather(np.array([0, 2**63], dtype=np.uint64))
     with pytest.raises(IndexError, match=r"-19.*18"):
         w[-19]
     with pytest.raises(TypeError, match="windows are indexed by an integer"):

@@ -16,7 +16,7 @@ from windeck.sources.cutting.batches import Batches, as_indices, is_one
 from windeck.sources.cutting.cut import Cut
 from windeck.sources.cutting.filters import Filter, allowed_missing, as_integers, gap_in_units
 from windeck.sources.cutting.keys import LAYOUTS, Casts, Layout, Plan, Roles, plan_keys, settle
-from windeck.sources.cutting.spans import Int64, Span
+from windeck.sources.cutting.spans import Int64, Span, checked_number
 from windeck.sources.cutting.splits import Split
 from windeck.sources.cutting.window_report import WindowReport, describe_steps
 from windeck.sources.scaler import Scaler
@@ -134,6 +134,8 @@ class Windows:
         layout: Layout = "btc",
         dtype: Any = None,
     ) -> None:
+        if not hasattr(table, "offsets"):
+            raise TypeError(f"table is a {type(table).__name__}, expected a Table")
         if layout not in LAYOUTS:
             raise ValueError(f"layout is {layout!r}, expected one of {', '.join(LAYOUTS)}")
         self.table = table
@@ -142,8 +144,8 @@ class Windows:
             table, target_columns, known_covariates, past_covariates, static_covariates
         )
         self.layout: Layout = layout
-        self.fill = float(fill)
-        self.max_missing = float(max_missing)
+        self.fill = checked_number("fill", fill)
+        self.max_missing = checked_number("max_missing", max_missing)
         self.max_gap = None if max_gap is None else gap_in_units(max_gap, table.timestamps)
         self._casts = Casts(dtype, self.roles.all)
         self._columns = {name: table.column(name) for name in self.roles.all}
@@ -162,6 +164,8 @@ class Windows:
 
     def _apply(self, scaler: Scaler | None) -> None:
         """Settle keys and dtypes for a scaler, and make the native objects."""
+        if scaler is not None and not isinstance(scaler, Scaler):
+            raise TypeError(f"scaler is a {type(scaler).__name__}, expected a Scaler")
         if scaler is not None and not set(scaler.columns) & set(self.roles.all):
             raise ValueError(
                 f"the scaler knows columns {scaler.columns}, expected some of {self.roles.all}"

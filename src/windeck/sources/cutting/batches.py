@@ -99,6 +99,8 @@ def as_indices(indices: Any) -> Int64:
         raise TypeError(
             f"indices are {array.dtype} of shape {array.shape}, expected integers of shape (batch,)"
         )
+    if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
+        raise IndexError(f"index {array.max()} is out of range, which ends below 2^63")
     return np.atleast_1d(array).astype(np.int64, copy=False)
 
 

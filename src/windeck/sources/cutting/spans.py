@@ -6,6 +6,7 @@ progression. Nothing here grows with the number of windows; a run of windows cos
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ _LONGEST = 2**61
 def checked_integer(name: str, value: Any, least: int) -> int:
     """The integer `value` if it is at least `least`; a TypeError or ValueError naming it if not."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise TypeError(
@@ -33,6 +36,13 @@ def checked_integer(name: str, value: Any, least: int) -> int:
     if number > _LONGEST:
         raise OverflowError(f"{name} is {number}, expected at most 2**61 rows")
     return number
+
+
+def checked_number(name: str, value: Any) -> float:
+    """`value` as a float; a TypeError naming it if it is no number."""
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is {value!r} ({type(value).__name__}), expected a number")
+    return float(value)
 
 
 @dataclass(frozen=True)
