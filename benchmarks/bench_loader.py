@@ -147,22 +147,20 @@ def far_away() -> Iterator[Row]:
 def steady() -> Iterator[Row]:
     """Batches that are let go: their memory comes back, and no new one is asked for.
 
-    Medians of stretches of 70 batches: how many batches there are at a time varies by one or two
-    with the scheduling of the two threads, and the pool gives back what it has not needed for
-    256 batches.
+    How many batches there are at a time varies by one or two with the scheduling of the two
+    threads, so as many as will ever be needed are held once beforehand; the pool keeps them for
+    16,384 batches.
     """
     loop = iter(loader_of(values(8, missing=0.05), 128))
     for _ in range(10):
         held = [next(loop) for _ in range(5)]  # As many buffers as will ever be needed.
         del held
-    counts = []
-    for _ in range(10):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, pool_stats()["allocations"]
-        for _ in range(70):
-            next(loop)
-        after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, pool_stats()["allocations"]
-        counts.append([now - then for then, now in zip(before, after, strict=True)])
-    found = np.median(counts, axis=0) / 70
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, pool_stats()["allocations"]
+    batches = 700
+    for _ in range(batches):
+        next(loop)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, pool_stats()["allocations"]
+    found = [(now - then) / batches for then, now in zip(before, after, strict=True)]
     for what, each in zip(("page faults", "allocations of the pool"), found, strict=True):
         yield Row(
             question=f"{what} a batch in the steady state",

@@ -136,6 +136,6 @@ def ratio_of(pairs: list[tuple[float, float]]) -> Ratio:
 
 
 def limit(found: float, allowed: float) -> Ratio:
-    """A figure that must stay under a limit, as allowed / found."""
-    share = allowed / max(found, 1e-12)
+    """A figure that must stay under a limit, as allowed / found; 1,000 stands for nothing found."""
+    share = allowed / max(found, allowed / 1000)
     return Ratio(share, share, share, found, allowed)

@@ -16,7 +16,7 @@
 namespace windeck {
 namespace {
 
-constexpr std::uint64_t patience = 256;  // takes a waiting slab survives without being wanted
+constexpr std::uint64_t patience = 16384;  // takes a waiting slab survives without being wanted
 constexpr std::size_t page = 4096;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 

@@ -47,7 +47,7 @@ void what_is_not_wanted_is_freed() {
     for (Slab* slab : many)
         give_slab(slab);
     check(pool_stats().free >= 50, "kept for a while");
-    for (int i = 0; i < 300; ++i)
+    for (int i = 0; i < 17000; ++i)
         give_slab(take_slab(2 << 20));
     check(pool_stats().free <= 1, "freed when no one asks for it");
     trim_pool();

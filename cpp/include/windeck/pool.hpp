@@ -2,8 +2,9 @@
 //
 // take() hands out a slab that nobody else holds, give() takes it back; a slab is never handed
 // out twice at once. A slab given back keeps its pages, so that a loop which takes and gives alike
-// sizes allocates nothing and faults no pages. Slabs that no one has asked for during the last 256
-// takes are freed: what the pool keeps is never more than what was in use at once in that time.
+// sizes allocates nothing and faults no pages. Slabs that no one has asked for during the last
+// 16,384 takes are freed: what the pool keeps is never more than what was in use at once in that
+// time.
 //
 // Both calls are thread-safe, from any thread, with or without an interpreter. The lock is held
 // through fork, so a child finds the pool whole whatever its parent's other threads were doing.
