@@ -161,3 +161,27 @@ def test_columns_of_any_layout_in_memory(seed: int) -> None:
                 batches.append(_core.Gather(index, np.array([0, 30]), [field]).gather([0, 7, 29]))
             for batch in batches[1:]:
                 assert cases.same_bits(batch["x"], batches[0]["x"], out)
+
+
+CLASSES = [kind for kind in vars(_core).values() if isinstance(kind, type)]
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_objects_whose_constructor_never_ran_are_refused(kind: type) -> None:
+    empty = kind.__new__(kind)
+    used = 0
+    for name in dir(kind):
+        if isinstance(getattr(kind, name), property):
+            used += 1
+            with pytest.raises(TypeError, match="made by __new__ alone"):
+                getattr(empty, name)
+    for special in ("__len__", "__repr__", "__hash__"):
+        if special in vars(kind):
+            used += 1
+            with pytest.raises(TypeError, match="made by __new__ alone"):
+                getattr(empty, special)()
+    if hasattr(kind, "gather"):
+        used += 1
+        with pytest.raises(TypeError, match="made by __new__ alone"):
+            empty.gather([0])
+    assert used or kind.__name__ in ("Column", "Field")
