@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracle import Run, epoch_of, one_step, steps
-from windeck.positions import Deal, Exclusions, integer
+from windeck.positions import LIMIT, Deal, Exclusions, integer
 
 ranges = st.lists(
     st.tuples(st.integers(0, 80), st.integers(1, 30)).map(lambda r: (r[0], r[0] + r[1])), max_size=5
@@ -143,3 +143,9 @@ def test_deals_that_cannot_be() -> None:
         Exclusions.of([[3, 3]])
     with pytest.raises(ValueError, match=r"^the state's excluded ranges are damaged: "):
         Exclusions.of(5)
+
+
+def test_the_end_of_all_positions_is_told() -> None:
+    with pytest.raises(IndexError, match=r"^the stream ends at position 2\^63 - 1, which the step "):
+        Deal(10, 4).positions(LIMIT - 3, 0)
+    assert Deal(LIMIT, 4).positions(LIMIT - 3, 0).tolist() == [LIMIT - 3, LIMIT - 2, LIMIT - 1]

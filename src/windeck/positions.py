@@ -217,7 +217,13 @@ class Deal:
             start = self.begin(stop)
 
     def positions(self, start: int, rank: int) -> NDArray[np.int64]:
-        """What `rank` gets in the step that begins at `start`: ascending, possibly empty."""
+        """What `rank` gets in the step that begins at `start`: ascending, possibly empty.
+
+        Raises
+        ------
+        IndexError
+            For a step that would reach beyond the last of all positions.
+        """
         size, ranks = self.batch_size, self.world_size
         left = self.exclusions.kept(start, self.epoch_end(start))
         if left >= self.full:
@@ -227,6 +233,10 @@ class Deal:
         if low == high:
             return np.empty(0, np.int64)
         first, last = self.exclusions.nth(start, low), self.exclusions.nth(start, high - 1)
+        if last >= LIMIT:
+            raise IndexError(
+                f"the stream ends at position 2^63 - 1, which the step at {start} would pass"
+            )
         spans = [np.arange(a, b) for a, b in self.exclusions.spans(first, last + 1)]
         return spans[0] if len(spans) == 1 else np.concatenate(spans)
 
