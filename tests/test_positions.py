@@ -146,6 +146,6 @@ def test_deals_that_cannot_be() -> None:
 
 
 def test_the_end_of_all_positions_is_told() -> None:
-    with pytest.raises(IndexError, match=r"^the stream ends at position 2\^63 - 1, which the step "):
+    with pytest.raises(IndexError, match=r"^the stream ends at position 2\^63 - 1, which "):
         Deal(10, 4).positions(LIMIT - 3, 0)
     assert Deal(LIMIT, 4).positions(LIMIT - 3, 0).tolist() == [LIMIT - 3, LIMIT - 2, LIMIT - 1]
