@@ -8,16 +8,19 @@ the garbage collector, fork, the interpreter's exit), and each of these has to e
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeAlias, TypeVar
 
 __all__ = ["Inline", "Prefetcher", "ahead"]
 
 T = TypeVar("T")
+#: What travels: an item, the end (None), or the error that ended it.
+_Item: TypeAlias = "tuple[T] | BaseException | None"
 
 
 def ahead(items: Iterator[T], depth: int) -> Prefetcher[T] | Inline[T]:
@@ -87,6 +90,7 @@ class Prefetcher(Generic[T]):
         # The garbage collector may have come upon us in the thread itself.
         if self._thread is not threading.current_thread() and self._thread.ident is not None:
             self._thread.join()
+            self._channel.drain()
 
     def __del__(self) -> None:
         if hasattr(self, "_thread"):
@@ -94,55 +98,60 @@ class Prefetcher(Generic[T]):
 
 
 class _Channel(Generic[T]):
-    """A bounded queue of one producer and one consumer that either side can end."""
+    """A bounded queue of one producer and one consumer that either side can end.
+
+    Two `SimpleQueue`: items that are ready, and room for more, a token for each. They block in C
+    and may be entered again by the garbage collector; a condition variable of `threading`, all
+    Python, took as long as the gather of a batch.
+    """
 
     def __init__(self, depth: int) -> None:
-        self._depth = depth
-        self._ready: deque[T] = deque()
+        self._room: SimpleQueue[None] = SimpleQueue()
+        self._ready: SimpleQueue[_Item[T]] = SimpleQueue()
         self._closed = False
-        self._finished = False
-        self._error: BaseException | None = None
-        # On a re-entrant lock: a collection during a wait may call `close` in the same thread.
-        self._changed = threading.Condition(threading.RLock())
+        self._ended = False
+        for _ in range(depth):
+            self._room.put(None)
 
     def wait_for_room(self) -> bool:
         """Wait until another item may be made. False when none is wanted any more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or len(self._ready) < self._depth)
-            return not self._closed
+        self._room.get()
+        return not self._closed
 
     def put(self, item: T) -> None:
-        with self._changed:
-            if not self._closed:
-                self._ready.append(item)
-                self._changed.notify_all()
+        self._ready.put((item,))
 
     def finish(self, error: BaseException | None = None) -> None:
         """The producer's last word."""
-        with self._changed:
-            self._finished, self._error = True, error
-            self._changed.notify_all()
+        self._ready.put(error)
 
     def get(self) -> T:
-        with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._finished or self._closed)
-            if self._ready:
-                item = self._ready.popleft()
-                self._changed.notify_all()
-                return item
-            error, self._error = self._error, None
-        if error is None:
+        if self._ended or self._closed:
+            raise StopIteration
+        item = self._ready.get()
+        if isinstance(item, tuple):
+            self._room.put(None)
+            return item[0]
+        self._ended = True
+        if item is None:
             raise StopIteration
         try:
-            raise error
+            raise item
         finally:
-            del error  # Its traceback holds this frame: no cycle to wait for the collector.
+            del item  # Its traceback holds this frame: no cycle to wait for the collector.
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._ready.clear()
-            self._changed.notify_all()
+        """Let the producer see that nothing more is wanted, and a waiting consumer too."""
+        self._closed = True
+        self._room.put(None)
+        self.drain()
+        self._ready.put(None)
+
+    def drain(self) -> None:
+        """Let go of what is ready."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._ready.get_nowait()
 
 
 def _work(items: Iterator[T], channel: _Channel[T]) -> None:
