@@ -44,6 +44,16 @@ def table(rows: list[Row]) -> Table:
     return view
 
 
+def markdown(rows: list[Row], machine: str) -> str:
+    """The table as it stands in docs/figures.md."""
+    lines = [f"Machine: {machine}.", "", "| question | ours | rival | ratio | asked |"]
+    lines.append("|---|---|---|---|---|")
+    for row in rows:
+        asked = "" if row.needed is None else f"{row.needed:.3g}"
+        lines.append(f"| {row.question} | {row.ours} | {row.rival} | {row.ratio} | {asked} |")
+    return "\n".join(lines) + "\n"
+
+
 def picture(rows: list[Row], path: Path) -> None:
     """Ratios as bars on a logarithmic axis, with what is asked as a tick."""
     import matplotlib
@@ -92,8 +102,9 @@ def main() -> None:
     (arguments.out / "bench.json").write_text(
         json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=1)
     )
+    (arguments.out / "bench.md").write_text(markdown(rows, machine))
     picture(rows, arguments.out / "bench.png")
-    console.print(f"wrote {arguments.out / 'bench.json'} and {arguments.out / 'bench.png'}")
+    console.print(f"wrote bench.json, bench.md and bench.png into {arguments.out}")
 
 
 if __name__ == "__main__":
