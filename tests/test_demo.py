@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from windeck.tools.commands import app
 
-SHARED = [Path(__file__).parents[2] / "shared" / "data", Path("/work/shared/data")]
+DATA = Path(__file__).parents[2] / "shared" / "data"
 CLAIMS = (
     "what the uninterrupted run trained on",
     "what the permutation says, worked out without the loader",
@@ -44,9 +44,9 @@ def demo(out: Path, *arguments: str) -> Told:
 
 
 def real(name: str) -> Path:
-    path = next((folder / name for folder in SHARED if (folder / name).exists()), None)
-    if path is None:
-        pytest.skip(f"{name} is not at hand")
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"../shared/data/{name} is not beside this checkout")
     return path
 
 

@@ -178,3 +178,9 @@ def test_arrays_that_cannot_be_batches() -> None:
         next(iter(giving(np.array(["a"]))))
     with pytest.raises(TypeError, match=r"^the source gave a value of type list for 'x'; a batch"):
         next(iter(giving([1, 2])))  # type: ignore[arg-type]
+
+
+def test_a_lambda_has_no_state() -> None:
+    loader = Loader(Numbers(4), batch_size=2, order=lambda size, /, *, seed, epoch: Turn(size))
+    with pytest.raises(ValueError, match=r"^the order is a lambda, which a state cannot tell "):
+        loader.state_dict()

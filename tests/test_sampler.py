@@ -41,7 +41,8 @@ def letters(sampler: OrderSampler, workers: int = 0, batch_size: int = 4) -> Dat
     )
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.parametrize("workers", [0, 1, 3])
 def test_a_strangers_dataset_is_shuffled_and_resumed(workers: int) -> None:
     whole = OrderSampler(Letters(), seed=3)
     epochs = ["".join(letters(whole)) for _ in range(3)]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["check", "digest", "order_name", "sample_rows"]
+__all__ = ["check", "digest", "lasting_name", "order_name", "sample_rows"]
 
 #: Rows that stand for the contents of a long column.
 SAMPLED_ROWS = 4096
@@ -141,6 +141,31 @@ def order_name(factory: Callable[..., object]) -> str:
         name = f"{module}.{name}"
     if is_object and kind.__repr__ is not object.__repr__:
         name = f"{name}:{factory!r}"
+    return name
+
+
+def lasting_name(factory: Callable[..., object]) -> str:
+    """The name of an order factory as a fingerprint holds it.
+
+    Raises
+    ------
+    ValueError
+        For a lambda: all lambdas of a function have one name, so a state could not tell them apart.
+
+    Examples
+    --------
+    >>> lasting_name(lambda size, *, seed, epoch: range(size))
+    Traceback (most recent call last):
+        ...
+    ValueError: the order is a lambda, which a state cannot tell from another; expected a class, a \
+function made with def, or a functools.partial of one
+    """
+    name = order_name(factory)
+    if "<lambda>" in name:
+        raise ValueError(
+            "the order is a lambda, which a state cannot tell from another; expected a class, a "
+            "function made with def, or a functools.partial of one"
+        )
     return name
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from windeck._core import Permutation
-from windeck.fingerprint import order_name
+from windeck.fingerprint import lasting_name
 from windeck.positions import LIMIT, integer
 from windeck.protocols import Fingerprint, OrderFactory
 from windeck.ranks import check_ranks, current_ranks
@@ -99,7 +99,7 @@ class OrderSampler(Sampler[int]):
     @property
     def fingerprint(self) -> Fingerprint:
         """Size, order and seed; of the dataset's contents it knows nothing."""
-        return {"samples": self.size, "order": order_name(self.order), "seed": self.seed}
+        return {"samples": self.size, "order": lasting_name(self.order), "seed": self.seed}
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop be that of an epoch.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from windeck._core import Permutation
-from windeck.fingerprint import order_name
+from windeck.fingerprint import lasting_name, order_name
 from windeck.orders import Sequential
 from windeck.positions import integer
 from windeck.protocols import (
@@ -105,7 +105,7 @@ class Stream:
     def fingerprint(self) -> Fingerprint:
         """The source's fields (as ``source.<field>``), the size, the order's name and the seed."""
         inner = {f"source.{name}": value for name, value in self.source.fingerprint.items()}
-        order = order_name(self.order)
+        order = lasting_name(self.order)
         return {"samples": self._length, "order": order, "seed": self.seed, **inner}
 
     @property

@@ -93,7 +93,7 @@ def _windows(
     asked = _first_job(wishes, columns)
     task = job.fit_lengths(asked, table)
     deal = job.prepare(task, table)
-    task = replace(task, batch_size=min(task.batch_size, len(deal.train)))
+    task = replace(task, batch_size=_batch_size(task.batch_size, len(deal.train)))
     steps = wishes.steps or _steps(wishes.epochs, job.steps_per_epoch(task, deal))
     task = replace(task, steps=steps, save_every=max(1, min(50, steps // 8)))
     page.act("Windows", f"{task.context_length} steps in, {task.prediction_length} out")
@@ -113,6 +113,11 @@ def _windows(
     each = "each series by its own" if table.num_series > 1 else "by its"
     page.line("scale", f"{each} mean and deviation, of the training part only")
     return task, deal
+
+
+def _batch_size(wished: int, windows: int) -> int:
+    """At least four batches an epoch where windows suffice, so that a kill has a middle."""
+    return max(1, min(wished, windows // 4))
 
 
 def _training(
