@@ -109,4 +109,5 @@ def test_peak_memory_is_about_one_copy(tmp_path: Path, suffix: str, storage: str
     done = subprocess.run(
         [sys.executable, "-c", PEAK, str(path), storage], check=True, capture_output=True, text=True
     )
-    assert int(done.stdout) < 1.6 * estimate
+    # Measured: 1.07 to 1.6, with what a reader decodes beside it. A second copy would make it 2.
+    assert int(done.stdout) < 1.8 * estimate
