@@ -71,3 +71,19 @@ def packing(model: Model, **options: Any) -> PackedSequences:
         pad=model.pad,
         **{"live_shards": 2, "threads": 1, **options},
     )
+
+
+WAYS: list[dict[str, Any]] = [{}, {"order": "global"}, {"padded": True, "pad": 50}]
+
+
+def corpus(shards: int = 12) -> ModelCorpus:
+    rng = np.random.default_rng(2)
+    documents = [
+        [rng.integers(0, 99, size).tolist() for size in rng.integers(0, 30, 40)]
+        for _ in range(shards)
+    ]
+    return ModelCorpus(documents, ["uint16"] * shards)
+
+
+def tokens(source: Any) -> Any:
+    return source.gather_rows(range(len(source)))["tokens"]
