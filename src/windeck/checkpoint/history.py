@@ -79,9 +79,8 @@ def gc(store: Store | str, *, keep: int, namespace: str = "windeck") -> list[int
 
 def _generations(store: Store, namespace: str) -> set[int]:
     """Those of which any key is there."""
-    return {
-        number for letter in "mst" for number in _numbers(store, f"{namespace}/{letter}/".encode())
-    }
+    prefixes = [f"{namespace}/{letter}/".encode() for letter in "mseit"]
+    return {number for prefix in prefixes for number in _numbers(store, prefix)}
 
 
 def _numbers(store: Store, prefix: bytes) -> Iterator[int]:

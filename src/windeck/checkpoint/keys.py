@@ -6,6 +6,8 @@
 ``ns/m/<generation>``                          the manifest of a generation
 ``ns/s/<generation>/<writer>``                 what one writer wrote
 ``ns/t/<generation>/<writer>/<object>/<n>``    chunk n of a tensor
+``ns/e/<generation>/<writer>/<object>/<n>``    block n of a table's rows
+``ns/i/<generation>/<writer>/<object>/<n>``    value n of the index of these blocks
 =============================================  ===================================================
 
 Numbers are hexadecimal, so keys sort as the numbers do. There are no braces: in a Redis Cluster the
@@ -17,8 +19,8 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["check_namespace", "chunk", "generation_of", "generations", "head", "manifest"]
-__all__ += ["next_generation", "of_generation", "shard"]
+__all__ = ["block", "check_namespace", "chunk", "generation_of", "generations", "head", "index"]
+__all__ += ["manifest", "next_generation", "of_generation", "shard"]
 
 
 def check_namespace(namespace: str) -> str:
@@ -99,7 +101,29 @@ def chunk(namespace: str, generation: int, writer: int, item: int, number: int) 
     return f"{namespace}/t/{generation:016x}/{writer:08x}/{item:08x}/{number:08x}".encode()
 
 
+def block(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
+    """The key of block `number` of the table that a writer numbered `item`.
+
+    Examples
+    --------
+    >>> block("run", 10, 3, 258, 1)
+    b'run/e/000000000000000a/00000003/00000102/00000001'
+    """
+    return f"{namespace}/e/{generation:016x}/{writer:08x}/{item:08x}/{number:08x}".encode()
+
+
+def index(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
+    """The key of value `number` of the index of a table's blocks.
+
+    Examples
+    --------
+    >>> index("run", 10, 3, 258, 0)
+    b'run/i/000000000000000a/00000003/00000102/00000000'
+    """
+    return f"{namespace}/i/{generation:016x}/{writer:08x}/{item:08x}/{number:08x}".encode()
+
+
 def of_generation(namespace: str, generation: int) -> tuple[bytes, ...]:
     """What the keys of a generation begin with, its manifest first: without it there is none."""
-    data = (f"{namespace}/{letter}/{generation:016x}/".encode() for letter in "st")
+    data = (f"{namespace}/{letter}/{generation:016x}/".encode() for letter in "seit")
     return (manifest(namespace, generation), *data)

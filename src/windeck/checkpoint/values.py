@@ -41,6 +41,8 @@ class Kind(IntEnum):
     MANIFEST = 3
     SHARD = 4
     CHUNK = 5
+    BLOCK = 6
+    INDEX = 7
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ class Label:
     ----------
     object, part, index
         For a chunk: the tensor's number with its writer, the writer, the chunk's number.
-        For a writer's manifest `part` is the writer. Else 0.
+        For a block of a table, and a value of its index: the table's number with its writer, the
+        writer, the block's or the value's number. For a writer's manifest `part` is the writer.
+        Else 0.
     generation, save
         Of the save that wrote it; 0 in HEAD and NEXT.
     """
@@ -164,7 +168,8 @@ def _compare(name: str, found: Mapping[str, int], expected: Label) -> None:
 
 
 def _name(kind: Kind) -> str:
-    return {Kind.MANIFEST: "manifest", Kind.SHARD: "writer's manifest"}.get(kind, kind.name.lower())
+    names = {Kind.MANIFEST: "manifest", Kind.SHARD: "writer's manifest"}
+    return {**names, Kind.INDEX: "table's index"}.get(kind, kind.name.lower())
 
 
 def _wrong(name: str, found: str, expected: str) -> CorruptStoreError:
