@@ -12,19 +12,14 @@ from typing import Any
 import torch
 
 from windeck.checkpoint import keys, trees
-from windeck.checkpoint.boxes import Box, shape_of, whole
-from windeck.checkpoint.chunks import chunk_items, named_dtype, put, touches
-from windeck.checkpoint.manifests import Entry, Part, find_commit, read_manifest
+from windeck.checkpoint.boxes import Box, shape_of
+from windeck.checkpoint.chunks import named_dtype
+from windeck.checkpoint.fetching import Job, read_many
+from windeck.checkpoint.manifests import Entry, find_commit, read_manifest
 from windeck.checkpoint.opened import opened
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.values import Kind, Label, decode
 
 __all__ = ["Checkpoint", "TensorInfo", "open"]
-
-#: Bytes asked for at once.
-_READ_BYTES = 1 << 20
-#: And keys: each has a header, which counts for small tensors.
-_READ_KEYS = 1000
 
 
 @dataclass(frozen=True)
@@ -35,24 +30,6 @@ class TensorInfo:
     dtype: torch.dtype
     shape: tuple[int, ...]
     bytes: int
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """One to be read, and where to: elements [start, stop) of a part."""
-
-    name: str
-    dtype: torch.dtype
-    targets: Sequence[torch.Tensor]
-    box: Box
-    part: Part
-    number: int
-    start: int
-    stop: int
-
-    @property
-    def bytes(self) -> int:
-        return (self.stop - self.start) * self.dtype.itemsize
 
 
 class Checkpoint:
@@ -140,9 +117,7 @@ class Checkpoint:
         """Read a tensor, or a box of it, into tensors of that shape, in place; see `read_many`."""
         return sum(read for _, read in self.read_many([(saved, targets, box)]))
 
-    def read_many(
-        self, jobs: Iterable[tuple[str, Sequence[torch.Tensor], Box | None]]
-    ) -> Iterator[tuple[str, int]]:
+    def read_many(self, jobs: Iterable[Job]) -> Iterator[tuple[str, int]]:
         """Read tensors in place, small ones many at a time.
 
         Parameters
@@ -156,16 +131,7 @@ class Checkpoint:
         name, bytes
             After each chunk, what was read.
         """
-        for group in _groups(self._chunks(jobs)):
-            names = [self._key(chunk) for chunk in group]
-            values = self._store.get_many(names)
-            for i, chunk in enumerate(group):
-                value, values[i] = values[i], None  # let go of as soon as it is used
-                payload = decode(names[i], value, self._label(chunk), length=chunk.bytes)
-                part, box = chunk.part.box, chunk.box
-                for target in chunk.targets:
-                    put(payload, target, box, dtype=chunk.dtype, part=part, start=chunk.start)
-                yield chunk.name, chunk.bytes
+        return read_many(self._store, self._namespace, self._commit, self.entries, jobs)
 
     def close(self) -> None:
         """Close the store if it was opened from a URL."""
@@ -186,30 +152,6 @@ class Checkpoint:
                     if found == name:
                         return saved
         raise KeyError(f"there is no tensor {name!r} in {self!r}")
-
-    def _chunks(
-        self, jobs: Iterable[tuple[str, Sequence[torch.Tensor], Box | None]]
-    ) -> Iterator[_Chunk]:
-        """The chunks with something of the boxes in them."""
-        for name, targets, wanted in jobs:
-            entry = self.entries[name]
-            dtype, box = named_dtype(entry.dtype), whole(entry.shape) if wanted is None else wanted
-            items = chunk_items(dtype, entry.chunk_bytes)
-            for part in entry.parts:
-                size = math.prod(shape_of(part.box))
-                first, end = _span(part.box, box)
-                for number in range(first // items, -(-end // items)):
-                    start, stop = number * items, min((number + 1) * items, size)
-                    if part.box == box or touches(part.box, start, stop, box):
-                        yield _Chunk(name, dtype, targets, box, part, number, start, stop)
-
-    def _key(self, chunk: _Chunk) -> bytes:
-        part = chunk.part
-        return keys.chunk(self._namespace, self.generation, part.writer, part.item, chunk.number)
-
-    def _label(self, chunk: _Chunk) -> Label:
-        part, save = chunk.part, self._commit.save
-        return Label(Kind.CHUNK, self.generation, save, part.item, part.writer, chunk.number)
 
 
 def open(
@@ -242,31 +184,6 @@ def open(
     (['model/w'], (3, 2), tensor([2, 3]))
     """
     return Checkpoint(store, namespace, generation)
-
-
-def _groups(chunks: Iterator[_Chunk]) -> Iterator[list[_Chunk]]:
-    group: list[_Chunk] = []
-    held = 0
-    for chunk in chunks:
-        if group and (held + chunk.bytes > _READ_BYTES or len(group) == _READ_KEYS):
-            yield group
-            group, held = [], 0
-        group.append(chunk)
-        held += chunk.bytes
-    if group:
-        yield group
-
-
-def _span(part: Box, box: Box) -> tuple[int, int]:
-    """The least run of a part's elements with all in it that lies in a box; (0, 0) for none."""
-    low = high = 0
-    for (first, end), (wanted, wanted_end) in zip(part, box, strict=True):
-        a, b = max(first, wanted), min(end, wanted_end)
-        if a >= b:
-            return 0, 0
-        low = low * (end - first) + a - first
-        high = high * (end - first) + b - 1 - first
-    return low, high + 1
 
 
 def _box_of(where: Any, shape: tuple[int, ...], name: str) -> tuple[Box, set[int]]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from windeck._core import crc32c
 from windeck.checkpoint import keys, trees
-from windeck.checkpoint.chunks import check_plain, cut, dtype_name
+from windeck.checkpoint.chunks import check_plain, dtype_name
 from windeck.checkpoint.manifests import Commit, as_json, encode_head, read_head
 from windeck.checkpoint.opened import opened
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
+from windeck.checkpoint.writing import chunk_pairs
 
 __all__ = ["CHUNK_BYTES", "save"]
 
@@ -164,12 +166,9 @@ class _Save:
             if self._store.compare_and_set(key, was, value):
                 return number
 
-    def _chunks(self) -> Iterator[tuple[bytes, bytes]]:
-        for item, tensor in enumerate(self._state.tensors.values()):
-            for number, data in enumerate(cut(tensor, self._chunk_bytes)):
-                label = Label(Kind.CHUNK, self._generation, self._id, item, 0, number)
-                key = keys.chunk(self._namespace, self._generation, 0, item, number)
-                yield key, encode(label, data)
+    def _chunks(self) -> Items:
+        tensors = enumerate(self._state.tensors.values())
+        return chunk_pairs(self._namespace, self._generation, self._id, tensors, self._chunk_bytes)
 
     def _manifest(self) -> bytes:
         tensors = [

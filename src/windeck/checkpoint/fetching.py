@@ -1,0 +1,115 @@
+"""Fetching chunks: which of them a job needs, under what keys, and into which tensors they go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from windeck.checkpoint import keys
+from windeck.checkpoint.boxes import Box, shape_of, whole
+from windeck.checkpoint.chunks import chunk_items, named_dtype, put, touches
+from windeck.checkpoint.manifests import Commit, Entry, Part
+from windeck.checkpoint.stores import Store
+from windeck.checkpoint.values import Kind, Label, decode
+
+__all__ = ["Job", "read_many"]
+
+#: Bytes asked for at once.
+_READ_BYTES = 1 << 20
+#: And keys: each has a header, which counts for small tensors.
+_READ_KEYS = 1000
+
+#: The name data are under, the tensors to write them to, and the box these stand for (None: all).
+Job: TypeAlias = tuple[str, Sequence[torch.Tensor], Box | None]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """One to be read, and where to: elements [start, stop) of a part."""
+
+    name: str
+    dtype: torch.dtype
+    targets: Sequence[torch.Tensor]
+    box: Box
+    part: Part
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def bytes(self) -> int:
+        return (self.stop - self.start) * self.dtype.itemsize
+
+
+def read_many(
+    store: Store,
+    namespace: str,
+    commit: Commit,
+    entries: Mapping[str, Entry],
+    jobs: Iterable[Job],
+) -> Iterator[tuple[str, int]]:
+    """Read tensors in place; see `windeck.checkpoint.Checkpoint.read_many`."""
+    for group in _groups(_chunks(entries, jobs)):
+        names = [_key(namespace, commit, chunk) for chunk in group]
+        values = store.get_many(names)
+        for i, chunk in enumerate(group):
+            value, values[i] = values[i], None  # let go of as soon as it is used
+            payload = decode(names[i], value, _label(commit, chunk), length=chunk.bytes)
+            part, box = chunk.part.box, chunk.box
+            for target in chunk.targets:
+                put(payload, target, box, dtype=chunk.dtype, part=part, start=chunk.start)
+            yield chunk.name, chunk.bytes
+
+
+def _chunks(entries: Mapping[str, Entry], jobs: Iterable[Job]) -> Iterator[_Chunk]:
+    """The chunks with something of the boxes in them."""
+    for name, targets, wanted in jobs:
+        entry = entries[name]
+        dtype, box = named_dtype(entry.dtype), whole(entry.shape) if wanted is None else wanted
+        items = chunk_items(dtype, entry.chunk_bytes)
+        for part in entry.parts:
+            size = math.prod(shape_of(part.box))
+            first, end = _span(part.box, box)
+            for number in range(first // items, -(-end // items)):
+                start, stop = number * items, min((number + 1) * items, size)
+                if part.box == box or touches(part.box, start, stop, box):
+                    yield _Chunk(name, dtype, targets, box, part, number, start, stop)
+
+
+def _key(namespace: str, commit: Commit, chunk: _Chunk) -> bytes:
+    part = chunk.part
+    return keys.chunk(namespace, commit.generation, part.writer, part.item, chunk.number)
+
+
+def _label(commit: Commit, chunk: _Chunk) -> Label:
+    part = chunk.part
+    return Label(Kind.CHUNK, commit.generation, commit.save, part.item, part.writer, chunk.number)
+
+
+def _groups(chunks: Iterator[_Chunk]) -> Iterator[list[_Chunk]]:
+    group: list[_Chunk] = []
+    held = 0
+    for chunk in chunks:
+        if group and (held + chunk.bytes > _READ_BYTES or len(group) == _READ_KEYS):
+            yield group
+            group, held = [], 0
+        group.append(chunk)
+        held += chunk.bytes
+    if group:
+        yield group
+
+
+def _span(part: Box, box: Box) -> tuple[int, int]:
+    """The least run of a part's elements with all in it that lies in a box; (0, 0) for none."""
+    low = high = 0
+    for (first, end), (wanted, wanted_end) in zip(part, box, strict=True):
+        a, b = max(first, wanted), min(end, wanted_end)
+        if a >= b:
+            return 0, 0
+        low = low * (end - first) + a - first
+        high = high * (end - first) + b - 1 - first
+    return low, high + 1

@@ -1,0 +1,40 @@
+"""Tensors as pairs of keys and values, in the order of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from windeck.checkpoint import keys
+from windeck.checkpoint.chunks import cut
+from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.values import Kind, Label, encode
+
+__all__ = ["chunk_pairs"]
+
+
+def chunk_pairs(
+    namespace: str,
+    generation: int,
+    save: int,
+    tensors: Iterable[tuple[int, torch.Tensor]],
+    chunk_bytes: int,
+    *,
+    writer: int = 0,
+) -> Items:
+    """The chunks of tensors with their keys, each to be used before the next is asked for.
+
+    Parameters
+    ----------
+    generation, save, writer
+        Of the save: its number, its random number, who of it writes.
+    tensors
+        The number of each with the tensor, ascending.
+    chunk_bytes
+        Bytes of a full chunk.
+    """
+    for item, tensor in tensors:
+        for number, data in enumerate(cut(tensor, chunk_bytes)):
+            label = Label(Kind.CHUNK, generation, save, item, writer, number)
+            yield keys.chunk(namespace, generation, writer, item, number), encode(label, data)
