@@ -1,53 +1,20 @@
-"""Real documents that every machine has: the sources of Python's standard library, as bytes."""
+"""Documents of a real corpus, against its files."""
 
 from __future__ import annotations
 
-import sysconfig
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
-from corpora import write_batches, write_counts
+from real_corpus import write_library
 from windeck import Documents
-
-PACKAGES = {"asyncio": "asyncio", "email": "email", "top": "."}
-
-
-def sources() -> dict[str, list[Path]]:
-    """Files of three packages, in a fixed order."""
-    library = Path(sysconfig.get_path("stdlib"))
-    return {name: sorted((library / folder).glob("*.py")) for name, folder in PACKAGES.items()}
-
-
-def is_text(path: Path) -> bool:
-    """Whether a source is UTF-8, as nearly all are."""
-    try:
-        path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("form", ["batches", "lists", "text"])
 @pytest.mark.parametrize("counts", [False, True])
 def test_every_document_is_its_file(form: str, counts: bool, tmp_path: Path) -> None:
-    rows, files = ["dataset/filename,documents,tokens"], []
-    for name, paths in sources().items():
-        folder = tmp_path / f"dataset={name}" / "py"
-        folder.mkdir(parents=True)
-        known = [path for path in paths if is_text(path)]
-        for part in range(3):
-            mine = known[part::3]
-            files += mine
-            path = folder / f"lib.part{part * 5}.{'parquet' if form == 'text' else 'arrow'}"
-            write(form, path, [one.read_bytes() for one in mine])
-            size = sum(one.stat().st_size for one in mine)
-            rows.append(f"/{path.relative_to(tmp_path)},{len(mine)},{size}")
-    if counts:
-        write_counts(tmp_path, rows)
+    files = write_library(tmp_path, form, counts=counts)
     text = form == "text"
     documents = Documents(
         tmp_path,
@@ -62,17 +29,3 @@ def test_every_document_is_its_file(form: str, counts: bool, tmp_path: Path) -> 
     places = documents.locate(np.arange(len(files)))
     assert documents.index(places).tolist() == list(range(len(files)))
     documents.verify()
-
-
-def write(form: str, path: Path, contents: list[bytes]) -> None:
-    """Documents in one of three forms."""
-    tokens = [np.frombuffer(content, np.uint8) for content in contents]
-    if form == "batches":
-        write_batches(path, tokens, dtype="uint8")  # type: ignore[arg-type]
-    elif form == "lists":
-        offsets = np.cumsum([0, *map(len, tokens)]).astype(np.int32)
-        column = pa.ListArray.from_arrays(offsets, np.concatenate(tokens))
-        with pa.ipc.new_file(str(path), pa.schema([("tokens", column.type)])) as writer:
-            writer.write_table(pa.table({"tokens": column}))
-    else:
-        parquet.write_table(pa.table({"text": [one.decode() for one in contents]}), path)
