@@ -8,20 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from windeck._core import LCG, ORDER_VERSION, Permutation
-from windeck.mixture import Mixture
-from windeck.orders import BlockPermutation, Lanes, Sequential
-from windeck.quality import Report, quality
-from windeck.sources.documents import Documents
-from windeck.sources.packing import PackedSequences
-from windeck.sources.scaler import Scaler
-from windeck.sources.table import Table
-from windeck.sources.windows import Windows
-from windeck.streams import Stream
 
 if TYPE_CHECKING:
     from windeck.datasets import IterDataset, MapDataset, collate
     from windeck.loader import Loader
+    from windeck.mixture import Mixture
+    from windeck.orders import BlockPermutation, Lanes, Sequential
     from windeck.sampler import OrderSampler
+    from windeck.shuffle_quality import Report, quality
+    from windeck.sources.documents import Documents
+    from windeck.sources.packing import PackedSequences
+    from windeck.sources.scaler import Scaler
+    from windeck.sources.table import Table
+    from windeck.sources.windows import Windows
+    from windeck.streams import Stream
 
 __version__ = "0.1.0"
 
@@ -49,20 +49,29 @@ __all__ = [
     "quality",
 ]
 
-# What needs torch is imported when it is first asked for (PEP 562): torch takes seconds.
-_WITH_TORCH = {
-    "IterDataset": "windeck.datasets",
-    "Loader": "windeck.loader",
-    "MapDataset": "windeck.datasets",
-    "OrderSampler": "windeck.sampler",
-    "collate": "windeck.datasets",
+# Imported when first asked for (PEP 562): torch takes seconds, pyarrow and NumPy tenths of one,
+# and `windeck view` needs none of them to list a checkpoint.
+_PLACES = {
+    "datasets": ("IterDataset", "MapDataset", "collate"),
+    "loader": ("Loader",),
+    "mixture": ("Mixture",),
+    "orders": ("BlockPermutation", "Lanes", "Sequential"),
+    "sampler": ("OrderSampler",),
+    "shuffle_quality": ("Report", "quality"),
+    "sources.documents": ("Documents",),
+    "sources.packing": ("PackedSequences",),
+    "sources.scaler": ("Scaler",),
+    "sources.table": ("Table",),
+    "sources.windows": ("Windows",),
+    "streams": ("Stream",),
 }
+_MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WITH_TORCH:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'windeck' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_WITH_TORCH[name]), name)
+    value = globals()[name] = getattr(import_module(f"windeck.{_MODULE_OF[name]}"), name)
     return value
 
 
