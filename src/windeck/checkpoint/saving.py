@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from windeck._core import crc32c
 from windeck.checkpoint import keys, trees
 from windeck.checkpoint.chunks import check_plain, dtype_name
-from windeck.checkpoint.manifests import Commit, as_json, encode_head, read_head
+from windeck.checkpoint.committing import commit, reserve
+from windeck.checkpoint.manifests import as_json, read_head
 from windeck.checkpoint.opened import opened
-from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.protocol import Items
-from windeck.checkpoint.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 from windeck.checkpoint.writing import chunk_pairs
 
 __all__ = ["CHUNK_BYTES", "save"]
@@ -138,39 +136,24 @@ class _Save:
     ) -> None:
         self._store, self._namespace = store, namespace
         self._state, self._chunk_bytes, self._step = state, chunk_bytes, step
-        self._was, self._commits = read_head(store, namespace)
+        self._head = read_head(store, namespace)
         self._id = secrets.randbits(63)
 
     def run(self) -> int:
-        self._generation = self._reserve()
+        self._generation = reserve(self._store, self._namespace, self._head[1])
         self._store.bulk_load(self._chunks())
         self._store.sync()
-        value = self._manifest()
-        self._store.put_many([(keys.manifest(self._namespace, self._generation), value)])
-        self._store.sync()
-        now = Commit(self._generation, self._id, self._step, time.time(), len(value), crc32c(value))
-        if not self._commit(now):
-            self._give_way()
-        self._store.sync()
+        commit(
+            self._store, self._namespace, self._manifest(),
+            generation=self._generation, save=self._id, step=self._step, head=self._head,
+        )  # fmt: skip
         return self._generation
-
-    def _reserve(self) -> int:
-        """A number no other save has or will get, even one that goes on at the same time."""
-        key, label = keys.next_generation(self._namespace), Label(Kind.NEXT)
-        while True:
-            was = self._store.get(key)
-            number = 1 + max((commit.generation for commit in self._commits), default=0)
-            if was is not None:
-                number = max(number, _number(key, decode(key, was, label, length=8)))
-            value = encode(label, (number + 1).to_bytes(8, "little"))
-            if self._store.compare_and_set(key, was, value):
-                return number
 
     def _chunks(self) -> Items:
         tensors = enumerate(self._state.tensors.values())
         return chunk_pairs(self._namespace, self._generation, self._id, tensors, self._chunk_bytes)
 
-    def _manifest(self) -> bytes:
+    def _manifest(self) -> dict[str, Any]:
         tensors = [
             {
                 "name": name,
@@ -180,37 +163,4 @@ class _Save:
             }
             for item, (name, tensor) in enumerate(self._state.tensors.items())
         ]
-        found = {"chunk_bytes": self._chunk_bytes, "tensors": tensors, "trees": self._state.trees}
-        payload = as_json(found)
-        if len(payload) > LARGEST_PAYLOAD:
-            raise ValueError(f"the manifest has {len(payload):,} bytes, expected fewer tensors")
-        return encode(Label(Kind.MANIFEST, self._generation, self._id), payload)
-
-    def _commit(self, now: Commit) -> bool:
-        """Whether HEAD says so now. A HEAD that only forgot old generations is no conflict."""
-        key = keys.head(self._namespace)
-        while not self._store.compare_and_set(key, self._was, encode_head([now, *self._commits])):
-            was, commits = read_head(self._store, self._namespace)
-            if commits[:1] != self._commits[:1]:
-                self._commits = commits
-                return False
-            self._was, self._commits = was, commits
-        return True
-
-    def _give_way(self) -> None:
-        for prefix in keys.of_generation(self._namespace, self._generation):
-            self._store.delete_range(prefix)
-        found = "HEAD was removed"
-        if self._commits:
-            found = f"generation {self._commits[0].generation} of step {self._commits[0].step} was"
-        raise RuntimeError(
-            f"step {self._step} was not committed to {self._namespace}, {found} meanwhile: "
-            "expected HEAD to stay as it was when this save began; is there a second writer?"
-        )
-
-
-def _number(key: bytes, payload: memoryview) -> int:
-    number = int.from_bytes(payload, "little")
-    if number >= 1 << 62:
-        raise CorruptStoreError(f"{key.decode()} says {number}, expected a number of a generation")
-    return number
+        return {"chunk_bytes": self._chunk_bytes, "tensors": tensors, "trees": self._state.trees}
