@@ -147,6 +147,11 @@ def rewrite(store: Store, **changes: Any) -> None:
 
 
 BOX = [{"box": [[0, 4]], "writer": 0, "item": 0}]
+TWO = [{"box": box, "writer": 0, "item": item} for item, box in enumerate(([[0, 3]], [[1, 3]]))]
+
+
+def kept(*runs: Any) -> list[Any]:
+    return [{"box": [[0, 5]], "writer": 0, "item": 0, "kept": list(runs)}]
 
 
 @pytest.mark.parametrize(
@@ -156,10 +161,20 @@ BOX = [{"box": [[0, 4]], "writer": 0, "item": 0}]
         ({"shape": [-5]}, "expected a size, found -5"),
         ({"shape": [5.0]}, "expected a size, found 5.0"),
         ({"shape": [2**63]}, "expected a size, found 9223372036854775808"),
-        ({"shape": [6]}, "model/a has 5 elements in its parts, expected shape"),
+        ({"shape": [6]}, "model/a has 5 elements in its parts, expected 6 of shape"),
         ({"parts": BOX}, "model/a has 4 elements in its parts"),
         ({"parts": []}, "model/a has 0 elements in its parts"),
-        ({"shape": [3], "parts": BOX}, "does not lie in the shape"),
+        ({"shape": [3], "parts": BOX}, r"which does not lie in \(\(0, 3\),\)"),
+        ({"parts": TWO}, r"model/a has parts \(\(0, 3\),\) and \(\(1, 3\),\), which overlap"),
+        ({"parts": kept([0, 1, 1, 5, 0, 0])}, "keeps chunks of generation 1, expected one before"),
+        (
+            {"parts": kept([0, 1, 0, 5, 0, 0])},
+            r"chunks of generation 0, expected one of \[\], as H",
+        ),
+        ({"parts": kept([1, 1, 0, 5, 0, 0])}, r"keeps chunks \[1, 1\), expected a range from 0 on"),
+        ({"parts": kept([0, 9, 0, 5, 0, 0])}, r"keeps chunks \[0, 9\), expected a range from 0 on"),
+        ({"parts": kept([1, 2, 0, 5, 0, 0], [0, 1, 0, 5, 0, 0])}, r"expected a range from 2 on"),
+        ({"parts": kept([0, 1, 0, 5, 0])}, "missing 1 required positional argument"),
         ({"name": "model/b"}, "model/a refers to model/b|model/a, which is none"),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 from windeck.checkpoint import keys
 from windeck.checkpoint.boxes import Box, shape_of, whole
 from windeck.checkpoint.chunks import chunk_items, named_dtype, put, touches
-from windeck.checkpoint.manifests import Commit, Entry, Part
+from windeck.checkpoint.entries import Entry, Part
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.values import Kind, Label, decode
 
@@ -48,17 +48,16 @@ class _Chunk:
 def read_many(
     store: Store,
     namespace: str,
-    commit: Commit,
     entries: Mapping[str, Entry],
     jobs: Iterable[Job],
 ) -> Iterator[tuple[str, int]]:
     """Read tensors in place; see `windeck.checkpoint.Checkpoint.read_many`."""
     for group in _groups(_chunks(entries, jobs)):
-        names = [_key(namespace, commit, chunk) for chunk in group]
+        names = [_key(namespace, chunk) for chunk in group]
         values = store.get_many(names)
         for i, chunk in enumerate(group):
             value, values[i] = values[i], None  # let go of as soon as it is used
-            payload = decode(names[i], value, _label(commit, chunk), length=chunk.bytes)
+            payload = decode(names[i], value, _label(chunk), length=chunk.bytes)
             part, box = chunk.part.box, chunk.box
             for target in chunk.targets:
                 put(payload, target, box, dtype=chunk.dtype, part=part, start=chunk.start)
@@ -80,14 +79,14 @@ def _chunks(entries: Mapping[str, Entry], jobs: Iterable[Job]) -> Iterator[_Chun
                     yield _Chunk(name, dtype, targets, box, part, number, start, stop)
 
 
-def _key(namespace: str, commit: Commit, chunk: _Chunk) -> bytes:
-    part = chunk.part
-    return keys.chunk(namespace, commit.generation, part.writer, part.item, chunk.number)
+def _key(namespace: str, chunk: _Chunk) -> bytes:
+    generation, _, writer, item = chunk.part.source(chunk.number)
+    return keys.chunk(namespace, generation, writer, item, chunk.number)
 
 
-def _label(commit: Commit, chunk: _Chunk) -> Label:
-    part = chunk.part
-    return Label(Kind.CHUNK, commit.generation, commit.save, part.item, part.writer, chunk.number)
+def _label(chunk: _Chunk) -> Label:
+    generation, save, writer, item = chunk.part.source(chunk.number)
+    return Label(Kind.CHUNK, generation, save, item, writer, chunk.number)
 
 
 def _groups(chunks: Iterator[_Chunk]) -> Iterator[list[_Chunk]]:

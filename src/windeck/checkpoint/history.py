@@ -79,7 +79,7 @@ def gc(store: Store | str, *, keep: int, namespace: str = "windeck") -> list[int
 
 def _generations(store: Store, namespace: str) -> set[int]:
     """Those of which any key is there."""
-    prefixes = [f"{namespace}/{letter}/".encode() for letter in "mseit"]
+    prefixes = [f"{namespace}/{letter}/".encode() for letter in keys.LETTERS]
     return {number for prefix in prefixes for number in _numbers(store, prefix)}
 
 

@@ -8,6 +8,7 @@
 ``ns/t/<generation>/<writer>/<object>/<n>``    chunk n of a tensor
 ``ns/e/<generation>/<writer>/<object>/<n>``    block n of a table's rows
 ``ns/i/<generation>/<writer>/<object>/<n>``    value n of the index of these blocks
+``ns/d/<generation>/<writer>/<n>``             value n of the digests of a writer's chunks
 =============================================  ===================================================
 
 Numbers are hexadecimal, so keys sort as the numbers do. There are no braces: in a Redis Cluster the
@@ -19,8 +20,19 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["block", "check_namespace", "chunk", "generation_of", "generations", "head", "index"]
-__all__ += ["manifest", "next_generation", "of_generation", "shard"]
+__all__ = [
+    "LETTERS",
+    "block",
+    "check_namespace",
+    "chunk",
+    "digests",
+    "generation_of",
+    "generations",
+]
+__all__ += ["head", "index", "manifest", "next_generation", "numbers", "of_generation", "shard"]
+
+#: Of all that belongs to a generation, its manifest first.
+LETTERS = "msdeit"
 
 
 def check_namespace(namespace: str) -> str:
@@ -123,7 +135,32 @@ def index(namespace: str, generation: int, writer: int, item: int, number: int) 
     return f"{namespace}/i/{generation:016x}/{writer:08x}/{item:08x}/{number:08x}".encode()
 
 
+def digests(namespace: str, generation: int, writer: int, number: int) -> bytes:
+    """The key of value `number` of the digests of what a writer's chunks hold.
+
+    Examples
+    --------
+    >>> digests("run", 10, 3, 0)
+    b'run/d/000000000000000a/00000003/00000000'
+    """
+    return f"{namespace}/d/{generation:016x}/{writer:08x}/{number:08x}".encode()
+
+
+def numbers(namespace: str, key: bytes) -> tuple[int, ...] | None:
+    """The numbers in a key, its generation first; None for a key that none of ours could be.
+
+    Examples
+    --------
+    >>> numbers("run", b"run/t/000000000000000a/00000003/00000102/00000001")
+    (10, 3, 258, 1)
+    """
+    found = re.fullmatch(
+        re.escape(f"{namespace}/").encode() + rb"[a-z]/([0-9a-f]{16}(?:/[0-9a-f]{8}){0,3})", key
+    )
+    return tuple(int(number, 16) for number in found[1].split(b"/")) if found else None
+
+
 def of_generation(namespace: str, generation: int) -> tuple[bytes, ...]:
     """What the keys of a generation begin with, its manifest first: without it there is none."""
-    data = (f"{namespace}/{letter}/{generation:016x}/".encode() for letter in "seit")
+    data = (f"{namespace}/{letter}/{generation:016x}/".encode() for letter in LETTERS[1:])
     return (manifest(namespace, generation), *data)

@@ -7,20 +7,19 @@ bytes and the CRC32C of its manifest; the first is in force. All of it is JSON.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck._core import crc32c
 from windeck.checkpoint import keys
-from windeck.checkpoint.boxes import Box, shape_of
+from windeck.checkpoint.entries import Entry, Part, Run, parse_entries, whole_number
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.trees import tensors_in
 from windeck.checkpoint.values import Kind, Label, decode, encode
 
-__all__ = ["Commit", "Entry", "Part", "as_json", "encode_head", "find_commit", "parse_entries"]
-__all__ += ["read_head", "read_manifest"]
+__all__ = ["Commit", "Entry", "Part", "Run", "as_json", "encode_head", "find_commit"]
+__all__ += ["parse_entries", "read_head", "read_manifest"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class Commit:
         Seconds since 1970, by the clock of the process that committed it.
     manifest_bytes, manifest_crc
         Of its manifest, as stored.
+    bases
+        The generations whose data its manifest refers to, ascending; none for a full save.
     """
 
     generation: int
@@ -47,26 +48,7 @@ class Commit:
     time: float
     manifest_bytes: int
     manifest_crc: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """A box of a tensor, and where its chunks are."""
-
-    box: Box
-    writer: int
-    item: int
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A tensor in a manifest."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    parts: tuple[Part, ...]
-    chunk_bytes: int
+    bases: tuple[int, ...] = ()
 
 
 def as_json(value: Any) -> bytes:
@@ -87,7 +69,7 @@ def read_head(view: View, namespace: str) -> tuple[bytes | None, list[Commit]]:
         return None, []
     payload = decode(key, value, Label(Kind.HEAD))
     try:
-        return value, [Commit(**entry) for entry in json.loads(bytes(payload))["kept"]]
+        return value, [_commit(entry) for entry in json.loads(bytes(payload))["kept"]]
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(key, "a HEAD", error) from error
 
@@ -115,7 +97,13 @@ def find_commit(view: View, namespace: str, generation: int | None) -> Commit:
 
 
 def read_manifest(view: View, namespace: str, commit: Commit) -> dict[str, Any]:
-    """The manifest of a generation, compared with what HEAD says of it."""
+    """The manifest of a generation, compared with what HEAD says of it.
+
+    Returns
+    -------
+    dict
+        ``"tensors"``, entries by name; ``"trees"``, state by root; ``"tables"``, as they are in it.
+    """
     key = keys.manifest(namespace, commit.generation)
     value = view.get(key)
     payload = decode(key, value, Label(Kind.MANIFEST, commit.generation, commit.save))
@@ -126,46 +114,39 @@ def read_manifest(view: View, namespace: str, commit: Commit) -> dict[str, Any]:
         )
     try:
         found = json.loads(bytes(payload))
-        entries, roots = parse_entries(found), dict(found["trees"])
+        entries = parse_entries(found, commit.generation, commit.save)
+        _check_bases(entries, commit)
+        roots, tables = dict(found["trees"]), list(found.get("tables", ()))
         for root, tree in roots.items():
             for place, name in tensors_in(tree, root):
                 if name not in entries:
                     raise ValueError(f"{place} refers to {name}, which is none of its tensors")
-        return {"tensors": entries, "trees": roots}
+        return {"tensors": entries, "trees": roots, "tables": tables}
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(key, "a manifest", error) from error
 
 
-def parse_entries(manifest: Mapping[str, Any]) -> dict[str, Entry]:
-    """The tensors of a manifest by name, their sizes and boxes checked."""
-    chunk_bytes = _whole_number(manifest["chunk_bytes"])
-    entries = {}
-    for found in manifest["tensors"]:
-        shape = tuple(_whole_number(size) for size in found["shape"])
-        if math.prod(shape) * 16 >= 1 << 63:
-            raise ValueError(f"{found['name']} has shape {shape}, more than can be")
-        parts = tuple(_part(part, shape) for part in found["parts"])
-        name = str(found["name"])
-        held = sum(math.prod(shape_of(part.box)) for part in parts)
-        if held != math.prod(shape) or name in entries:
-            raise ValueError(f"{name} has {held:,} elements in its parts, expected shape {shape}")
-        entries[name] = Entry(name, str(found["dtype"]), shape, parts, max(1, chunk_bytes))
-    return entries
+def _commit(found: Mapping[str, Any]) -> Commit:
+    commit = Commit(**{**found, "bases": tuple(map(whole_number, found.get("bases", ())))})
+    for number in (commit.generation, commit.save, commit.step, commit.manifest_bytes):
+        whole_number(number)
+    if type(commit.time) not in (float, int) or type(commit.manifest_crc) is not int:
+        raise ValueError(f"the time or the checksum of generation {commit.generation} is no number")
+    if any(base >= commit.generation for base in commit.bases):
+        raise ValueError(f"generation {commit.generation} is based on {commit.bases}")
+    return commit
 
 
-def _part(found: Mapping[str, Any], shape: tuple[int, ...]) -> Part:
-    box = tuple((_whole_number(first), _whole_number(end)) for first, end in found["box"])
-    if len(box) != len(shape) or any(
-        not first <= end <= size for (first, end), size in zip(box, shape, strict=False)
-    ):
-        raise ValueError(f"a part {box} does not lie in the shape {shape}")
-    return Part(box, _whole_number(found["writer"]), _whole_number(found["item"]))
-
-
-def _whole_number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"expected a size, found {value!r}")
-    return value
+def _check_bases(entries: Mapping[str, Entry], commit: Commit) -> None:
+    """What is not among the bases, `gc` would take away."""
+    for entry in entries.values():
+        for part in entry.parts:
+            for run in part.kept:
+                if run.generation not in commit.bases:
+                    raise ValueError(
+                        f"{entry.name} keeps chunks of generation {run.generation}, expected one "
+                        f"of {list(commit.bases)}, as HEAD says"
+                    )
 
 
 def _unreadable(key: bytes, what: str, error: Exception) -> CorruptStoreError:

@@ -14,8 +14,9 @@ import torch
 from windeck.checkpoint import keys, trees
 from windeck.checkpoint.boxes import Box, shape_of
 from windeck.checkpoint.chunks import named_dtype
+from windeck.checkpoint.entries import Entry
 from windeck.checkpoint.fetching import Job, read_many
-from windeck.checkpoint.manifests import Entry, find_commit, read_manifest
+from windeck.checkpoint.manifests import find_commit, read_manifest
 from windeck.checkpoint.opened import opened
 from windeck.checkpoint.stores import Store
 
@@ -131,7 +132,7 @@ class Checkpoint:
         name, bytes
             After each chunk, what was read.
         """
-        return read_many(self._store, self._namespace, self._commit, self.entries, jobs)
+        return read_many(self._store, self._namespace, self.entries, jobs)
 
     def close(self) -> None:
         """Close the store if it was opened from a URL."""

@@ -43,6 +43,7 @@ class Kind(IntEnum):
     CHUNK = 5
     BLOCK = 6
     INDEX = 7
+    DIGESTS = 8
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Label:
     object, part, index
         For a chunk: the tensor's number with its writer, the writer, the chunk's number.
         For a block of a table, and a value of its index: the table's number with its writer, the
-        writer, the block's or the value's number. For a writer's manifest `part` is the writer.
-        Else 0.
+        writer, the block's or the value's number. For a writer's manifest `part` is the writer;
+        for its digests, too, and `index` the value's number. Else 0.
     generation, save
         Of the save that wrote it; 0 in HEAD and NEXT.
     """
@@ -169,7 +170,8 @@ def _compare(name: str, found: Mapping[str, int], expected: Label) -> None:
 
 def _name(kind: Kind) -> str:
     names = {Kind.MANIFEST: "manifest", Kind.SHARD: "writer's manifest"}
-    return {**names, Kind.INDEX: "table's index"}.get(kind, kind.name.lower())
+    names |= {Kind.INDEX: "table's index", Kind.DIGESTS: "list of digests"}
+    return names.get(kind, kind.name.lower())
 
 
 def _wrong(name: str, found: str, expected: str) -> CorruptStoreError:

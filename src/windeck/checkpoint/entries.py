@@ -1,0 +1,210 @@
+"""The tensors of a manifest: their parts, and under which save's keys each chunk lies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from windeck.checkpoint.boxes import Box, common, shape_of, whole
+
+__all__ = ["Entry", "Part", "Run", "check_tiles", "parse_entries", "whole_number"]
+
+_first = itemgetter(0)
+
+
+# Named tuples: a manifest may have 100,000 of them, and they cost a third of a frozen dataclass.
+class Run(NamedTuple):
+    """Chunks [first, stop) of a part: they lie where an older save put them, under its numbers."""
+
+    first: int
+    stop: int
+    generation: int
+    save: int
+    writer: int
+    item: int
+
+
+class Part(NamedTuple):
+    """A box of a tensor, and where its chunks are.
+
+    Attributes
+    ----------
+    box
+        What of the tensor it is.
+    writer, item
+        Who of the save wrote it, and as its how-manieth tensor.
+    generation, save
+        Of the save.
+    kept
+        The chunks that were not written anew, ascending.
+    """
+
+    box: Box
+    writer: int
+    item: int
+    generation: int
+    save: int
+    kept: tuple[Run, ...] = ()
+
+    def source(self, number: int) -> tuple[int, int, int, int]:
+        """The generation, save, writer and item in the key and the header of chunk `number`.
+
+        Examples
+        --------
+        >>> part = Part(((0, 9),), 0, 3, 7, 77, kept=(Run(1, 3, 5, 55, 0, 2),))
+        >>> part.source(0), part.source(2)
+        ((7, 77, 0, 3), (5, 55, 0, 2))
+        """
+        place = bisect_right(self.kept, number, key=_first) - 1
+        if place >= 0 and number < self.kept[place].stop:
+            return self.kept[place][2:]
+        return self.generation, self.save, self.writer, self.item
+
+
+class Entry(NamedTuple):
+    """A tensor in a manifest."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    parts: tuple[Part, ...]
+    chunk_bytes: int
+
+
+def parse_entries(manifest: Mapping[str, Any], generation: int, save: int) -> dict[str, Entry]:
+    """The tensors of a manifest by name, their sizes and boxes checked.
+
+    Parameters
+    ----------
+    manifest
+        As it was read: nothing in it is trusted.
+    generation, save
+        Of the save whose manifest it is.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        Naming the tensor where there is one: for sizes that are none, parts that overlap or leave
+        gaps, runs of kept chunks that cannot be.
+    """
+    chunk_bytes = max(1, whole_number(manifest["chunk_bytes"]))
+    entries: dict[str, Entry] = {}
+    for found in manifest["tensors"]:
+        name = str(found["name"])
+        shape = tuple(map(whole_number, found["shape"]))
+        if math.prod(shape) * 16 >= 1 << 63:
+            raise ValueError(f"{name} has shape {shape}, more than can be")
+        if name in entries:
+            raise ValueError(f"{name} is there twice, expected each tensor once")
+        outer = whole(shape)
+        parts = tuple([_part(part, name, outer, generation, save) for part in found["parts"]])
+        if len(parts) != 1 or parts[0].box is not outer:
+            check_tiles(name, shape, [part.box for part in parts])
+        entries[name] = Entry(name, str(found["dtype"]), shape, parts, chunk_bytes)
+    return entries
+
+
+def check_tiles(name: str, shape: Sequence[int], boxes: Sequence[Box]) -> None:
+    """ValueError unless boxes, each inside the shape, cover every element once.
+
+    Notes
+    -----
+    O(boxes): the sum of the boxes' indicator functions is that of the shape exactly if the same
+    holds for their mixed differences, which are +1 and -1 at corners.
+
+    Examples
+    --------
+    >>> check_tiles("w", (4, 2), [((0, 1), (0, 2)), ((1, 4), (0, 1)), ((1, 4), (1, 2))])
+    >>> check_tiles("w", (4,), [((0, 2),), ((1, 3),)])
+    Traceback (most recent call last):
+    ...
+    ValueError: w has parts ((0, 2),) and ((1, 3),), which overlap
+    """
+    if len(boxes) == 1 and all(
+        a == 0 and b == n for (a, b), n in zip(boxes[0], shape, strict=True)
+    ):
+        return
+    held, total = sum(math.prod(shape_of(box)) for box in boxes), math.prod(shape)
+    # Dimensions that no box cuts have the same corners in all of them.
+    axes = [i for i, n in enumerate(shape) if any(box[i] != (0, n) for box in boxes)]
+    if held == total and len(boxes) >> len(axes):
+        outer = whole([shape[i] for i in axes])
+        if _corners([tuple(box[i] for i in axes) for box in boxes]) == _corners([outer]):
+            return
+    pair = _overlap(boxes)
+    if pair is not None:
+        raise ValueError(f"{name} has parts {pair[0]} and {pair[1]}, which overlap")
+    if held != total:
+        raise ValueError(
+            f"{name} has {held:,} elements in its parts, expected {total:,} of shape {tuple(shape)}"
+        )
+
+
+def whole_number(value: Any) -> int:
+    """The value itself; ValueError unless it is an integer from 0 to 2^63 - 1."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"expected a size, found {value!r}")
+    return value
+
+
+def _corners(boxes: Iterable[Box]) -> dict[tuple[int, ...], int]:
+    """The signed corners of boxes, added up, those that cancel left out."""
+    signed: Counter[tuple[int, ...]] = Counter()
+    for box in boxes:
+        for ends in itertools.product((0, 1), repeat=len(box)):
+            place = tuple(side[end] for side, end in zip(box, ends, strict=True))
+            signed[place] += 1 if sum(ends) % 2 == 0 else -1
+    return {place: sign for place, sign in signed.items() if sign}
+
+
+def _overlap(boxes: Sequence[Box]) -> tuple[Box, Box] | None:
+    """Two boxes that share an element; a sweep over the dimension that is cut most often."""
+    full = [box for box in boxes if math.prod(shape_of(box))]
+    if not full or not full[0]:
+        return (full[0], full[1]) if len(full) > 1 else None
+    axis = max(range(len(full[0])), key=lambda i: len({box[i] for box in full}))
+    live: list[Box] = []
+    for box in sorted(full, key=lambda box: box[axis]):
+        live = [other for other in live if other[axis][1] > box[axis][0]]
+        for other in live:
+            if common(box, other) is not None:
+                return other, box
+        live.append(box)
+    return None
+
+
+def _part(found: Mapping[str, Any], name: str, outer: Box, generation: int, save: int) -> Part:
+    box = outer
+    if found["box"] != [list(side) for side in outer]:
+        box = tuple((whole_number(first), whole_number(end)) for first, end in found["box"])
+        if len(box) != len(outer) or any(
+            not first <= end <= size for (first, end), (_, size) in zip(box, outer, strict=False)
+        ):
+            raise ValueError(f"{name} has a part {box}, which does not lie in {outer}")
+    writer, item = whole_number(found["writer"]), whole_number(found["item"])
+    if "kept" not in found:
+        return Part(box, writer, item, generation, save)
+    kept = tuple(Run(*map(whole_number, run)) for run in found["kept"])
+    _check_kept(kept, f"{name} {box}", math.prod(shape_of(box)), generation)
+    return Part(box, writer, item, generation, save, kept)
+
+
+def _check_kept(kept: Sequence[Run], name: str, elements: int, generation: int) -> None:
+    end = 0
+    for run in kept:
+        # A chunk has an element at least, so there are no more chunks than elements.
+        if not end <= run.first < run.stop <= elements:
+            raise ValueError(
+                f"{name} keeps chunks [{run.first}, {run.stop}), expected a range from {end} on"
+            )
+        if not run.generation < generation:
+            raise ValueError(
+                f"{name} keeps chunks of generation {run.generation}, expected one before its own, "
+                f"{generation}"
+            )
+        end = run.stop
