@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-__all__ = ["Box", "common", "pieces", "shape_of", "slices", "whole"]
+__all__ = ["Box", "common", "overlapping", "pieces", "shape_of", "slices", "uncovered", "whole"]
 
 #: (first, end) in each dimension; of no dimensions, one element.
 Box: TypeAlias = tuple[tuple[int, int], ...]
@@ -82,3 +82,53 @@ def _within(shape: Sequence[int], row: int, start: int, stop: int) -> Iterator[t
     before = row * math.prod(shape[1:])
     for box, place in pieces(shape[1:], start, stop):
         yield ((row, row + 1), *box), before + place
+
+
+def overlapping(boxes: Sequence[Box]) -> tuple[int, int] | None:
+    """The places of two boxes that share an element, or None. Boxes without elements share none.
+
+    O(n log n) where boxes are side by side in the first dimension, O(n * m) where m of them are
+    open at once.
+
+    Examples
+    --------
+    >>> overlapping([((4, 8),), ((0, 4),)]), overlapping([((0, 4),), ((8, 9),), ((3, 5),)])
+    (None, (0, 2))
+    """
+    held = [i for i, box in enumerate(boxes) if math.prod(shape_of(box))]
+    if held and not boxes[held[0]]:
+        return (held[0], held[1]) if len(held) > 1 else None
+    live: list[int] = []
+    for i in sorted(held, key=lambda i: boxes[i][0]):
+        live = [j for j in live if boxes[j][0][1] > boxes[i][0][0]]
+        for j in live:
+            if common(boxes[i], boxes[j]) is not None:
+                return min(i, j), max(i, j)
+        live.append(i)
+    return None
+
+
+def uncovered(box: Box, boxes: Sequence[Box]) -> Box | None:
+    """A box with elements of `box` that lie in none of the others; None where there are none.
+
+    Examples
+    --------
+    >>> uncovered(((0, 4), (0, 3)), [((0, 4), (0, 1)), ((2, 4), (1, 3))])
+    ((0, 2), (1, 3))
+    """
+    left = [box]
+    for taken in boxes:
+        left = [rest for piece in left for rest in _without(piece, taken)]
+    return left[0] if left else None
+
+
+def _without(box: Box, taken: Box) -> Iterator[Box]:
+    """Boxes that hold what of a box is left when another is taken away."""
+    shared = common(box, taken)
+    if shared is None:
+        yield box
+        return
+    for axis, ((first, end), (a, b)) in enumerate(zip(box, shared, strict=True)):
+        for run in ((first, a), (b, end)):
+            if run[0] < run[1]:
+                yield (*shared[:axis], run, *box[axis + 1 :])

@@ -12,7 +12,7 @@ from windeck.checkpoint.manifests import Commit, as_json, encode_head, read_head
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 
-__all__ = ["commit", "give_way", "reserve"]
+__all__ = ["commit", "conflict", "give_way", "refuse_committed", "reserve"]
 
 
 def reserve(store: Store, namespace: str, commits: Sequence[Commit]) -> int:
@@ -70,8 +70,9 @@ def commit(
         # A HEAD that only forgot old generations is no conflict.
         former, (was, commits) = commits, read_head(store, namespace)
         if commits[:1] != former[:1]:
+            refuse_committed(namespace, generation, commits)
             give_way(store, namespace, generation)
-            raise RuntimeError(_conflict(namespace, step, commits))
+            raise RuntimeError(conflict(namespace, step, commits))
     store.sync()
     return now
 
@@ -82,7 +83,17 @@ def give_way(store: Store, namespace: str, generation: int) -> None:
         store.delete_range(prefix)
 
 
-def _conflict(namespace: str, step: int, commits: Sequence[Commit]) -> str:
+def refuse_committed(namespace: str, generation: int, commits: Sequence[Commit]) -> None:
+    """RuntimeError for a generation that HEAD keeps: somebody else committed the same save."""
+    if generation in {found.generation for found in commits}:
+        raise RuntimeError(
+            f"generation {generation} of {namespace} was committed already, expected a save that "
+            "was not"
+        )
+
+
+def conflict(namespace: str, step: int, commits: Sequence[Commit]) -> str:
+    """What to say when HEAD is not what it was."""
     found = "HEAD was removed"
     if commits:
         found = f"generation {commits[0].generation} of step {commits[0].step} was"

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Mapping
 from typing import Any
 
-import torch
-
-from windeck.checkpoint import keys, trees
-from windeck.checkpoint.chunks import check_plain, dtype_name
-from windeck.checkpoint.committing import commit, reserve
-from windeck.checkpoint.manifests import as_json, read_head
+from windeck.checkpoint import keys
+from windeck.checkpoint.merging import merged
 from windeck.checkpoint.opened import opened
+from windeck.checkpoint.plans import CHUNK_BYTES, begin, check_numbers, finish
+from windeck.checkpoint.shards import Shard
+from windeck.checkpoint.state import State
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.stores.protocol import Items
-from windeck.checkpoint.writing import chunk_pairs
 
 __all__ = ["CHUNK_BYTES", "save"]
-
-#: Bytes of a chunk, unless asked otherwise.
-CHUNK_BYTES = 1 << 20
 
 
 def save(
@@ -84,83 +76,13 @@ def save(
     (100, {'note': 'hi'}, tensor([0., 1., 2.]))
     """
     keys.check_namespace(namespace)
-    for name, value, low, high in (
-        ("step", step, 0, (1 << 63) - 1),
-        ("chunk_bytes", chunk_bytes, 16, 64 << 20),
-    ):
-        if type(value) is not int:
-            raise TypeError(f"{name} is of type {type(value).__name__}, expected int")
-        if not low <= value <= high:
-            raise ValueError(f"{name} is {value}, expected {low} to {high}")
+    check_numbers({"step": step, "chunk_bytes": chunk_bytes})
     given = {"model": model, "optimizer": optimizer, "loader": loader, "extra": extra}
-    state = _State({name: value for name, value in given.items() if value is not None})
+    state = State(given, alone=True)
     with opened(store) as place:
-        return _Save(place, namespace, state, chunk_bytes, step).run()
-
-
-class _State:
-    """Trees of what is to be saved, and its tensors, each memory once."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.tensors: dict[str, torch.Tensor] = {}
-        self._same: dict[Any, str] = {}
-        self._names: set[str] = set()
-        self.trees = {name: self._tree(name, value) for name, value in given.items()}
-        # As JSON before anything is written: no text that is none, no number too long for it.
-        as_json(self.trees)
-
-    def _tree(self, name: str, value: Any) -> Any:
-        if hasattr(value, "state_dict") and not isinstance(value, Mapping):
-            value = value.state_dict()
-        return trees.encode(value, name, self._keep)
-
-    def _keep(self, name: str, tensor: torch.Tensor) -> str:
-        if name in self._names:
-            raise ValueError(f"two tensors have the name {name}, expected one of each name")
-        self._names.add(name)
-        check_plain(name, tensor)
-        memory = tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.device
-        view = tensor.dtype, tuple(tensor.shape), tensor.stride()
-        same = (*memory, *view, tensor.is_conj(), tensor.is_neg()) if tensor.numel() else name
-        first = self._same.setdefault(same, name)
-        if first == name:
-            self.tensors[name] = tensor
-        return first
-
-
-class _Save:
-    """One save, step by step; docs/checkpoint.md says what a crash between them leaves."""
-
-    def __init__(
-        self, store: Store, namespace: str, state: _State, chunk_bytes: int, step: int
-    ) -> None:
-        self._store, self._namespace = store, namespace
-        self._state, self._chunk_bytes, self._step = state, chunk_bytes, step
-        self._head = read_head(store, namespace)
-        self._id = secrets.randbits(63)
-
-    def run(self) -> int:
-        self._generation = reserve(self._store, self._namespace, self._head[1])
-        self._store.bulk_load(self._chunks())
-        self._store.sync()
-        commit(
-            self._store, self._namespace, self._manifest(),
-            generation=self._generation, save=self._id, step=self._step, head=self._head,
-        )  # fmt: skip
-        return self._generation
-
-    def _chunks(self) -> Items:
-        tensors = enumerate(self._state.tensors.values())
-        return chunk_pairs(self._namespace, self._generation, self._id, tensors, self._chunk_bytes)
-
-    def _manifest(self) -> dict[str, Any]:
-        tensors = [
-            {
-                "name": name,
-                "dtype": dtype_name(tensor.dtype),
-                "shape": list(tensor.shape),
-                "parts": [{"box": [[0, n] for n in tensor.shape], "writer": 0, "item": item}],
-            }
-            for item, (name, tensor) in enumerate(self._state.tensors.items())
-        ]
-        return {"chunk_bytes": self._chunk_bytes, "tensors": tensors, "trees": self._state.trees}
+        plan = begin(place, step=step, writers=1, namespace=namespace, chunk_bytes=chunk_bytes)
+        shard = Shard(plan, 0, state)
+        for _, items in shard.loads():
+            place.bulk_load(items)
+        place.sync()
+        return finish(place, plan, merged([shard.manifest()], plan))

@@ -17,7 +17,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from windeck.checkpoint.partition import Partition
 
 if TYPE_CHECKING:
     import torch
@@ -28,8 +30,11 @@ _DEEPEST = 100
 #: Stands for a tensor that was saved and has no place to go.
 ABSENT: Any = object()
 
+#: Called for each tensor with its name; gives the name it is saved under.
+Keep: TypeAlias = "Callable[[str, torch.Tensor | Partition], str]"
 
-def encode(value: Any, name: str, keep: Callable[[str, torch.Tensor], str]) -> Any:
+
+def encode(value: Any, name: str, keep: Keep) -> Any:
     """A value as JSON.
 
     Parameters
@@ -54,7 +59,7 @@ def encode(value: Any, name: str, keep: Callable[[str, torch.Tensor], str]) -> A
     return _encode(value, name, keep, 0)
 
 
-def _encode(value: Any, name: str, keep: Callable[[str, torch.Tensor], str], depth: int) -> Any:
+def _encode(value: Any, name: str, keep: Keep, depth: int) -> Any:
     if depth > _DEEPEST:
         raise ValueError(f"{name[:80]}... is nested deeper than {_DEEPEST} levels")
     if _is_tensor(value):
@@ -82,7 +87,7 @@ def _encode(value: Any, name: str, keep: Callable[[str, torch.Tensor], str], dep
 
 def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")  # not imported: then nothing is a tensor
-    return torch is not None and isinstance(value, torch.Tensor)
+    return torch is not None and isinstance(value, (torch.Tensor, Partition))
 
 
 def decode(tree: Any, tensor: Callable[[str], Any]) -> Any:

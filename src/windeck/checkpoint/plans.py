@@ -1,0 +1,169 @@
+"""What a save agrees on before anything is written, and how that is carried out."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windeck.checkpoint import keys
+from windeck.checkpoint.committing import commit, conflict, give_way, refuse_committed, reserve
+from windeck.checkpoint.manifests import as_json, read_head
+from windeck.checkpoint.opened import opened
+from windeck.checkpoint.stores import Store
+
+__all__ = ["CHUNK_BYTES", "Plan", "begin", "check_numbers", "discard", "finish"]
+
+#: Bytes of a chunk, unless asked otherwise.
+CHUNK_BYTES = 1 << 20
+_LIMITS = {
+    "generation": (1, (1 << 62) - 1),
+    "save": (0, (1 << 63) - 1),
+    "step": (0, (1 << 63) - 1),
+    "writers": (1, 1 << 24),
+    "chunk_bytes": (16, 64 << 20),
+    "base": (0, (1 << 62) - 1),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all writers of one save have to know; made by `begin`.
+
+    It goes to them in any way: ``dataclasses.asdict(plan)`` is fit for JSON, ``Plan(**found)``
+    makes it again.
+
+    Attributes
+    ----------
+    generation, save
+        The number of the save, which no other has, and a random one.
+    step
+        What the user called it.
+    writers
+        How many there are; they are numbered from 0.
+    namespace, chunk_bytes
+        As given to `begin`.
+    base
+        The generation in force when the save began; 0 for none.
+    digest
+        Of all the others: a plan that was changed on the way is a ValueError.
+    """
+
+    generation: int
+    save: int
+    step: int
+    writers: int
+    namespace: str
+    chunk_bytes: int
+    base: int
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        check_numbers({name: getattr(self, name) for name in _LIMITS})
+        keys.check_namespace(self.namespace)
+        said = {name: value for name, value in asdict(self).items() if name != "digest"}
+        digest = hashlib.blake2b(as_json(said), digest_size=16).hexdigest()
+        if self.digest not in ("", digest):
+            raise ValueError(
+                f"the digest of a plan is {self.digest!r}, expected {digest!r} of what it says: "
+                "it was changed after begin made it"
+            )
+        object.__setattr__(self, "digest", digest)
+
+
+def check_numbers(given: Mapping[str, Any]) -> None:
+    """TypeError or ValueError for a number of a plan that cannot be one."""
+    for name, value in given.items():
+        low, high = _LIMITS[name]
+        if type(value) is not int:
+            raise TypeError(f"{name} is of type {type(value).__name__}, expected int")
+        if not low <= value <= high:
+            raise ValueError(f"{name} is {value}, expected {low} to {high}")
+
+
+def begin(
+    store: Store | str,
+    *,
+    step: int,
+    writers: int,
+    namespace: str = "windeck",
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Plan:
+    """Begin a save by several writers, who need not know each other.
+
+    Each then calls `save_shard` with the plan and a number of its own, and when all have returned,
+    somebody calls `merge`. See docs/sharded.md.
+
+    Parameters
+    ----------
+    store
+        An open store, or the URL of one.
+    step
+        What `log` shows beside the generation.
+    writers
+        How many processes write; those that own nothing are not counted.
+    namespace, chunk_bytes
+        See `save`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument that cannot be one.
+    OSError
+        See `windeck.checkpoint.stores.errors`.
+
+    Notes
+    -----
+    O(1). Nothing but the next number is written.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from windeck import checkpoint
+    >>> store = checkpoint.stores.open_store("memory://")
+    >>> plan = checkpoint.begin(store, step=100, writers=2)
+    >>> for writer in range(2):
+    ...     rows, first = torch.full((2, 3), writer), (2 * writer, 0)
+    ...     part = checkpoint.Partition(rows, offset=first, shape=(4, 3))
+    ...     checkpoint.save_shard(store, plan, writer=writer, model={"w": part})
+    >>> checkpoint.merge(store, plan)
+    1
+    >>> checkpoint.open(store).row("model/w", 2)
+    tensor([1, 1, 1])
+    """
+    keys.check_namespace(namespace)
+    check_numbers({"step": step, "writers": writers, "chunk_bytes": chunk_bytes})
+    with opened(store) as place:
+        _, commits = read_head(place, namespace)
+        generation = reserve(place, namespace, commits)
+        base = commits[0].generation if commits else 0
+        save = secrets.randbits(63)
+        return Plan(generation, save, step, writers, namespace, chunk_bytes, base)
+
+
+def finish(store: Store, plan: Plan, manifest: Mapping[str, Any]) -> int:
+    """Put a save in force whose data are durable; its generation.
+
+    Raises
+    ------
+    RuntimeError
+        When another one was since this one began; the data of this one are removed then.
+    """
+    head = read_head(store, plan.namespace)
+    in_force = head[1][0].generation if head[1] else 0
+    if in_force != plan.base:
+        discard(store, plan)
+        raise RuntimeError(conflict(plan.namespace, plan.step, head[1]))
+    commit(
+        store, plan.namespace, manifest,
+        generation=plan.generation, save=plan.save, step=plan.step, head=head,
+    )  # fmt: skip
+    return plan.generation
+
+
+def discard(store: Store, plan: Plan) -> None:
+    """Remove what was written for a save that will not be committed."""
+    refuse_committed(plan.namespace, plan.generation, read_head(store, plan.namespace)[1])
+    give_way(store, plan.namespace, plan.generation)

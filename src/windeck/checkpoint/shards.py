@@ -1,0 +1,117 @@
+"""What one writer of a save writes, and what it then says that it wrote."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from windeck.checkpoint.boxes import Box
+from windeck.checkpoint.chunks import dtype_name
+from windeck.checkpoint.pieces import Piece, Pieces
+from windeck.checkpoint.plans import Plan
+from windeck.checkpoint.state import State
+from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.writing import chunk_pairs
+
+__all__ = ["Shard"]
+
+#: A tensor that several writers share is cut into this many chunks or more, so that whoever reads
+#: it in other parts reads little more than its own; but not into smaller ones than that.
+_CHUNKS = 64
+_LEAST_BYTES = 16 << 10
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A piece to be written, and its number."""
+
+    number: int
+    piece: Piece
+    chunk_bytes: int
+
+
+class Shard:
+    """One writer's share of a save.
+
+    Parameters
+    ----------
+    plan, writer
+        Of the save; the writer's number.
+    state
+        What the writer has.
+    chosen
+        Whether the writer writes a box of a tensor of a name; None: what is its own.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        writer: int,
+        state: State,
+        chosen: Callable[[str, Box], bool] | None = None,
+    ) -> None:
+        self.plan, self.writer, self.state = plan, writer, state
+        self._items: dict[str, list[_Item]] = {}
+        number = 0
+        for name, pieces in state.tensors.items():
+            size = self._chunk_bytes(pieces)
+            self._items[name] = []
+            for piece in pieces.parts:
+                if pieces.mine if chosen is None else chosen(name, piece.box):
+                    self._items[name].append(_Item(number, piece, size))
+                    number += 1
+
+    def loads(self) -> Iterator[tuple[str, Items]]:
+        """The letter of a kind of keys, and its pairs in ascending order; each to be used up
+        before the next. What has no pairs is left out."""
+        if any(self._items.values()):
+            yield "t", self._chunks()
+
+    def manifest(self) -> dict[str, Any]:
+        """What was written, once `loads` was used up."""
+        return {
+            "plan": self.plan.digest,
+            "step": self.plan.step,
+            "writer": self.writer,
+            "tensors": [self._entry(name) for name in self.state.tensors],
+            "trees": self.state.trees,
+        }
+
+    def _chunks(self) -> Items:
+        plan = self.plan
+        for items in self._items.values():
+            if items:
+                yield from chunk_pairs(
+                    plan.namespace,
+                    plan.generation,
+                    plan.save,
+                    ((item.number, item.piece.tensor) for item in items),
+                    items[0].chunk_bytes,
+                    writer=self.writer,
+                )
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        pieces = self.state.tensors[name]
+        entry: dict[str, Any] = {
+            "name": name,
+            "dtype": dtype_name(pieces.dtype),
+            "shape": list(pieces.shape),
+        }
+        size = self._chunk_bytes(pieces)
+        if size != self.plan.chunk_bytes:
+            entry["chunk_bytes"] = size
+        entry["parts"] = [
+            {"box": [list(run) for run in item.piece.box], "item": item.number}
+            for item in self._items[name]
+        ]
+        return entry
+
+    def _chunk_bytes(self, pieces: Pieces) -> int:
+        """The same on all writers: by the shape of the whole alone."""
+        if self.plan.writers == 1:
+            return self.plan.chunk_bytes
+        share = math.prod(pieces.shape) * pieces.dtype.itemsize // _CHUNKS
+        width = max(_LEAST_BYTES, 1 << max(0, share.bit_length() - 1))
+        return min(self.plan.chunk_bytes, width)
