@@ -21,13 +21,16 @@ def opened(store: Store | str, *, reading: bool = False) -> Iterator[Store]:
 
 
 def reading_url(url: str) -> str:
-    """A URL for reading: many may read a RocksDB at once, beside its one writer.
+    """A URL for reading: many may read a RocksDB at once, beside its one writer; none is made.
 
     Examples
     --------
     >>> reading_url("rocksdb:///data/run"), reading_url("redis://localhost")
     ('rocksdb:///data/run?readonly=1', 'redis://localhost')
+    >>> reading_url("leveldb:///data/run?compression=snappy")
+    'leveldb:///data/run?compression=snappy&create=0'
     """
-    if not url.startswith("rocksdb://") or "readonly=" in url:
-        return url
-    return f"{url}{'&' if '?' in url else '?'}readonly=1"
+    for scheme, name, option in (("rocksdb", "readonly", "1"), ("leveldb", "create", "0")):
+        if url.startswith(f"{scheme}://") and f"{name}=" not in url:
+            return f"{url}{'&' if '?' in url else '?'}{name}={option}"
+    return url

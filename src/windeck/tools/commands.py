@@ -1,19 +1,22 @@
 """The subcommands of ``windeck`` and their options; what they do stands in modules of their own."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from typer.core import TyperGroup
 
 import windeck
-from windeck.tools import peek
+from windeck.tools.view.app import app as view
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Words(TyperGroup):
@@ -34,6 +37,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(view, name="view")
 
 
 #: What `demo-text` does, told in a line.
@@ -162,6 +166,9 @@ def _one_sentence(command: str) -> Iterator[None]:
     except (ValueError, OSError, KeyError, TypeError, MemoryError, RuntimeError) as error:
         if os.environ.get("WINDECK_TRACEBACK"):
             raise
+        from rich.console import Console
+        from rich.markup import escape
+
         words = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         Console(stderr=True, highlight=False, soft_wrap=True).print(
             f"[bold red]windeck {command}:[/] {escape(words)}"
@@ -174,6 +181,8 @@ def _one_sentence(command: str) -> Iterator[None]:
 def _tell(**wishes: Any) -> None:
     """Runs the demo; a path that leads nowhere is told before torch is loaded."""
     if wishes["file"] is not None:
+        from windeck.tools import peek
+
         peek.open_dataset(wishes["file"])
     from windeck.tools import story
 
@@ -181,4 +190,6 @@ def _tell(**wishes: Any) -> None:
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     return Console(highlight=False, width=None if sys.stdout.isatty() else 100)

@@ -1,0 +1,304 @@
+"""`windeck view URL ls` and `log`: what is there, from the manifest alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from view_cases import Fresh, model, refused, run, run_json, saved, url
+from windeck import checkpoint
+from windeck.checkpoint.dtypes import ITEM_BYTES, item_bytes
+from windeck.checkpoint.stores import open_store
+from windeck.tools.view import output
+from windeck.tools.view.tree import lines
+
+__all__ = ["url"]
+
+
+def test_ls_lists_every_tensor_and_value(url: str) -> None:
+    found = run_json(url, "ls")
+    assert (found["url"], found["namespace"]) == (url, "windeck")
+    assert (found["generation"], found["step"]) == (3, 30)
+    assert abs(found["time"] - time.time()) < 3600
+    expected = [
+        {
+            "name": f"model/{name}",
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": list(tensor.shape),
+            "bytes": tensor.numel() * tensor.element_size(),
+            "data": "model/layers.0.w" if "tied" in name else f"model/{name}",
+        }
+        for name, tensor in model().items()
+    ]
+    assert found["tensors"] == expected
+    assert found["bytes"] == 327
+    assert found["tables"] == []
+    assert {value["name"]: value["value"] for value in found["values"]} == {
+        "extra/loss": 0.25,
+        "extra/bad": "nan",
+        "extra/note": "warm\x1b[2Jup",
+        "extra/betas": [0.9, 0.99],
+        "extra/deep/0/x": 1,
+    }
+
+
+def test_ls_is_a_tree(url: str) -> None:
+    code, out, err = run(url, "ls")
+    assert (code, err) == (0, "")
+    told = out.splitlines()
+    assert told[0].startswith("windeck  generation 3  step 30  20")
+    assert told[0].endswith("UTC  9 tensors  327 B")
+    assert [line.split() for line in told[1:]] == [
+        ["model/", "9", "tensors", "327", "B"],
+        ["├─", "layers.", "3", "tensors", "260", "B"],
+        ["│", "├─", "0.", "2", "tensors", "260", "B"],
+        ["│", "│", "├─", "w", "float32", "[12,", "5]", "240", "B"],
+        ["│", "│", "└─", "b", "float32", "[5]", "20", "B"],
+        ["│", "└─", "1.tied", "float32", "[12,", "5]", "240", "B", "=", "model/layers.0.w"],
+        ["├─", "half", "bfloat16", "[2,", "2]", "8", "B"],
+        ["├─", "ids", "int64", "[4]", "32", "B"],
+        ["├─", "flags", "bool", "[3]", "3", "B"],
+        ["├─", "turns", "complex64", "[2]", "16", "B"],
+        ["├─", "scalar", "float64", "[]", "8", "B"],
+        ["└─", "nothing", "float32", "[0,", "4]", "0", "B"],
+        ["extra/"],
+        ["├─", "loss", "0.25"],
+        ["├─", "bad", "nan"],
+        ["├─", "note", "'warm\\x1b[2Jup'"],
+        ["├─", "betas", "(0.9,", "0.99)"],
+        ["└─", "deep/0/x", "1"],
+    ]
+    assert run(url) == (0, out, "")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("model/layers", ["model/layers.0.w", "model/layers.0.b", "model/layers.1.tied"]),
+        ("model/layers.0.", ["model/layers.0.w", "model/layers.0.b"]),
+        ("model/half", ["model/half"]),
+        ("*.w", ["model/layers.0.w"]),
+        ("model/[fh]*", ["model/half", "model/flags"]),
+        ("extra", []),
+    ],
+)
+def test_ls_of_some(fresh: Fresh, pattern: str, names: list[str]) -> None:
+    url = saved(fresh("rocksdb"))
+    assert [t["name"] for t in run_json(url, "ls", pattern)["tensors"]] == names
+    code, out, _ = run(url, "ls", pattern, "--flat")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1 : len(names) + 1]] == names
+
+
+def test_ls_of_nothing_is_told_by_the_exit_code(fresh: Fresh) -> None:
+    url = saved(fresh("rocksdb"))
+    assert run_json(url, "ls", "model/layer", code=1)["tensors"] == []
+    code, out, _ = run(url, "ls", "model/layer")
+    assert code == 1
+    assert out.count("\n") == 1
+
+
+def test_ls_of_some_depth(fresh: Fresh) -> None:
+    url = saved(fresh("rocksdb"))
+    rows = [line.split() for line in run(url, "ls", "--depth", "1")[1].splitlines()[1:]]
+    assert [row[:2] for row in rows] == [["model/", "9"], ["extra/"]]
+    shown = [line.split()[1] for line in run(url, "ls", "--depth", "2")[1].splitlines()[2:9]]
+    assert shown == ["layers.", "half", "ids", "flags", "turns", "scalar", "nothing"]
+
+
+def test_ls_of_an_older_generation_and_another_namespace(url: str) -> None:
+    saved(url, 77, namespace="runs/b")
+    assert run_json(url, "ls", "--generation", "2")["step"] == 20
+    assert run_json(url, "ls", "--namespace", "runs/b")["step"] == 77
+    told = refused(url, "ls", "--generation", "9", code=3)
+    assert told == "there is no generation 9 in windeck, expected one of 3, 2, 1"
+
+
+def test_log(url: str) -> None:
+    with open_store(url) as store:
+        commits = checkpoint.log(store)
+    found = run_json(url, "log")
+    assert (found["url"], found["namespace"]) == (url, "windeck")
+    assert [(c["generation"], c["step"]) for c in found["generations"]] == [
+        (3, 30),
+        (2, 20),
+        (1, 10),
+    ]
+    assert [c["save"] for c in found["generations"]] == [commit.save for commit in commits]
+    code, out, err = run(url, "log")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split() == ["generation", "step", "time", "manifest"]
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert [(row[0], row[1]) for row in rows] == [("3", "30"), ("2", "20"), ("1", "10")]
+    assert [row[-2:] == ["in", "force"] for row in rows] == [True, False, False]
+
+
+@pytest.mark.parametrize("command", ["ls", "log"])
+def test_where_nothing_is(fresh: Fresh, tmp_path: Path, command: str) -> None:
+    with open_store(fresh("rocksdb")) as store:
+        empty = store.url
+    told = "there is no checkpoint: expected the key windeck/HEAD"
+    assert refused(empty, command, code=3) == told
+    assert refused(fresh("redis"), command, code=3) == told
+    for scheme in ("rocksdb", "leveldb"):
+        words = refused(f"{scheme}://{tmp_path}/none", command, code=3)
+        assert words.startswith(f"there is no database at {scheme}://{tmp_path}/none")
+        assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("ls", "expected the URL of a store, such as rocksdb:///path, got a text that has no ://"),
+        ("rockdb:///x", "no store has URLs that begin with rockdb://: .* did you mean rocksdb?"),
+        ("rocksdb:///x?creat=1", "rocksdb:// URLs have no option 'creat': .* did you mean create?"),
+        ("redis://u:geheim@h:x/", "the host and port of a redis:// URL cannot be read"),
+    ],
+)
+def test_a_url_that_is_none(url: str, words: str) -> None:
+    told = refused(url, "ls", code=2)
+    head, _, tail = words.partition(" .* ")
+    assert told.startswith(head)
+    assert tail in told
+    assert "geheim" not in told
+
+
+def test_a_server_that_is_not_there_and_a_password_that_is_not_shown() -> None:
+    told = refused("redis://me:geheim@127.0.0.1:1/0", "ls", code=3)
+    assert told.startswith("redis://me:***@127.0.0.1:1/0 cannot be reached: ")
+    assert "geheim" not in told
+
+
+def test_a_namespace_that_cannot_be(fresh: Fresh) -> None:
+    url = saved(fresh("rocksdb"))
+    for command in ("ls", "log"):
+        told = refused(url, command, "--namespace", "a b", code=2)
+        assert told.startswith("expected a namespace of 1 to 200 letters, digits")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["deal"], ["ls", "--depth", "0"], ["ls", "--generation", "x"]]
+)
+def test_what_is_not_understood(fresh: Fresh, arguments: list[str]) -> None:
+    assert run(saved(fresh("rocksdb")), *arguments)[0] == 2
+
+
+def test_a_damaged_manifest(url: str) -> None:
+    key = b"windeck/m/%016x" % 3
+    with open_store(url) as store:
+        value = store.get(key)
+        assert value is not None
+        store.put_many([(key, value[:-1] + b"?")])
+    told = refused(url, "ls", code=1)
+    assert told.startswith(f"{key.decode()} is damaged: found a payload with CRC32C ")
+    assert run_json(url, "log")["generations"][0]["generation"] == 3
+
+
+def test_beside_the_process_that_writes(fresh: Fresh) -> None:
+    url = fresh("rocksdb")
+    with open_store(url) as store:
+        for step in (1, 2):
+            checkpoint.save(store, step=step, model=model(step))
+            assert run_json(url, "ls")["step"] == step
+    url = saved(fresh("leveldb"))
+    with open_store(url):
+        assert "is open already" in refused(url, "ls", code=3)
+
+
+@pytest.mark.parametrize("command", ["ls", "log"])
+def test_torch_and_numpy_stay_outside(fresh: Fresh, command: str) -> None:
+    url = saved(fresh("rocksdb"))
+    program = (
+        f"import sys; sys.argv = ['windeck', 'view', {url!r}, {command!r}]\n"
+        "from windeck.tools.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "heavy = {'torch', 'numpy', 'pyarrow', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("ls",), ("ls", "--json")])
+def test_a_reader_that_goes_away(fresh: Fresh, arguments: tuple[str, ...]) -> None:
+    url = fresh("rocksdb")
+    names = {f"tensor.{i:06d}.{'x' * 60}": torch.zeros(0) for i in range(2000)}
+    checkpoint.save(url, step=1, model=names)
+    command = [sys.executable, "-m", "windeck.tools.cli", "view", url, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        told = process.stderr.read()
+    assert (process.returncode, told) == (141, b"")
+
+
+def test_bytes_of_every_dtype_of_torch() -> None:
+    known = {v for v in vars(torch).values() if isinstance(v, torch.dtype)}
+    for dtype in known:
+        assert item_bytes(str(dtype).removeprefix("torch.")) == dtype.itemsize
+    assert item_bytes("float256") is None
+    assert len(ITEM_BYTES) >= len(known)
+
+
+def test_a_dtype_of_a_later_torch(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = saved(fresh("rocksdb"))
+    monkeypatch.delitem(ITEM_BYTES, "bfloat16")
+    found = {t["name"]: t["bytes"] for t in run_json(url, "ls")["tensors"]}
+    assert found["model/half"] is None
+    assert found["model/ids"] == 32
+    (line,) = (line for line in run(url, "ls")[1].splitlines() if "half" in line)
+    assert line.split()[-1] == "?"
+
+
+def test_the_tree_of_names_that_begin_alike() -> None:
+    leaves = [(name, ("",), 1, 2) for name in ("a", "a.b", "a.c.d.e", "f..g", "/h/", "a.c.d.z")]
+    found = [
+        (text, below, held) for text, _, below, held in lines(leaves, depth=None, unicode=False)
+    ]
+    assert found == [
+        ("a", 1, 2),
+        ("a.", 3, 6),
+        ("|- b", 1, 2),
+        ("`- c.d.", 2, 4),
+        ("   |- e", 1, 2),
+        ("   `- z", 1, 2),
+        ("f..g", 1, 2),
+        ("/h/", 1, 2),
+    ]
+
+
+def test_the_tree_of_a_name_that_is_the_beginning_of_another() -> None:
+    leaves = [("a/", ("x",), 1, 2), ("a/b", ("y",), 1, 3)]
+    found = list(lines(leaves, depth=None, unicode=True))
+    assert found == [("a/", None, 2, 5), ("├─ ", ("x",), 1, 2), ("└─ b", ("y",), 1, 3)]
+
+
+def test_names_of_ten_thousand_dots() -> None:
+    leaves = [("." * n, ("",), 1, 1) for n in (10_000, 9_999, 3)]
+    assert (
+        sum(below for _, beside, below, _ in lines(leaves, depth=None, unicode=True) if beside) == 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1000, "1.00 kB"),
+        (9_994, "9.99 kB"),
+        (9_996, "10.0 kB"),
+        (99_960, "100 kB"),
+        (999_600, "1.00 MB"),
+        (10**30, "1000000000000 EB"),
+    ],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert output.size(count) == text
