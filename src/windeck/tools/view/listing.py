@@ -24,7 +24,7 @@ def ls(found: Catalog, pattern: str | None, *, depth: int | None, flat: bool, js
     """Prints tensors, tables and plain values."""
     wanted = _filter(pattern)
     tensors = [one for one in tensors_of(found) if wanted(one["name"])]
-    tables = [table for table in (asdict(t) for t in found.tables) if wanted(table["name"])]
+    tables = [table for table in (dict(t) for t in found.tables) if wanted(table["name"])]
     values = [(name, value) for name, value in plain_values(found.trees) if wanted(name)]
     held = sum(t["bytes"] or 0 for t in tensors if t["data"] == t["name"])
     held += sum(table["bytes"] for table in tables)

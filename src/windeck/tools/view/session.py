@@ -84,7 +84,7 @@ def catalog(url: str, store: Store, namespace: str, generation: int | None) -> C
     """Reads HEAD and one manifest, and nothing else."""
     commit = find_commit(store, namespace_of(namespace), generation)
     found = read_manifest(store, namespace, commit)
-    tables = tuple(found.get("tables", {}).values())
+    tables = tuple(found["tables"])
     return Catalog(plain_url(url), namespace, commit, found["tensors"], found["trees"], tables)
 
 
