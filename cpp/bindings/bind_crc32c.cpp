@@ -1,9 +1,8 @@
-#include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "held.hpp"
 #include "windeck/crc32c.hpp"
 
 namespace windeck {
@@ -42,33 +41,6 @@ Examples
 >>> crc32c(b"6789", crc32c(b"12345")) == crc32c(b"123456789")
 True
 )";
-
-/// The buffer of an object, given back at the end of the scope.
-class Held {
-  public:
-    explicit Held(py::handle object) {
-        if (PyObject_CheckBuffer(object.ptr()) == 0) {
-            throw py::type_error("buffer is of type " + type_name(object) +
-                                 ", expected bytes or another buffer");
-        }
-        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FULL_RO) != 0)
-            throw py::error_already_set();
-        if (PyBuffer_IsContiguous(&view_, 'C') == 0) {
-            PyBuffer_Release(&view_);
-            throw py::value_error("the buffer is strided, expected a contiguous one");
-        }
-    }
-    ~Held() { PyBuffer_Release(&view_); }
-    Held(const Held&) = delete;
-    Held& operator=(const Held&) = delete;
-
-    [[nodiscard]] std::span<const std::byte> bytes() const {
-        return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
-    }
-
-  private:
-    Py_buffer view_{};
-};
 
 std::uint32_t sum(const py::object& buffer, const py::object& crc) {
     const auto before = static_cast<std::uint32_t>(integer(crc, "crc", 0, 0xffffffff));
