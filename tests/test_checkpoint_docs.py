@@ -14,7 +14,8 @@ import pytest
 from store_servers import need
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "checkpoint.md"
-MODULES = ("boxes", "chunks", "entries", "history", "keys", "opened", "reading", "saving", "trees")
+MODULES = ("boxes", "chunks", "entries", "history", "keys", "opened", "reading", "references")
+MODULES += ("saving", "trees")
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

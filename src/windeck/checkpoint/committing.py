@@ -9,6 +9,7 @@ from typing import Any
 from windeck._core import crc32c
 from windeck.checkpoint import keys
 from windeck.checkpoint.manifests import Commit, as_json, encode_head, read_head
+from windeck.checkpoint.references import bases_of
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 
@@ -64,7 +65,8 @@ def commit(
     value = encode(Label(Kind.MANIFEST, generation, save), payload)
     store.put_many([(keys.manifest(namespace, generation), value)])
     store.sync()
-    now = Commit(generation, save, step, time.time(), len(value), crc32c(value))
+    bases = bases_of(manifest, generation)
+    now = Commit(generation, save, step, time.time(), len(value), crc32c(value), bases)
     key, (was, commits) = keys.head(namespace), head
     while not store.compare_and_set(key, was, encode_head([now, *commits])):
         # A HEAD that only forgot old generations is no conflict.

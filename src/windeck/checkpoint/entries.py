@@ -92,7 +92,7 @@ def parse_entries(manifest: Mapping[str, Any], generation: int, save: int) -> di
         Naming the tensor where there is one: for sizes that are none, parts that overlap or leave
         gaps, runs of kept chunks that cannot be.
     """
-    chunk_bytes = max(1, whole_number(manifest["chunk_bytes"]))
+    usual = max(1, whole_number(manifest["chunk_bytes"]))
     entries: dict[str, Entry] = {}
     for found in manifest["tensors"]:
         name = str(found["name"])
@@ -105,6 +105,7 @@ def parse_entries(manifest: Mapping[str, Any], generation: int, save: int) -> di
         parts = tuple([_part(part, name, outer, generation, save) for part in found["parts"]])
         if len(parts) != 1 or parts[0].box is not outer:
             check_tiles(name, shape, [part.box for part in parts])
+        chunk_bytes = max(1, whole_number(found.get("chunk_bytes", usual)))
         entries[name] = Entry(name, str(found["dtype"]), shape, parts, chunk_bytes)
     return entries
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from windeck.checkpoint import keys
 from windeck.checkpoint.manifests import Commit, encode_head, read_head
 from windeck.checkpoint.opened import opened
+from windeck.checkpoint.references import Span, needed_by, thin
 from windeck.checkpoint.stores import Store
 
 __all__ = ["gc", "log"]
@@ -29,19 +30,26 @@ def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
         return read_head(place, keys.check_namespace(namespace))[1]
 
 
-def gc(store: Store | str, *, keep: int, namespace: str = "windeck") -> list[int]:
+def gc(
+    store: Store | str, *, keep: int, namespace: str = "windeck", dry_run: bool = False
+) -> list[int]:
     """Keep the newest generations; remove the others, and what saves that were killed left.
+
+    Of a generation that a kept one is based on, the chunks and blocks that one refers to stay, and
+    nothing else.
 
     Parameters
     ----------
     keep
         How many, at least one.
+    dry_run
+        Remove nothing, only tell what would be.
 
     Returns
     -------
     list of int
-        The generations removed, ascending. Those later than the one in force stay: a save that
-        goes on may own them.
+        The generations of which something was removed, ascending. Those later than the one in
+        force stay: a save that goes on may own them.
 
     Raises
     ------
@@ -49,6 +57,9 @@ def gc(store: Store | str, *, keep: int, namespace: str = "windeck") -> list[int
         For a `keep` below 1.
     RuntimeError
         When a save was committed meanwhile; nothing was removed then.
+    CorruptStoreError
+        When the manifest of a generation to be kept is damaged, so that nobody knows what it
+        needs; nothing was removed then.
 
     Notes
     -----
@@ -58,23 +69,33 @@ def gc(store: Store | str, *, keep: int, namespace: str = "windeck") -> list[int
     keys.check_namespace(namespace)
     if type(keep) is not int or keep < 1:
         raise ValueError(f"keep is {keep!r}, expected an integer of at least 1")
-    with opened(store) as place:
+    with opened(store, reading=dry_run) as place:
         was, commits = read_head(place, namespace)
         if not commits:
             return []
-        if commits[keep:]:
+        needed = needed_by(place, namespace, commits[:keep])
+        if commits[keep:] and not dry_run:
             head = encode_head(commits[:keep])
             if not place.compare_and_set(keys.head(namespace), was, head):
                 raise RuntimeError(f"{namespace} was saved to meanwhile, expected no other writer")
             place.sync()
         kept = {commit.generation for commit in commits[:keep]}
-        found = _generations(place, namespace)
-        gone = sorted(n for n in found if n < commits[0].generation and n not in kept)
-        for generation in gone:
-            for prefix in keys.of_generation(namespace, generation):
-                place.delete_range(prefix)
-        place.sync()
+        # A save that goes on refers to nothing but what the generation in force refers to.
+        old = sorted(_generations(place, namespace) - kept)
+        gone = [
+            generation
+            for generation in old
+            if generation < commits[0].generation
+            and _thin(place, namespace, generation, needed, dry_run)
+        ]
+        if not dry_run:
+            place.sync()
         return gone
+
+
+def _thin(store: Store, namespace: str, generation: int, needed: set[Span], dry: bool) -> bool:
+    own = [span for span in needed if span.generation == generation]
+    return thin(store, namespace, generation, own, dry_run=dry)
 
 
 def _generations(store: Store, namespace: str) -> set[int]:

@@ -12,9 +12,10 @@ from windeck.checkpoint import keys
 from windeck.checkpoint.committing import commit, conflict, give_way, refuse_committed, reserve
 from windeck.checkpoint.manifests import as_json, read_head
 from windeck.checkpoint.opened import opened
+from windeck.checkpoint.references import LONGEST_CHAIN
 from windeck.checkpoint.stores import Store
 
-__all__ = ["CHUNK_BYTES", "Plan", "begin", "check_numbers", "discard", "finish"]
+__all__ = ["CHUNK_BYTES", "Plan", "begin", "check_chain", "check_numbers", "discard", "finish"]
 
 #: Bytes of a chunk, unless asked otherwise.
 CHUNK_BYTES = 1 << 20
@@ -47,6 +48,8 @@ class Plan:
         As given to `begin`.
     base
         The generation in force when the save began; 0 for none.
+    incremental, longest_chain
+        As given to `begin`.
     digest
         Of all the others: a plan that was changed on the way is a ValueError.
     """
@@ -58,10 +61,13 @@ class Plan:
     namespace: str
     chunk_bytes: int
     base: int
+    incremental: bool = False
+    longest_chain: int = LONGEST_CHAIN
     digest: str = ""
 
     def __post_init__(self) -> None:
         check_numbers({name: getattr(self, name) for name in _LIMITS})
+        check_chain(self.incremental, self.longest_chain)
         keys.check_namespace(self.namespace)
         said = {name: value for name, value in asdict(self).items() if name != "digest"}
         digest = hashlib.blake2b(as_json(said), digest_size=16).hexdigest()
@@ -83,6 +89,16 @@ def check_numbers(given: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is {value}, expected {low} to {high}")
 
 
+def check_chain(incremental: Any, longest_chain: Any) -> None:
+    """TypeError or ValueError for options of incremental saves that cannot be ones."""
+    if type(incremental) is not bool:
+        raise TypeError(f"incremental is of type {type(incremental).__name__}, expected bool")
+    if type(longest_chain) is not int:
+        raise TypeError(f"longest_chain is of type {type(longest_chain).__name__}, expected int")
+    if not 0 <= longest_chain <= 1000:
+        raise ValueError(f"longest_chain is {longest_chain}, expected 0 to 1000")
+
+
 def begin(
     store: Store | str,
     *,
@@ -90,6 +106,8 @@ def begin(
     writers: int,
     namespace: str = "windeck",
     chunk_bytes: int = CHUNK_BYTES,
+    incremental: bool = False,
+    longest_chain: int = LONGEST_CHAIN,
 ) -> Plan:
     """Begin a save by several writers, who need not know each other.
 
@@ -104,7 +122,7 @@ def begin(
         What `log` shows beside the generation.
     writers
         How many processes write; those that own nothing are not counted.
-    namespace, chunk_bytes
+    namespace, chunk_bytes, incremental, longest_chain
         See `save`.
 
     Raises
@@ -135,12 +153,16 @@ def begin(
     """
     keys.check_namespace(namespace)
     check_numbers({"step": step, "writers": writers, "chunk_bytes": chunk_bytes})
+    check_chain(incremental, longest_chain)
     with opened(store) as place:
         _, commits = read_head(place, namespace)
         generation = reserve(place, namespace, commits)
         base = commits[0].generation if commits else 0
         save = secrets.randbits(63)
-        return Plan(generation, save, step, writers, namespace, chunk_bytes, base)
+        return Plan(
+            generation, save, step, writers, namespace, chunk_bytes, base, incremental,
+            longest_chain,
+        )  # fmt: skip
 
 
 def finish(store: Store, plan: Plan, manifest: Mapping[str, Any]) -> int:

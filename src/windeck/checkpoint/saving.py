@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from windeck.checkpoint import keys
+from windeck.checkpoint.incremental import Increment, find_base
 from windeck.checkpoint.merging import merged
 from windeck.checkpoint.opened import opened
-from windeck.checkpoint.plans import CHUNK_BYTES, begin, check_numbers, finish
+from windeck.checkpoint.plans import CHUNK_BYTES, begin, check_chain, check_numbers, finish
+from windeck.checkpoint.references import LONGEST_CHAIN
 from windeck.checkpoint.shards import Shard
 from windeck.checkpoint.state import State
 from windeck.checkpoint.stores import Store
@@ -25,6 +27,8 @@ def save(
     extra: Any = None,
     namespace: str = "windeck",
     chunk_bytes: int = CHUNK_BYTES,
+    incremental: bool = False,
+    longest_chain: int = LONGEST_CHAIN,
 ) -> int:
     """Save all of a step in one commit.
 
@@ -44,6 +48,11 @@ def save(
         What all keys begin with: a store can hold many checkpoints.
     chunk_bytes
         Bytes of one value; 16 up to 64 MiB.
+    incremental
+        Write only the chunks that changed since the last save, if that was incremental too, and
+        refer to the others; see docs/incremental.md.
+    longest_chain
+        Write all when the save could refer to more generations than that.
 
     Returns
     -------
@@ -77,11 +86,16 @@ def save(
     """
     keys.check_namespace(namespace)
     check_numbers({"step": step, "chunk_bytes": chunk_bytes})
+    check_chain(incremental, longest_chain)
     given = {"model": model, "optimizer": optimizer, "loader": loader, "extra": extra}
     state = State(given, alone=True)
     with opened(store) as place:
-        plan = begin(place, step=step, writers=1, namespace=namespace, chunk_bytes=chunk_bytes)
-        shard = Shard(plan, 0, state)
+        plan = begin(
+            place, step=step, writers=1, namespace=namespace, chunk_bytes=chunk_bytes,
+            incremental=incremental, longest_chain=longest_chain,
+        )  # fmt: skip
+        increment = Increment(find_base(place, plan)) if incremental else None
+        shard = Shard(plan, 0, state, increment=increment)
         for _, items in shard.loads():
             place.bulk_load(items)
         place.sync()

@@ -9,6 +9,7 @@ from typing import Any
 
 from windeck.checkpoint.boxes import Box
 from windeck.checkpoint.chunks import dtype_name
+from windeck.checkpoint.incremental import Increment
 from windeck.checkpoint.pieces import Piece, Pieces
 from windeck.checkpoint.plans import Plan
 from windeck.checkpoint.state import State
@@ -43,6 +44,8 @@ class Shard:
         What the writer has.
     chosen
         Whether the writer writes a box of a tensor of a name; None: what is its own.
+    increment
+        Says which chunks need not be written; None: all are.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class Shard:
         writer: int,
         state: State,
         chosen: Callable[[str, Box], bool] | None = None,
+        increment: Increment | None = None,
     ) -> None:
         self.plan, self.writer, self.state = plan, writer, state
+        self._increment = increment
         self._items: dict[str, list[_Item]] = {}
         number = 0
         for name, pieces in state.tensors.items():
@@ -61,6 +66,9 @@ class Shard:
             for piece in pieces.parts:
                 if pieces.mine if chosen is None else chosen(name, piece.box):
                     self._items[name].append(_Item(number, piece, size))
+                    if increment is not None:
+                        dtype = dtype_name(pieces.dtype)
+                        increment.add(number, name, dtype, pieces.shape, piece.box, size)
                     number += 1
 
     def loads(self) -> Iterator[tuple[str, Items]]:
@@ -68,6 +76,9 @@ class Shard:
         before the next. What has no pairs is left out."""
         if any(self._items.values()):
             yield "t", self._chunks()
+            if self._increment is not None:
+                of = self.plan.namespace, self.plan.generation, self.plan.save
+                yield "d", self._increment.pairs(*of, self.writer)
 
     def manifest(self) -> dict[str, Any]:
         """What was written, once `loads` was used up."""
@@ -90,6 +101,7 @@ class Shard:
                     ((item.number, item.piece.tensor) for item in items),
                     items[0].chunk_bytes,
                     writer=self.writer,
+                    increment=self._increment,
                 )
 
     def _entry(self, name: str) -> dict[str, Any]:
@@ -102,11 +114,12 @@ class Shard:
         size = self._chunk_bytes(pieces)
         if size != self.plan.chunk_bytes:
             entry["chunk_bytes"] = size
-        entry["parts"] = [
-            {"box": [list(run) for run in item.piece.box], "item": item.number}
-            for item in self._items[name]
-        ]
+        entry["parts"] = [self._part(item) for item in self._items[name]]
         return entry
+
+    def _part(self, item: _Item) -> dict[str, Any]:
+        kept = {} if self._increment is None else self._increment.kept(item.number)
+        return {"box": [list(run) for run in item.piece.box], "item": item.number, **kept}
 
     def _chunk_bytes(self, pieces: Pieces) -> int:
         """The same on all writers: by the shape of the whole alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,6 +11,9 @@ from windeck.checkpoint import keys
 from windeck.checkpoint.chunks import cut
 from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.values import Kind, Label, encode
+
+if TYPE_CHECKING:
+    from windeck.checkpoint.incremental import Increment
 
 __all__ = ["chunk_pairs"]
 
@@ -22,6 +26,7 @@ def chunk_pairs(
     chunk_bytes: int,
     *,
     writer: int = 0,
+    increment: Increment | None = None,
 ) -> Items:
     """The chunks of tensors with their keys, each to be used before the next is asked for.
 
@@ -33,8 +38,12 @@ def chunk_pairs(
         The number of each with the tensor, ascending.
     chunk_bytes
         Bytes of a full chunk.
+    increment
+        Says which chunks need not be written; None: all are.
     """
     for item, tensor in tensors:
         for number, data in enumerate(cut(tensor, chunk_bytes)):
+            if increment is not None and not increment.changed(item, number, data):
+                continue
             label = Label(Kind.CHUNK, generation, save, item, writer, number)
             yield keys.chunk(namespace, generation, writer, item, number), encode(label, data)
