@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,46 +14,17 @@ import pytest
 import torch
 
 from store_servers import KINDS
+from tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
-DTYPES = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)}, key=str)
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     with open_store("memory://") as store:
         yield store
-
-
-def raw(tensor: torch.Tensor) -> bytes:
-    plain = torch.empty(tensor.shape, dtype=tensor.dtype)
-    plain.copy_(tensor.detach())
-    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
-
-
-def filled(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """Random bits, NaNs of all kinds among them."""
-    count = int(np.prod(shape)) * dtype.itemsize
-    bits = np.random.default_rng(seed).integers(0, 256, count).astype(np.uint8)
-    if dtype is torch.bool:
-        bits &= 1
-    whole = torch.empty(shape, dtype=dtype)
-    whole.as_strided((whole.numel(),), (1,)).view(torch.uint8).copy_(torch.from_numpy(bits))
-    return whole
-
-
-def usable(dtype: torch.dtype) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # complex32 is experimental
-            torch.empty(2, dtype=dtype)
-        torch.empty(2, dtype=dtype).copy_(torch.empty(2, dtype=dtype))
-        torch.empty(2, dtype=dtype).view(torch.uint8)
-    except (RuntimeError, TypeError, NotImplementedError):
-        return False
-    return not str(dtype).startswith(("torch.q",))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,16 @@ import pytest
 from store_servers import need
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "checkpoint.md"
-MODULES = ("boxes", "chunks", "entries", "history", "keys", "opened", "reading", "references")
+MODULES: tuple[str, ...] = (
+    "boxes",
+    "chunks",
+    "entries",
+    "history",
+    "keys",
+    "opened",
+    "reading",
+    "references",
+)
 MODULES += ("saving", "trees")
 
 

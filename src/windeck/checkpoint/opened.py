@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-from windeck.checkpoint.stores import Store, open_store
+from windeck.checkpoint.stores import Store, StoreURL, open_store
 
-__all__ = ["opened", "reading_url"]
+__all__ = ["is_url", "opened", "patiently", "reading_url"]
+
+Opened = TypeVar("Opened")
 
 
 @contextmanager
@@ -34,3 +39,36 @@ def reading_url(url: str) -> str:
         if url.startswith(f"{scheme}://") and f"{name}=" not in url:
             return f"{url}{'&' if '?' in url else '?'}{name}={option}"
     return url
+
+
+def is_url(text: str | os.PathLike[str]) -> bool:
+    """Whether it can be taken apart as the URL of a store.
+
+    Examples
+    --------
+    >>> is_url("rocksdb:///data/run"), is_url("/data/run")
+    (True, False)
+    """
+    try:
+        StoreURL.parse(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def patiently(attempt: Callable[[], Opened], *, seconds: float) -> Opened:
+    """What `attempt` gives; while another process has the store open, it is asked again.
+
+    Raises
+    ------
+    BlockingIOError
+        When the store is still not free after so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return attempt()
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.01)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +20,10 @@ __all__ = ["CHUNK_BYTES", "Plan", "begin", "check_chain", "check_numbers", "disc
 
 #: Bytes of a chunk, unless asked otherwise.
 CHUNK_BYTES = 1 << 20
+#: A tensor that several writers share is cut into this many chunks or more, so that whoever reads
+#: it in other parts reads little more than its own; but not into smaller ones than that.
+_CHUNKS = 64
+_LEAST_BYTES = 16 << 10
 _LIMITS = {
     "generation": (1, (1 << 62) - 1),
     "save": (0, (1 << 63) - 1),
@@ -77,6 +82,19 @@ class Plan:
                 "it was changed after begin made it"
             )
         object.__setattr__(self, "digest", digest)
+
+    def chunk_bytes_of(self, shape: Sequence[int], width: int) -> int:
+        """Bytes of a chunk of a tensor: the same on all writers, by the shape of the whole alone.
+
+        Parameters
+        ----------
+        shape, width
+            Of the whole tensor; bytes of an element.
+        """
+        if self.writers == 1:
+            return self.chunk_bytes
+        share = math.prod(shape) * width // _CHUNKS
+        return min(self.chunk_bytes, max(_LEAST_BYTES, 1 << max(0, share.bit_length() - 1)))
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +16,6 @@ from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.writing import chunk_pairs
 
 __all__ = ["Shard"]
-
-#: A tensor that several writers share is cut into this many chunks or more, so that whoever reads
-#: it in other parts reads little more than its own; but not into smaller ones than that.
-_CHUNKS = 64
-_LEAST_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -122,9 +116,4 @@ class Shard:
         return {"box": [list(run) for run in item.piece.box], "item": item.number, **kept}
 
     def _chunk_bytes(self, pieces: Pieces) -> int:
-        """The same on all writers: by the shape of the whole alone."""
-        if self.plan.writers == 1:
-            return self.plan.chunk_bytes
-        share = math.prod(pieces.shape) * pieces.dtype.itemsize // _CHUNKS
-        width = max(_LEAST_BYTES, 1 << max(0, share.bit_length() - 1))
-        return min(self.plan.chunk_bytes, width)
+        return self.plan.chunk_bytes_of(pieces.shape, pieces.dtype.itemsize)

@@ -1,0 +1,48 @@
+"""Ranks for tests: processes of a gloo group, from a server that has imported torch already."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def gang(ranks: int, work: Callable[..., Any], *args: Any) -> list[Any]:
+    """What `work(rank, ranks, *args)` returns on each rank; AssertionError with any traceback."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed.tensor", "windeck.checkpoint.dcp"])
+    with tempfile.TemporaryDirectory() as folder:
+        answers: Any = context.Queue()
+        packed = answers, f"file://{folder}/rendezvous", ranks, work, args
+        processes = [context.Process(target=_member, args=(rank, *packed)) for rank in range(ranks)]
+        for process in processes:
+            process.start()
+        try:
+            found = dict(answers.get(timeout=240) for _ in processes)
+        finally:
+            for process in processes:
+                process.join(20)
+                process.kill()
+    failed = [text for ok, text in found.values() if not ok]
+    assert not failed, "\n".join(failed)
+    return [found[rank][1] for rank in range(ranks)]
+
+
+def _member(
+    rank: int, answers: Any, meeting: str, ranks: int, work: Callable[..., Any], args: Any
+) -> None:
+    torch.set_num_threads(1)
+    try:
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
+        try:
+            answer = work(rank, ranks, *args)
+        finally:
+            dist.destroy_process_group()
+        answers.put((rank, (True, answer)))
+    except BaseException:
+        answers.put((rank, (False, f"rank {rank}: {traceback.format_exc()}")))
