@@ -69,13 +69,13 @@ class Label:
     index: int = 0
 
 
-def encode(label: Label, payload: Any) -> bytes:
+def encode(label: Label, *payload: Any) -> bytes:
     """A value: the header and the payload, copied once.
 
     Parameters
     ----------
     payload
-        bytes, or any contiguous buffer of bytes.
+        bytes or any contiguous buffers, one after the other.
 
     Raises
     ------
@@ -88,15 +88,17 @@ def encode(label: Label, payload: Any) -> bytes:
     >>> len(value), bytes(decode(b"key", value, Label(Kind.CHUNK, generation=3)))
     (69, b'hello')
     """
-    data = memoryview(payload).cast("B")
-    size = data.nbytes
+    size = sum(memoryview(part).nbytes for part in payload)
     if size > LARGEST_PAYLOAD:
         raise ValueError(f"a value has {size:,} bytes, expected at most {LARGEST_PAYLOAD:,}")
+    total = 0
+    for part in payload:
+        total = crc32c(part, total)
     head = _LAYOUT.pack(
         _MAGIC, FORMAT, label.kind, 0, label.object, label.part, label.index,
-        label.generation, label.save, size, size, crc32c(data),
+        label.generation, label.save, size, size, total,
     )  # fmt: skip
-    return b"".join((head, _SUM.pack(crc32c(head)), data))
+    return b"".join((head, _SUM.pack(crc32c(head)), *payload))
 
 
 def decode(
