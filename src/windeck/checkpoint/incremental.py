@@ -23,6 +23,7 @@ from windeck.checkpoint.plans import Plan
 from windeck.checkpoint.references import may_grow
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.values import Kind, Label, decode, encode
 
 __all__ = ["Base", "Increment", "find_base"]
@@ -41,7 +42,7 @@ class Base:
     commit
         What HEAD says of it.
     entries, tables
-        Its tensors, and its tables as they are in the manifest.
+        Its tensors and its tables, by name.
     digests
         By writer and item, those of the item's chunks. Not there for a save that was not
         incremental.
@@ -49,7 +50,7 @@ class Base:
 
     commit: Commit
     entries: Mapping[str, Entry]
-    tables: Sequence[Any]
+    tables: Mapping[str, TableEntry]
     digests: Mapping[tuple[int, int], bytes]
 
 

@@ -12,6 +12,7 @@ from windeck.checkpoint import trees
 from windeck.checkpoint.chunks import check_plain, named_dtype
 from windeck.checkpoint.reading import Checkpoint
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.tables.loading import Targets
 
 __all__ = ["Loaded", "load"]
 
@@ -31,6 +32,7 @@ def load(
     *,
     model: Any = None,
     optimizer: Any = None,
+    embeddings: Mapping[str, Any] | None = None,
     loader: Any = None,
     generation: int | None = None,
     strict: bool = True,
@@ -48,6 +50,8 @@ def load(
         tensors are written over, numbers replaced. A module likewise. Another object with
         `load_state_dict` has its own tensors written over where it has them, gets new ones where
         it has none yet, as a fresh optimizer, and is then given the whole state.
+    embeddings
+        Tables by name, without any ids yet. Each takes the buckets it owns, and reads no others.
     generation
         One of `log`; None: the one in force.
     strict
@@ -77,11 +81,18 @@ def load(
             _Root(found, name, value, strict) for name, value in given.items() if value is not None
         ]
         jobs = _jobs(found, roots, cast)
+        tables = Targets(repr(found), found.table_entries, embeddings, strict)
         extra = found.tree("extra")
         for root in reversed(roots):  # a loader that refuses does so before anything is written
             if root.name == "loader":
                 root.finish()
-        _read(found, jobs)
+        tables.read(found.table)
+        try:
+            _read(found, jobs)
+        except BaseException:
+            tables.clear()
+            raise
+        tables.loaded(found.save)
         for root in roots:
             if root.name != "loader":
                 root.finish()

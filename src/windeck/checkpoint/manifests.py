@@ -15,6 +15,7 @@ from windeck._core import crc32c
 from windeck.checkpoint import keys
 from windeck.checkpoint.entries import Entry, Part, Run, parse_entries, whole_number
 from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.checkpoint.tables.links import TableEntry, parse_tables
 from windeck.checkpoint.trees import tensors_in
 from windeck.checkpoint.values import Kind, Label, decode, encode
 
@@ -102,7 +103,7 @@ def read_manifest(view: View, namespace: str, commit: Commit) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``"tensors"``, entries by name; ``"trees"``, state by root; ``"tables"``, as they are in it.
+        ``"tensors"``, entries by name; ``"trees"``, state by root; ``"tables"``, entries by name.
     """
     key = keys.manifest(namespace, commit.generation)
     value = view.get(key)
@@ -115,8 +116,9 @@ def read_manifest(view: View, namespace: str, commit: Commit) -> dict[str, Any]:
     try:
         found = json.loads(bytes(payload))
         entries = parse_entries(found, commit.generation, commit.save)
-        _check_bases(entries, commit)
-        roots, tables = dict(found["trees"]), list(found.get("tables", ()))
+        tables = parse_tables(found.get("tables", ()), commit.generation, commit.save)
+        _check_bases(entries, tables, commit)
+        roots = dict(found["trees"])
         for root, tree in roots.items():
             for place, name in tensors_in(tree, root):
                 if name not in entries:
@@ -137,8 +139,16 @@ def _commit(found: Mapping[str, Any]) -> Commit:
     return commit
 
 
-def _check_bases(entries: Mapping[str, Entry], commit: Commit) -> None:
+def _check_bases(
+    entries: Mapping[str, Entry], tables: Mapping[str, TableEntry], commit: Commit
+) -> None:
     """What is not among the bases, `gc` would take away."""
+    for table in tables.values():
+        for generation in sorted(table.bases - {commit.generation, *commit.bases}):
+            raise ValueError(
+                f"the table {table.name} refers to generation {generation}, expected one of "
+                f"{list(commit.bases)}, as HEAD says"
+            )
     for entry in entries.values():
         for part in entry.parts:
             for run in part.kept:

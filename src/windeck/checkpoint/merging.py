@@ -9,6 +9,8 @@ from typing import Any
 
 from windeck.checkpoint.boxes import Box, overlapping, shape_of, uncovered, whole
 from windeck.checkpoint.plans import Plan
+from windeck.checkpoint.tables.links import TableEntry
+from windeck.checkpoint.tables.uniting import united
 from windeck.checkpoint.trees import tensors_in
 
 __all__ = ["merged"]
@@ -26,14 +28,23 @@ class _Tensor:
     parts: list[dict[str, Any]] = field(default_factory=list)
 
 
-def merged(shards: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+def merged(
+    shards: Sequence[Mapping[str, Any]],
+    plan: Plan,
+    base: Mapping[str, TableEntry] | None = None,
+) -> dict[str, Any]:
     """The manifest of a save, from those of its writers, in their order.
+
+    Parameters
+    ----------
+    base
+        The embedding tables of the generation in force, which deltas of tables build on.
 
     Raises
     ------
     ValueError
-        For tensors that differ, overlap or have gaps, and plain values that differ: naming the
-        place, the writers, what was found and what was expected.
+        For tensors and tables that differ, overlap or have gaps, and plain values that differ:
+        naming the place, the writers, what was found and what was expected.
 
     Notes
     -----
@@ -47,7 +58,10 @@ def merged(shards: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
         roots[root] = _tree(root, held, tensors)
     used = dict.fromkeys(name for root, tree in roots.items() for _, name in tensors_in(tree, root))
     entries = [_entry(name, tensors[name]) for name in used]
-    return {"chunk_bytes": plan.chunk_bytes, "tensors": entries, "trees": roots}
+    manifest = {"chunk_bytes": plan.chunk_bytes, "tensors": entries, "trees": roots}
+    stated = [(shard["writer"], shard.get("tables", ())) for shard in shards]
+    tables = united(stated, generation=plan.generation, save=plan.save, base=base or {})
+    return {**manifest, "tables": [table.as_json() for table in tables]} if tables else manifest
 
 
 def _tensors(shards: Sequence[Mapping[str, Any]]) -> dict[str, _Tensor]:

@@ -19,6 +19,9 @@ from windeck.checkpoint.fetching import Job, read_many
 from windeck.checkpoint.manifests import find_commit, read_manifest
 from windeck.checkpoint.opened import opened
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.tables.infos import TableInfo, info_of
+from windeck.checkpoint.tables.links import TableEntry
+from windeck.checkpoint.tables.reading import SavedTable
 
 __all__ = ["Checkpoint", "TensorInfo", "open"]
 
@@ -54,8 +57,9 @@ class Checkpoint:
             raise
         self.entries: dict[str, Entry] = manifest["tensors"]
         self.trees: dict[str, Any] = manifest["trees"]
+        self.table_entries: dict[str, TableEntry] = manifest["tables"]
         self.generation, self.step = self._commit.generation, self._commit.step
-        self.time = self._commit.time
+        self.time, self.save = self._commit.time, self._commit.save
 
     def __repr__(self) -> str:
         return f"<checkpoint {self._namespace}, generation {self.generation}, step {self.step}>"
@@ -99,6 +103,25 @@ class Checkpoint:
         self.read_into(saved, [found], box)
         kept = [size for i, size in enumerate(found.shape) if i not in dropped]
         return found.view(kept)
+
+    @property
+    def tables(self) -> dict[str, TableInfo]:
+        """What the embedding tables are, by name."""
+        return {name: info_of(entry) for name, entry in self.table_entries.items()}
+
+    def table(self, name: str) -> SavedTable:
+        """An embedding table: some rows of it, or all in order, without loading it.
+
+        Raises
+        ------
+        KeyError
+            For a name there is none of.
+        """
+        if name not in self.table_entries:
+            raise KeyError(
+                f"there is no table {name!r} in {self!r}, expected one of {list(self.tables)}"
+            )
+        return SavedTable(self._store, self._namespace, self.table_entries[name])
 
     def tree(self, root: str) -> Any:
         """``model``, ``optimizer``, ``loader`` or ``extra`` as saved, tensors in fresh memory.

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from windeck.checkpoint import keys
-from windeck.checkpoint.entries import Entry, whole_number
+from windeck.checkpoint.entries import Entry
 from windeck.checkpoint.manifests import Commit, read_manifest
-from windeck.checkpoint.stores import CorruptStoreError, Store, View
+from windeck.checkpoint.stores import Store, View
+from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["LONGEST_CHAIN", "Span", "bases_of", "may_grow", "needed_by", "thin"]
 
@@ -74,12 +75,7 @@ def needed_by(view: View, namespace: str, commits: Iterable[Commit]) -> set[Span
         if commit.bases:
             manifest = read_manifest(view, namespace, commit)
             needed.update(_kept(manifest["tensors"]))
-            try:
-                needed.update(_linked(manifest["tables"], commit.generation))
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                key = keys.manifest(namespace, commit.generation).decode()
-                text = f"{key} cannot be read as a manifest: its tables: {error}"
-                raise CorruptStoreError(text) from error
+            needed.update(_linked(manifest["tables"], commit.generation))
     return needed
 
 
@@ -90,15 +86,13 @@ def _kept(entries: Mapping[str, Entry]) -> Iterator[Span]:
                 yield Span("t", run.generation, run.writer, run.item, run.first, run.stop)
 
 
-def _linked(tables: Sequence[Any], own: int) -> Iterator[Span]:
+def _linked(tables: Mapping[str, TableEntry], own: int) -> Iterator[Span]:
     """Of a table's links, all blocks of a shard and their index."""
-    for table in tables:
-        for link in table["links"]:
-            generation = whole_number(link["generation"])
-            for shard in link["shards"] if generation != own else ():
-                writer, item = whole_number(shard["writer"]), whole_number(shard["item"])
-                yield Span("e", generation, writer, item, 0, None)
-                yield Span("i", generation, writer, item, 0, None)
+    for table in tables.values():
+        for link in table.links:
+            for shard in link.shards if link.generation != own else ():
+                yield Span("e", link.generation, shard.writer, shard.item, 0, None)
+                yield Span("i", link.generation, shard.writer, shard.item, 0, None)
 
 
 def thin(

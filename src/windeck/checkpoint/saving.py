@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from windeck.checkpoint import keys
@@ -13,6 +14,7 @@ from windeck.checkpoint.references import LONGEST_CHAIN
 from windeck.checkpoint.shards import Shard
 from windeck.checkpoint.state import State
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.tables.writing import Exports
 
 __all__ = ["CHUNK_BYTES", "save"]
 
@@ -23,6 +25,7 @@ def save(
     step: int,
     model: Any = None,
     optimizer: Any = None,
+    embeddings: Mapping[str, Any] | None = None,
     loader: Any = None,
     extra: Any = None,
     namespace: str = "windeck",
@@ -42,6 +45,8 @@ def save(
         State: dicts, lists and tuples of tensors, numbers, text, bool and None; or an object with
         a `state_dict()` that gives such. Tensors may have any dtype, shape and strides, on any
         device; two that are the same memory are stored once.
+    embeddings
+        Embedding tables by name, saved as they are when this is called: training may go on.
     extra
         Whatever else belongs to the step, of the same types.
     namespace
@@ -89,14 +94,19 @@ def save(
     check_chain(incremental, longest_chain)
     given = {"model": model, "optimizer": optimizer, "loader": loader, "extra": extra}
     state = State(given, alone=True)
-    with opened(store) as place:
+    with Exports(embeddings) as tables, opened(store) as place:
         plan = begin(
             place, step=step, writers=1, namespace=namespace, chunk_bytes=chunk_bytes,
             incremental=incremental, longest_chain=longest_chain,
         )  # fmt: skip
-        increment = Increment(find_base(place, plan)) if incremental else None
-        shard = Shard(plan, 0, state, increment=increment)
+        base = find_base(place, plan) if incremental else None
+        increment = Increment(base) if incremental else None
+        if base is not None:
+            tables.base_on(base.commit.save)
+        shard = Shard(plan, 0, state, increment=increment, tables=tables)
         for _, items in shard.loads():
             place.bulk_load(items)
         place.sync()
-        return finish(place, plan, merged([shard.manifest()], plan))
+        finish(place, plan, merged([shard.manifest()], plan, base.tables if base else None))
+        tables.committed(plan.save)
+        return plan.generation

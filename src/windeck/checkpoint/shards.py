@@ -13,6 +13,8 @@ from windeck.checkpoint.pieces import Piece, Pieces
 from windeck.checkpoint.plans import Plan
 from windeck.checkpoint.state import State
 from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.tables.writing import Exports
+from windeck.checkpoint.values import Kind, Label
 from windeck.checkpoint.writing import chunk_pairs
 
 __all__ = ["Shard"]
@@ -40,6 +42,8 @@ class Shard:
         Whether the writer writes a box of a tensor of a name; None: what is its own.
     increment
         Says which chunks need not be written; None: all are.
+    tables
+        What it has of embedding tables.
     """
 
     def __init__(
@@ -49,9 +53,10 @@ class Shard:
         state: State,
         chosen: Callable[[str, Box], bool] | None = None,
         increment: Increment | None = None,
+        tables: Exports | None = None,
     ) -> None:
         self.plan, self.writer, self.state = plan, writer, state
-        self._increment = increment
+        self._increment, self._tables = increment, tables
         self._items: dict[str, list[_Item]] = {}
         number = 0
         for name, pieces in state.tensors.items():
@@ -68,6 +73,10 @@ class Shard:
     def loads(self) -> Iterator[tuple[str, Items]]:
         """The letter of a kind of keys, and its pairs in ascending order; each to be used up
         before the next. What has no pairs is left out."""
+        if self._tables:
+            label = Label(Kind.BLOCK, self.plan.generation, self.plan.save, part=self.writer)
+            yield "e", self._tables.blocks(self.plan.namespace, label)
+            yield "i", self._tables.index(self.plan.namespace, label)
         if any(self._items.values()):
             yield "t", self._chunks()
             if self._increment is not None:
@@ -76,13 +85,16 @@ class Shard:
 
     def manifest(self) -> dict[str, Any]:
         """What was written, once `loads` was used up."""
-        return {
+        found: dict[str, Any] = {
             "plan": self.plan.digest,
             "step": self.plan.step,
             "writer": self.writer,
             "tensors": [self._entry(name) for name in self.state.tensors],
             "trees": self.state.trees,
         }
+        if self._tables:
+            found["tables"] = self._tables.stated(self.writer)
+        return found
 
     def _chunks(self) -> Items:
         plan = self.plan

@@ -6,13 +6,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck.checkpoint import keys
 from windeck.checkpoint.manifests import Commit, Entry, find_commit, read_manifest
 from windeck.checkpoint.opened import reading_url
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
+from windeck.checkpoint.tables.infos import info_of
 
 __all__ = ["Catalog", "Different", "Exit", "Wrong", "catalog", "guarded", "namespace_of"]
 __all__ += ["opened_store", "plain_url", "shown"]
@@ -84,7 +85,9 @@ def catalog(url: str, store: Store, namespace: str, generation: int | None) -> C
     """Reads HEAD and one manifest, and nothing else."""
     commit = find_commit(store, namespace_of(namespace), generation)
     found = read_manifest(store, namespace, commit)
-    tables = tuple(found["tables"])
+    tables = tuple(
+        {**asdict(info_of(table)), "dtype": "float32"} for table in found["tables"].values()
+    )
     return Catalog(plain_url(url), namespace, commit, found["tensors"], found["trees"], tables)
 
 

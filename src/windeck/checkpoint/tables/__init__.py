@@ -1,0 +1,1 @@
+"""Embedding tables in checkpoints: blocks of rows, an index of them, chains of what changed."""

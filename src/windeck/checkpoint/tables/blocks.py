@@ -1,0 +1,115 @@
+"""A block: up to 256 KiB of a table's entries as one value.
+
+After the header that every value has, little-endian, without gaps::
+
+    entries u32, rows u32, dead u32, dim u32, slots u32, 0 u32
+    keys          int64[entries]    ascending by (bucket, key)
+    versions      int64[entries]    the clock of the last update; of the dead, of the removal
+    frequencies   int64[entries]
+    seen          int64[entries]    the clock when it was last looked up in training
+    states        uint8[entries]    0 counted only, 1 has a row, 2 dead; 0s up to a multiple of 8
+    values        float32[rows, (1 + slots) * dim]    embedding, then slots, of those with a row
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from windeck.checkpoint.stores import CorruptStoreError
+from windeck.checkpoint.tables.entries import DEAD, ROW, Entries
+from windeck.checkpoint.tables.shapes import ENTRY_BYTES, PRELUDE_BYTES, Shape, Size
+from windeck.checkpoint.values import HEADER_BYTES, LARGEST_PAYLOAD, Label, decode, encode
+
+__all__ = ["BLOCK_BYTES", "pack", "unpack"]
+
+_PRELUDE = struct.Struct("<IIIIII")
+#: Bytes for entries in a block, so that a value has up to 256 KiB.
+BLOCK_BYTES = (256 << 10) - HEADER_BYTES - PRELUDE_BYTES - 8
+
+
+def size_of(entries: Entries) -> Size:
+    """How many there are of what."""
+    dead = int(np.count_nonzero(entries.states == DEAD))
+    return Size(len(entries), len(entries.values), dead)
+
+
+def pack(label: Label, entries: Entries, shape: Shape) -> tuple[bytes, Size]:
+    """The value of a block, and its size.
+
+    Raises
+    ------
+    ValueError
+        For a row that no store takes.
+    """
+    size = size_of(entries)
+    prelude = _PRELUDE.pack(size.entries, size.rows, size.dead, shape.dim, shape.slots, 0)
+    pad = bytes(-(PRELUDE_BYTES + ENTRY_BYTES * size.entries) % 8)
+    if size.bytes(shape) > LARGEST_PAYLOAD:
+        raise ValueError(
+            f"a row of {shape.width:,} numbers has {size.bytes(shape):,} bytes, expected at most "
+            f"{LARGEST_PAYLOAD:,}"
+        )
+    columns = (entries.keys, entries.versions, entries.frequencies, entries.seen, entries.states)
+    arrays = (np.ascontiguousarray(column).data for column in columns)
+    values = np.ascontiguousarray(entries.values).reshape(-1).data
+    return encode(label, prelude, *arrays, pad, values), size
+
+
+def unpack(
+    key: bytes, value: bytes | None, label: Label, shape: Shape, size: Size | None = None
+) -> Entries:
+    """The entries of a block, as views, after its header, sums and lengths were checked.
+
+    Parameters
+    ----------
+    key, value, label
+        As for `values.decode`.
+    size
+        What the index says; None: what the block itself says.
+
+    Raises
+    ------
+    CorruptStoreError
+        Naming the key, what was found and what was expected.
+
+    Notes
+    -----
+    O(bytes), for the sum; nothing is allocated. That the entries are in order, see `ordered`.
+    """
+    payload = decode(key, value, label, length=size.bytes(shape) if size else None)
+    name = key.decode(errors="replace")
+    if len(payload) < PRELUDE_BYTES:
+        raise _wrong(name, f"a payload of {len(payload)} bytes", f"at least {PRELUDE_BYTES}")
+    count, rows, dead, dim, slots, zero = _PRELUDE.unpack_from(payload)
+    if (dim, slots, zero) != (shape.dim, shape.slots, 0):
+        raise _wrong(
+            name, f"rows of dim {dim} with {slots} slots", f"{shape.dim} with {shape.slots}"
+        )
+    stated = Size(count, rows, dead)
+    if size is not None and stated != size:
+        raise _wrong(name, f"{stated}", f"{size} as its index says")
+    if stated.bytes(shape) != len(payload) or rows + dead > count:
+        raise _wrong(name, f"{len(payload):,} bytes", f"{stated.bytes(shape):,} for {stated}")
+    found = _views(payload, stated, shape)
+    if (actual := size_of(found)) != stated or int(found.states.max(initial=0)) > DEAD:
+        rows_found = int(np.count_nonzero(found.states == ROW))
+        raise _wrong(name, f"{rows_found} rows and {actual.dead} dead", f"{rows} and {dead}")
+    return found
+
+
+def _views(payload: memoryview, size: Size, shape: Shape) -> Entries:
+    count, at = size.entries, PRELUDE_BYTES
+    numbers = [np.frombuffer(payload, "<i8", count, at + 8 * count * i) for i in range(4)]
+    keys, versions, frequencies, seen = numbers
+    at += 32 * count
+    states = np.frombuffer(payload, np.uint8, count, at)
+    at += count + -(at + count) % 8
+    values = np.frombuffer(payload, "<f4", size.rows * shape.width, at)
+    values = values.reshape(size.rows, shape.width)
+    return Entries(keys, versions, frequencies, seen, states, values)
+
+
+def _wrong(name: str, found: str, expected: str) -> CorruptStoreError:
+    return CorruptStoreError(f"{name} is damaged: found {found}, expected {expected}")

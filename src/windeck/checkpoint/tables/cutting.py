@@ -1,0 +1,114 @@
+"""A snapshot of a table, cut into blocks: in bounded memory, at borders that suit its readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from windeck.checkpoint.tables.blocks import BLOCK_BYTES
+from windeck.checkpoint.tables.entries import (
+    ROW,
+    Entries,
+    Int64s,
+    merged,
+    of_dead,
+    of_snapshot,
+)  # fmt: skip
+from windeck.checkpoint.tables.hashing import bucket_of
+from windeck.checkpoint.tables.shapes import BUCKETS, ENTRY_BYTES, Shape
+
+__all__ = ["TableSnapshot", "cut", "entries_of"]
+
+#: Bytes of entries read from a snapshot at once.
+READ_BYTES = 8 << 20
+# Where ranges of buckets begin when 2 to 8 shards share them: blocks end there, so that readers of
+# other shards do not read them too. A table smaller than this is not worth as many blocks.
+_BORDERS = np.unique([rank * BUCKETS // n for n in range(2, 9) for rank in range(1, n)])
+_SMALL_BYTES = 1 << 20
+
+
+class TableSnapshot(Protocol):
+    """One moment of a table, as `EmbeddingCore.snapshot` gives it."""
+
+    @property
+    def clock(self) -> int: ...
+
+    def counts(self, since: int = -1) -> Int64s: ...
+
+    def read(self, first_bucket: int, end_bucket: int, since: int = -1) -> dict[str, Any]: ...
+
+    def dead(self, since: int) -> tuple[Int64s, Int64s]: ...
+
+
+def entries_of(
+    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: Shape
+) -> Iterator[Entries]:
+    """The entries of some buckets in order, some MiB at a time; what changed, or all for -1."""
+    keys, clocks = snapshot.dead(since) if since >= 0 else (np.empty(0, np.int64),) * 2
+    dead, where = of_dead(keys, clocks, shape.width), bucket_of(keys)
+    counts = snapshot.counts(since)
+    counts = counts + np.bincount(where, minlength=BUCKETS)
+    for first, end in _ranges(counts, buckets, ENTRY_BYTES + 4 * shape.width):
+        found = of_snapshot(snapshot.read(first, end, since))
+        start, stop = (int(place) for place in np.searchsorted(where, [first, end]))
+        found = merged([found, dead.part(start, stop)]) if stop > start else found
+        if len(found):
+            yield found
+
+
+def cut(entries: Entries, shape: Shape, whole: int) -> Iterator[Entries]:
+    """Entries in blocks, as views: whole buckets where they fit.
+
+    Parameters
+    ----------
+    whole
+        How many entries there are in all.
+    """
+    sizes = ENTRY_BYTES + 4 * shape.width * (entries.states == ROW).astype(np.int64)
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    buckets = entries.buckets
+    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
+    passed = np.diff(np.searchsorted(_BORDERS, buckets[starts], "right"), prepend=0) > 0
+    if whole * (ENTRY_BYTES + 4 * shape.width) < _SMALL_BYTES:
+        passed[:] = False
+    start = 0
+    for stop in _stops(before, np.append(starts, len(entries)), passed):
+        yield entries.part(start, stop)
+        start = stop
+
+
+def _stops(
+    before: Int64s, edges: npt.NDArray[np.intp], passed: npt.NDArray[np.bool_]
+) -> Iterator[int]:
+    """Where blocks end. Entries [edges[i], edges[i + 1]) are of one bucket, `before[j]` is the
+    bytes of all entries before j, and `passed[i]` whether a border lies just before bucket i."""
+    start = 0
+    for i, border in enumerate(passed.tolist()):
+        first, end = int(edges[i]), int(edges[i + 1])
+        held = before[first] - before[start]
+        if held and (border or before[end] - before[start] > BLOCK_BYTES):
+            yield first
+            start = first
+        while before[end] - before[start] > BLOCK_BYTES and end - start > 1:
+            fits = int(np.searchsorted(before, before[start] + BLOCK_BYTES, "right")) - 1
+            start = max(start + 1, fits)
+            yield start
+    if start < edges[-1]:
+        yield int(edges[-1])
+
+
+def _ranges(counts: Int64s, buckets: tuple[int, int], entry: int) -> Iterator[tuple[int, int]]:
+    """Ranges of buckets with at most `READ_BYTES`, or of one bucket."""
+    first, end = buckets
+    held = 0
+    for bucket in range(*buckets):
+        size = int(counts[bucket]) * entry
+        if held and held + size > READ_BYTES:
+            yield first, bucket
+            first, held = bucket, 0
+        held += size
+    if held:
+        yield first, end

@@ -1,0 +1,120 @@
+"""Blocks of a table out of a store: indexes once, blocks some at a time, everything checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from windeck.checkpoint import keys
+from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.checkpoint.tables.blocks import unpack
+from windeck.checkpoint.tables.entries import DEAD, Entries
+from windeck.checkpoint.tables.index import LINE_BYTES, LINES, Index, parse
+from windeck.checkpoint.tables.links import Link, Piece, Shard
+from windeck.checkpoint.tables.shapes import Shape, Size
+from windeck.checkpoint.values import Kind, Label, decode
+
+__all__ = ["Blocks"]
+
+#: Bytes of blocks asked for at once.
+READ_BYTES = 1 << 20
+
+
+class Blocks:
+    """The blocks of one shard of a link."""
+
+    def __init__(self, view: View, namespace: str, link: Link, shard: Shard, shape: Shape) -> None:
+        self._view, self._namespace = view, namespace
+        self._link, self._shard, self._shape = link, shard, shape
+        self._index: Index | None = None
+
+    @property
+    def index(self) -> Index:
+        """The index, read when it is first asked for."""
+        if self._index is None:
+            self._index = self._read_index()
+        return self._index
+
+    def read(self, numbers: Iterable[int]) -> Iterator[tuple[int, Entries]]:
+        """Blocks by number, each read when it is its turn, some at a time."""
+        for group in self._groups(numbers):
+            names = [self._key(number) for number in group]
+            values = self._view.get_many(names)
+            for i, number in enumerate(group):
+                value, values[i] = values[i], None  # let go of as soon as it is used
+                yield number, self._block(names[i], value, number)
+
+    def of_piece(self, piece: Piece) -> Iterator[Entries]:
+        """The entries of a piece's buckets, in order, block by block."""
+        before: tuple[int, int] | None = None
+        for number, found in self.read(self.index.touching(piece.first, piece.end)):
+            first = int(self.index.first[number]), int(found.keys[0])
+            if before is not None and first <= before:
+                raise CorruptStoreError(
+                    f"{self._key(number).decode()} is damaged: found id {first[1]} first, expected "
+                    "one after the last of the block before"
+                )
+            before = int(self.index.last[number]), int(found.keys[-1])
+            if self.index.first[number] < piece.first or self.index.last[number] >= piece.end:
+                found = found.in_buckets(piece.first, piece.end)
+            if len(found):
+                yield found
+
+    def _groups(self, numbers: Iterable[int]) -> Iterator[list[int]]:
+        group: list[int] = []
+        held = 0
+        for number in numbers:
+            size = self.index.size(number).bytes(self._shape)
+            if group and held + size > READ_BYTES:
+                yield group
+                group, held = [], 0
+            group.append(number)
+            held += size
+        if group:
+            yield group
+
+    def _block(self, key: bytes, value: bytes | None, number: int) -> Entries:
+        label = self._label(Kind.BLOCK, number)
+        found = unpack(key, value, label, self._shape, self.index.size(number))
+        if self._shard.since == -1 and (found.states == DEAD).any():
+            raise CorruptStoreError(
+                f"{key.decode()} is damaged: found a removed id, expected none in what is no delta"
+            )
+        return self.index.check(key.decode(), number, found)
+
+    def _read_index(self) -> Index:
+        shard, link = self._shard, self._link
+        payloads = []
+        # One after the other: what the manifest says may be anything, what is there is not.
+        for number in range(-(-shard.blocks // LINES)):
+            key = self._index_key(number)
+            lines = min(LINES, shard.blocks - number * LINES)
+            label = self._label(Kind.INDEX, number)
+            payloads.append(decode(key, self._view.get(key), label, length=lines * LINE_BYTES))
+        name = self._index_key(0).decode()
+        found = parse(name, payloads, shard.buckets)
+        stated = Size(shard.entries, shard.rows, shard.dead)
+        if found.total() != stated:
+            raise CorruptStoreError(
+                f"{name} is damaged: found {found.total()}, expected {stated} as the manifest of "
+                f"generation {link.generation} or a later one says"
+            )
+        return found
+
+    def _label(self, kind: Kind, number: int) -> Label:
+        link, shard = self._link, self._shard
+        return Label(kind, link.generation, link.save, shard.item, shard.writer, number)
+
+    def _key(self, number: int) -> bytes:
+        shard = self._shard
+        return keys.block(self._namespace, self._link.generation, shard.writer, shard.item, number)
+
+    def _index_key(self, number: int) -> bytes:
+        shard = self._shard
+        return keys.index(self._namespace, self._link.generation, shard.writer, shard.item, number)
+
+
+def keys_of(namespace: str, link: Link, shard: Shard) -> Sequence[bytes]:
+    """The keys of all blocks of a shard and of its index."""
+    ids = namespace, link.generation, shard.writer, shard.item
+    blocks = [keys.block(*ids, number) for number in range(shard.blocks)]
+    return blocks + [keys.index(*ids, n) for n in range(-(-shard.blocks // LINES))]

@@ -1,0 +1,229 @@
+"""Tables on their way into a store: one snapshot of each, full or what changed since a save."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windeck.checkpoint import keys
+from windeck.checkpoint.manifests import as_json
+from windeck.checkpoint.tables.blocks import pack
+from windeck.checkpoint.tables.cutting import cut, entries_of
+from windeck.checkpoint.tables.index import LINES, line
+from windeck.checkpoint.tables.links import Shard
+from windeck.checkpoint.tables.shapes import Shape
+from windeck.checkpoint.values import Kind, Label, encode
+
+__all__ = ["Base", "Exports", "based_on", "check_table", "forget_base", "remember"]
+
+#: A delta of more than this share of the ids is no delta: all is written.
+_MOST_CHANGED = 0.5
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a table in memory was equal to: a table of a save, when its clock stood there."""
+
+    save: int
+    name: str
+    clock: int
+
+
+#: Of each table in memory its base, for as long as it lives.
+_bases: weakref.WeakKeyDictionary[Any, Base] = weakref.WeakKeyDictionary()
+
+
+def remember(core: Any, save: int, name: str, clock: int) -> None:
+    """A table is equal to what a save holds: it was committed, or loaded.
+
+    The removals up to then are in that save; a delta will be based on no earlier one.
+    """
+    _bases[core] = Base(save, name, clock)
+    core.forget_dead(clock)
+
+
+def forget_base(core: Any) -> None:
+    """A table is equal to nothing saved; the next save of it is full."""
+    _bases.pop(core, None)
+
+
+def based_on(core: Any) -> Base | None:
+    """What a table was equal to last."""
+    return _bases.get(core)
+
+
+def check_table(name: str, table: Any) -> Any:
+    """The core of a table; TypeError for what is none."""
+    core = getattr(table, "core", None)
+    if core is None or not hasattr(core, "snapshot"):
+        raise TypeError(
+            f"embeddings/{name} is of type {type(table).__name__}, expected a table, which has a "
+            "core and a config"
+        )
+    return core
+
+
+class Exports:
+    """The tables of one save of one writer.
+
+    Made at the beginning of the save, which is the moment that is saved; `close` it at the end.
+
+    Parameters
+    ----------
+    embeddings
+        Tables by name.
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no table, or a config that is no plain JSON.
+    """
+
+    def __init__(self, embeddings: Mapping[str, Any] | None) -> None:
+        self._stack, self._tables = ExitStack(), list[_Export]()
+        if not isinstance(embeddings or {}, Mapping):
+            raise TypeError(
+                f"embeddings is of type {type(embeddings).__name__}, expected a dict of tables"
+            )
+        try:
+            for item, (name, table) in enumerate((embeddings or {}).items()):
+                self._tables.append(self._stack.enter_context(_Export(item, name, table)))
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+    def items(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+        """The blocks, then the index of them: keys ascend, some MiB are held at a time.
+
+        Parameters
+        ----------
+        label
+            Its generation, save and part (the writer) count.
+        """
+        yield from self.blocks(namespace, label)
+        yield from self.index(namespace, label)
+
+    def base_on(self, save: int) -> None:
+        """Write only what changed since a save, of the tables that were equal to it once.
+
+        Parameters
+        ----------
+        save
+            The random number of the save in force.
+        """
+        for table in self._tables:
+            table.base_on(save)
+
+    def blocks(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+        """The blocks alone."""
+        for table in self._tables:
+            yield from table.blocks(namespace, label)
+
+    def index(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+        """Their index, once the blocks were written."""
+        for table in self._tables:
+            yield from table.index(namespace, label)
+
+    def stated(self, writer: int) -> list[dict[str, Any]]:
+        """What was written, once it was, as a writer's manifest says it."""
+        return [table.stated(writer) for table in self._tables]
+
+    def committed(self, save: int) -> None:
+        """The save is in force: the next delta is based on it."""
+        for table in self._tables:
+            remember(table.core, save, table.name, table.clock)
+
+    def close(self) -> None:
+        """Let the snapshots go."""
+        self._stack.close()
+
+    def __enter__(self) -> Exports:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Export:
+    """One table: its snapshot, and what was written of it."""
+
+    def __init__(self, item: int, name: str, table: Any) -> None:
+        if type(name) is not str:
+            raise TypeError(f"embeddings has a key of type {type(name).__name__}, expected str")
+        self.core, self.name, self._item = check_table(name, table), name, item
+        self._config = _plain(name, table.config)
+        self._shape = Shape(self.core.dim, self.core.slots)
+        self._buckets = int(self.core.first_bucket), int(self.core.end_bucket)
+        self._snapshot = self.core.snapshot()
+        self.clock = int(self._snapshot.clock)
+        self._since = -1
+        self._lines: list[bytes] = []
+        self._entries = self._rows = self._dead = self._bytes = 0
+
+    def base_on(self, save: int) -> None:
+        found = based_on(self.core)
+        if found is not None and (found.save, found.name) == (save, self.name):
+            changed = int(self._snapshot.counts(found.clock).sum())
+            if changed <= _MOST_CHANGED * self._snapshot.counts(-1).sum():
+                self._since = found.clock
+
+    def blocks(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+        generation, writer = label.generation, label.part
+        whole = int(self._snapshot.counts(self._since).sum())
+        for entries in entries_of(self._snapshot, self._buckets, self._since, self._shape):
+            for block in cut(entries, self._shape, whole):
+                number = len(self._lines)
+                own = Label(Kind.BLOCK, generation, label.save, self._item, writer, number)
+                value, size = pack(own, block, self._shape)
+                self._lines.append(line(block, size))
+                self._entries += size.entries
+                self._rows += size.rows
+                self._dead += size.dead
+                self._bytes += len(value)
+                yield keys.block(namespace, generation, writer, self._item, number), value
+
+    def index(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+        generation, writer = label.generation, label.part
+        for number, first in enumerate(range(0, len(self._lines), LINES)):
+            own = Label(Kind.INDEX, generation, label.save, self._item, writer, number)
+            value = encode(own, *self._lines[first : first + LINES])
+            self._bytes += len(value)
+            yield keys.index(namespace, generation, writer, self._item, number), value
+
+    def stated(self, writer: int) -> dict[str, Any]:
+        shard = Shard(
+            writer=writer, item=self._item, buckets=self._buckets, since=self._since,
+            clock=self.clock, blocks=len(self._lines), entries=self._entries, rows=self._rows,
+            dead=self._dead, bytes=self._bytes,
+        )  # fmt: skip
+        rows = int(self._snapshot.rows)
+        return {
+            "name": self.name, "dim": self._shape.dim, "dtype": "float32",
+            "slots": self._shape.slots, "config": self._config, "clock": self.clock,
+            "rows": rows, "counted": int(self._snapshot.counts(-1).sum()) - rows,
+            "shard": asdict(shard),
+        }  # fmt: skip
+
+    def __enter__(self) -> _Export:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._snapshot.close()
+
+
+def _plain(name: str, config: Any) -> Any:
+    """A config that JSON keeps as it is."""
+    try:
+        as_json(config)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"the config of embeddings/{name} is no plain JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise TypeError(
+            f"the config of embeddings/{name} is of type {type(config).__name__}, expected dict"
+        )
+    return config
