@@ -14,8 +14,8 @@ from view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
 from windeck.checkpoint.dtypes import ITEM_BYTES, item_bytes
 from windeck.checkpoint.stores import open_store
-from windeck.tools.view import output
-from windeck.tools.view.tree import lines
+from windeck.tools.view import listing, output
+from windeck.tools.view.tree import Leaf, lines
 
 __all__ = ["url"]
 
@@ -251,6 +251,7 @@ def test_bytes_of_every_dtype_of_torch() -> None:
 def test_a_dtype_of_a_later_torch(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     url = saved(fresh("rocksdb"))
     monkeypatch.delitem(ITEM_BYTES, "bfloat16")
+    monkeypatch.setattr(listing, "_described", listing._described.__wrapped__)
     found = {t["name"]: t["bytes"] for t in run_json(url, "ls")["tensors"]}
     assert found["model/half"] is None
     assert found["model/ids"] == 32
@@ -258,11 +259,13 @@ def test_a_dtype_of_a_later_torch(fresh: Fresh, monkeypatch: pytest.MonkeyPatch)
     assert line.split()[-1] == "?"
 
 
+def leaf(name: str, held: int = 2, remark: str = "") -> Leaf:
+    return name, ("", "", "", remark), 1, held
+
+
 def test_the_tree_of_names_that_begin_alike() -> None:
-    leaves = [(name, ("",), 1, 2) for name in ("a", "a.b", "a.c.d.e", "f..g", "/h/", "a.c.d.z")]
-    found = [
-        (text, below, held) for text, _, below, held in lines(leaves, depth=None, unicode=False)
-    ]
+    leaves = [leaf(name) for name in ("a", "a.b", "a.c.d.e", "f..g", "/h/", "a.c.d.z")]
+    found = [(line[0], line[2], line[3]) for line in lines(leaves, depth=None, unicode=False)]
     assert found == [
         ("a", 1, 2),
         ("a.", 3, 6),
@@ -275,17 +278,25 @@ def test_the_tree_of_names_that_begin_alike() -> None:
     ]
 
 
-def test_the_tree_of_a_name_that_is_the_beginning_of_another() -> None:
-    leaves = [("a/", ("x",), 1, 2), ("a/b", ("y",), 1, 3)]
-    found = list(lines(leaves, depth=None, unicode=True))
-    assert found == [("a/", None, 2, 5), ("├─ ", ("x",), 1, 2), ("└─ b", ("y",), 1, 3)]
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_tree_of_a_name_that_is_the_beginning_of_another(turned: bool) -> None:
+    leaves = [leaf("a/", 2, "x"), leaf("a/b", 3, "y")]
+    found = list(lines(leaves[::-1] if turned else leaves, depth=None, unicode=True))
+    group, *inside = [(line[0], line[1] and line[1][3], line[3]) for line in found]
+    assert group == ("a/", None, 5)
+    expected = [("├─ ", "x", 2), ("└─ b", "y", 3)]
+    assert inside == ([("├─ b", "y", 3), ("└─ ", "x", 2)] if turned else expected)
+
+
+def test_the_same_name_twice_is_two_lines() -> None:
+    found = lines([leaf("a.b", 1), leaf("a.b", 2)], depth=None, unicode=True)
+    assert [line[3] for line in found] == [3, 1, 2]
 
 
 def test_names_of_ten_thousand_dots() -> None:
-    leaves = [("." * n, ("",), 1, 1) for n in (10_000, 9_999, 3)]
-    assert (
-        sum(below for _, beside, below, _ in lines(leaves, depth=None, unicode=True) if beside) == 3
-    )
+    leaves = [leaf("." * n) for n in (10_000, 9_999, 3)]
+    found = lines(leaves, depth=None, unicode=True)
+    assert sum(beside is not None for _, beside, _, _ in found) == 3
 
 
 @pytest.mark.parametrize(

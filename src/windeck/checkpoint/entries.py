@@ -94,14 +94,18 @@ def parse_entries(manifest: Mapping[str, Any], generation: int, save: int) -> di
     """
     usual = max(1, whole_number(manifest["chunk_bytes"]))
     entries: dict[str, Entry] = {}
+    wholes: dict[tuple[int, ...], tuple[tuple[int, ...], Box]] = {}  # many have the same shape
     for found in manifest["tensors"]:
         name = str(found["name"])
-        shape = tuple(map(whole_number, found["shape"]))
-        if math.prod(shape) * 16 >= 1 << 63:
-            raise ValueError(f"{name} has shape {shape}, more than can be")
+        known = wholes.get(tuple(found["shape"]))
+        if known is None:
+            shape = tuple(map(whole_number, found["shape"]))
+            if math.prod(shape) * 16 >= 1 << 63:
+                raise ValueError(f"{name} has shape {shape}, more than can be")
+            known = wholes[shape] = shape, whole(shape)
         if name in entries:
             raise ValueError(f"{name} is there twice, expected each tensor once")
-        outer = whole(shape)
+        shape, outer = known
         parts = tuple([_part(part, name, outer, generation, save) for part in found["parts"]])
         if len(parts) != 1 or parts[0].box is not outer:
             check_tiles(name, shape, [part.box for part in parts])
@@ -181,7 +185,7 @@ def _overlap(boxes: Sequence[Box]) -> tuple[Box, Box] | None:
 
 def _part(found: Mapping[str, Any], name: str, outer: Box, generation: int, save: int) -> Part:
     box = outer
-    if found["box"] != [list(side) for side in outer]:
+    if tuple(map(tuple, found["box"])) != outer:
         box = tuple((whole_number(first), whole_number(end)) for first, end in found["box"])
         if len(box) != len(outer) or any(
             not first <= end <= size for (first, end), (_, size) in zip(box, outer, strict=False)

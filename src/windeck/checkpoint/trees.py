@@ -129,7 +129,10 @@ def tensors_in(tree: Any, name: str) -> Iterator[tuple[str, str]]:
         yield name, tree["tensor"]
     elif type(tree) is dict and "dict" in tree:
         for key, item in tree["dict"]:
-            yield from tensors_in(item, f"{name}/{key}")
+            if type(item) is dict and "tensor" in item:  # mostly; a generator less for each
+                yield f"{name}/{key}", item["tensor"]
+            else:
+                yield from tensors_in(item, f"{name}/{key}")
     elif type(tree) is dict and "tuple" in tree:
         yield from tensors_in(tree["tuple"], name)
 

@@ -10,7 +10,7 @@ import typer
 from windeck.tools.view import session
 from windeck.tools.view.session import guarded, opened_store
 
-__all__ = ["app"]
+__all__ = ["app", "list_url"]
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -43,7 +43,8 @@ def view(
     """
     context.obj = url
     if context.invoked_subcommand is None:
-        _ls(url, None, None, False, False, "windeck", None)
+        with guarded():
+            list_url(url)
 
 
 @app.command()
@@ -64,18 +65,24 @@ def ls(
     generation: Generation = None,
 ) -> None:
     """Names, dtypes, shapes and bytes, out of the manifest alone."""
-    _ls(context.obj, pattern, depth, flat, json, namespace, generation)
+    with guarded():
+        list_url(
+            context.obj, pattern, depth=depth, flat=flat, json=json,
+            namespace=namespace, generation=generation,
+        )  # fmt: skip
 
 
-def _ls(
+def list_url(
     url: str,
-    pattern: str | None,
-    depth: int | None,
-    flat: bool,
-    json: bool,
-    namespace: str,
-    generation: int | None,
+    pattern: str | None = None,
+    *,
+    depth: int | None = None,
+    flat: bool = False,
+    json: bool = False,
+    namespace: str = "windeck",
+    generation: int | None = None,
 ) -> None:
+    """What `ls` does, errors not caught."""
     from windeck.tools.view import listing
 
     # The manifest becomes a hundred thousand small objects and none is garbage; to look for some
@@ -83,7 +90,7 @@ def _ls(
     collects = gc.isenabled()
     gc.disable()
     try:
-        with guarded(), opened_store(url) as store:
+        with opened_store(url) as store:
             found = session.catalog(url, store, namespace, generation)
             listing.ls(found, pattern, depth=depth, flat=flat, json=json)
     finally:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 from windeck.checkpoint import trees
@@ -15,25 +16,32 @@ from windeck.checkpoint.manifests import Entry
 from windeck.checkpoint.stores import Store
 from windeck.tools.view import output
 from windeck.tools.view.session import Catalog, Different, namespace_of, plain_url, shown
-from windeck.tools.view.tree import Leaf, lines
+from windeck.tools.view.tree import Beside, Leaf, lines
 
-__all__ = ["described", "log", "ls", "plain_values", "tensors_of"]
+__all__ = ["described", "log", "ls", "plain_values", "tensor_document"]
+__all__ += ["tensors_of"]
 
 
 def ls(found: Catalog, pattern: str | None, *, depth: int | None, flat: bool, json: bool) -> None:
     """Prints tensors, tables and plain values."""
-    wanted = _filter(pattern)
-    tensors = [one for one in tensors_of(found) if wanted(one["name"])]
-    tables = [table for table in (dict(t) for t in found.tables) if wanted(table["name"])]
-    values = [(name, value) for name, value in plain_values(found.trees) if wanted(name)]
-    held = sum(t["bytes"] or 0 for t in tensors if t["data"] == t["name"])
-    held += sum(table["bytes"] for table in tables)
+    wanted, tables = _filter(pattern), [dict(table) for table in found.tables]
+    tensors = [pair for root in found.trees for pair in tensors_of(found, root)]
+    values = [*plain_values(found.trees)]
+    if wanted is not None:
+        tensors = [pair for pair in tensors if wanted(pair[0])]
+        tables = [table for table in tables if wanted(table["name"])]
+        values = [value for value in values if wanted(value[0])]
     if json:
+        documents = [tensor_document(found, *pair) for pair in tensors]
         texts = [{"name": name, "value": value} for name, value in values]
-        parts = {"tensors": tensors, "tables": tables, "values": texts}
+        held = sum(t["bytes"] or 0 for t in documents if t["data"] == t["name"])
+        held += sum(table["bytes"] for table in tables)
+        parts = {"tensors": documents, "tables": tables, "values": texts}
         output.write_json({**described(found), "bytes": held, **parts})
     else:
-        _print(found, tensors, tables, values, held, depth, flat)
+        leaves = [_tensor_leaf(found.entries[data], name, data) for name, data in tensors]
+        leaves += [*map(_table_leaf, tables), *map(_value_leaf, values)]
+        _print(found, leaves, (len(tensors), len(tables)), depth, flat)
     if pattern is not None and not (tensors or tables or values):
         raise Different
 
@@ -50,18 +58,17 @@ def described(found: Catalog) -> dict[str, Any]:
     }
 
 
-def tensors_of(found: Catalog) -> Iterator[dict[str, Any]]:
-    """Every tensor by each of its names; `data` is the name its data are under."""
-    for root, tree in found.trees.items():
-        for name, data in trees.tensors_in(tree, root):
-            entry = found.entries[data]
-            yield {
-                "name": name,
-                "dtype": entry.dtype,
-                "shape": entry.shape,
-                "bytes": _bytes(entry),
-                "data": data,
-            }
+def tensors_of(found: Catalog, root: str) -> Iterator[tuple[str, str]]:
+    """Of every tensor of a state its name, and the name its data are under."""
+    return trees.tensors_in(found.trees[root], root)
+
+
+def tensor_document(found: Catalog, name: str, data: str) -> dict[str, Any]:
+    """A tensor in JSON."""
+    entry = found.entries[data]
+    held, _ = _described(entry.dtype, entry.shape)
+    kind = {"dtype": entry.dtype, "shape": entry.shape, "bytes": held}
+    return {"name": name, **kind, "data": data}
 
 
 def plain_values(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -88,17 +95,13 @@ def log(url: str, store: Store, namespace: str, *, json: bool) -> None:
     output.table(headings, rows, right=(0, 1, 3))
 
 
-def _bytes(entry: Entry) -> int | None:
-    width = item_bytes(entry.dtype)
-    return None if width is None else math.prod(entry.shape) * width
-
-
 def _plain(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
     if type(tree) is dict and "tensor" in tree:
         return
     if type(tree) is dict and "dict" in tree and tree["dict"]:
         for key, item in tree["dict"]:
-            yield from _plain(item, f"{name}/{key}")
+            if not (type(item) is dict and "tensor" in item):
+                yield from _plain(item, f"{name}/{key}")
         return
     inside = tree["tuple"] if type(tree) is dict and "tuple" in tree else tree
     if type(inside) is list and any(_has_tensor(item) for item in inside):
@@ -116,10 +119,10 @@ def _has_tensor(tree: Any) -> bool:
     return next(trees.tensors_in(tree, ""), None) is not None
 
 
-def _filter(pattern: str | None) -> Any:
-    """Names that a pattern means: a glob, or what is below a name."""
+def _filter(pattern: str | None) -> Callable[[str], bool] | None:
+    """Which names a pattern means: a glob, or what is below a name. None: all."""
     if pattern is None:
-        return lambda name: True
+        return None
     below = (pattern if pattern[-1:] in "/." else f"{pattern}/", f"{pattern}.")
     return lambda name: (
         name == pattern or name.startswith(below) or fnmatch.fnmatchcase(name, pattern)
@@ -127,38 +130,46 @@ def _filter(pattern: str | None) -> Any:
 
 
 def _print(
-    found: Catalog,
-    tensors: list[dict[str, Any]],
-    tables: list[dict[str, Any]],
-    values: list[tuple[str, Any]],
-    held: int,
-    depth: int | None,
-    flat: bool,
+    found: Catalog, leaves: list[Leaf], counts: tuple[int, int], depth: int | None, flat: bool
 ) -> None:
-    commit, count = found.commit, f"{len(tensors):,} tensor{'s' * (len(tensors) != 1)}"
+    commit, (tensors, tables) = found.commit, counts
+    count = f"{tensors:,} tensor{'s' * (tensors != 1)}"
     if tables:
-        count += f", {len(tables):,} table{'s' * (len(tables) != 1)}"
+        count += f", {tables:,} table{'s' * (tables != 1)}"
     head = f"{found.namespace}  generation {commit.generation}  step {commit.step}"
-    head += f"  {output.moment(commit.time)}  {count}  {output.size(held)}"
-    output.say(output.paint(head, "bold"))
-    leaves = [*map(_tensor_leaf, tensors), *map(_table_leaf, tables), *map(_value_leaf, values)]
+    total = output.size(sum(leaf[3] for leaf in leaves))
+    output.say(output.paint(f"{head}  {output.moment(commit.time)}  {count}  {total}", "bold"))
     if flat:
-        rows = [(leaf[0], *leaf[1]) for leaf in leaves]
+        rows = [leaf[:2] for leaf in leaves]
     else:
-        rows = []
-        for text, beside, below, size in lines(leaves, depth=depth, unicode=output.unicode_ok()):
-            if beside is None:
-                what = f"{below:,} tensor{'s' * (below != 1)}" if below else ""
-                beside = ("", what, output.size(size) if below else "", "")
-            rows.append((text, *beside))
-    output.say(*_aligned(rows))
+        rows = [
+            (text, _totals(below, held) if beside is None else beside)
+            for text, beside, below, held in lines(leaves, depth=depth, unicode=output.unicode_ok())
+        ]
+    if rows:
+        output.say(*_aligned(rows))
 
 
-def _tensor_leaf(tensor: dict[str, Any]) -> Leaf:
-    shares = tensor["data"] != tensor["name"]
-    beside = (tensor["dtype"], str(list(tensor["shape"])), output.size(tensor["bytes"]))
-    same = f"= {shown(tensor['data'])}" if shares else ""
-    return shown(tensor["name"]), (*beside, same), 1, 0 if shares else tensor["bytes"] or 0
+# Many tensors have the same shape: what is said of one is said of all.
+@lru_cache(1000)
+def _described(dtype: str, shape: tuple[int, ...]) -> tuple[int | None, Beside]:
+    """The bytes of a tensor, and what stands beside its name."""
+    width = item_bytes(dtype)
+    held = None if width is None else prod(shape) * width
+    return held, (dtype, str(list(shape)), output.size(held), "")
+
+
+def _totals(tensors: int, held: int) -> Beside:
+    if not tensors:
+        return "", "", "", ""
+    return "", f"{tensors:,} tensor{'s' * (tensors != 1)}", output.size(held), ""
+
+
+def _tensor_leaf(entry: Entry, name: str, data: str) -> Leaf:
+    held, beside = _described(entry.dtype, entry.shape)
+    if data == name:
+        return shown(name), beside, 1, held or 0
+    return shown(name), (*beside[:3], f"= {shown(data)}"), 1, 0
 
 
 def _table_leaf(table: dict[str, Any]) -> Leaf:
@@ -172,13 +183,12 @@ def _value_leaf(item: tuple[str, Any]) -> Leaf:
     return shown(item[0]), ("", text if len(text) <= 60 else f"{text[:57]}...", "", ""), 0, 0
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def _aligned(rows: Sequence[tuple[str, Beside]]) -> list[str]:
     """Columns of names, dtypes, shapes, bytes and remarks; values may be wider than shapes."""
-    if not rows:
-        return []
-    name, dtype, size = (max(len(row[i]) for row in rows) for i in (0, 1, 3))
-    shape = max((len(row[2]) for row in rows if row[3]), default=0)
-    return [
-        f"{a:<{name}}  {b:<{dtype}}  {c:<{shape}}  {d:>{size}}  {e}".rstrip()
-        for a, b, c, d, e in rows
-    ]
+    name = max(len(text) for text, _ in rows)
+    besides = {beside for _, beside in rows}
+    dtype, size = (max(len(beside[i]) for beside in besides) for i in (0, 2))
+    shape = max((len(beside[1]) for beside in besides if beside[2]), default=0)
+    line = f"  %-{dtype}s  %-{shape}s  %{size}s  %s"
+    ends = {beside: (line % beside).rstrip() for beside in besides}
+    return [text.ljust(name) + end if (end := ends[beside]) else text for text, beside in rows]

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from windeck.tools.view.session import shown
@@ -72,6 +73,7 @@ def paint(text: str, style: str) -> str:
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if on_terminal() else text
 
 
+@lru_cache(1000)
 def size(count: int | None) -> str:
     """Bytes for people: three digits and a unit of powers of ten.
 

@@ -6,25 +6,26 @@ Written for speed: ten thousand names in some hundredths of a second.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Leaf", "Line", "lines"]
+__all__ = ["Beside", "Leaf", "Line", "lines"]
 
+#: Dtype, shape, bytes and a remark, as text.
+Beside: TypeAlias = tuple[str, str, str, str]
 #: A name, what stands beside it, tensors (1, or 0 for a plain value), and bytes (0 for what shares
 #: another's).
-Leaf: TypeAlias = tuple[str, Sequence[str], int, int]
+Leaf: TypeAlias = tuple[str, Beside, int, int]
 #: Text with its guides, what stands beside it (None: a group), tensors below, their bytes.
-Line: TypeAlias = tuple[str, "Sequence[str] | None", int, int]
+Line: TypeAlias = tuple[str, "Beside | None", int, int]
 
-_split = re.compile(r"[^/.]*[/.]?").findall
+_split = re.compile(r"[^/.]+[/.]?|[/.]").findall
 _GUIDES = {True: ("├─ ", "└─ ", "│  ", "   "), False: ("|- ", "`- ", "|  ", "   ")}
-_HERE = object()
 #: Names may have any number of dots; what is deeper than this stands on one line.
 _DEEPEST = 60
 
 
-def lines(leaves: Iterable[Leaf], *, depth: int | None, unicode: bool) -> Iterator[Line]:
+def lines(leaves: Iterable[Leaf], *, depth: int | None, unicode: bool) -> list[Line]:
     """The lines of a tree.
 
     Parameters
@@ -34,49 +35,69 @@ def lines(leaves: Iterable[Leaf], *, depth: int | None, unicode: bool) -> Iterat
     unicode
         Whether guides may be more than ASCII.
     """
-    root: dict[Any, Any] = {}
+    root: dict[str, Any] = {}
     for leaf in leaves:
-        node = root
-        parts = _split(leaf[0])[:-1]  # the last match is empty
+        parts = _split(leaf[0]) or [""]
         if len(parts) > _DEEPEST:
             parts[_DEEPEST:] = ["".join(parts[_DEEPEST:])]
-        for part in parts:
-            node = node.setdefault(part, {})
-        node[_HERE] = leaf
-    yield from _lines(root, "", True, depth, _GUIDES[unicode])
+        node = root
+        for part in parts[:-1]:
+            below = node.get(part)
+            if below is None:
+                below = node[part] = {}
+            elif type(below) is tuple:  # a tensor whose name is the beginning of this one
+                below = node[part] = {"": below}
+            node = below
+        _place(node, parts[-1], leaf)
+    found: list[Line] = []
+    _walk(_grouped(root)[0], "", depth, _GUIDES[unicode], True, found.append)
+    return found
 
 
-def _lines(
-    node: dict[Any, Any], guide: str, top: bool, depth: int | None, guides: Sequence[str]
-) -> Iterator[Line]:
-    last = len(node) - 1
-    for i, (label, child) in enumerate(node.items()):
-        text, below = label, child
-        while len(below) == 1 and _HERE not in below:
-            ((part, below),) = below.items()
-            text += part
-        end = i == last
-        mark = "" if top else guides[1] if end else guides[0]
-        leaf = below.get(_HERE)
-        if leaf is not None and len(below) == 1:
-            yield guide + mark + text, leaf[1], leaf[2], leaf[3]
-            continue
-        count, held = _totals(below)
-        yield guide + mark + text, None, count, held
-        if depth is not None and depth <= 1:
-            continue
-        inner = guide + ("" if top else guides[3] if end else guides[2])
-        if leaf is not None:  # a tensor whose name is the beginning of others'
-            below = {"": {_HERE: leaf}, **{k: v for k, v in below.items() if k is not _HERE}}
-        yield from _lines(below, inner, False, None if depth is None else depth - 1, guides)
+def _place(node: dict[str, Any], label: str, leaf: Leaf) -> None:
+    there = node.setdefault(label, leaf)
+    while type(there) is dict:  # other names begin with this one
+        node, label, there = there, "", there.setdefault("", leaf)
+    while there is not leaf:  # the same name again
+        label += " "
+        there = node.setdefault(label, leaf)
 
 
-def _totals(node: dict[Any, Any]) -> tuple[int, int]:
+def _grouped(node: dict[str, Any]) -> Any:
+    """A group as [(label, leaf or group), ...], tensors, bytes; chains are joined."""
+    nodes: list[Any] = []
     count = held = 0
-    for label, child in node.items():
-        if label is _HERE:
-            count, held = count + child[2], held + child[3]
+    for label, below in node.items():
+        while type(below) is dict and len(below) == 1:
+            ((part, below),) = below.items()
+            label += part
+        if type(below) is dict:
+            below = _grouped(below)
+            count, held = count + below[1], held + below[2]
         else:
-            inner = _totals(child)
-            count, held = count + inner[0], held + inner[1]
-    return count, held
+            count, held = count + below[2], held + below[3]
+        nodes.append((label, below))
+    return nodes, count, held
+
+
+def _walk(
+    nodes: Sequence[Any],
+    guide: str,
+    depth: int | None,
+    guides: Sequence[str],
+    top: bool,
+    put: Callable[[Line], None],
+) -> None:
+    """Puts the lines of a group, each with the guide of the group and its own mark before it."""
+    mark, inner = ("", "") if top else (guide + guides[0], guide + guides[2])
+    for i, (label, below) in enumerate(nodes, 1):
+        if i == len(nodes) and not top:
+            mark, inner = guide + guides[1], guide + guides[3]
+        if len(below) == 4:
+            put((mark + label, below[1], below[2], below[3]))
+            continue
+        put((mark + label, None, below[1], below[2]))
+        if depth is None:
+            _walk(below[0], inner, None, guides, False, put)
+        elif depth > 1:
+            _walk(below[0], inner, depth - 1, guides, False, put)
