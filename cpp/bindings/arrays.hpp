@@ -11,6 +11,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -72,6 +73,29 @@ inline std::int64_t integer(py::handle value, const std::string& name,
                               std::to_string(low) + " to " + std::to_string(high));
     }
     return found;
+}
+
+/// A finite Python number in [low, high] (below `high` where `open`); a bool or string is a
+/// TypeError.
+inline double real(py::handle value, const std::string& name, double low, double high,
+                   bool open = false) {
+    const bool number = PyFloat_Check(value.ptr()) || PyIndex_Check(value.ptr()) ||
+                        (Py_TYPE(value.ptr())->tp_as_number != nullptr &&
+                         Py_TYPE(value.ptr())->tp_as_number->nb_float != nullptr);
+    if (!number || PyBool_Check(value.ptr())) {
+        throw py::type_error(name + " is of type " + type_name(value) + ", expected a number");
+    }
+    const double found = PyFloat_AsDouble(value.ptr());
+    if (PyErr_Occurred() != nullptr) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) throw py::error_already_set();
+        PyErr_Clear();
+    } else if (std::isfinite(found) && found >= low && (open ? found < high : found <= high)) {
+        return found;
+    }
+    std::string expected = "a finite number";
+    if (std::isfinite(low)) expected += " from " + text(py::float_(low));
+    if (std::isfinite(high)) expected += (open ? " to below " : " to ") + text(py::float_(high));
+    throw py::value_error(name + " is " + text(value) + ", expected " + expected);
 }
 
 /// A one-dimensional int64 index array; `owner` keeps the values alive.
@@ -139,6 +163,31 @@ inline Bytes byte_array(py::handle value, const std::string& name) {
     const auto* const data = static_cast<const std::uint8_t*>(array.data());
     const auto size = static_cast<std::size_t>(array.size());
     return {std::move(array), {data, size}};
+}
+
+/// `value` as an array of exactly this dtype and shape to read from, C-contiguous and aligned: a
+/// copy of it where it is strided, such as a gradient that was broadcast.
+inline py::array in_array(py::handle value, const py::dtype& dtype,
+                          std::span<const py::ssize_t> shape, const std::string& name) {
+    if (!py::isinstance<py::array>(value)) {
+        throw py::type_error(name + " is of type " + type_name(value) +
+                             ", expected an array of dtype " + text(dtype) + " and shape " +
+                             shape_text(shape));
+    }
+    auto array = py::reinterpret_borrow<py::array>(value);
+    if (!is_native(array.dtype(), dtype.kind(), dtype.itemsize())) {
+        throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected " +
+                             text(dtype));
+    }
+    if (!std::ranges::equal(shape_of(array), shape)) {
+        throw py::value_error(name + " has shape " + shape_text(shape_of(array)) + ", expected " +
+                              shape_text(shape));
+    }
+    if ((array.flags() & py::array::c_style) != 0 && is_aligned(array)) return array;
+    auto copy =
+        py::reinterpret_steal<py::object>(PyObject_CallMethod(array.ptr(), "copy", nullptr));
+    if (!copy) throw py::error_already_set();
+    return py::reinterpret_steal<py::array>(copy.release());
 }
 
 /// `value` as memory to write into: an array of exactly this dtype and shape, C-contiguous,

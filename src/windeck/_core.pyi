@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pool_stats', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pool_stats', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -816,6 +816,371 @@ class Statistics:
             float64[bins + 1], or None, with ``below`` and ``above``, of what no bin has; ``largest``, a list
             of (position, value).
         """
+class EmbeddingCore:
+    """
+    EmbeddingCore(dim, *, slots=0, initializer="normal", scale=0.01, slot_value=0.0, seed=0,
+    admit_after=1, first_bucket=0, end_bucket=1024)
+    
+    Rows of float32 for any 64-bit ids, trained in place.
+    
+    Parameters
+    ----------
+    dim : int
+        Floats of an embedding, 1 to 2**20.
+    slots : int
+        Vectors of `dim` behind each embedding for the optimizer, 0 to 8: Adagrad needs 1, Adam 2.
+    initializer : str
+        "normal" (standard deviation `scale`), "uniform" in [-scale, scale], or "zeros". An id's initial
+        value depends on (seed, id) alone, the same on every platform, stored or not.
+    scale : float
+        How large initial values are.
+    slot_value : float
+        What slots begin with.
+    seed : int
+        0 to 2**64 - 1.
+    admit_after : int
+        An id gets a row when it has been looked up so many times.
+    first_bucket, end_bucket : int
+        The table holds the ids with first_bucket <= bucket_of(id) < end_bucket, and refuses others.
+    
+    Raises
+    ------
+    TypeError, ValueError
+        An argument of a wrong type or out of its range.
+    
+    Notes
+    -----
+    Every int64 is an id. Thread-safe: each call is one atomic step, and lets other Python threads run.
+    Results never depend on `threads`. Memory is 4 * (1 + slots) * dim + 32 bytes a row and up to 43 an
+    id.
+    
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from windeck._core import EmbeddingCore
+    >>> core = EmbeddingCore(2, initializer="zeros")
+    >>> ids = np.array([7, -1, 7])
+    >>> core.lookup(ids, insert=True).shape, len(core)
+    ((3, 2), 2)
+    >>> core.apply(ids, np.ones((3, 2), np.float32), kind="sgd", lr=0.5)
+    2
+    >>> core.lookup(ids, insert=False).tolist()
+    [[-1.0, -1.0], [-0.5, -0.5], [-1.0, -1.0]]
+    """
+    def __init__(self, dim: typing.SupportsIndex, *, slots: typing.SupportsIndex = 0, initializer: str = 'normal', scale: typing.Any = 0.01, slot_value: typing.Any = 0.0, seed: typing.SupportsIndex = 0, admit_after: typing.SupportsIndex = 1, first_bucket: typing.SupportsIndex = 0, end_bucket: typing.SupportsIndex = 1024) -> None:
+        ...
+    def __len__(self) -> int:
+        """
+        The number of ids with a row.
+        """
+    def __reduce__(self) -> tuple:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def apply(self, ids: typing.Any, grads: typing.Any, *, kind: str, lr: typing.Any, eps: typing.Any = 1e-10, beta1: typing.Any = 0.9, beta2: typing.Any = 0.999, weight_decay: typing.Any = 0.0, threads: typing.Any = 1) -> int:
+        """
+        One step of an optimizer on the rows of `ids`.
+        
+        The clock goes up by one. Gradients of the same id are summed in order of occurrence, in float32,
+        then its row is changed once and its version is the clock. Ids without a row are left out.
+        
+        Parameters
+        ----------
+        ids : int64[n]
+        grads : float32[n, dim]
+            Copied where it is strided.
+        kind : str
+            "sgd": w -= lr g. "adagrad": s += g^2, w -= lr g / (sqrt(s) + eps). "adam": with bias correction
+            by the table's clock; lazy, that is rows without a gradient stay as they are, moments included.
+        lr, eps, weight_decay : float
+            0 or more. weight_decay * w is added to g.
+        beta1, beta2 : float
+            From 0 to below 1; for Adam.
+        threads : int, optional
+            How many threads work at it; None for default_threads().
+        
+        Returns
+        -------
+        int
+            The number of rows changed.
+        
+        Raises
+        ------
+        ValueError
+            An id of another bucket, a wrong shape, an option out of its range, too few slots. Nothing has
+            changed then.
+        TypeError
+            A wrong dtype.
+        """
+    def clear(self) -> None:
+        """
+        Back to how the table was made: no ids, no dead, clock 0.
+        """
+    def evict(self, *, seen_before: typing.Any = None, l2_below: typing.Any = None, frequency_below: typing.Any = None) -> numpy.typing.NDArray[numpy.int64]:
+        """
+        Removes the ids for which all conditions given hold.
+        
+        Parameters
+        ----------
+        seen_before : int, optional
+            `seen`, the clock of the step an id was last looked up for, is below this.
+        l2_below : float, optional
+            The Euclidean norm of the embedding is below this. Ids without a row have none and stay.
+        frequency_below : int, optional
+            It was looked up fewer times than this.
+        
+        Returns
+        -------
+        int64[k]
+            The ids removed, with a row or without, sorted by (bucket, id). They are remembered as dead.
+        
+        Raises
+        ------
+        ValueError
+            No condition, or one that is not a finite number.
+        
+        Notes
+        -----
+        O(ids), in one atomic step. For either of two conditions, call it twice.
+        """
+    def facts(self, ids: typing.Any) -> dict:
+        """
+        What is known of ids: a dict of arrays, one entry each.
+        
+        "versions", "frequencies" and "seen", int64[n], are 0 where nothing is known; "admitted", bool[n],
+        says whether an id has a row. ValueError for an id of another bucket.
+        """
+    def find(self, ids: typing.Any) -> numpy.typing.NDArray[numpy.bool]:
+        """
+        find(ids) -> bool[n]: whether each id has a row.
+        """
+    def forget_dead(self, clock: typing.SupportsIndex) -> None:
+        """
+        Forgets the dead whose clock is at most this.
+        """
+    def insert(self, keys: typing.Any, versions: typing.Any, frequencies: typing.Any, seen: typing.Any, admitted: typing.Any, values: typing.Any) -> None:
+        """
+        Puts whole rows in, as `EmbeddingSnapshot.read` gives them.
+        
+        Parameters
+        ----------
+        keys, versions, frequencies, seen : int64[k]
+            Numbers are from 0 to 2**62.
+        admitted : bool[k]
+            Whether an id has a row.
+        values : float32[admitted.sum(), (1 + slots) * dim]
+            The rows of those that have, in order.
+        
+        Raises
+        ------
+        ValueError
+            An id that is there already or is given twice, of another bucket, or with a number out of its
+            range; arrays of wrong shapes. Nothing has changed then.
+        TypeError
+            A wrong dtype.
+        """
+    def lookup(self, ids: typing.Any, out: typing.Any = None, *, insert: bool, threads: typing.Any = 1) -> numpy.typing.NDArray[numpy.float32]:
+        """
+        The embedding of each id.
+        
+        Parameters
+        ----------
+        ids : int64[n]
+            Any ids of this table's buckets, repeated ones too.
+        out : float32[n, dim], optional
+            Written to and returned; by default a new array.
+        insert : bool
+            True counts each occurrence (frequency + 1, seen = clock + 1) and makes rows for ids that have
+            been looked up `admit_after` times. False changes nothing.
+        threads : int, optional
+            How many threads work at it; None for default_threads().
+        
+        Returns
+        -------
+        float32[n, dim]
+            Rows; for ids without one, their initial value.
+        
+        Raises
+        ------
+        ValueError
+            An id of another bucket; an `out` of wrong shape, not contiguous, read-only or overlapping ids.
+        TypeError
+            Another dtype than int64, or than float32 in `out`.
+        """
+    def remove(self, ids: typing.Any) -> int:
+        """
+        remove(ids: int64[n]) -> int
+        
+        Removes ids, with a row or without, and remembers them as dead. Those that are not there are left
+        out; returns how many were. ValueError for an id of another bucket.
+        """
+    def reserve(self, ids: typing.SupportsIndex) -> None:
+        """
+        Makes room for this many ids in all, so that none grows the index.
+        """
+    def row_values(self, ids: typing.Any, *, threads: typing.Any = 1) -> numpy.typing.NDArray[numpy.float32]:
+        """
+        row_values(ids: int64[n], *, threads=1)
+        
+        Whole rows, float32[n, (1 + slots) * dim]: the embedding, then the slots. For ids without a row,
+        what a new row would hold. ValueError for an id of another bucket.
+        """
+    def set_clock(self, clock: typing.SupportsIndex) -> None:
+        """
+        Sets the clock, 0 to 2**62, as after a restore.
+        """
+    def snapshot(self) -> EmbeddingSnapshot:
+        """
+        The table as it is now: an EmbeddingSnapshot.
+        
+        O(bytes / 256 KiB). Training goes on while it is read: each slab of about 256 KiB that is changed is
+        copied once, as long as the snapshot is open.
+        
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from windeck._core import EmbeddingCore
+        >>> core = EmbeddingCore(2, initializer="zeros")
+        >>> _ = core.lookup(np.array([5, 6]), insert=True)
+        >>> with core.snapshot() as snapshot:
+        ...     _ = core.lookup(np.array([7]), insert=True)
+        ...     rows = snapshot.read(0, 1024)
+        >>> sorted(rows["keys"].tolist()), rows["values"].shape
+        ([5, 6], (2, 2))
+        """
+    @property
+    def admit_after(self) -> int:
+        """
+        Occurrences that make a row.
+        """
+    @property
+    def bytes(self) -> int:
+        """
+        Bytes held; what only snapshots hold is not counted.
+        """
+    @property
+    def clock(self) -> int:
+        """
+        The number of updates so far.
+        """
+    @property
+    def counted(self) -> int:
+        """
+        The number of ids that are known but have no row.
+        """
+    @property
+    def dim(self) -> int:
+        """
+        Floats of an embedding.
+        """
+    @property
+    def end_bucket(self) -> int:
+        """
+        The bucket behind the last.
+        """
+    @property
+    def first_bucket(self) -> int:
+        """
+        The first bucket this table holds.
+        """
+    @property
+    def initializer(self) -> str:
+        """
+        'normal', 'uniform' or 'zeros'.
+        """
+    @property
+    def scale(self) -> float:
+        """
+        How large initial values are.
+        """
+    @property
+    def seed(self) -> int:
+        """
+        The seed of the initial values.
+        """
+    @property
+    def slot_value(self) -> float:
+        """
+        What slots begin with.
+        """
+    @property
+    def slots(self) -> int:
+        """
+        Vectors of `dim` behind each embedding.
+        """
+class EmbeddingSnapshot:
+    """
+    An embedding table at one moment, made by
+    `EmbeddingCore.snapshot`.
+    
+    It never changes, whatever becomes of the table, and may be read from many threads. A context
+    manager; after `close` every call is a ValueError.
+    """
+    def __enter__(self) -> typing.Any:
+        ...
+    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None:
+        ...
+    def __len__(self) -> int:
+        """
+        The number of ids, with a row or without.
+        """
+    def __reduce__(self) -> tuple:
+        ...
+    def close(self) -> None:
+        """
+        Lets go of what it holds; a second time does nothing.
+        """
+    def counts(self, since: typing.SupportsIndex = -1) -> numpy.typing.NDArray[numpy.int64]:
+        """
+        counts(since=-1) -> int64[1024]
+        
+        How many ids of each bucket have a version or seen above `since`; by default, all. O(ids).
+        """
+    def dead(self, since: typing.SupportsIndex = -1) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64]]:
+        """
+        dead(since=-1) -> (keys, clocks), int64[k] each
+        
+        Ids that were removed and are not back, with the clock of the step before which they were (the
+        table's clock + 1), where that is above `since`; sorted by (bucket, id).
+        """
+    def read(self, first_bucket: typing.SupportsIndex, end_bucket: typing.SupportsIndex, since: typing.SupportsIndex = -1) -> dict:
+        """
+        The ids of a range of buckets that changed after a clock.
+        
+        Parameters
+        ----------
+        first_bucket, end_bucket : int
+            0 <= first_bucket <= end_bucket <= 1024.
+        since : int
+            Only ids whose version or seen is above it; by default, all.
+        
+        Returns
+        -------
+        dict of ndarray
+            Sorted by (bucket, id): "keys", "versions", "frequencies", "seen", int64[k]; "admitted",
+            bool[k]; "values", float32[admitted.sum(), (1 + slots) * dim], the embedding and then the slots
+            of those that have a row.
+        
+        Raises
+        ------
+        ValueError
+            A bucket out of range; a snapshot that is closed.
+        
+        Notes
+        -----
+        Ranges read one after the other share passes over the table: one for about a million ids, which are
+        kept (16 MiB) until another range is asked for.
+        """
+    @property
+    def clock(self) -> int:
+        """
+        The table's clock when the snapshot was taken.
+        """
+    @property
+    def width(self) -> int:
+        """
+        Floats of a row: (1 + slots) * dim.
+        """
 class TokenShard:
     """
     The documents of one file, by address; made by `from_stream` or
@@ -1024,6 +1389,18 @@ def _memcpy_rows(arg0: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]], arg1:
 def add_block_sums(shard: typing.Any, *, size: typing.Any, seed: typing.Any, first: typing.Any, block_size: typing.Any, frame: typing.Any, sums: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]], threads: typing.Any = 1) -> None:
     """
     Adds the framed length of each document of a shard to the block that its place in Permutation(size, seed=seed) falls in; document j of the shard is number first + j. `frame` is how many tokens a frame has. Callable for several shards at once.
+    """
+def bucket_of(ids: typing.Any) -> numpy.typing.NDArray[numpy.int64]:
+    """
+    bucket_of(ids: int64[n]) -> int64[n]
+    
+    The bucket of each id, 0 to 1023: the upper ten bits of a published hash.
+    
+    Examples
+    --------
+    >>> from windeck._core import bucket_of
+    >>> bucket_of([0, 1, -1]).tolist()
+    [0, 346, 723]
     """
 def checked_bulk(values: typing.Any, size: typing.SupportsIndex, what: str, out: typing.Any) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64]]:
     """
