@@ -15,6 +15,8 @@ from windeck.checkpoint.tables.shapes import BUCKETS, Shape
 __all__ = ["Link", "Piece", "Shard", "TableEntry", "check_cover", "parse_table", "parse_tables"]
 __all__ = [*__all__, "pieces", "shard_of"]
 
+#: Numbers of a row, of which a store takes one at a time.
+_WIDEST = 1 << 27
 _NUMBERS = ("writer", "item", "since", "clock", "blocks", "entries", "rows", "dead", "bytes")
 
 
@@ -183,7 +185,9 @@ def parse_table(found: Mapping[str, Any], generation: int) -> TableEntry:
     name = found["name"]
     if type(name) is not str or found["dtype"] != "float32":
         raise ValueError(f"expected a name and float32, found {name!r} of {found['dtype']!r}")
-    shape = Shape(_number(found["dim"], 1, 1 << 32), _number(found["slots"], 0, 1 << 32))
+    shape = Shape(_number(found["dim"], 1, _WIDEST), _number(found["slots"], 0, _WIDEST))
+    if shape.width > _WIDEST:
+        raise ValueError(f"{name} has rows of {shape.width:,} numbers, expected up to {_WIDEST:,}")
     links = tuple(_link(name, link) for link in found["links"])
     numbers = [link.generation for link in links]
     if not links or numbers[0] > generation or numbers != sorted(set(numbers), reverse=True):

@@ -1,0 +1,232 @@
+"""Tables saved as what changed: after any history, each generation is what the model was then."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from store_servers import KINDS
+from table_model import EXTREMES, ModelCore, ModelTable, bucket
+from test_checkpoint_tables import check, filled
+from windeck import checkpoint
+from windeck.checkpoint.stores import Store, open_store
+
+Fresh = Callable[[str], str]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store("memory://") as store:
+        yield store
+
+
+def step(core: ModelCore, rng: np.random.Generator) -> None:
+    """Some rows change, some come, some go, some come back."""
+    known, gone = list(core.ids), list(core.gone)
+    core.remove(rng.choice(known, 5, replace=False))
+    some = [int(key) for key in rng.choice(known, 20)]
+    core.fill([*some, *gone[:2], *rng.integers(-(2**63), 2**63 - 1, 7).tolist()], rng, counted=0.2)
+    core.remove([some[0], EXTREMES[int(rng.integers(len(EXTREMES)))]])
+
+
+def save(store: Store, core: ModelCore, **options: Any) -> int:
+    options = {"step": core.clock, "incremental": True, **options}
+    return checkpoint.save(store, embeddings={"t": ModelTable(core)}, **options)
+
+
+def since(store: Store) -> list[int]:
+    """What the links of the table in force begin after, newest first."""
+    return [link.since for link in checkpoint.open(store).tables["t"].links]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_generation_is_what_the_model_was(kind: str, fresh: Fresh) -> None:
+    rng, core = np.random.default_rng(1), filled(3, 1, 300)
+    with open_store(fresh(kind)) as store:
+        history = {}
+        for turn in range(8):
+            number = save(store, core, longest_chain=4)
+            history[number] = copy.deepcopy(core)
+            assert since(store) == [*range(core.clock - 1, core.clock - 1 - turn % 5, -1), -1]
+            if turn == 4:
+                blocks = list(store.keys(b"windeck/e/"))
+                assert checkpoint.gc(store, keep=2) == [1, 2, 3]  # but for what is needed of them
+                assert list(store.keys(b"windeck/e/")) == blocks
+                history = {n: was for n, was in history.items() if n > number - 2}
+            if turn == 6:
+                # The chain began anew with turn 5: what only the older ones needed goes.
+                assert checkpoint.gc(store, keep=2) == [1, 2, 3, 4, 5]
+                assert not [key for key in store.keys(b"windeck/e/") if key in blocks]
+                history = {n: was for n, was in history.items() if n > number - 2}
+            for generation, was in history.items():
+                with checkpoint.open(store, generation=generation) as found:
+                    check(found.table("t"), was)
+                new = ModelCore(3, 1)
+                checkpoint.load(store, generation=generation, embeddings={"t": ModelTable(new)})
+                assert (new.told(), new.clock) == (was.told(), was.clock)
+            step(core, rng)
+
+
+def test_a_loaded_table_goes_on_with_deltas(store: Store) -> None:
+    rng, core = np.random.default_rng(2), filled(3, 1, 300)
+    save(store, core)
+    for _ in range(3):
+        new = ModelCore(3, 1)
+        checkpoint.load(store, embeddings={"t": ModelTable(new)})
+        step(new, rng)
+        save(store, new)
+        check(checkpoint.open(store).table("t"), new)
+        core = new
+    assert since(store) == [3, 2, 1, -1]
+
+
+def test_a_delta_is_small_and_scattered_rows_are_packed(store: Store) -> None:
+    core = filled(32, 1, 10_000, counted=0)
+    save(store, core)
+    core.fill(list(core.ids)[::100], np.random.default_rng(0))
+    save(store, core)
+    new, old = checkpoint.open(store).tables["t"].links
+    assert (new.rows, new.since) == (100, 1)
+    assert old.bytes >= 20 * new.bytes
+    assert old.bytes > 8 << 18  # many blocks, which are merged with few
+    check(checkpoint.open(store).table("t"), core)
+    # One value is read for an id and link.
+    asked: list[list[bytes]] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def get_many(self, keys: Any) -> Any:
+            asked.append(list(keys))
+            return store.get_many(keys)
+
+    saved = checkpoint.open(Watched()).table("t")
+    changed, unchanged, *_ = core.ids
+    saved.rows([changed])
+    assert [len(keys) for keys in asked] == [1]
+    saved.rows([unchanged])
+    assert sum(len(keys) for keys in asked) <= 3
+
+
+@pytest.mark.parametrize("other", ["fresh", "older", "name", "store", "most"])
+def test_no_delta_to_what_the_table_was_not(other: str, store: Store) -> None:
+    """What a delta needs to hold is known only of the save the table was equal to last."""
+    core, rng = filled(3, 0, 200), np.random.default_rng(0)
+    first = save(store, core)
+    core.fill([5], rng)
+    save(store, core)
+    if other == "fresh":
+        core = filled(3, 0, 100, seed=9)
+    elif other == "older":
+        core = ModelCore(3)
+        checkpoint.load(store, generation=first, embeddings={"t": ModelTable(core)})
+    elif other == "name":
+        save_as = {"u": ModelTable(core)}
+        checkpoint.save(store, step=3, embeddings=save_as, incremental=True)
+        assert [link.since for link in checkpoint.open(store).tables["u"].links] == [-1]
+    elif other == "store":
+        with open_store("memory://") as second:
+            save(second, core)
+            assert since(second) == [-1]
+    else:
+        core.fill(list(core.ids)[:150], rng)
+    core.fill([7, 8], rng)
+    save(store, core)
+    assert since(store) == [-1]
+    check(checkpoint.open(store).table("t"), core)
+    core.fill([9], rng)
+    save(store, core)
+    assert since(store) == [core.clock - 1, -1]
+    check(checkpoint.open(store).table("t"), core)
+
+
+def test_a_save_that_failed_is_no_base(store: Store) -> None:
+    core, rng = filled(3, 0, 200), np.random.default_rng(0)
+    save(store, core)
+    core.fill([5], rng)
+    core.remove([EXTREMES[0]])
+
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            if name == "bulk_load":
+                raise OSError(28, "disk full")
+            return getattr(store, name)
+
+    with pytest.raises(OSError, match="disk full"):
+        save(Broken(), core)  # type: ignore[arg-type]
+    core.fill([6], rng)
+    save(store, core)
+    assert since(store) == [1, -1]
+    check(checkpoint.open(store).table("t"), core)
+
+
+def test_a_table_that_did_not_change(store: Store) -> None:
+    core = filled(3, 0, 200)
+    for _ in range(3):
+        save(store, core)
+        check(checkpoint.open(store).table("t"), core)
+    assert since(store) == [1, 1, -1]
+    assert len(list(store.keys(b"windeck/e/%016x" % 3))) == 0
+
+
+def test_full_and_changed_shards_side_by_side(store: Store) -> None:
+    """One writer has what the base held, the other begins anew: of each bucket the chain ends
+    where it should."""
+    from windeck.checkpoint.merging import merged
+    from windeck.checkpoint.plans import begin, finish
+    from windeck.checkpoint.shards import Shard
+    from windeck.checkpoint.state import State
+    from windeck.checkpoint.tables.writing import Exports
+
+    rng = np.random.default_rng(4)
+    halves = [filled(3, 1, 400, first_bucket=a, end_bucket=b) for a, b in ((0, 400), (400, 1024))]
+
+    def save_all(parts: list[ModelCore], incremental: bool) -> None:
+        plan = begin(store, step=1, writers=len(parts))
+        with checkpoint.open(store) if plan.base else open_store("memory://") as base:
+            entries = getattr(base, "table_entries", {})
+            manifests = []
+            for writer, part in enumerate(parts):
+                with Exports({"t": ModelTable(part)}) as tables:
+                    if incremental:
+                        tables.base_on(base.save)
+                    shard = Shard(plan, writer, State({}), tables=tables)
+                    for _, items in shard.loads():
+                        store.bulk_load(items)
+                    manifests.append(shard.manifest())
+                    tables.committed(plan.save)
+            finish(store, plan, merged(manifests, plan, entries))
+
+    def expected(parts: list[ModelCore]) -> dict[int, Any]:
+        return {key: value for part in parts for key, value in part.told().items()}
+
+    def found() -> dict[int, Any]:
+        new = ModelCore(3, 1)
+        checkpoint.load(store, embeddings={"t": ModelTable(new)})
+        return new.told()
+
+    save_all(halves, False)
+    assert found() == expected(halves)
+    halves[0].fill(list(halves[0].ids)[:9], rng)
+    halves[1] = filled(3, 1, 300, seed=8, first_bucket=400, end_bucket=1024)
+    save_all(halves, True)
+    entry = checkpoint.open(store).table_entries["t"]
+    assert [[shard.since for shard in link.shards] for link in entry.links] == [[1, -1], [-1, -1]]
+    assert found() == expected(halves)
+    halves[0] = filled(3, 1, 20, seed=3, first_bucket=0, end_bucket=400)
+    halves[1].remove(list(halves[1].ids)[:20])
+    save_all(halves, True)
+    entry = checkpoint.open(store).table_entries["t"]
+    assert [[shard.since for shard in link.shards] for link in entry.links] == [[-1, 1], [1, -1]]
+    assert found() == expected(halves)
+    for rank in range(3):
+        own = rank * 1024 // 3, (rank + 1) * 1024 // 3
+        part = ModelCore(3, 1, first_bucket=own[0], end_bucket=own[1])
+        checkpoint.load(store, embeddings={"t": ModelTable(part)})
+        whole = expected(halves)
+        assert part.told() == {k: v for k, v in whole.items() if own[0] <= bucket(k) < own[1]}
