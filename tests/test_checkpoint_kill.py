@@ -6,59 +6,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 SCRIPT = """
-import json, os, signal, sys
+import json, os, sys
 import torch
+sys.path.append(sys.argv[2])
+from doomed import Doomed, child
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 
 torch.set_num_threads(1)
 url = sys.argv[1]
-
-class Doomed:
-    '''Kills its process before the n-th thing it writes, or between two pairs of a bulk load.'''
-
-    def __init__(self, store, left):
-        self.store, self.left = store, left
-
-    def tick(self):
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.left -= 1
-
-    def bulk_load(self, items):
-        def watched():
-            for pair in items:
-                yield pair
-                self.tick()
-        self.tick()
-        return self.store.bulk_load(watched())
-
-    def __getattr__(self, name):
-        found = getattr(self.store, name)
-        if name not in ("put_many", "compare_and_set", "sync", "delete_range"):
-            return found
-        def call(*args):
-            self.tick()
-            result = found(*args)
-            self.tick()
-            return result
-        return call
-
-def child(action):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            action()
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 def model(step):
     return {"w": torch.full((5000,), float(step)), "b": torch.full((3,), float(step))}
@@ -106,7 +67,7 @@ print(json.dumps(seen))
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
-    command = [sys.executable, "-c", SCRIPT, fresh(kind)]
+    command = [sys.executable, "-c", SCRIPT, fresh(kind), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)

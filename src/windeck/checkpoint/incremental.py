@@ -73,7 +73,7 @@ def find_base(view: View, plan: Plan) -> Base | None:
         manifest = read_manifest(view, namespace, commit)
         digests = _digests(view, namespace, commit, manifest["tensors"])
     except CorruptStoreError as error:
-        warnings.warn(f"{error}: all is written anew", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{error.strerror}: all is written anew", RuntimeWarning, stacklevel=2)
         return None
     return Base(commit, manifest["tensors"], manifest["tables"], digests)
 

@@ -1,0 +1,66 @@
+"""For scripts in processes of their own: a store that kills them, and children to be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+WRITES = ("put_many", "compare_and_set", "sync", "delete_range", "delete_many", "ingest_parts")
+
+
+class Doomed:
+    """Kills its process before or after the n-th thing it writes, or between pairs of a bulk load.
+
+    Parameters
+    ----------
+    store
+        A real one; all calls go there.
+    left
+        Moments to live through; there is one before each write and one after it.
+    """
+
+    def __init__(self, store: Any, left: int) -> None:
+        self.store, self.left = store, left
+
+    def tick(self) -> None:
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+
+    def bulk_load(self, items: Any) -> Any:
+        def watched() -> Iterator[Any]:
+            for pair in items:
+                yield pair
+                self.tick()
+
+        self.tick()
+        return self.store.bulk_load(watched())
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.store, name)
+        if name not in WRITES:
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.tick()
+            result = found(*args, **options)
+            self.tick()
+            return result
+
+        return call
+
+
+def child(action: Callable[[], object]) -> int:
+    """Run something in a fork; its exit code, -9 when it was killed."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            action()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
