@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from store_servers import EMBEDDED, KINDS
+from windeck._core import crc32c
 from windeck.checkpoint.stores import (
     LARGEST_KEY,
     LARGEST_VALUE,
     PartStore,
+    Pieces,
     Store,
     View,
     open_store,
@@ -66,6 +68,24 @@ def test_any_bytes_are_keys_and_values(store: Store) -> None:
     assert dict(store.scan()) == pairs
     assert store.get_many(keys) == [pairs[key] for key in keys]
     assert list(store.keys()) == sorted(pairs)
+
+
+def test_values_in_pieces(store: Store) -> None:
+    whole = random.Random(2).randbytes(200_000)
+    memory = bytearray(whole)
+    pieces = [Pieces(whole[:at], memoryview(memory)[at:], crc32c(whole[at:])) for at in (0, 64, 9)]
+    store.put_many([(b"a", pieces[0]), (b"b", pieces[1]), (b"c", Pieces(b"", memoryview(b""), 0))])
+
+    def items() -> Iterator[tuple[bytes, Pieces]]:
+        for number in range(3):  # the same memory, with other contents for each
+            memory[:] = bytes([number]) * len(memory)
+            yield b"d%d" % number, Pieces(b"head", memoryview(memory), crc32c(memory))
+        memory[:] = bytes(len(memory))
+
+    assert store.bulk_load(items()) == 3
+    model = {b"a": whole, b"b": whole, b"c": b""}
+    model |= {b"d%d" % i: b"head" + bytes([i]) * len(memory) for i in range(3)}
+    assert dict(store.scan()) == model
 
 
 KEYS = [b"", b"a", b"a*", b"a?", b"a[b]", b"a\\", b"a\xff", b"a\xff\xff", b"ab", b"b", b"{a}b"]

@@ -42,6 +42,36 @@ Examples
 True
 )";
 
+constexpr const char* joined_doc = R"(The CRC32C of bytes a + b, from the sums of a and of b alone.
+
+Parameters
+----------
+first, second : int
+    The sums of a and of b, in [0, 2**32).
+second_size : int
+    The number of bytes of b, in [0, 2**63).
+
+Returns
+-------
+int
+    crc32c(a + b).
+
+Raises
+------
+TypeError, ValueError
+    For what is no integer, or outside of these ranges.
+
+Notes
+-----
+O(log n).
+
+Examples
+--------
+>>> from windeck._core import crc32c, crc32c_joined
+>>> crc32c_joined(crc32c(b"12345"), crc32c(b"6789"), 4) == crc32c(b"123456789")
+True
+)";
+
 std::uint32_t sum(const py::object& buffer, const py::object& crc) {
     const auto before = static_cast<std::uint32_t>(integer(crc, "crc", 0, 0xffffffff));
     const Held held(buffer);
@@ -49,10 +79,18 @@ std::uint32_t sum(const py::object& buffer, const py::object& crc) {
     return crc32c(held.bytes(), before);
 }
 
+std::uint32_t joined(const py::object& first, const py::object& second, const py::object& size) {
+    return crc32c_joined(static_cast<std::uint32_t>(integer(first, "first", 0, 0xffffffff)),
+                         static_cast<std::uint32_t>(integer(second, "second", 0, 0xffffffff)),
+                         static_cast<std::uint64_t>(integer(size, "second_size", 0)));
+}
+
 }  // namespace
 
 void bind_crc32c(py::module_& m) {
     m.def("crc32c", &sum, py::arg("buffer"), py::arg("crc") = 0, doc);
+    m.def("crc32c_joined", &joined, py::arg("first"), py::arg("second"), py::arg("second_size"),
+          joined_doc);
 }
 
 }  // namespace windeck

@@ -18,6 +18,16 @@ bool has_instruction() {
 }
 #endif
 
+/// The product of two polynomials modulo ours; bits reversed, so the highest is x^0.
+std::uint32_t times(std::uint32_t a, std::uint32_t b) {
+    std::uint32_t product = 0;
+    for (std::uint32_t bit = 0x80000000; bit != 0; bit >>= 1) {
+        if ((a & bit) != 0) product ^= b;
+        b = (b >> 1) ^ ((b & 1) != 0 ? crc::polynomial : 0);
+    }
+    return product;
+}
+
 }  // namespace
 
 std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t before) {
@@ -43,6 +53,18 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
     if (instruction) return ~crc::by_instruction(~before, bytes.data(), bytes.size());
 #endif
     return crc32c_by_tables(bytes, before);
+}
+
+// The inverted bits at the begin and the end of both sums cancel out, so what is left is linear:
+// the first sum, carried through as many zero bytes as the second has, that is times x^(8 size).
+std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_size) {
+    std::uint32_t power = 0x80000000;   // x^0
+    std::uint32_t square = 0x00800000;  // x^8, then x^16, x^32, ...
+    for (; second_size != 0; second_size >>= 1) {
+        if ((second_size & 1) != 0) power = times(power, square);
+        square = times(square, square);
+    }
+    return times(power, first) ^ second;
 }
 
 }  // namespace windeck

@@ -60,7 +60,23 @@ void test_sizes_and_splits() {
         check(crc32c(all.subspan(cut), crc32c(all.first(cut))) == whole, "a split");
         check(crc32c_by_tables(all.subspan(cut), crc32c_by_tables(all.first(cut))) == whole,
               "a split");
+        check(crc32c_joined(crc32c(all.first(cut)), crc32c(all.subspan(cut)), all.size() - cut) ==
+                  whole,
+              "a split, joined");
     }
+}
+
+// The model is a sum over zeros that are there.
+void test_joining_long_runs() {
+    const Data zeros(1'000'003, std::byte{0});
+    for (std::size_t size = 0; size < zeros.size(); size = 3 * size + 1) {
+        const auto run = std::span(zeros).first(size);
+        check(crc32c_joined(0x12345678, crc32c(run), size) == crc32c(run, 0x12345678), "zeros");
+    }
+    // Twice as many at once as twice as many.
+    const std::uint64_t half = std::uint64_t{1} << 40;
+    const std::uint32_t once = crc32c_joined(0xdeadbeef, 0, half);
+    check(crc32c_joined(once, 0, half) == crc32c_joined(0xdeadbeef, 0, 2 * half), "2^41 bytes");
 }
 
 void test_each_flipped_bit_shows() {
@@ -78,5 +94,6 @@ void test_each_flipped_bit_shows() {
 int main() {
     test_published();
     test_sizes_and_splits();
+    test_joining_long_runs();
     test_each_flipped_bit_shows();
 }

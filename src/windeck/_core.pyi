@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pool_stats', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pool_stats', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -1451,6 +1451,37 @@ def crc32c(buffer: typing.Any, crc: typing.Any = 0) -> int:
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
     >>> crc32c(b"6789", crc32c(b"12345")) == crc32c(b"123456789")
+    True
+    """
+def crc32c_joined(first: typing.Any, second: typing.Any, second_size: typing.Any) -> int:
+    """
+    The CRC32C of bytes a + b, from the sums of a and of b alone.
+    
+    Parameters
+    ----------
+    first, second : int
+        The sums of a and of b, in [0, 2**32).
+    second_size : int
+        The number of bytes of b, in [0, 2**63).
+    
+    Returns
+    -------
+    int
+        crc32c(a + b).
+    
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no integer, or outside of these ranges.
+    
+    Notes
+    -----
+    O(log n).
+    
+    Examples
+    --------
+    >>> from windeck._core import crc32c, crc32c_joined
+    >>> crc32c_joined(crc32c(b"12345"), crc32c(b"6789"), 4) == crc32c(b"123456789")
     True
     """
 def cu_seqlens(position_ids: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:

@@ -5,6 +5,9 @@
 // crc32c(bytes, before) goes on from the sum of the bytes before: for a split of `bytes` into a and
 // b, crc32c(b, crc32c(a)) == crc32c(bytes). The sum of no bytes is 0.
 //
+// crc32c_joined(sum of a, sum of b, size of b) is the sum of a and b one after the other, from their
+// sums alone: in O(log n), without a look at the bytes.
+//
 // O(n); reads memory of any alignment; thread-safe; never throws but for a WINDECK_SIMD that cannot
 // be honoured (dispatch.hpp). Where the processor has the instruction (SSE4.2), three streams are
 // summed at once, since one instruction waits for the one before it; elsewhere, and with
@@ -23,5 +26,8 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0)
 
 /// The same, always by tables.
 std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t before = 0);
+
+/// The sum of bytes with the sum `first` followed by `second_size` bytes with the sum `second`.
+std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_size);
 
 }  // namespace windeck

@@ -14,7 +14,8 @@ import torch
 
 from windeck.checkpoint.boxes import Box, common, pieces, shape_of, slices
 
-__all__ = ["check_plain", "chunk_items", "cut", "dtype_name", "named_dtype", "put", "touches"]
+__all__ = ["check_plain", "chunk_items", "cut", "dtype_name", "named_dtype", "place", "put"]
+__all__ += ["touches"]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -62,13 +63,41 @@ def cut(tensor: torch.Tensor, chunk_bytes: int) -> Iterator[npt.NDArray[np.uint8
         for start in range(0, total, step):
             yield flat[start * width : min(start + step, total) * width]
         return
+    # The same memory for each: the first touch of fresh memory costs more than the copy. Pinned for
+    # a device, which else copies by way of pinned memory of its own.
+    buffer = torch.empty(min(step, total), dtype=tensor.dtype, pin_memory=tensor.is_cuda)
     for start in range(0, total, step):
         stop = min(start + step, total)
-        held = torch.empty(stop - start, dtype=tensor.dtype)
+        held = buffer[: stop - start]
         for box, place in pieces(tensor.shape, start, stop):
             into = held[place - start :][: _count(box)]
             into.view(shape_of(box)).copy_(tensor[slices(box)])
         yield _bytes_of(held)
+
+
+def place(
+    target: torch.Tensor, box: Box, *, dtype: torch.dtype, part: Box, start: int, stop: int
+) -> memoryview | None:
+    """The memory of a target that a chunk's elements are to fill, if it is one run of bytes.
+
+    Parameters
+    ----------
+    target, box, dtype, part, start
+        As for `put`.
+    stop
+        The place after that of the chunk's last element.
+    """
+    if target.dtype != dtype or part[1:] != box[1:]:
+        return None
+    flat = _plain_bytes(target)
+    if flat is None:
+        return None
+    if box:  # so many elements before: rows above, all of them as long here as there
+        moved = (part[0][0] - box[0][0]) * _count(box[1:])
+        start, stop = start + moved, stop + moved
+    if start < 0 or stop > target.numel():
+        return None
+    return flat[start * dtype.itemsize : stop * dtype.itemsize].data
 
 
 def put(
@@ -95,8 +124,11 @@ def put(
     if flat is not None:
         flat[start * dtype.itemsize :][: raw.size] = raw
         return
-    held = torch.empty(raw.size // dtype.itemsize, dtype=dtype)
-    _bytes_of(held)[:] = raw
+    if payload.readonly or raw.ctypes.data % dtype.itemsize:
+        held = torch.empty(raw.size // dtype.itemsize, dtype=dtype)
+        _bytes_of(held)[:] = raw
+    else:
+        held = torch.from_numpy(raw).view(dtype)
     origin = [first for first, _ in part]
     for inner, place in pieces(shape_of(part), start, start + held.numel()):
         piece = _moved(inner, origin)

@@ -21,9 +21,10 @@ from enum import IntEnum
 from typing import Any
 
 from windeck._core import crc32c
-from windeck.checkpoint.stores import LARGEST_VALUE, CorruptStoreError
+from windeck.checkpoint.stores import LARGEST_VALUE, CorruptStoreError, Pieces
 
 __all__ = ["FORMAT", "HEADER_BYTES", "LARGEST_PAYLOAD", "Kind", "Label", "decode", "encode"]
+__all__ += ["encode_pieces", "header"]
 
 FORMAT = 1
 HEADER_BYTES = 64
@@ -94,11 +95,26 @@ def encode(label: Label, *payload: Any) -> bytes:
     total = 0
     for part in payload:
         total = crc32c(part, total)
+    return b"".join((header(label, size, total), *payload))
+
+
+def encode_pieces(label: Label, payload: Any) -> Pieces:
+    """The same for one buffer, without a copy: the header, and the payload where it is."""
+    data = memoryview(payload).cast("B")
+    size = data.nbytes
+    if size > LARGEST_PAYLOAD:
+        raise ValueError(f"a value has {size:,} bytes, expected at most {LARGEST_PAYLOAD:,}")
+    payload_sum = crc32c(data)
+    return Pieces(header(label, size, payload_sum), data, payload_sum)
+
+
+def header(label: Label, size: int, payload_sum: int) -> bytes:
+    """The header of a payload of `size` bytes with the CRC32C `payload_sum`."""
     head = _LAYOUT.pack(
         _MAGIC, FORMAT, label.kind, 0, label.object, label.part, label.index,
-        label.generation, label.save, size, size, total,
+        label.generation, label.save, size, size, payload_sum,
     )  # fmt: skip
-    return b"".join((head, _SUM.pack(crc32c(head)), *payload))
+    return head + _SUM.pack(crc32c(head))
 
 
 def decode(

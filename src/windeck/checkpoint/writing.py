@@ -10,7 +10,7 @@ import torch
 from windeck.checkpoint import keys
 from windeck.checkpoint.chunks import cut
 from windeck.checkpoint.stores.protocol import Items
-from windeck.checkpoint.values import Kind, Label, encode
+from windeck.checkpoint.values import Kind, Label, encode_pieces
 
 if TYPE_CHECKING:
     from windeck.checkpoint.incremental import Increment
@@ -46,4 +46,7 @@ def chunk_pairs(
             if increment is not None and not increment.changed(item, number, data):
                 continue
             label = Label(Kind.CHUNK, generation, save, item, writer, number)
-            yield keys.chunk(namespace, generation, writer, item, number), encode(label, data)
+            yield (
+                keys.chunk(namespace, generation, writer, item, number),
+                encode_pieces(label, data),
+            )

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from windeck.checkpoint.stores.protocol import LARGEST_BATCH, LARGEST_KEY, LARGEST_VALUE, Items
+from windeck.checkpoint.stores.protocol import (
+    LARGEST_BATCH,
+    LARGEST_KEY,
+    LARGEST_VALUE,
+    Items,
+    Pieces,
+)
 
 __all__ = ["after_prefix", "ascending", "batch", "bounds", "check_key", "check_keys", "check_value"]
-__all__ += ["groups"]
+__all__ += ["groups", "in_pieces"]
 
 
 def check_key(key: object) -> bytes:
@@ -25,8 +31,13 @@ def check_keys(keys: Iterable[bytes]) -> list[bytes]:
 
 
 def check_value(key: bytes, value: object) -> bytes:
-    """The value itself; TypeError or ValueError, naming the key, if it cannot be one."""
-    if type(value) is not bytes:
+    """The value itself, in one piece; TypeError or ValueError, naming the key, if it cannot be."""
+    checked = _check_pieces(key, value)
+    return checked if type(checked) is bytes else bytes(checked)
+
+
+def _check_pieces(key: bytes, value: object) -> bytes | Pieces:
+    if type(value) is not bytes and type(value) is not Pieces:
         raise TypeError(f"expected a value of type bytes for {key!r}, got {type(value).__name__}")
     if len(value) > LARGEST_VALUE:
         raise ValueError(
@@ -39,8 +50,8 @@ def batch(items: Items) -> dict[bytes, bytes]:
     """The pairs of one `put_many`, of equal keys the last, checked."""
     pairs: dict[bytes, bytes] = {}
     size = 0
-    for key, value in items:
-        pairs[check_key(key)] = check_value(key, value)
+    for key, given in items:
+        value = pairs[check_key(key)] = check_value(key, given)
         size += len(key) + len(value)
         if size > LARGEST_BATCH:
             raise ValueError(
@@ -51,16 +62,22 @@ def batch(items: Items) -> dict[bytes, bytes]:
 
 
 def ascending(items: Items) -> Iterator[tuple[bytes, bytes]]:
-    """The pairs of one `bulk_load`, each checked as it comes by."""
+    """The pairs of one `bulk_load`, each checked as it comes by, values in one piece."""
+    for key, value in in_pieces(items):
+        yield key, value if type(value) is bytes else bytes(value)
+
+
+def in_pieces(items: Items) -> Iterator[tuple[bytes, bytes | Pieces]]:
+    """The pairs of one `bulk_load`, each checked as it comes by, values as they were given."""
     before = b""
     for key, value in items:
         if check_key(key) <= before:
             raise ValueError(f"expected keys in ascending order, got {key!r} after {before!r}")
-        yield key, check_value(key, value)
+        yield key, _check_pieces(key, value)
         before = key
 
 
-def groups(items: Items, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
+def groups(items: Iterable[tuple[bytes, bytes]], size: int) -> Iterator[list[tuple[bytes, bytes]]]:
     """Pairs in lists of about `size` bytes: each as long as it fits, and never empty.
 
     Examples

@@ -50,6 +50,8 @@ def from_engine(error: Exception, doing: str, where: str) -> OSError:
     OSError(28, 'rocksdb:///x: writing failed: IO error: No space left on device')
     """
     said = error.args[0] if error.args else str(error)
+    if isinstance(error, OSError) and error.strerror:  # from a system call of our own
+        said = error.strerror
     text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
     text = " ".join(text.split())
     sentence = f"{where}: {doing} failed: {text}"

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
-__all__ = ["LARGEST_BATCH", "LARGEST_KEY", "LARGEST_VALUE", "Facts", "PartStore", "Snapshot"]
-__all__ += ["Items", "Store", "View"]
+__all__ = ["LARGEST_BATCH", "LARGEST_KEY", "LARGEST_VALUE", "DirectView", "Facts", "Items"]
+__all__ += ["PartStore", "Pieces", "Snapshot", "Store", "View"]
 
-Items: TypeAlias = Iterable[tuple[bytes, bytes]]
 Self = TypeVar("Self")
 
 # The same for all, so that any store can be copied into any other. Redis sets the second.
@@ -26,6 +25,43 @@ LARGEST_KEY = 65_535
 LARGEST_VALUE = 512 * 1024 * 1024
 #: Bytes of all keys and values in one `put_many`: room for one of the largest.
 LARGEST_BATCH = LARGEST_VALUE + LARGEST_KEY
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A value that lies in two places, to be stored as one, and copied no more than it must be.
+
+    Attributes
+    ----------
+    head
+        Its first bytes.
+    body
+        The others, of one byte each. Nobody may change them before the call that stores them asks
+        for the next pair, or returns.
+    body_crc
+        The CRC32C of `body`, on which the checksum of a store may build.
+
+    Examples
+    --------
+    >>> from windeck._core import crc32c
+    >>> value = Pieces(b"head", memoryview(b"body"), crc32c(b"body"))
+    >>> len(value), bytes(value)
+    (8, b'headbody')
+    """
+
+    head: bytes
+    body: memoryview
+    body_crc: int
+
+    def __len__(self) -> int:
+        return len(self.head) + len(self.body)
+
+    def __bytes__(self) -> bytes:
+        return b"".join((self.head, self.body))
+
+
+#: What is written: pairs of a key and a value.
+Items: TypeAlias = Iterable[tuple[bytes, "bytes | Pieces"]]
 
 
 @dataclass(frozen=True)
@@ -94,6 +130,29 @@ class View(Protocol):
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
         """The keys `scan` would give, without their values."""
+        ...
+
+
+@runtime_checkable
+class DirectView(View, Protocol):
+    """A view that can read a value to where it is wanted. Optional: what has no such method, or
+    answers None, is asked with `get`."""
+
+    def get_into(self, key: bytes, head: memoryview, body: memoryview) -> int | None:
+        """Read a value into memory, its first bytes into `head` and the others into `body`.
+
+        Parameters
+        ----------
+        head, body
+            Writable bytes, in all as many as the value has.
+
+        Returns
+        -------
+        int or None
+            The CRC32C of `body`, when the value of the key, as `get` would give it, is there and
+            agrees with the store's own checksum. None for any reason why not, a value that is
+            missing, damaged or of another size included; both may then hold anything.
+        """
         ...
 
 

@@ -17,6 +17,7 @@ import rocksdict
 from windeck.checkpoint.stores import checks, embedded
 from windeck.checkpoint.stores.embedded import SEAL_KEY
 from windeck.checkpoint.stores.protocol import Facts, Items
+from windeck.checkpoint.stores.rocksdb_direct import DirectReading
 from windeck.checkpoint.stores.rocksdb_reading import Moment, Reading
 from windeck.checkpoint.stores.rocksdb_tables import (
     fail,
@@ -54,6 +55,7 @@ class RocksDBStore:
         self._seal = embedded.Seal(path, self.url)
         self._db: rocksdict.Rdict | None = self._opened()
         self._reading = Reading(self._db, self.url)
+        self._direct = DirectReading(self._db, path)
         try:
             self._seal.check(self._reading.get(SEAL_KEY))
             if not self._readonly:
@@ -97,6 +99,10 @@ class RocksDBStore:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._reading.get_many(checks.check_keys(keys))
+
+    def get_into(self, key: bytes, head: memoryview, body: memoryview) -> int | None:
+        self._open  # noqa: B018
+        return self._direct.get_into(checks.check_key(key), head, body)
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
@@ -159,7 +165,7 @@ class RocksDBStore:
     def bulk_load(self, items: Items) -> int:
         self._writable  # noqa: B018 - before anything is asked for
         name = f"bulk-{os.getpid()}-{next(_serial)}"
-        count, pairs, files = 0, checks.ascending(items), list[Path]()
+        count, pairs, files = 0, checks.in_pieces(items), list[Path]()
         try:
             for first in pairs:
                 files.append(embedded.part_path(self._where, f"{name}-{len(files)}.sst"))
@@ -199,6 +205,8 @@ class RocksDBStore:
                 db.flush()
             except Exception as error:
                 fail(error, "making it durable", self.url)
+            finally:
+                self._direct.changed()
             self._seal.write()
 
     def close(self) -> None:
@@ -207,6 +215,7 @@ class RocksDBStore:
             if db is None:
                 return
             self._reading.close()
+            self._direct.close()
             try:
                 db.close()
             except Exception as error:
@@ -225,6 +234,8 @@ class RocksDBStore:
                 db.write(changes)
             except Exception as error:
                 fail(error, "writing", self.url)
+            finally:
+                self._direct.changed()
 
     def _ingest(self, paths: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()

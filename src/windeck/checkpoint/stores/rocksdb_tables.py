@@ -11,7 +11,8 @@ import rocksdict
 
 from windeck.checkpoint.stores import checks, embedded
 from windeck.checkpoint.stores.errors import from_engine
-from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.stores.protocol import Items, Pieces
+from windeck.checkpoint.stores.rocksdb_writer import TableFile
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["fail", "is_empty_part", "options_for", "write_part", "write_table"]
@@ -19,6 +20,7 @@ __all__ = ["fail", "is_empty_part", "options_for", "write_part", "write_table"]
 #: A part without pairs; RocksDB has no table file without any.
 EMPTY_PART = b"windeck: a part without pairs\n"
 _COMPRESSIONS = ("none", "lz4", "zstd")
+_HAS_WRITEV = hasattr(os, "writev")  # Windows has not
 
 
 def write_part(url: StoreURL, name: str, items: Items) -> int:
@@ -30,7 +32,7 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
         raise ValueError(f"expected the name of a part not to begin with bulk-, got {name!r}")
     temporary = path.with_name(name + ".tmp")
     try:
-        count = write_table(url, temporary, checks.ascending(items), None)
+        count = write_table(url, temporary, checks.in_pieces(items), None)
         if not count:
             embedded.write_durably(temporary, EMPTY_PART)
         os.replace(temporary, path)
@@ -41,28 +43,53 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
 
 
 def write_table(
-    url: StoreURL, path: Path, pairs: Iterator[tuple[bytes, bytes]], size: int | None
+    url: StoreURL, path: Path, pairs: Iterator[tuple[bytes, bytes | Pieces]], size: int | None
 ) -> int:
     """Write pairs into a table file until it has `size` bytes; how many there were."""
+    table: TableFile | _EngineTable | None = None
     count = written = 0
-    writer = rocksdict.SstFileWriter(options_for(url))
-    for key, value in pairs:
-        embedded.refuse_reserved((key,))
+    try:
+        for key, value in pairs:
+            embedded.refuse_reserved((key,))
+            try:
+                table = table or _begun(url, path)
+                table.add(key, value)
+            except Exception as error:
+                fail(error, f"writing the table file {path.name}", str(url))
+            count, written = count + 1, written + len(key) + len(value)
+            if size is not None and written >= size:
+                break
         try:
-            if not count:
-                writer.open(str(path))
-            writer[key] = value
+            if table is not None:
+                table.finish()
         except Exception as error:
             fail(error, f"writing the table file {path.name}", str(url))
-        count, written = count + 1, written + len(key) + len(value)
-        if size is not None and written >= size:
-            break
-    try:
-        if count:
-            writer.finish()
-    except Exception as error:
-        fail(error, f"writing the table file {path.name}", str(url))
+    finally:
+        if table is not None:
+            table.abandon()
     return count
+
+
+def _begun(url: StoreURL, path: Path) -> TableFile | _EngineTable:
+    plain = url.choice("compression", _COMPRESSIONS, "none") == "none"
+    return TableFile(path) if plain and _HAS_WRITEV else _EngineTable(url, path)
+
+
+class _EngineTable:
+    """A table file as the engine's own writer writes it, which can compress."""
+
+    def __init__(self, url: StoreURL, path: Path) -> None:
+        self._writer = rocksdict.SstFileWriter(options_for(url))
+        self._writer.open(str(path))
+
+    def add(self, key: bytes, value: bytes | Pieces) -> None:
+        self._writer[key] = value if type(value) is bytes else bytes(value)
+
+    def finish(self) -> None:
+        self._writer.finish()
+
+    def abandon(self) -> None:
+        """Nothing is left to close."""
 
 
 def is_empty_part(path: Path) -> bool:

@@ -1,0 +1,46 @@
+"""One thing after the other, while another thread is at the next."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
+from typing import TypeVar
+
+__all__ = ["in_order"]
+
+#: Reading and summing leave the interpreter's lock alone, so two threads are nearly twice as fast.
+THREADS = min(2, os.cpu_count() or 1)
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREADS) -> Iterator[R]:
+    """``map(call, items)``, by some threads at once, few items ahead of who asks for the results.
+
+    No call goes on when this ends, whether at the end, by an error of a call, which is raised in
+    its turn, or because nobody asks any more.
+
+    Examples
+    --------
+    >>> list(in_order(range(5), lambda n: n * n))
+    [0, 1, 4, 9, 16]
+    """
+    left = iter(items)
+    first = list(islice(left, 2))
+    if len(first) < 2 or threads < 2:
+        yield from map(call, chain(first, left))
+        return
+    waiting: deque[Future[R]] = deque()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="windeck-read")
+    try:
+        for item in chain(first, left):
+            waiting.append(pool.submit(call, item))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

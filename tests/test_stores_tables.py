@@ -1,0 +1,213 @@
+"""Table files that we write ourselves: RocksDB must take them for its own in every way."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store_servers import need
+from windeck._core import crc32c
+from windeck.checkpoint.stores import CorruptStoreError, Pieces, open_store, write_part
+
+need("rocksdb")
+import rocksdict  # noqa: E402
+
+from windeck.checkpoint.stores import rocksdb_writer  # noqa: E402
+from windeck.checkpoint.stores.rocksdb_tables import options_for  # noqa: E402
+from windeck.checkpoint.stores.urls import StoreURL  # noqa: E402
+
+SIZES = [0, 1, 10, 127, 128, 300, 4000, 4096, 16383, 16384, 16385, 70_000, 2_100_000]
+
+
+def rows(count: int, seed: int) -> dict[bytes, bytes]:
+    """Pairs of all sizes, small ones most of all, in ascending order of keys."""
+    draw = random.Random(seed)
+    found = {}
+    for i in range(count):
+        key = b"%06d" % i + b"x" * draw.choice([0, 0, 0, 3, 110, 111, 112, 300])
+        size = draw.choice(SIZES if draw.random() < 0.1 else SIZES[:6])
+        found[key] = draw.randbytes(size)
+    return found
+
+
+def split(value: bytes, draw: random.Random) -> Pieces:
+    at = draw.randrange(len(value) + 1)
+    return Pieces(value[:at], memoryview(value)[at:], crc32c(value[at:]))
+
+
+def test_pairs_of_all_sizes_in_pieces_and_whole(tmp_path: Path) -> None:
+    draw, model = random.Random(1), rows(3000, 0)
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        items = ((k, split(v, draw) if draw.random() < 0.5 else v) for k, v in model.items())
+        assert store.bulk_load(items) == 3000
+        assert dict(store.scan()) == model
+        assert store.get_many(list(model)) == list(model.values())
+        assert all(store.get(key + b"\0") is None for key in list(model)[::50])
+        for at in range(0, 3000, 97):  # a seek to each kind of place
+            key = list(model)[at]
+            assert next(store.scan(start=key)) == (key, model[key])
+            assert next(store.scan(start=key + b"\0"))[0] == list(model)[at + 1]
+        # Taken apart and put together again by the engine: with what lies over it.
+        store.put_many([(list(model)[7], b"new"), (list(model)[1500], b"newer")])
+        store.sync()
+        store._db.compact_range(None, None)  # type: ignore[attr-defined]
+        model |= {list(model)[7]: b"new", list(model)[1500]: b"newer"}
+        assert dict(store.scan()) == model
+    with open_store(f"{url}?readonly=1") as store:
+        assert dict(store.scan()) == model
+
+
+@pytest.mark.parametrize("large", [1, 1 << 30])
+def test_one_pair_and_blocks_of_any_kind(
+    large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb_writer, "LARGE_BYTES", large)
+    monkeypatch.setattr(rocksdb_writer, "GATHER_BYTES", 1000)
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        store.bulk_load([(b"k", b"")])
+        assert list(store.scan()) == [(b"k", b"")]
+        model = {b"m%04d" % i: b"v" * (i % 40) for i in range(1000)}
+        store.bulk_load(model.items())
+        assert dict(store.scan(b"m")) == model
+        assert all(store.get(key) == value for key, value in model.items())
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        number |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return number, at
+
+
+def pairs_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The pairs of a block of properties or of the metaindex."""
+    (count,) = struct.unpack("<I", block[-4:])
+    at, key = 0, b""
+    while at < len(block) - 4 - 4 * count:
+        shared, at = varint(block, at)
+        size, at = varint(block, at)
+        length, at = varint(block, at)
+        key = key[:shared] + block[at : at + size]
+        yield key, block[at + size : at + size + length]
+        at += size + length
+
+
+def properties(path: Path) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """What a table says of itself, and its footer without the places."""
+    data = path.read_bytes()
+    foot = data[-53:]
+    offset, at = varint(foot, 1)
+    size, _ = varint(foot, at)
+    ((name, where),) = pairs_of(data[offset : offset + size])
+    assert name == b"rocksdb.properties"
+    offset, at = varint(where, 0)
+    size, _ = varint(where, at)
+    return list(pairs_of(data[offset : offset + size])), foot[:1] + foot[-12:]
+
+
+def test_it_says_of_itself_what_the_engine_says(tmp_path: Path) -> None:
+    model = rows(500, 3)
+    with open_store(f"rocksdb://{tmp_path}/x"):
+        write_part(f"rocksdb://{tmp_path}/x", "ours", model.items())
+    writer = rocksdict.SstFileWriter(options_for(StoreURL.parse(f"rocksdb://{tmp_path}/x")))
+    writer.open(str(tmp_path / "theirs"))
+    for key, value in model.items():
+        writer[key] = value
+    writer.finish()
+    ours, our_foot = properties(tmp_path / "x" / "windeck.parts" / "ours")
+    theirs, their_foot = properties(tmp_path / "theirs")
+    assert our_foot == their_foot
+    assert [name for name, _ in ours] == [name for name, _ in theirs]
+    # Keys that begin alike are not shortened, so places and sizes differ; all else is the same.
+    differ = {name for (name, one), (_, two) in zip(ours, theirs, strict=True) if one != two}
+    free = b"creating.session.identity data.size index.size tail.start.offset"
+    free += b" num.data.blocks compression_options original.file.number"
+    assert differ <= {b"rocksdb." + name for name in free.split()}
+    named = dict(ours)
+    assert varint(named[b"rocksdb.num.entries"], 0)[0] == 500
+    assert named[b"rocksdb.data.size"] == named[b"rocksdb.tail.start.offset"]
+
+
+def test_flipped_bytes_of_a_small_table(tmp_path: Path) -> None:
+    """Refused, or found out when it is read, or of no meaning: never another value."""
+    model = {b"a%d" % i: b"value %d" % i for i in range(3)}
+    model |= {b"b": b"large" * 4000, b"c": b"small"}
+    write_part(f"rocksdb://{tmp_path}/x", "p", model.items())
+    data = (tmp_path / "x" / "windeck.parts" / "p").read_bytes()
+    tail = len(data) - 1700
+    places = [*range(0, 200, 9), *range(200, tail, 1997), *range(tail, len(data), 7)]
+    outcomes = {"refused": 0, "found out": 0, "irrelevant": 0}
+    for at in [*places, *range(len(data) - 12, len(data))]:
+        url = f"rocksdb://{tmp_path}/{at}"
+        with open_store(url) as store:
+            write_part(url, "p", [])
+            damaged = data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+            (tmp_path / str(at) / "windeck.parts" / "p").write_bytes(damaged)
+            try:
+                store.ingest_parts(["p"])  # type: ignore[attr-defined]
+            except OSError:
+                outcomes["refused"] += 1
+                assert list(store.scan()) == []
+                continue
+            try:
+                assert dict(store.scan()) == model
+                outcomes["irrelevant"] += 1
+            except CorruptStoreError:
+                outcomes["found out"] += 1
+    assert outcomes["refused"] > 100
+    assert outcomes["found out"] > 5
+    assert outcomes["irrelevant"] < 20  # what pads the footer
+
+
+def test_short_and_interrupted_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, model = random.Random(5), rows(400, 5)
+    real = os.writev
+
+    def short(file: int, parts: list[memoryview]) -> int:
+        data = b"".join(parts)
+        return real(file, [data[: draw.randrange(1, len(data) + 1)]])
+
+    monkeypatch.setattr(os, "writev", short)
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        store.bulk_load(model.items())
+        assert dict(store.scan()) == model
+
+
+def test_an_error_of_the_file_system_is_named_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: int, parts: list[memoryview]) -> int:
+        raise OSError(28, os.strerror(28))
+
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        store.put_many([(b"a", b"1")])
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        monkeypatch.setattr(os, "writev", full)
+        message = rf"{url}: writing the table file bulk-\S+ failed: No space left on device"
+        with pytest.raises(OSError, match=message) as caught:
+            store.bulk_load([(b"b", b"2" * 100_000)])
+        assert caught.value.errno == 28
+        with pytest.raises(OSError, match=r"the table file p\.tmp failed: No space") as caught:
+            write_part(url, "p", [(b"b", b"2")])
+        monkeypatch.undo()
+        assert os.listdir(tmp_path / "x" / "windeck.parts") == []
+        assert list(store.scan()) == [(b"a", b"1")]
+        if before:
+            assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_asks_for_compression_is_written_by_the_engine(tmp_path: Path) -> None:
+    draw, model = random.Random(6), rows(300, 6)
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(f"{url}?compression=zstd") as store:
+        store.bulk_load((key, split(value, draw)) for key, value in model.items())
+        assert dict(store.scan()) == model
