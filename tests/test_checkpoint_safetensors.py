@@ -1,0 +1,399 @@
+"""Out to safetensors files and in again; the safetensors library itself is the model."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from store_servers import KINDS, unavailable
+from tensor_bits import DTYPES, filled, raw, usable
+from windeck import checkpoint
+from windeck.checkpoint.merging import merged
+from windeck.checkpoint.partition import Partition
+from windeck.checkpoint.plans import begin, finish
+from windeck.checkpoint.safetensors import export, import_
+from windeck.checkpoint.shards import Shard
+from windeck.checkpoint.state import State
+from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+
+try:
+    from safetensors import safe_open
+    from safetensors.torch import load_file, load_model, save_file, save_model
+except ModuleNotFoundError:
+    unavailable("safetensors is not installed: pip install 'windeck[safetensors]'")
+
+Fresh = Callable[[str], str]
+UNKNOWN = re.compile(r"torch\.(complex128|complex32|bits.*|u?int[1-7])")
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store("memory://") as store:
+        yield store
+
+
+def known() -> list[torch.dtype]:
+    return [dtype for dtype in DTYPES if usable(dtype) and not UNKNOWN.fullmatch(str(dtype))]
+
+
+def texts(file: Path) -> dict[str, str]:
+    with safe_open(file, framework="pt") as found:
+        return dict(found.metadata())
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(
+        (v.dtype, v.shape, raw(v)) == (b[name].dtype, b[name].shape, raw(b[name]))
+        for name, v in a.items()
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_library_reads_what_is_exported(kind: str, fresh: Fresh, tmp_path: Path) -> None:
+    url = fresh(kind)
+    model = {"w": filled((33, 7), torch.float32), "b": filled((5,), torch.bfloat16)}
+    checkpoint.save(url, step=12, model=model, extra={"rng": torch.ones(3)}, chunk_bytes=64)
+    assert export(url, tmp_path / "m.safetensors") == [tmp_path / "m.safetensors"]
+    assert same(load_file(tmp_path / "m.safetensors"), model)
+    found = texts(tmp_path / "m.safetensors")
+    assert (found["format"], found["step"]) == ("pt", "12")
+    assert sorted(path.name for path in tmp_path.glob("*m.safetensors*")) == ["m.safetensors"]
+
+
+def test_every_dtype_both_know_goes_out_and_in(store: Store, tmp_path: Path) -> None:
+    kinds = known()
+    model = {f"{dtype}-{i}": filled(shape, dtype, i) for dtype in kinds
+             for i, shape in enumerate([(4, 3), (0, 2), (70,)])}  # fmt: skip
+    model |= {f"{d}-": filled((), d) for d in kinds if "float4" not in str(d)}
+    checkpoint.save(store, step=1, model=model, chunk_bytes=16)
+    (file,) = export(store, tmp_path / "m.safetensors")
+    with safe_open(file, framework="numpy") as found:
+        assert set(found.keys()) == set(model)
+    # This version of the library writes float4 and float8_e8m0 and cannot read them with torch.
+    odd = ("torch.float4", "torch.float8_e8m0")
+    with safe_open(file, framework="pt") as found:
+        read = {name: found.get_tensor(name) for name in model if not name.startswith(odd)}
+    assert len(read) > 60
+    assert same(read, {name: model[name] for name in read})
+    import_(file, store, chunk_bytes=100)
+    targets = {name: torch.empty(v.shape, dtype=v.dtype) for name, v in model.items()}
+    checkpoint.load(store, model=targets)
+    assert same(targets, model)
+
+
+def test_dtypes_it_does_not_know_are_named(store: Store, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = {"a": torch.ones(2), "b": torch.ones(2, dtype=torch.complex128),
+                 "c": torch.empty(1, dtype=torch.complex32)}  # fmt: skip
+    checkpoint.save(store, step=1, model=model)
+    words = "^safetensors has no dtype for b of torch.complex128, c of torch.complex32, expected on"
+    with pytest.raises(TypeError, match=words):
+        export(store, tmp_path / "m.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_of_a_checkpoint_comes_back(store: Store, tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 3))
+    adam = torch.optim.Adam(model.parameters(), betas=(0.5, 0.75))
+    model(torch.ones(1, 3)).sum().backward()
+    adam.step()
+    shared = torch.arange(4)
+    extra = {"note": [1, (2.5, None)], 7: shared, "same": shared, "inf": float("inf"), "none": {}}
+    checkpoint.save(store, step=9, model=model, optimizer=adam, loader={"position": 3}, extra=extra)
+    (file,) = export(store, tmp_path / "all.safetensors", root=None)
+    assert "optimizer/state/0/exp_avg" in load_file(file)
+    number = import_(file, store, namespace="other")
+    with checkpoint.open(store) as was, checkpoint.open(store, namespace="other") as now:
+        assert (now.generation, now.step) == (number, 9)
+        assert now.names() == was.names()
+        assert now.trees == was.trees
+        assert all(torch.equal(now.tensor(name), was.tensor(name)) for name in was.names())
+        back = now.tree("extra")
+    assert back.keys() == extra.keys()
+    assert back["note"] == [1, (2.5, None)]
+
+
+class Tied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4, bias=False)
+        self.last = torch.nn.Linear(4, 4, bias=False)
+        self.last.weight = self.first.weight
+
+
+def test_tied_weights_are_written_once(store: Store, tmp_path: Path) -> None:
+    model, other = Tied(), Tied()
+    checkpoint.save(store, step=1, model=model)
+    (file,) = export(store, tmp_path / "m.safetensors")
+    assert list(load_file(file)) == ["first.weight"]
+    assert texts(file)["last.weight"] == "first.weight"
+    load_model(other, file)
+    assert torch.equal(other.last.weight, model.first.weight)
+    save_model(model, str(tmp_path / "theirs.safetensors"))
+    import_(tmp_path / "theirs.safetensors", store, step=5)
+    third = Tied()
+    assert checkpoint.load(store, model=third).step == 5
+    assert torch.equal(third.first.weight, model.first.weight)
+
+
+def test_files_of_others_become_the_model(store: Store, tmp_path: Path) -> None:
+    model = {"a.weight": filled((9, 9), torch.float16), "b": torch.arange(5)}
+    save_file(model, tmp_path / "m.safetensors", metadata={"step": "77", "who": "them"})
+    import_(tmp_path / "m.safetensors", store)
+    targets = {name: torch.zeros_like(value) for name, value in model.items()}
+    assert checkpoint.load(store, model=targets).step == 77
+    assert same(targets, model)
+    import_(tmp_path, store, root="optimizer", step=3)
+    with checkpoint.open(store) as found:
+        assert found.names() == ["optimizer/b", "optimizer/a.weight"]  # as the data lie
+
+
+def test_large_ones_go_into_parts_with_an_index(store: Store, tmp_path: Path) -> None:
+    model = {f"layer{i}": filled((10, 10), torch.float32, i) for i in range(5)}
+    model["large"] = filled((50, 10), torch.float32)
+    checkpoint.save(store, step=4, model=model)
+    files = export(store, tmp_path / "m.safetensors", shard_bytes=900)
+    assert [file.name for file in files] == [
+        "m-00001-of-00004.safetensors", "m-00002-of-00004.safetensors",
+        "m-00003-of-00004.safetensors", "m-00004-of-00004.safetensors",
+        "m.safetensors.index.json",
+    ]  # fmt: skip
+    index = json.loads(files[-1].read_text())
+    assert index["metadata"]["total_size"] == 1000 * 4
+    assert index["metadata"]["step"] == "4"
+    read: dict[str, torch.Tensor] = {}
+    for file in files[:-1]:
+        part = load_file(file)
+        assert all(index["weight_map"][name] == file.name for name in part)
+        read |= part
+    assert same(read, model)
+    for path in (files[-1], tmp_path):
+        import_(path, store)
+        targets = {name: torch.zeros_like(value) for name, value in model.items()}
+        assert checkpoint.load(store, model=targets).step == 4
+        assert same(targets, model)
+
+
+def test_tensors_in_parts_are_put_together(store: Store, tmp_path: Path) -> None:
+    whole = filled((9, 8), torch.int64)
+    plan, shards = begin(store, step=2, writers=2, chunk_bytes=16), []
+    for writer in range(2):
+        part = whole[:, 4 * writer : 4 * writer + 4].contiguous()
+        given = Partition(part, offset=(0, 4 * writer), shape=(9, 8))
+        shards.append(Shard(plan, writer, State({"model": {"w": given}}, alone=False)))
+        for _, items in shards[-1].loads():
+            store.bulk_load(items)
+    finish(store, plan, merged([shard.manifest() for shard in shards], plan))
+    (file,) = export(store, tmp_path / "m.safetensors")
+    assert same(load_file(file), {"w": whole})
+
+
+def test_nothing_is_no_error(store: Store, tmp_path: Path) -> None:
+    checkpoint.save(store, step=1, model={}, extra=torch.ones(2))
+    (file,) = export(store, tmp_path / "m.safetensors")
+    assert load_file(file) == {}
+    import_(file, store)
+    with checkpoint.open(store) as found:
+        assert (found.names(), found.trees) == ([], {"model": {"dict": []}})
+    checkpoint.save(store, step=1, extra=torch.ones(2))
+    (file,) = export(store, tmp_path / "m.safetensors", root="extra")
+    assert list(load_file(file)) == ["extra"]
+    import_(file, store)
+    with checkpoint.open(store) as found:
+        assert found.tree("extra").tolist() == [1.0, 1.0]
+
+
+def test_arguments_that_cannot_be(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the path ends in '.bin', expected .safetensors"):
+        export(store, tmp_path / "m.bin")
+    with pytest.raises(ValueError, match="shard_bytes is 0, expected an integer of at least 1"):
+        export(store, tmp_path / "m.safetensors", shard_bytes=0)
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
+        export(store, tmp_path / "m.safetensors")
+    checkpoint.save(store, step=1, model={"__metadata__": torch.ones(1)})
+    with pytest.raises(KeyError, match=r"optimizer was not saved in .*, which has model"):
+        export(store, tmp_path / "m.safetensors", root="optimizer")
+    with pytest.raises(ValueError, match="a tensor has the name __metadata__, expected one"):
+        export(store, tmp_path / "m.safetensors")
+    with pytest.raises(FileNotFoundError):
+        import_(tmp_path / "none.safetensors", store)
+    with pytest.raises(FileNotFoundError, match=r"has no file that ends in .safetensors, ex"):
+        import_(tmp_path, store)
+    for name in ("a", "b"):
+        save_file({"x": torch.ones(1)}, tmp_path / f"{name}.safetensors")
+    with pytest.raises(ValueError, match=r"has a.safetensors, b.safetensors, expected o"):
+        import_(tmp_path, store)
+    with pytest.raises(ValueError, match="step is -1, expected 0 to"):
+        import_(tmp_path / "a.safetensors", store, step=-1)
+
+
+def test_damaged_checkpoints_give_no_file(store: Store, tmp_path: Path) -> None:
+    checkpoint.save(store, step=1, model={"w": torch.arange(100)}, chunk_bytes=64)
+    key = b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 0, 7)
+    value = bytearray(store.get(key) or b"")
+    value[70] ^= 4
+    store.put_many([(key, bytes(value))])
+    with pytest.raises(CorruptStoreError, match=f"{key.decode()} is damaged"):
+        export(store, tmp_path / "m.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_files_change_nothing(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "m.safetensors"
+    checkpoint.save(store, step=1, model={"w": torch.arange(3), "b": torch.ones(2)})
+    export(store, file)
+    whole, before = file.read_bytes(), checkpoint.log(store)
+    head = 8 + int.from_bytes(whole[:8], "little")
+    outcomes = []
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"m.safetensors is not a file safetensors can"):
+            import_(file, store)
+    for place in range(head):  # a flipped bit in the header: refused, or another name or text
+        for bit in (0, 3, 6):
+            wrong = bytearray(whole)
+            wrong[place] ^= 1 << bit
+            file.write_bytes(wrong)
+            try:
+                import_(file, store, namespace=f"n{place}-{bit}")
+                outcomes.append(True)
+            except ValueError:
+                outcomes.append(False)
+    assert outcomes.count(False) > len(outcomes) / 2
+    assert checkpoint.log(store) == before
+
+
+@pytest.mark.parametrize(
+    ("described", "words"),
+    [
+        ("{", "metadata under windeck cannot be read: Expecting"),
+        ("[" * 5000, "the metadata under windeck cannot be read: maximum recursion"),
+        ("3", "metadata under windeck cannot be read: 'int' object is not subscriptable"),
+        ('{"format":2}', "metadata under windeck cannot be read: it has format 2, expected 1"),
+        ('{"format":1,"step":-4,"trees":{"model":{"tensor":"x"}}}', "read: step is -4, expected 0"),
+        ('{"format":1,"step":1,"trees":{"model":{"tensor":"y"}}}', "model is the tensor y, which"),
+        ('{"format":1,"step":1,"trees":{"model":{"what":1}}}', "expected a tree of state, found"),
+        ('{"format":1,"step":1,"trees":{"model":null}}', "metadata under windeck leave out x"),
+    ],
+)  # fmt: skip
+def test_metadata_that_lie(described: str, words: str, store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "m.safetensors"
+    save_file({"x": torch.ones(1)}, file, metadata={"windeck": described})
+    with pytest.raises(ValueError, match=words):
+        import_(file, store)
+    assert checkpoint.log(store) == []
+    import_(file, store, root="model")  # nothing of it is asked for then
+    assert [commit.step for commit in checkpoint.log(store)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        ("{", r"index.json cannot be read as JSON"),
+        ("[]", "has no weight_map of names and files, expected an index of parts"),
+        ('{"weight_map": {"x": 3}}', "has no weight_map of names and files"),
+        ('{"weight_map": {"x": "../a.safetensors"}}', "refers to the file '../a.safetensors'"),
+        ('{"weight_map": {"x": "a.safetensors", "z": "a.safetensors"}}', "tensors no file has: z"),
+        ('{"weight_map": {"z": "a.safetensors"}}', "a.safetensors has a tensor x, .* in None"),
+    ],
+)  # fmt: skip
+def test_indexes_that_lie(index: str, words: str, store: Store, tmp_path: Path) -> None:
+    save_file({"x": torch.ones(1)}, tmp_path / "a.safetensors")
+    (tmp_path / "m.safetensors.index.json").write_text(index)
+    with pytest.raises(ValueError, match=words):
+        import_(tmp_path, store)
+    assert checkpoint.log(store) == []
+
+
+def test_without_the_library_the_error_says_how_to_get_it(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.save(store, step=1, model={"w": torch.ones(1)})
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ImportError, match=r"pip install 'windeck\[safetensors\]'"):
+        export(store, tmp_path / "m.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+FULL = """
+import resource, sys, torch
+from windeck import checkpoint
+from windeck.checkpoint.safetensors import export
+store = checkpoint.stores.open_store("memory://")
+checkpoint.save(store, step=1, model={"w": torch.ones(1_000_000)})
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+try:
+    export(store, sys.argv[1])
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL, str(tmp_path / "m.safetensors")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "27\n"), done.stderr  # EFBIG
+    assert list(tmp_path.iterdir()) == []
+
+
+MEMORY = """
+import resource, subprocess, sys, torch
+from windeck import checkpoint
+from windeck.checkpoint.safetensors import export, import_
+url, folder = sys.argv[1:]
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def run(rows, name):
+    parts = [torch.ones(rows, 1000), torch.ones(1000, rows).t(), torch.ones(7, dtype=torch.int8)]
+    return {f"{name}{i}": part for i, part in enumerate(parts)}
+checkpoint.save(url, step=1, model=run(20, "w"), namespace="warm")
+export(url, f"{folder}/warm.safetensors", namespace="warm")
+import_(f"{folder}/warm.safetensors", url, namespace="warm")
+# Saved by another process, so that this one's peak is not that of the model.
+code = "import sys,torch; from windeck import checkpoint; checkpoint.save(sys.argv[1], step=2,"
+code += " model={'a': torch.ones(20000, 1000), 'b': torch.ones(1000, 20000).t()})"
+subprocess.run([sys.executable, "-c", code, url], check=True)
+before = peak()
+files = export(url, f"{folder}/m.safetensors")
+exported = peak() - before
+import_(files[0], url)
+print(exported, peak() - before - exported, files[0].stat().st_size)
+"""
+
+
+def test_memory_is_bounded(fresh: Fresh, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MEMORY, fresh("rocksdb"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    exported, imported, size = map(float, done.stdout.split())
+    assert size > 160e6
+    assert exported < 64
+    assert imported < 64
+
+
+@pytest.mark.parametrize("module", ["exporting", "files"])
+def test_examples_in_the_code(module: str) -> None:
+    found = doctest.testmod(import_module(f"windeck.checkpoint.safetensors.{module}"))
+    assert found.attempted > 0
+    assert not found.failed
+
+
+def test_all_kinds_of_dtypes_are_in_the_list() -> None:
+    from windeck.checkpoint.safetensors.files import CODES
+
+    assert {str(dtype).removeprefix("torch.") for dtype in known()} <= set(CODES)
+    theirs: Any = import_module("safetensors.torch")._TYPES
+    assert {name: str(d).removeprefix("torch.") for name, d in theirs.items() if d} == {
+        code: name for name, code in CODES.items() if code in theirs
+    }
