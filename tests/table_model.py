@@ -147,3 +147,30 @@ class ModelTable:
 
     def __init__(self, core: Any, **config: Any) -> None:
         self.core, self.config = core, {"optimizer": "adagrad", **config}
+
+
+def native(core: ModelCore, **options: Any) -> Any:
+    """The library's own table with what the model holds."""
+    from windeck._core import EmbeddingCore
+
+    ranges: dict[str, Any] = {"first_bucket": core.first_bucket, "end_bucket": core.end_bucket}
+    made = EmbeddingCore(core.dim, slots=core.slots, **ranges, **options)
+    found = core.snapshot().read(0, 1024)
+    made.insert(*(found[name] for name in FIELDS))
+    made.set_clock(core.clock)
+    return made
+
+
+FIELDS = ("keys", "versions", "frequencies", "seen", "admitted", "values")
+
+
+def told_by(core: Any) -> dict[int, tuple[Any, ...]]:
+    """What the library's own table holds, as the model tells it."""
+    with core.snapshot() as snapshot:
+        found = snapshot.read(0, 1024)
+    rows = iter(found["values"])
+    numbers = zip(*(found[name].tolist() for name in FIELDS[:5]), strict=True)
+    return {
+        key: (version, frequency, seen, next(rows).tobytes() if admitted else None)
+        for key, version, frequency, seen, admitted in numbers
+    }

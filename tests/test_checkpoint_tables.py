@@ -147,7 +147,7 @@ def test_shards_of_other_numbers(shards: int, store: Store) -> None:
 def test_reads_touch_what_they_need(store: Store) -> None:
     core = filled(64, 1, 20_000, counted=0)
     checkpoint.save(store, step=0, embeddings={"t": ModelTable(core)})
-    blocks = {key: value for key, value in store.scan(b"windeck/e/")}
+    blocks = dict(store.scan(b"windeck/e/"))
     asked: list[bytes] = []
 
     class Watched:

@@ -158,7 +158,7 @@ def test_a_save_that_failed_is_no_base(store: Store) -> None:
             return getattr(store, name)
 
     with pytest.raises(OSError, match="disk full"):
-        save(Broken(), core)  # type: ignore[arg-type]
+        save(Broken(), core)
     core.fill([6], rng)
     save(store, core)
     assert since(store) == [1, -1]
@@ -188,19 +188,18 @@ def test_full_and_changed_shards_side_by_side(store: Store) -> None:
 
     def save_all(parts: list[ModelCore], incremental: bool) -> None:
         plan = begin(store, step=1, writers=len(parts))
-        with checkpoint.open(store) if plan.base else open_store("memory://") as base:
-            entries = getattr(base, "table_entries", {})
-            manifests = []
-            for writer, part in enumerate(parts):
-                with Exports({"t": ModelTable(part)}) as tables:
-                    if incremental:
-                        tables.base_on(base.save)
-                    shard = Shard(plan, writer, State({}), tables=tables)
-                    for _, items in shard.loads():
-                        store.bulk_load(items)
-                    manifests.append(shard.manifest())
-                    tables.committed(plan.save)
-            finish(store, plan, merged(manifests, plan, entries))
+        base: Any = checkpoint.open(store) if plan.base else None
+        entries, manifests = base.table_entries if base else {}, []
+        for writer, part in enumerate(parts):
+            with Exports({"t": ModelTable(part)}) as tables:
+                if incremental:
+                    tables.base_on(base.save)
+                shard = Shard(plan, writer, State({}), tables=tables)
+                for _, items in shard.loads():
+                    store.bulk_load(items)
+                manifests.append(shard.manifest())
+                tables.committed(plan.save)
+        finish(store, plan, merged(manifests, plan, entries))
 
     def expected(parts: list[ModelCore]) -> dict[int, Any]:
         return {key: value for part in parts for key, value in part.told().items()}

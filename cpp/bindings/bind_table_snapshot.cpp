@@ -103,6 +103,9 @@ void bind_table_snapshot(py::module_& m) {
         .def_property_readonly(
             "width", [](const PySnapshot& self) { return self.get()->width(); },
             "Floats of a row: (1 + slots) * dim.")
+        .def_property_readonly(
+            "rows", [](const PySnapshot& self) { return self.get()->admitted(); },
+            "The number of ids with a row.")
         .def(
             "__len__", [](const PySnapshot& self) { return self.get()->size(); },
             "The number of ids, with a row or without.")

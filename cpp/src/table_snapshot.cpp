@@ -130,6 +130,10 @@ std::int64_t TableSnapshot::width() const noexcept {
     return static_cast<std::int64_t>(contents_->width);
 }
 
+std::int64_t TableSnapshot::admitted() const noexcept {
+    return static_cast<std::int64_t>(contents_->rows.size());
+}
+
 std::int64_t TableSnapshot::size() const noexcept {
     return static_cast<std::int64_t>(contents_->rows.size() + contents_->counters.size());
 }

@@ -1177,6 +1177,11 @@ class EmbeddingSnapshot:
         The table's clock when the snapshot was taken.
         """
     @property
+    def rows(self) -> int:
+        """
+        The number of ids with a row.
+        """
+    @property
     def width(self) -> int:
         """
         Floats of a row: (1 + slots) * dim.

@@ -204,6 +204,9 @@ class TableSnapshot {
     std::int64_t width() const noexcept;
     std::int64_t size() const noexcept;
 
+    /// How many of the ids have a row.
+    std::int64_t admitted() const noexcept;
+
     /// Ids in each bucket whose version or seen is above `since`; below 0: all. O(ids).
     std::array<std::int64_t, bucket_count> counts(std::int64_t since) const;
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from windeck._core import bucket_of
 from windeck.checkpoint.tables.blocks import BLOCK_BYTES
 from windeck.checkpoint.tables.entries import (
     ROW,
@@ -17,7 +18,6 @@ from windeck.checkpoint.tables.entries import (
     of_dead,
     of_snapshot,
 )  # fmt: skip
-from windeck.checkpoint.tables.hashing import bucket_of
 from windeck.checkpoint.tables.shapes import BUCKETS, ENTRY_BYTES, Shape
 
 __all__ = ["TableSnapshot", "cut", "entries_of"]

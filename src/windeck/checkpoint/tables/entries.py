@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.tables.hashing import bucket_of
+from windeck._core import bucket_of
 
 __all__ = ["COUNTED", "DEAD", "ROW", "Entries", "joined", "last_not_after", "merged"]
 __all__ = [*__all__, "of_dead", "of_snapshot"]

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from windeck._core import bucket_of
 from windeck.checkpoint.stores import CorruptStoreError
 from windeck.checkpoint.tables.entries import Entries, Int64s, last_not_after
-from windeck.checkpoint.tables.hashing import bucket_of
 from windeck.checkpoint.tables.shapes import Size
 
 __all__ = ["LINES", "Index", "line", "parse"]

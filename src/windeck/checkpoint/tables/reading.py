@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from windeck._core import bucket_of
 from windeck.checkpoint.stores import View
 from windeck.checkpoint.tables.chains import chained
 from windeck.checkpoint.tables.entries import DEAD, ROW, Entries, Int64s, last_not_after
 from windeck.checkpoint.tables.fetching import Blocks
-from windeck.checkpoint.tables.hashing import bucket_of
 from windeck.checkpoint.tables.infos import info_of
 from windeck.checkpoint.tables.links import Link, Piece, Shard, TableEntry, pieces
 from windeck.checkpoint.tables.shapes import BUCKETS
