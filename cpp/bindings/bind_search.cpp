@@ -154,9 +154,52 @@ py::tuple find(const Search& search, const py::object& buffer, const py::object&
     return py::make_tuple(found, count);
 }
 
+constexpr const char* reals_doc =
+    R"(The values of raw elements of a float dtype as float64, exactly.
+
+Parameters
+----------
+dtype : str
+    A float, as torch calls it: NumPy knows neither bfloat16 nor those of 8 bits.
+buffer : bytes, memoryview, array or any contiguous buffer
+    Little-endian elements, of any alignment.
+
+Returns
+-------
+float64[n]
+
+Raises
+------
+TypeError
+    For what has no buffer.
+ValueError
+    For a dtype that is no float, a strided buffer, bytes that are no whole elements.
+
+Examples
+--------
+>>> from windeck._core import real_values
+>>> real_values("float8_e4m3fn", b"\x38\x7e\x7f").tolist()
+[1.0, 448.0, nan]
+)";
+
+py::array reals(const std::string& dtype, const py::object& buffer) {
+    const Element element = element_of(dtype);
+    if (kind_of(element) != ElementKind::real)
+        throw py::value_error("dtype is '" + dtype + "', expected a float");
+    const Held held(buffer);
+    check_elements(held.bytes(), element, 0);
+    const std::size_t count = held.bytes().size() / size_of(element);
+    py::array_t<double> values(static_cast<py::ssize_t>(count));
+    double* const out = values.mutable_data();
+    const py::gil_scoped_release unlocked;
+    read_reals(element, held.bytes().data(), count, out);
+    return values;
+}
+
 }  // namespace
 
 void bind_search(py::module_& m) {
+    m.def("real_values", &reals, py::arg("dtype"), py::arg("buffer"), reals_doc);
     py::class_<Search>(m, "Search", doc)
         .def(py::init(&make), py::arg("dtype"), py::arg("ranges"), py::kw_only(),
              py::arg("nan") = false, py::arg("center") = std::complex<double>())

@@ -1,7 +1,10 @@
 #include "windeck/elements.hpp"
 
+#include <bit>
 #include <cmath>
 #include <limits>
+
+#include "element_codes.hpp"
 
 namespace windeck {
 namespace {
@@ -58,6 +61,33 @@ double small_float(Element element, std::uint32_t bits) {
     const int power = (exponent == 0 ? 1 : exponent) - format.bias - format.fraction;
     const double value = std::ldexp(static_cast<double>(digits), power);
     return negative ? -value : value;
+}
+
+void read_reals(Element element, const std::byte* data, std::size_t count, double* values) {
+    using codes::load;
+    const auto each = [&](auto value_at) {
+        for (std::size_t i = 0; i < count; ++i)
+            values[i] = value_at(i);
+    };
+    switch (element) {
+        case Element::float64:
+            return each([&](std::size_t i) { return load<double>(data, i); });
+        case Element::float32:
+            return each([&](std::size_t i) { return static_cast<double>(load<float>(data, i)); });
+        case Element::float16:
+            return each([&](std::size_t i) { return halves()[load<std::uint16_t>(data, i)]; });
+        case Element::bfloat16:
+            return each([&](std::size_t i) {
+                const auto upper = static_cast<std::uint32_t>(load<std::uint16_t>(data, i)) << 16;
+                return static_cast<double>(std::bit_cast<float>(upper));
+            });
+        default:
+            break;
+    }
+    std::array<double, 256> values_of_codes{};
+    for (std::uint32_t code = 0; code < 256; ++code)
+        values_of_codes[code] = small_float(element, code);
+    each([&](std::size_t i) { return values_of_codes[static_cast<std::uint8_t>(data[i])]; });
 }
 
 const std::array<float, 65536>& halves() {

@@ -53,10 +53,6 @@ double modulus(Part real, Part imaginary) {
 Statistics::Statistics(Element element, std::vector<double> edges, std::int64_t largest)
     : element_(element), edges_(std::move(edges)), wanted_(static_cast<std::size_t>(largest)) {
     if (largest < 0) throw std::invalid_argument("largest is negative");
-    if (size_of(element) == 1 && kind_of(element) == ElementKind::real) {
-        for (std::uint32_t code = 0; code < 256; ++code)
-            small_[code] = small_float(element, code);
-    }
     if (edges_.empty()) return;
     if (edges_.size() == 1) throw std::invalid_argument("one edge bounds no bin");
     for (std::size_t i = 0; i < edges_.size(); ++i) {
@@ -176,17 +172,6 @@ void Statistics::decode(const std::byte* data, std::size_t first, std::size_t si
             values[i] = value_at(first + i);
     };
     switch (element_) {
-        case Element::float64:
-            return each([&](std::size_t i) { return load<double>(data, i); });
-        case Element::float32:
-            return each([&](std::size_t i) { return static_cast<double>(load<float>(data, i)); });
-        case Element::float16:
-            return each([&](std::size_t i) { return halves()[load<std::uint16_t>(data, i)]; });
-        case Element::bfloat16:
-            return each([&](std::size_t i) {
-                const auto upper = static_cast<std::uint32_t>(load<std::uint16_t>(data, i)) << 16;
-                return static_cast<double>(std::bit_cast<float>(upper));
-            });
         case Element::complex32:
             return each([&](std::size_t i) {
                 const auto& table = halves();
@@ -202,7 +187,7 @@ void Statistics::decode(const std::byte* data, std::size_t first, std::size_t si
                 return modulus(load<double>(data, 2 * i), load<double>(data, 2 * i + 1));
             });
         default:
-            return each([&](std::size_t i) { return small_[static_cast<std::uint8_t>(data[i])]; });
+            return read_reals(element_, data + first * size_of(element_), size, values);
     }
 }
 

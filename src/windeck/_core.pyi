@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pool_stats', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pool_stats', 'real_values', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -1551,6 +1551,34 @@ def pack(runs: collections.abc.Sequence, row_offsets: typing.Any, run_of: typing
 def pool_stats() -> dict:
     """
     State of the pool of batch memory: slabs ever allocated and taken, slabs and bytes in use (live) and waiting (free).
+    """
+def real_values(dtype: str, buffer: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
+    """
+    The values of raw elements of a float dtype as float64, exactly.
+    
+    Parameters
+    ----------
+    dtype : str
+        A float, as torch calls it: NumPy knows neither bfloat16 nor those of 8 bits.
+    buffer : bytes, memoryview, array or any contiguous buffer
+        Little-endian elements, of any alignment.
+    
+    Returns
+    -------
+    float64[n]
+    
+    Raises
+    ------
+    TypeError
+        For what has no buffer.
+    ValueError
+        For a dtype that is no float, a strided buffer, bytes that are no whole elements.
+    
+    Examples
+    --------
+    >>> from windeck._core import real_values
+    >>> real_values("float8_e4m3fn", b"\\x38\\x7e\\x7f").tolist()
+    [1.0, 448.0, nan]
     """
 def simd() -> str:
     """

@@ -87,6 +87,9 @@ constexpr Element part_of(Element element) {
 /// The value of the bits of a float of 8 to 32 bits; exact.
 double small_float(Element element, std::uint32_t bits);
 
+/// The values of `count` elements of a kind real, from bytes of any alignment.
+void read_reals(Element element, const std::byte* data, std::size_t count, double* values);
+
 /// small_float of each of the 2^16 codes of float16, made at the first call.
 const std::array<float, 65536>& halves();
 

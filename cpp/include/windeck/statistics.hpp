@@ -19,7 +19,6 @@
 
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -92,7 +91,6 @@ class Statistics {
     void offer(Largest candidate);
 
     Element element_;
-    std::array<double, 256> small_{};  // of a float of 8 bits, the value of each code
     std::vector<double> edges_;
     std::vector<std::int64_t> bins_;
     double bins_per_unit_ = 0;  // where edges are evenly spaced: a first guess

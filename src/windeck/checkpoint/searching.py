@@ -1,0 +1,230 @@
+"""Looking for numbers in saved tensors: chunk by chunk, natively, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from windeck._core import Statistics
+from windeck.checkpoint import keys
+from windeck.checkpoint.boxes import shape_of
+from windeck.checkpoint.entries import Entry, Part
+from windeck.checkpoint.manifests import find_commit, read_manifest
+from windeck.checkpoint.numbers import numbers, searchable
+from windeck.checkpoint.opened import opened
+from windeck.checkpoint.payloads import runs_of
+from windeck.checkpoint.stores import Store, View
+from windeck.checkpoint.where import Where
+
+__all__ = ["Found", "Match", "search", "search_tensor", "statistics"]
+
+
+@dataclass(frozen=True)
+class Match:
+    """An element that was sought: its index in the tensor, and its value."""
+
+    index: tuple[int, ...]
+    value: Any
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a tensor has of what was sought.
+
+    Attributes
+    ----------
+    name
+        That its data are under.
+    count, elements
+        How many were found, of how many.
+    matches
+        The first of them, ascending in each part of the tensor.
+    skipped
+        Why it was not searched; "" otherwise.
+    """
+
+    name: str
+    count: int = 0
+    elements: int = 0
+    matches: list[Match] = field(default_factory=list)
+    skipped: str = ""
+
+
+def search(
+    store: Store | str,
+    where: Where,
+    *,
+    names: Collection[str] | None = None,
+    limit: int = 100,
+    generation: int | None = None,
+    namespace: str = "windeck",
+) -> Iterator[Found]:
+    """Search the tensors of a checkpoint, in the order they were saved.
+
+    Parameters
+    ----------
+    store
+        An open store or the URL of one.
+    where
+        From `windeck.checkpoint.where`.
+    names
+        Names that data are under, as in a manifest; None: all.
+    limit
+        Matches given of one tensor; all are counted.
+
+    Yields
+    ------
+    Found
+        Of each tensor, also where nothing was found. One that has no such numbers is skipped, and
+        says so.
+
+    Raises
+    ------
+    FileNotFoundError, KeyError
+        When there is no such checkpoint, or no tensor of a name.
+    OSError
+        For what is damaged or cannot be reached.
+
+    Notes
+    -----
+    O(bytes) time, memory of some chunks and of the matches given.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from windeck import checkpoint
+    >>> from windeck.checkpoint.where import parse
+    >>> store = checkpoint.stores.open_store("memory://")
+    >>> weight = torch.tensor([[1.0, -9.0], [3.0, 4.0]])
+    >>> number = checkpoint.save(store, step=1, model={"w": weight})
+    >>> next(search(store, parse("abs > 3"))).matches
+    [Match(index=(0, 1), value=-9.0), Match(index=(1, 1), value=4.0)]
+    """
+    keys.check_namespace(namespace)
+    with opened(store, reading=True) as view:
+        commit = find_commit(view, namespace, generation)
+        entries: Mapping[str, Entry] = read_manifest(view, namespace, commit)["tensors"]
+        lost = sorted(set(names or ()) - entries.keys())
+        if lost:
+            raise KeyError(f"there is no tensor {lost[0]!r} in generation {commit.generation}")
+        for name, entry in entries.items():
+            if names is None or name in names:
+                yield search_tensor(view, namespace, entry, where, limit=limit)
+
+
+def search_tensor(
+    view: View, namespace: str, entry: Entry, where: Where, *, limit: int = 100
+) -> Found:
+    """Search one tensor of a manifest; see `search`."""
+    if not searchable(entry.dtype):
+        return Found(entry.name, skipped=f"elements of dtype {entry.dtype} are no numbers")
+    try:
+        sought = where.search(entry.dtype)
+    except TypeError as error:
+        return Found(entry.name, skipped=str(error))
+    count = elements = 0
+    matches: list[Match] = []
+    for run in runs_of(view, namespace, entry):
+        places, here = sought.find(run.payload, limit=limit - len(matches), base=run.start)
+        count, elements = count + here, elements + run.stop - run.start
+        if len(places):
+            width = len(run.payload) // (run.stop - run.start)
+            raw = np.frombuffer(run.payload, f"V{width}")[places - run.start]
+            values = numbers(entry.dtype, raw).tolist()
+            matches += map(Match, _indices(run.part, places), values)
+    return Found(entry.name, count, elements, matches)
+
+
+def _indices(part: Part, places: Any) -> Iterator[tuple[int, ...]]:
+    """The index in the whole tensor of places in a part."""
+    if not part.box:
+        return iter([()] * len(places))
+    inside = np.unravel_index(places, shape_of(part.box))
+    axes = (axis + first for axis, (first, _) in zip(inside, part.box, strict=True))
+    return zip(*(axis.tolist() for axis in axes), strict=True)
+
+
+def statistics(
+    view: View,
+    namespace: str,
+    entry: Entry,
+    *,
+    bins: int = 0,
+    largest: int = 0,
+) -> dict[str, Any]:
+    """What the values of a tensor are like: see `windeck._core.Statistics.result`.
+
+    Parameters
+    ----------
+    bins
+        Of a histogram between least and greatest value: then the tensor is read twice. 0: none.
+    largest
+        How many values of largest magnitude to give, as (index, value).
+
+    Raises
+    ------
+    TypeError
+        For elements that are no numbers.
+    OSError
+        For what is damaged or cannot be reached.
+
+    Notes
+    -----
+    O(bytes) time, memory of some chunks.
+    """
+    if not searchable(entry.dtype):
+        raise TypeError(f"{entry.name} has elements of dtype {entry.dtype}, expected numbers")
+    found, places = _counted(view, namespace, entry, None, largest)
+    if bins and found["min"] is not None:
+        edges = _edges(float(found["min"]), float(found["max"]), bins)
+        again, _ = _counted(view, namespace, entry, edges, 0)
+        for name in ("histogram", "edges", "below", "above"):
+            found[name] = again[name]
+    found["largest"] = places
+    return found
+
+
+def _edges(low: float, high: float, bins: int) -> list[float]:
+    """Even bins from the least to the greatest value; of equal ones, around them."""
+    if low == high:
+        most = float(np.finfo(np.float64).max)
+        around = max(0.5, abs(low) * 2.0**-50)
+        low, high = max(-most, low - around), min(most, high + around)
+    # Not by their distance, which float64 may not hold.
+    share = np.arange(1, bins) / bins
+    inner = np.clip(low * (1 - share) + high * share, low, high)
+    return [float(edge) for edge in np.unique([low, *inner, high])]
+
+
+def _counted(
+    view: View,
+    namespace: str,
+    entry: Entry,
+    edges: list[float] | None,
+    largest: int,
+) -> tuple[dict[str, Any], list[tuple[tuple[int, ...], Any]]]:
+    whole = Statistics(entry.dtype, edges=edges)
+    best: list[tuple[tuple[int, ...], Any]] = []
+    part: Part | None = None
+    inner = Statistics(entry.dtype, largest=largest)
+    for run in runs_of(view, namespace, entry):
+        if largest and run.part is not part:  # positions are those in a part
+            best += _best(entry, part, inner)
+            part, inner = run.part, Statistics(entry.dtype, largest=largest)
+        whole.add(run.payload)
+        if largest:
+            inner.add(run.payload, run.start)
+    best += _best(entry, part, inner)
+    best.sort(key=lambda pair: (-abs(pair[1]), pair[0]))
+    return whole.result(), best[:largest]
+
+
+def _best(entry: Entry, part: Part | None, inner: Statistics) -> list[tuple[tuple[int, ...], Any]]:
+    if part is None:
+        return []
+    found = inner.result()["largest"]
+    places = np.array([place for place, _ in found], np.int64)
+    return list(zip(_indices(part, places), (value for _, value in found), strict=True))

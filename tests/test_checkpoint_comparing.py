@@ -1,0 +1,160 @@
+"""Differences of generations and stores, against NumPy and plain dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from checkpoint_parts import save_parts
+from store_servers import KINDS
+from table_model import ModelCore, ModelTable
+from windeck import checkpoint
+from windeck.checkpoint.comparing import ValueDifference, diff
+from windeck.checkpoint.copying import copy
+from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+
+Fresh = Callable[[str], str]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store("memory://") as store:
+        yield store
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_and_values(kind: str, fresh: Fresh) -> None:
+    a = {
+        "same": torch.randn(50), "moved": torch.zeros(6, 4), "shape": torch.zeros(3),
+        "dtype": torch.zeros(3), "lost": torch.zeros(1), "ids": torch.tensor([2**62, 1]),
+        "nan": torch.tensor([float("nan"), 1.0]), "zero": torch.tensor([0.0]),
+        "half": torch.ones(3, dtype=torch.bfloat16), "scalar": torch.tensor(1.0),
+    }  # fmt: skip
+    b = {name: value.clone() for name, value in a.items()}
+    b["moved"][2, 1], b["moved"][5, 3] = 3, -8
+    b["shape"], b["dtype"] = torch.zeros(3, 1), torch.zeros(3, dtype=torch.float64)
+    del b["lost"]
+    b["new"] = torch.zeros(2)
+    b["ids"][0] -= 1
+    b["nan"][0] = 1
+    b["zero"][0] = -0.0
+    b["half"][1] = 2
+    b["scalar"] += 1
+    with open_store(fresh(kind)) as store:
+        first = checkpoint.save(store, step=1, model=a, extra={"lr": 0.1, "x": [1, (2,)], 3: None},
+                                chunk_bytes=16)  # fmt: skip
+        second = checkpoint.save(store, step=2, model=b, extra={"lr": 0.2, "x": [1, [2]], "y": {}},
+                                 chunk_bytes=16)  # fmt: skip
+        found = diff(store, first, second)
+        assert found
+        told = {t.name.removeprefix("model/"): t for t in found.tensors}
+        assert set(told) == (set(a) | set(b)) - {"same"}
+        assert found.equal == 1
+        assert told["lost"].second is None
+        assert told["new"].first is None
+        assert (told["shape"].first, told["shape"].second) == (
+            ("float32", (3,)), ("float32", (3, 1)))  # fmt: skip
+        assert (told["dtype"].second, told["dtype"].changed) == (("float64", (3,)), 0)
+        expected: dict[str, tuple[Any, ...]] = {
+            "moved": (2, 24, (2, 1), 8.0), "ids": (1, 2, (0,), 1.0), "nan": (1, 2, (0,), None),
+            "zero": (1, 1, (0,), 0.0), "half": (1, 3, (1,), 1.0), "scalar": (1, 1, (), 1.0),
+        }  # fmt: skip
+        for name, wanted in expected.items():
+            one = told[name]
+            assert (one.changed, one.elements, one.index, one.largest) == wanted, name
+        assert found.values == [
+            ValueDifference("extra/lr", 0.1, 0.2),
+            ValueDifference("extra/x/1", "tuple of 1", "list of 1"),
+            ValueDifference("extra/3", None, ...),
+            ValueDifference("extra/y", ..., "dict"),
+        ]
+        assert not diff(store, first, first)
+        assert not diff(store, None, second)
+
+
+def test_random_changes_however_the_tensor_is_cut(store: Store) -> None:
+    rng = np.random.default_rng(2)
+    cuts: list[list[list[tuple[int, int]]]] = [
+        [[(0, 9), (0, 7)]], [[(0, 4), (0, 7)], [(4, 9), (0, 7)]],
+        [[(0, 9), (0, 2)], [(0, 9), (2, 7)]],
+    ]  # fmt: skip
+    base = torch.from_numpy(rng.normal(size=(9, 7)).astype(np.float32))
+    for cut in cuts:
+        for other in cuts:
+            for chunk_bytes in (20, 64):
+                changed = base.clone()
+                places = rng.integers(0, 63, 5)
+                changed.view(-1)[places] += torch.arange(1.0, 6)
+                a = save_parts(store, base, cut, chunk_bytes=20)
+                b = save_parts(store, changed, other, chunk_bytes=chunk_bytes)
+                (found,) = diff(store, a, b).tensors
+                assert found.changed == len(set(places.tolist()))
+                assert found.largest == (base.double() - changed.double()).abs().max().item()
+                assert found.index is not None
+                assert base[found.index] != changed[found.index]
+                assert not diff(store, a, a)
+
+
+def test_what_both_refer_to_is_not_read(store: Store) -> None:
+    weight = torch.arange(1000.0)
+    numbers = []
+    for step in range(2):
+        weight[500] = -step
+        numbers.append(
+            checkpoint.save(store, step=step, model={"w": weight, "v": torch.ones(99)},
+                            chunk_bytes=400, incremental=True)
+        )  # fmt: skip
+    found = diff(store, *numbers)
+    assert [(t.name, t.changed, t.index) for t in found.tensors] == [("model/w", 1, (500,))]
+    assert (found.equal, found.bytes) == (1, 800)
+    store.delete_many([next(iter(store.keys(b"windeck/t/")))])  # not looked at
+    assert diff(store, *numbers).tensors == found.tensors
+
+
+def test_two_stores(store: Store) -> None:
+    checkpoint.save(store, step=1, model={"w": torch.ones(10)})
+    with open_store("memory://") as other:
+        copy(store, other, target_namespace="copied")
+        assert not diff(store, None, None, other=other, other_namespace="copied")
+        key = next(iter(other.keys(b"copied/t/")))
+        value = bytearray(other.get(key) or b"")
+        value[-1] ^= 1
+        other.put_many([(key, bytes(value))])
+        with pytest.raises(
+            CorruptStoreError, match=r"copied/t/.* is damaged: found a payload with"
+        ):
+            diff(store, None, None, other=other, other_namespace="copied")
+    with pytest.raises(FileNotFoundError, match="there is no generation 7 in windeck"):
+        diff(store, 7, None)
+
+
+def test_tables(store: Store) -> None:
+    rng, core = np.random.default_rng(1), ModelCore(3, 1)
+    core.fill(range(-100, 100), rng, counted=0.2)
+    lone = ModelCore(2)
+    lone.fill(range(5), rng)
+    tables = {"user": ModelTable(core, lr=0.1), "lone": ModelTable(lone)}
+    first = checkpoint.save(store, step=1, model={}, embeddings=tables)
+    assert not diff(store, first, first)
+    core.fill([3, 4, 5], rng)
+    core.remove([7])
+    core.fill([1000, 1001], rng)
+    wide = ModelCore(4)
+    tables = {"user": ModelTable(core, lr=0.1), "wide": ModelTable(wide)}
+    second = checkpoint.save(store, step=2, model={}, embeddings=tables)
+    found = {table.name: table for table in diff(store, first, second).tables}
+    user = found.pop("user")
+    assert (user.only_first, user.only_second, user.changed) == (1, 2, 3)
+    assert (found["lone"].only_first, found["lone"].note) == (5, "only in the first")
+    assert found["wide"].note == "only in the second"
+    third = checkpoint.save(store, step=3, model={},
+                            embeddings={"user": ModelTable(core, lr=0.2)})  # fmt: skip
+    (again,) = (t for t in diff(store, second, third).tables if t.name == "user")
+    assert (again.changed, again.note) == (0, "made with another configuration")
+    checkpoint.save(store, step=4, model={}, embeddings={"user": ModelTable(wide)})
+    (again,) = diff(store, third, None).tables
+    assert again.note == "dim 3 with 1 slots, then dim 4 with 0 slots"

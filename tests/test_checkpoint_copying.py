@@ -1,0 +1,176 @@
+"""Copies are the same in every store, whole or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from store_servers import KINDS
+from table_model import ModelCore
+from test_checkpoint_tables import check
+from test_checkpoint_verifying import fill
+from windeck import checkpoint
+from windeck.checkpoint.comparing import diff
+from windeck.checkpoint.copying import copy
+from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.checkpoint.stores.memory import MappingStore
+from windeck.checkpoint.verifying import verify
+
+Fresh = Callable[[str], str]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store("memory://") as store:
+        yield store
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_memory_into_any_store_and_back(kind: str, fresh: Fresh, store: Store) -> None:
+    numbers = fill(store)
+    seen: list[int] = []
+    url = fresh(kind)
+    with open_store(url) as target:
+        done = copy(store, target, progress=seen.append)
+        assert done.generations == numbers[::-1]
+        assert (done.values, done.bytes) == (len(seen), sum(seen))
+        report = verify(target, deep=True)
+        assert (report.ok, report.generations, report.unreferenced) == (True, numbers[::-1], 0)
+        there = {k: v for k, v in target.scan(b"") if not k.startswith(b"windeck/s/")}
+        here = {k: v for k, v in store.scan(b"") if not k.startswith(b"windeck/s/")}
+        assert there == here
+        with open_store("memory://") as back:
+            copy(target, back)
+            assert not diff(store, None, None, other=back)
+            # The next incremental save goes on from the copy.
+            number = checkpoint.save(back, step=9, model={"w": torch.arange(200.0)},
+                                     chunk_bytes=80, incremental=True)  # fmt: skip
+            assert number == numbers[-1] + 1
+            assert checkpoint.log(back)[0].bases != ()
+
+
+def test_chosen_generations_bring_what_they_need(store: Store) -> None:
+    numbers = fill(store, 3)
+    with open_store("memory://") as target:
+        assert copy(store, target, generations=[numbers[2]]).generations == [numbers[2]]
+        report = verify(target, deep=True)
+        assert (report.ok, report.unreferenced) == (True, 0)
+        assert len(list(target.keys(b"windeck/m/"))) == 1
+        with checkpoint.open(store) as a, checkpoint.open(target) as b:
+            assert torch.equal(a.tensor("model/w"), b.tensor("model/w"))
+            core, rng = ModelCore(3, 1), np.random.default_rng(1)
+            for _ in range(3):
+                core.fill(rng.integers(0, 300, 100).tolist(), rng)
+            check(b.table("user"), core)
+        assert checkpoint.gc(target, keep=1) in ([], [numbers[0]], [numbers[1]])
+        assert verify(target, deep=True).ok
+
+
+def test_a_target_that_has_one_is_refused_unless_told(store: Store) -> None:
+    fill(store, 1)
+    with open_store("memory://") as target:
+        checkpoint.save(target, step=77, model={"other": torch.ones(3)})
+        was = dict(target.scan(b""))
+        words = "memory:// has a checkpoint in windeck already, expected none; .* replace=True"
+        with pytest.raises(FileExistsError, match=words):
+            copy(store, target)
+        assert dict(target.scan(b"")) == was
+        copy(store, target, target_namespace="beside/it")
+        assert checkpoint.log(target)[0].step == 77
+        assert verify(target, deep=True, namespace="beside/it").ok
+        copy(store, target, replace=True)
+        assert [commit.step for commit in checkpoint.log(target)] == [1]
+        assert verify(target, deep=True).unreferenced == 0
+        assert verify(target, deep=True, namespace="beside/it").ok
+
+
+def test_every_damaged_value_stops_it_and_leaves_no_head(store: Store) -> None:
+    fill(store, 2)
+    for key, value in list(store.scan(b"")):
+        if key.split(b"/")[1] in (b"NEXT", b"s"):
+            continue
+        for damaged in (value[:-1] + bytes([value[-1] ^ 1]), value[:-1], None):
+            if damaged is None and key.split(b"/")[1] == b"d":
+                continue  # no digests are no damage: the next save writes all
+            with open_store("memory://") as target:
+                if damaged is None:
+                    store.delete_many([key])
+                else:
+                    store.put_many([(key, damaged)])
+                with pytest.raises((CorruptStoreError, FileNotFoundError)) as caught:
+                    copy(store, target)
+                assert key.decode() in str(caught.value)
+                assert target.get(b"windeck/HEAD") is None
+        store.put_many([(key, value)])
+    with open_store("memory://") as target:
+        assert copy(store, target).values > 0
+
+
+class _Dying(MappingStore):
+    """Breaks off after some writes."""
+
+    writes = 10**9
+
+    def put_many(self, items: Any) -> None:
+        type(self).writes -= 1
+        if self.writes < 0:
+            raise ConnectionError("the connection broke")
+        super().put_many(items)
+
+
+def test_a_copy_that_broke_off_can_be_made_again(store: Store) -> None:
+    fill(store, 2)
+    data: dict[bytes, bytes] = {}
+    tries = 0
+    while True:
+        _Dying.writes = tries
+        try:
+            dying: Any = _Dying(data, url="test://")
+            copy(store, dying)
+            break
+        except ConnectionError:
+            tries += 1
+            assert b"windeck/HEAD" not in data
+    assert tries >= 3
+    with MappingStore(data) as target:
+        assert verify(target, deep=True).ok
+        assert not diff(store, None, None, other=target)
+
+
+def test_another_writer_at_the_target_wins(store: Store) -> None:
+    fill(store, 1)
+    with open_store("memory://") as target:
+
+        def meanwhile(_: int) -> None:
+            if target.get(b"windeck/HEAD") is None:
+                target.put_many([(b"windeck/HEAD", b"somebody else's")])
+
+        with pytest.raises(
+            RuntimeError, match="a checkpoint was committed to windeck in memory://"
+        ):
+            copy(store, target, progress=meanwhile)
+        assert target.get(b"windeck/HEAD") == b"somebody else's"
+
+
+def test_wrong_arguments_are_one_sentence(store: Store, fresh: Fresh) -> None:
+    with open_store("memory://") as target:
+        with pytest.raises(FileNotFoundError, match="there is no checkpoint: expected the key"):
+            copy(store, target)
+        fill(store, 1)
+        with pytest.raises(
+            FileNotFoundError, match="there is no generation 5 in windeck, expected"
+        ):
+            copy(store, target, generations=[5])
+        with pytest.raises(FileNotFoundError, match="there is no generation asked for in windeck"):
+            copy(store, target, generations=[])
+        with pytest.raises(ValueError, match="source and target are both windeck in one store"):
+            copy(store, store)
+        with pytest.raises(ValueError, match="expected a namespace of 1 to 200 letters"):
+            copy(store, target, target_namespace="no spaces")
+        assert list(target.keys()) == []
+    copy(store, store, target_namespace="again")
+    assert not diff(store, None, None, other_namespace="again")

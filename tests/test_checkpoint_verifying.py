@@ -1,0 +1,196 @@
+"""All damage is told, where it is; what is right is called right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from checkpoint_parts import save_parts
+from store_servers import KINDS
+from table_model import ModelCore, ModelTable
+from windeck import checkpoint
+from windeck.checkpoint.stores import Store, open_store
+from windeck.checkpoint.values import Kind, Label, encode
+from windeck.checkpoint.verifying import verify
+
+Fresh = Callable[[str], str]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store("memory://") as store:
+        yield store
+
+
+def fill(store: Store, steps: int = 3) -> list[int]:
+    """Incremental saves of a model and a table, which refer to one another."""
+    core, rng = ModelCore(3, 1), np.random.default_rng(1)
+    weight = torch.arange(200.0)
+    numbers = []
+    for step in range(1, steps + 1):
+        core.fill(rng.integers(0, 300, 100).tolist(), rng)
+        weight[step] = -1
+        model = {"w": weight, "b": torch.full((5,), float(step)), "none": torch.empty(0)}
+        numbers.append(
+            checkpoint.save(store, step=step, model=model, chunk_bytes=80, incremental=True,
+                            embeddings={"user": ModelTable(core)}, extra={"lr": 0.1})
+        )  # fmt: skip
+    return numbers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_checkpoint_is_whole(kind: str, fresh: Fresh) -> None:
+    url = fresh(kind)
+    with open_store(url) as store:
+        numbers = fill(store)
+        for deep in (False, True):
+            report = verify(store, deep=deep)
+            assert (report.damages, report.unreferenced_keys) == ([], [])
+            assert report.ok
+            assert report.generations == numbers[::-1]
+        data = [v for letter in b"tei" for _, v in store.scan(b"windeck/%c/" % letter)]
+        manifests = [v for _, v in store.scan(b"windeck/m/")]
+        assert report.values == len(data)
+        assert report.bytes == sum(map(len, data + manifests))
+        only = verify(store, deep=True, generation=numbers[1])
+        assert (only.ok, only.generations) == (True, [numbers[1]])
+        assert 0 < only.values < report.values
+
+
+def test_every_byte_of_every_value_that_is_flipped_is_told(store: Store) -> None:
+    fill(store, 2)
+    pairs = dict(store.scan(b""))
+    for key, value in pairs.items():
+        letter = key.split(b"/")[1]
+        for place in {*range(min(len(value), 96)), *range(96, len(value), 7), len(value) - 1}:
+            damaged = bytearray(value)
+            damaged[place] ^= 1 << place % 8
+            store.put_many([(key, bytes(damaged))])
+            report = verify(store, deep=True)
+            if letter in (b"d", b"s"):  # nothing but the next incremental save looks at them
+                continue
+            assert not report.ok, (key, place)
+            named = {damage.key for damage in report.damages if damage.key}
+            assert named == {key.decode()}
+        store.put_many([(key, value)])
+    assert verify(store, deep=True).ok
+
+
+def test_all_damage_is_told_not_only_the_first(store: Store) -> None:
+    fill(store, 3)
+    chunks = list(store.keys(b"windeck/t/"))
+    gone, swapped, cut = chunks[2], (chunks[5], chunks[6]), chunks[9]
+    was = dict(store.scan(b"windeck/t/"))
+    store.delete_many([gone])
+    store.put_many([(swapped[0], was[swapped[1]]), (swapped[1], was[swapped[0]])])
+    store.put_many([(cut, was[cut][:-3])])
+    shallow = verify(store)
+    assert [damage.key for damage in shallow.damages] == [gone.decode()]
+    assert "is missing, expected a chunk" in shallow.damages[0].problem
+    deep = verify(store, deep=True)
+    assert [damage.key for damage in deep.damages] == [
+        key.decode() for key in (gone, *swapped, cut)
+    ]
+    assert {damage.name for damage in deep.damages} <= {"model/w", "model/b"}
+    words = [damage.problem for damage in deep.damages]
+    assert "expected index" in words[1]
+    assert "a payload of" in words[3]
+
+
+def test_a_damaged_manifest_does_not_hide_the_others(store: Store) -> None:
+    numbers = fill(store, 3)
+    manifests = list(store.keys(b"windeck/m/"))
+    store.delete_many([manifests[1]])
+    chunk = next(iter(store.keys(b"windeck/t/")))
+    store.delete_many([chunk])
+    report = verify(store, deep=True)
+    assert [damage.generation for damage in report.damages] == [numbers[1], numbers[0]]
+    assert [damage.key for damage in report.damages] == [manifests[1].decode(), chunk.decode()]
+
+
+def test_next_and_head_are_looked_at(store: Store) -> None:
+    fill(store, 2)
+    store.put_many([(b"windeck/NEXT", encode(Label(Kind.NEXT), (2).to_bytes(8, "little")))])
+    (damage,) = verify(store).damages
+    assert damage.problem == "windeck/NEXT says 2, expected more than the generation in force, 2"
+    store.delete_many([b"windeck/NEXT"])
+    (damage,) = verify(store).damages
+    assert damage.problem == "windeck/NEXT is missing, expected a next"
+    store.put_many([(b"windeck/HEAD", b"nonsense")])
+    (damage,) = verify(store).damages
+    assert damage.problem == "windeck/HEAD is damaged: found 8 bytes, expected a header of 64"
+
+
+def test_what_nobody_refers_to_is_told_and_is_no_damage(store: Store) -> None:
+    numbers = fill(store, 2)
+    ghosts = [
+        b"windeck/t/00000000000000ff/00000000/00000000/00000000",
+        b"windeck/t/%016x/00000000/00000000/0000ffff" % numbers[0],
+        b"windeck/e/0000000000000001/00000009/00000000/00000000", b"windeck/t/strange",
+    ]  # fmt: skip
+    store.put_many((key, b"x") for key in ghosts)
+    report = verify(store, deep=True)
+    assert report.ok
+    assert report.unreferenced == 4
+    assert sorted(report.unreferenced_keys) == sorted(key.decode() for key in ghosts)
+    assert verify(store, generation=numbers[0]).unreferenced == 0
+
+
+def test_a_table_that_does_not_add_up(store: Store) -> None:
+    fill(store, 1)
+    from windeck.checkpoint.manifests import find_commit, read_manifest
+    from windeck.checkpoint.verifying import _table_problem
+
+    manifest = read_manifest(store, "windeck", find_commit(store, "windeck", None))
+    from dataclasses import replace
+
+    table = manifest["tables"]["user"]
+    problem = _table_problem(store, "windeck", replace(table, rows=table.rows + 1))
+    assert problem.startswith(f"the table user has {table.rows} rows and 0 other ids, expected")
+
+
+def test_parts_of_several_writers(store: Store) -> None:
+    whole = torch.arange(63.0).view(9, 7)
+    save_parts(store, whole, [[(0, 3), (0, 7)], [(3, 9), (0, 7)]], chunk_bytes=20)
+    assert verify(store, deep=True).ok
+    victim = b"windeck/t/0000000000000001/00000001/00000000/00000002"
+    value = bytearray(store.get(victim) or b"")
+    value[70] ^= 1
+    store.put_many([(victim, bytes(value))])
+    (damage,) = verify(store, deep=True).damages
+    assert (damage.key, damage.name, damage.generation) == (victim.decode(), "model/w", 1)
+
+
+def test_no_checkpoint_is_an_error(store: Store) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint: expected the key windeck"):
+        verify(store)
+    fill(store, 1)
+    with pytest.raises(
+        FileNotFoundError, match="there is no generation 9 in windeck, expected one"
+    ):
+        verify(store, generation=9)
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+def test_a_damaged_file_of_an_embedded_store(kind: str, fresh: Fresh) -> None:
+    url = fresh(kind)
+    with open_store(url) as store:
+        checkpoint.save(store, step=1, model={"w": torch.randn(300_000)})
+    from pathlib import Path
+
+    folder = Path(url.split("://")[1])
+    files = [f for f in folder.iterdir() if f.suffix in (".sst", ".ldb", ".log")]
+    largest = max(files, key=lambda file: file.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 64
+    largest.write_bytes(data)
+    try:
+        with open_store(url) as store:
+            report: Any = verify(store, deep=True)
+    except OSError:
+        return  # the engine itself refused to open it
+    assert not report.ok
