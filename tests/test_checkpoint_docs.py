@@ -25,12 +25,13 @@ MODULES: tuple[str, ...] = (
     "references",
 )
 MODULES += ("saving", "trees")
+MODULES += ("comparing", "copying", "intervals", "numbers", "searching", "verifying", "where")
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    first, second, third = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(first, str(PAGE), "exec"), names)
     assert names["found"].step == 20
@@ -48,6 +49,8 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     exec(compile(second, str(PAGE), "exec"), names)
     assert [commit.step for commit in checkpoint.log(url)] == [20]
     assert names["model"].weight.detach().numpy().tobytes() != weight  # that of step 10 now
+    exec(compile(third, str(PAGE), "exec"), names)
+    assert names["report"].values > 0
 
 
 def test_links_lead_somewhere() -> None:

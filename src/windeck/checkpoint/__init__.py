@@ -1,7 +1,8 @@
 """Checkpoints in key-value stores: model, optimizer, loader and more, all of a step in one commit.
 
-`save`, `load`, `open` for one tensor or one row, `log`, `gc`; the stores themselves are in
-`windeck.checkpoint.stores`. Torch is imported when one of the first three is asked for.
+`save`, `load`, `open` for one tensor or one row, `log`, `gc`; `search`, `verify`, `diff` and `copy`
+to look after them; the stores themselves are in `windeck.checkpoint.stores`. Torch is imported when
+one of the first three is asked for.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ from windeck.checkpoint.history import gc, log
 from windeck.checkpoint.manifests import Commit
 
 if TYPE_CHECKING:
+    from windeck.checkpoint.comparing import diff
+    from windeck.checkpoint.copying import copy
     from windeck.checkpoint.loading import Loaded, load
     from windeck.checkpoint.reading import Checkpoint, TensorInfo, open
     from windeck.checkpoint.saving import save
+    from windeck.checkpoint.searching import search
+    from windeck.checkpoint.verifying import verify
 
 __all__ = ["Checkpoint", "Commit", "Loaded", "TensorInfo", "gc", "load", "log", "open", "save"]
-__all__ += ["stores"]
+__all__ += ["copy", "diff", "search", "stores", "verify"]
 
 _LAZY = {"load": "loading", "Loaded": "loading", "save": "saving"}
+_LAZY |= {"copy": "copying", "diff": "comparing", "search": "searching", "verify": "verifying"}
 _LAZY |= {"open": "reading", "Checkpoint": "reading", "TensorInfo": "reading"}
 
 
