@@ -1,8 +1,8 @@
 """Checkpoints in key-value stores: model, optimizer, loader and more, all of a step in one commit.
 
 `save`, `load`, `open` for one tensor or one row, `log`, `gc`; `search`, `verify`, `diff` and `copy`
-to look after them; the stores themselves are in `windeck.checkpoint.stores`. Torch is imported when
-one of the first three is asked for.
+to look after them; `export` and `import_rows` for tables that others serve; the stores themselves
+are in `windeck.checkpoint.stores`. Torch is imported when one of the first three is asked for.
 """
 
 from __future__ import annotations
@@ -20,14 +20,22 @@ if TYPE_CHECKING:
     from windeck.checkpoint.reading import Checkpoint, TensorInfo, open
     from windeck.checkpoint.saving import save
     from windeck.checkpoint.searching import search
+    from windeck.checkpoint.tables.infos import TableInfo
+    from windeck.checkpoint.tables.reading import SavedTable, TableRows
+    from windeck.checkpoint.tables.serving import export, import_rows
     from windeck.checkpoint.verifying import verify
 
 __all__ = ["Checkpoint", "Commit", "Loaded", "TensorInfo", "gc", "load", "log", "open", "save"]
 __all__ += ["copy", "diff", "search", "stores", "verify"]
+__all__ += ["SavedTable", "TableInfo", "TableRows", "export", "import_rows"]
 
 _LAZY = {"load": "loading", "Loaded": "loading", "save": "saving"}
 _LAZY |= {"copy": "copying", "diff": "comparing", "search": "searching", "verify": "verifying"}
 _LAZY |= {"open": "reading", "Checkpoint": "reading", "TensorInfo": "reading"}
+
+
+_LAZY |= {"SavedTable": "tables.reading", "TableRows": "tables.reading"}
+_LAZY |= {"TableInfo": "tables.infos", "export": "tables.serving", "import_rows": "tables.serving"}
 
 
 def __getattr__(name: str) -> Any:
