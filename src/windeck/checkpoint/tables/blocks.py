@@ -17,10 +17,11 @@ import struct
 
 import numpy as np
 
-from windeck.checkpoint.stores import CorruptStoreError
+from windeck._core import crc32c, crc32c_joined
+from windeck.checkpoint.stores import CorruptStoreError, Pieces
 from windeck.checkpoint.tables.entries import DEAD, ROW, Entries
 from windeck.checkpoint.tables.shapes import ENTRY_BYTES, PRELUDE_BYTES, Shape, Size
-from windeck.checkpoint.values import HEADER_BYTES, LARGEST_PAYLOAD, Label, decode, encode
+from windeck.checkpoint.values import HEADER_BYTES, LARGEST_PAYLOAD, Label, header
 
 __all__ = ["BLOCK_BYTES", "pack", "unpack"]
 
@@ -35,8 +36,8 @@ def size_of(entries: Entries) -> Size:
     return Size(len(entries), len(entries.values), dead)
 
 
-def pack(label: Label, entries: Entries, shape: Shape) -> tuple[bytes, Size]:
-    """The value of a block, and its size.
+def pack(label: Label, entries: Entries, shape: Shape) -> tuple[Pieces, Size]:
+    """The value of a block, its rows where they are, and its size.
 
     Raises
     ------
@@ -46,28 +47,29 @@ def pack(label: Label, entries: Entries, shape: Shape) -> tuple[bytes, Size]:
     size = size_of(entries)
     prelude = _PRELUDE.pack(size.entries, size.rows, size.dead, shape.dim, shape.slots, 0)
     pad = bytes(-(PRELUDE_BYTES + ENTRY_BYTES * size.entries) % 8)
-    if size.bytes(shape) > LARGEST_PAYLOAD:
+    length = size.bytes(shape)
+    if length > LARGEST_PAYLOAD:
         raise ValueError(
-            f"a row of {shape.width:,} numbers has {size.bytes(shape):,} bytes, expected at most "
+            f"a row of {shape.width:,} numbers has {length:,} bytes, expected at most "
             f"{LARGEST_PAYLOAD:,}"
         )
     columns = (entries.keys, entries.versions, entries.frequencies, entries.seen, entries.states)
-    arrays = (np.ascontiguousarray(column).data for column in columns)
-    values = np.ascontiguousarray(entries.values).reshape(-1).data
-    return encode(label, prelude, *arrays, pad, values), size
+    before = b"".join((prelude, *(np.ascontiguousarray(column).data for column in columns), pad))
+    rows = np.ascontiguousarray(entries.values).reshape(-1).view(np.uint8).data
+    rows_sum = crc32c(rows)
+    head = header(label, length, crc32c_joined(crc32c(before), rows_sum, len(rows)))
+    return Pieces(head + before, rows, rows_sum), size
 
 
-def unpack(
-    key: bytes, value: bytes | None, label: Label, shape: Shape, size: Size | None = None
-) -> Entries:
-    """The entries of a block, as views, after its header, sums and lengths were checked.
+def unpack(name: str, payload: memoryview, shape: Shape, size: Size) -> Entries:
+    """The entries of a block, as views of its payload, after its lengths were checked.
 
     Parameters
     ----------
-    key, value, label
-        As for `values.decode`.
+    name
+        Of the key, for messages.
     size
-        What the index says; None: what the block itself says.
+        What the index says; the payload has as many bytes.
 
     Raises
     ------
@@ -76,26 +78,19 @@ def unpack(
 
     Notes
     -----
-    O(bytes), for the sum; nothing is allocated. That the entries are in order, see `ordered`.
+    O(entries). Nothing is allocated. That the entries are in order, the index checks.
     """
-    payload = decode(key, value, label, length=size.bytes(shape) if size else None)
-    name = key.decode(errors="replace")
-    if len(payload) < PRELUDE_BYTES:
-        raise _wrong(name, f"a payload of {len(payload)} bytes", f"at least {PRELUDE_BYTES}")
     count, rows, dead, dim, slots, zero = _PRELUDE.unpack_from(payload)
     if (dim, slots, zero) != (shape.dim, shape.slots, 0):
         raise _wrong(
             name, f"rows of dim {dim} with {slots} slots", f"{shape.dim} with {shape.slots}"
         )
-    stated = Size(count, rows, dead)
-    if size is not None and stated != size:
-        raise _wrong(name, f"{stated}", f"{size} as its index says")
-    if stated.bytes(shape) != len(payload) or rows + dead > count:
-        raise _wrong(name, f"{len(payload):,} bytes", f"{stated.bytes(shape):,} for {stated}")
-    found = _views(payload, stated, shape)
-    if (actual := size_of(found)) != stated or int(found.states.max(initial=0)) > DEAD:
-        rows_found = int(np.count_nonzero(found.states == ROW))
-        raise _wrong(name, f"{rows_found} rows and {actual.dead} dead", f"{rows} and {dead}")
+    if Size(count, rows, dead) != size:
+        raise _wrong(name, f"{Size(count, rows, dead)}", f"{size} as its index says")
+    found = _views(payload, size, shape)
+    counts = np.bincount(found.states, minlength=3)
+    if (int(counts[ROW]), int(counts[DEAD])) != (rows, dead) or len(counts) > 3:
+        raise _wrong(name, f"{counts[ROW]} rows and {counts[DEAD]} dead", f"{rows} and {dead}")
     return found
 
 

@@ -23,7 +23,7 @@ from windeck.checkpoint.tables.shapes import BUCKETS, ENTRY_BYTES, Shape
 __all__ = ["TableSnapshot", "cut", "entries_of"]
 
 #: Bytes of entries read from a snapshot at once.
-READ_BYTES = 8 << 20
+READ_BYTES = 4 << 20
 # Where ranges of buckets begin when 2 to 8 shards share them: blocks end there, so that readers of
 # other shards do not read them too. A table smaller than this is not worth as many blocks.
 _BORDERS = np.unique([rank * BUCKETS // n for n in range(2, 9) for rank in range(1, n)])

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from windeck.checkpoint import keys
-from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
 from windeck.checkpoint.tables.blocks import unpack
-from windeck.checkpoint.tables.entries import DEAD, Entries
+from windeck.checkpoint.tables.entries import Entries
 from windeck.checkpoint.tables.index import LINE_BYTES, LINES, Index, parse
 from windeck.checkpoint.tables.links import Link, Piece, Shard
 from windeck.checkpoint.tables.shapes import Shape, Size
-from windeck.checkpoint.values import Kind, Label, decode
+from windeck.checkpoint.values import HEADER_BYTES, Kind, Label, decode, header
 
 __all__ = ["Blocks"]
 
 #: Bytes of blocks asked for at once.
 READ_BYTES = 1 << 20
+#: Of a block that is read into memory used again.
+_SCRATCH_BYTES = 256 << 10
 
 
 class Blocks:
@@ -26,6 +30,7 @@ class Blocks:
         self._view, self._namespace = view, namespace
         self._link, self._shard, self._shape = link, shard, shape
         self._index: Index | None = None
+        self._scratch = np.empty(0, np.uint8)
 
     @property
     def index(self) -> Index:
@@ -34,19 +39,30 @@ class Blocks:
             self._index = self._read_index()
         return self._index
 
-    def read(self, numbers: Iterable[int]) -> Iterator[tuple[int, Entries]]:
-        """Blocks by number, each read when it is its turn, some at a time."""
+    def read(self, numbers: Iterable[int], *, reuse: bool = False) -> Iterator[tuple[int, Entries]]:
+        """Blocks by number, some read at a time.
+
+        Parameters
+        ----------
+        reuse
+            Whether what is given may lie in memory that the next block is read into.
+        """
+        direct = self._view if reuse and isinstance(self._view, DirectView) else None
         for group in self._groups(numbers):
+            if direct is not None:
+                yield from ((number, self._straight(direct, number)) for number in group)
+                continue
             names = [self._key(number) for number in group]
             values = self._view.get_many(names)
             for i, number in enumerate(group):
                 value, values[i] = values[i], None  # let go of as soon as it is used
-                yield number, self._block(names[i], value, number)
+                yield number, self._block(number, self._decoded(number, value))
 
-    def of_piece(self, piece: Piece) -> Iterator[Entries]:
+    def of_piece(self, piece: Piece, *, reuse: bool = False) -> Iterator[Entries]:
         """The entries of a piece's buckets, in order, block by block."""
         before: tuple[int, int] | None = None
-        for number, found in self.read(self.index.touching(piece.first, piece.end)):
+        numbers = self.index.touching(piece.first, piece.end)
+        for number, found in self.read(numbers, reuse=reuse):
             first = int(self.index.first[number]), int(found.keys[0])
             if before is not None and first <= before:
                 raise CorruptStoreError(
@@ -72,14 +88,30 @@ class Blocks:
         if group:
             yield group
 
-    def _block(self, key: bytes, value: bytes | None, number: int) -> Entries:
-        label = self._label(Kind.BLOCK, number)
-        found = unpack(key, value, label, self._shape, self.index.size(number))
-        if self._shard.since == -1 and (found.states == DEAD).any():
+    def _straight(self, direct: DirectView, number: int) -> Entries:
+        """A block, read into memory that is used again where the store can do that."""
+        size = self.index.size(number).bytes(self._shape)
+        if len(self._scratch) < size <= _SCRATCH_BYTES:
+            self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
+        key, label = self._key(number), self._label(Kind.BLOCK, number)
+        head, body = bytearray(HEADER_BYTES), self._scratch[:size].data
+        crc = direct.get_into(key, memoryview(head), body) if len(body) == size else None
+        if crc is None or head != header(label, size, crc):
+            body = self._decoded(number, self._view.get(key))
+        return self._block(number, body)
+
+    def _decoded(self, number: int, value: bytes | None) -> memoryview:
+        size = self.index.size(number).bytes(self._shape)
+        return decode(self._key(number), value, self._label(Kind.BLOCK, number), length=size)
+
+    def _block(self, number: int, payload: memoryview) -> Entries:
+        name = self._key(number).decode()
+        found = unpack(name, payload, self._shape, self.index.size(number))
+        if self._shard.since == -1 and self.index.size(number).dead:
             raise CorruptStoreError(
-                f"{key.decode()} is damaged: found a removed id, expected none in what is no delta"
+                f"{name} is damaged: found a removed id, expected none in what is no delta"
             )
-        return self.index.check(key.decode(), number, found)
+        return self.index.check(name, number, found)
 
     def _read_index(self) -> Index:
         shard, link = self._shard, self._link
@@ -111,10 +143,3 @@ class Blocks:
     def _index_key(self, number: int) -> bytes:
         shard = self._shard
         return keys.index(self._namespace, self._link.generation, shard.writer, shard.item, number)
-
-
-def keys_of(namespace: str, link: Link, shard: Shard) -> Sequence[bytes]:
-    """The keys of all blocks of a shard and of its index."""
-    ids = namespace, link.generation, shard.writer, shard.item
-    blocks = [keys.block(*ids, number) for number in range(shard.blocks)]
-    return blocks + [keys.index(*ids, n) for n in range(-(-shard.blocks // LINES))]

@@ -115,7 +115,7 @@ def _checked(name: str, table: Any, saved: TableEntry) -> Any:
 
 def _fill(core: Any, saved: SavedTable) -> None:
     forget_base(core)
-    for found in saved.entries(core.first_bucket, core.end_bucket):
+    for found in saved.entries(core.first_bucket, core.end_bucket, reuse=True):
         core.insert(
             found.keys, found.versions, found.frequencies, found.seen, found.states == ROW,
             found.values,

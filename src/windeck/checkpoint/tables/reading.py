@@ -109,19 +109,21 @@ class SavedTable:
         """
         return map(_as_rows, self.entries(first_bucket, end_bucket))
 
-    def entries(self, first_bucket: int = 0, end_bucket: int = BUCKETS) -> Iterator[Entries]:
-        """As `scan`, as they are stored."""
+    def entries(
+        self, first_bucket: int = 0, end_bucket: int = BUCKETS, *, reuse: bool = False
+    ) -> Iterator[Entries]:
+        """As `scan`, as they are stored; with `reuse` good only until the next are asked for."""
         if not 0 <= first_bucket <= end_bucket <= BUCKETS:
             raise ValueError(
                 f"the buckets are {first_bucket} to {end_bucket}, expected a range within 0 to "
                 f"{BUCKETS}"
             )
         chain = [own for own in pieces(self._entry.links, first_bucket, end_bucket) if own]
-        return chained([self._stream(own) for own in chain]) if chain else iter(())
+        return chained([self._stream(own, reuse) for own in chain]) if chain else iter(())
 
-    def _stream(self, own: Sequence[Piece]) -> Iterator[Entries]:
+    def _stream(self, own: Sequence[Piece], reuse: bool) -> Iterator[Entries]:
         for piece in own:
-            yield from self._of(piece).of_piece(piece)
+            yield from self._of(piece).of_piece(piece, reuse=reuse)
 
     def _of(self, piece: Piece) -> Blocks:
         which = piece.link, piece.shard

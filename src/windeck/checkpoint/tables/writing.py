@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck.checkpoint import keys
 from windeck.checkpoint.manifests import as_json
+from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.tables.blocks import pack
 from windeck.checkpoint.tables.cutting import cut, entries_of
 from windeck.checkpoint.tables.index import LINES, line
@@ -97,7 +98,7 @@ class Exports:
     def __bool__(self) -> bool:
         return bool(self._tables)
 
-    def items(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+    def items(self, namespace: str, label: Label) -> Items:
         """The blocks, then the index of them: keys ascend, some MiB are held at a time.
 
         Parameters
@@ -119,12 +120,12 @@ class Exports:
         for table in self._tables:
             table.base_on(save)
 
-    def blocks(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+    def blocks(self, namespace: str, label: Label) -> Items:
         """The blocks alone."""
         for table in self._tables:
             yield from table.blocks(namespace, label)
 
-    def index(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+    def index(self, namespace: str, label: Label) -> Items:
         """Their index, once the blocks were written."""
         for table in self._tables:
             yield from table.index(namespace, label)
@@ -172,7 +173,7 @@ class _Export:
             if changed <= _MOST_CHANGED * self._snapshot.counts(-1).sum():
                 self._since = found.clock
 
-    def blocks(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+    def blocks(self, namespace: str, label: Label) -> Items:
         generation, writer = label.generation, label.part
         whole = int(self._snapshot.counts(self._since).sum())
         for entries in entries_of(self._snapshot, self._buckets, self._since, self._shape):
@@ -187,7 +188,7 @@ class _Export:
                 self._bytes += len(value)
                 yield keys.block(namespace, generation, writer, self._item, number), value
 
-    def index(self, namespace: str, label: Label) -> Iterator[tuple[bytes, bytes]]:
+    def index(self, namespace: str, label: Label) -> Items:
         generation, writer = label.generation, label.part
         for number, first in enumerate(range(0, len(self._lines), LINES)):
             own = Label(Kind.INDEX, generation, label.save, self._item, writer, number)
