@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import struct
+import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,8 @@ from windeck.checkpoint.stores import CorruptStoreError, Pieces, open_store, wri
 need("rocksdb")
 import rocksdict  # noqa: E402
 
-from windeck.checkpoint.stores import rocksdb_writer  # noqa: E402
+from windeck.checkpoint.stores import rocksdb_tables, rocksdb_writer  # noqa: E402
+from windeck.checkpoint.stores.lanes import Lanes  # noqa: E402
 from windeck.checkpoint.stores.rocksdb_tables import options_for  # noqa: E402
 from windeck.checkpoint.stores.urls import StoreURL  # noqa: E402
 
@@ -203,6 +206,44 @@ def test_an_error_of_the_file_system_is_named_and_nothing_stays(
         assert list(store.scan()) == [(b"a", b"1")]
         if before:
             assert len(os.listdir("/proc/self/fd")) == before
+
+
+def lanes_of(model: dict[bytes, bytes], parts: int, *, broken: bool = False) -> Lanes:
+    """A model in parts, each said to be large."""
+    pairs, size = sorted(model.items()), -(-len(model) // parts)
+
+    def make(at: int) -> Iterator[tuple[bytes, bytes]]:
+        yield from pairs[at : at + size]
+        if broken and at:
+            raise RuntimeError(f"no more after {at}")
+
+    return Lanes([(32 << 20, partial(make, at)) for at in range(0, len(pairs), size)])
+
+
+def test_lanes_are_written_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = rows(900, 7)
+    lanes = lanes_of(model, 7)
+    assert [sum(1 for _ in lane) for lane in lanes.split(3)] == [258, 387, 255]
+    assert [pair for lane in lanes.split(3) for pair in lane] == sorted(model.items())
+    assert len(lanes.split(100)) == 7
+    assert len(Lanes([(1, lambda: [(b"a", b"1")])] * 2).split(8)) == 1
+    assert Lanes([]).split(8) == [()]
+    monkeypatch.setattr(rocksdb_tables, "LANES", 4)
+    before = threading.active_count()
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        assert store.bulk_load(lanes) == 900
+        assert dict(store.scan()) == model
+        assert store.bulk_load(Lanes([])) == 0
+        with pytest.raises(RuntimeError, match="no more after "):
+            store.bulk_load(lanes_of({b"z" + k: v for k, v in model.items()}, 7, broken=True))
+        mixed = [(32 << 20, lambda: [(b"z2", b"1")]), (32 << 20, lambda: [(b"z1", b"2")])]
+        with pytest.raises(ValueError, match="in ascending order, got b'z1' after b'z2'"):
+            store.bulk_load(Lanes(mixed))
+        assert dict(store.scan()) == model
+        assert os.listdir(tmp_path / "x" / "windeck.parts") == []
+    assert threading.active_count() == before
 
 
 def test_what_asks_for_compression_is_written_by_the_engine(tmp_path: Path) -> None:

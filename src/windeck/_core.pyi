@@ -1448,7 +1448,7 @@ def crc32c(buffer: typing.Any, crc: typing.Any = 0) -> int:
     
     Notes
     -----
-    O(n); other Python threads run meanwhile.
+    O(n); other Python threads run meanwhile, unless it is a matter of a microsecond.
     
     Examples
     --------

@@ -14,7 +14,16 @@ import torch
 
 from windeck.checkpoint.boxes import Box, common, pieces, shape_of, slices
 
-__all__ = ["check_plain", "chunk_items", "cut", "dtype_name", "named_dtype", "place", "put"]
+__all__ = [
+    "check_plain",
+    "chunk_items",
+    "cut",
+    "dtype_name",
+    "is_plain",
+    "named_dtype",
+    "place",
+    "put",
+]
 __all__ += ["touches"]
 
 
@@ -56,6 +65,7 @@ def cut(tensor: torch.Tensor, chunk_bytes: int) -> Iterator[npt.NDArray[np.uint8
 
     A contiguous tensor in memory is not copied; another one, chunk by chunk.
     """
+    tensor = tensor.detach()
     step, total = chunk_items(tensor.dtype, chunk_bytes), tensor.numel()
     flat = _plain_bytes(tensor)
     if flat is not None:
@@ -160,12 +170,15 @@ def _count(box: Box) -> int:
     return count
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the elements lie in this computer's memory one after the other, as they are."""
+    lazy = tensor.is_conj() or tensor.is_neg()
+    return tensor.device.type == "cpu" and not lazy and tensor.is_contiguous()
+
+
 def _plain_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8] | None:
     """The memory of a tensor whose elements lie there one after the other; else None."""
-    lazy = tensor.is_conj() or tensor.is_neg()
-    if tensor.device.type != "cpu" or lazy or not tensor.is_contiguous():
-        return None
-    return _bytes_of(tensor.detach())
+    return _bytes_of(tensor.detach()) if is_plain(tensor) else None
 
 
 def _bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:

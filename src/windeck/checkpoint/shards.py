@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from windeck.checkpoint.boxes import Box
@@ -12,6 +13,7 @@ from windeck.checkpoint.incremental import Increment
 from windeck.checkpoint.pieces import Piece, Pieces
 from windeck.checkpoint.plans import Plan
 from windeck.checkpoint.state import State
+from windeck.checkpoint.stores.lanes import Lanes
 from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.tables.writing import Exports
 from windeck.checkpoint.values import Kind, Label
@@ -27,6 +29,10 @@ class _Item:
     number: int
     piece: Piece
     chunk_bytes: int
+
+
+def _size(item: _Item) -> int:
+    return item.piece.tensor.numel() * item.piece.tensor.dtype.itemsize
 
 
 class Shard:
@@ -96,19 +102,21 @@ class Shard:
             found["tables"] = self._tables.stated(self.writer)
         return found
 
-    def _chunks(self) -> Items:
-        plan = self.plan
-        for items in self._items.values():
-            if items:
-                yield from chunk_pairs(
-                    plan.namespace,
-                    plan.generation,
-                    plan.save,
-                    ((item.number, item.piece.tensor) for item in items),
-                    items[0].chunk_bytes,
-                    writer=self.writer,
-                    increment=self._increment,
-                )
+    def _chunks(self) -> Lanes:
+        """The chunks, a part for each tensor: several may be written at the same time."""
+        every = (item for items in self._items.values() for item in items)
+        return Lanes([(_size(item), partial(self._chunks_of, item)) for item in every])
+
+    def _chunks_of(self, item: _Item) -> Items:
+        return chunk_pairs(
+            self.plan.namespace,
+            self.plan.generation,
+            self.plan.save,
+            [(item.number, item.piece.tensor)],
+            item.chunk_bytes,
+            writer=self.writer,
+            increment=self._increment,
+        )
 
     def _entry(self, name: str) -> dict[str, Any]:
         pieces = self.state.tensors[name]

@@ -24,7 +24,7 @@ from windeck.checkpoint.stores.rocksdb_tables import (
     is_empty_part,
     options_for,
     write_part,
-    write_table,
+    write_tables,
 )
 from windeck.checkpoint.stores.urls import StoreURL
 
@@ -59,7 +59,7 @@ class RocksDBStore:
         try:
             self._seal.check(self._reading.get(SEAL_KEY))
             if not self._readonly:
-                self._drop_leftovers()
+                self._drop_begun("bulk-")  # what a killed one left
         except BaseException:
             self.close()
             raise
@@ -165,17 +165,11 @@ class RocksDBStore:
     def bulk_load(self, items: Items) -> int:
         self._writable  # noqa: B018 - before anything is asked for
         name = f"bulk-{os.getpid()}-{next(_serial)}"
-        count, pairs, files = 0, checks.in_pieces(items), list[Path]()
         try:
-            for first in pairs:
-                files.append(embedded.part_path(self._where, f"{name}-{len(files)}.sst"))
-                count += write_table(
-                    self._where, files[-1], itertools.chain([first], pairs), TABLE_BYTES
-                )
+            count, files = write_tables(self._where, name, items, TABLE_BYTES)
             self._ingest(files)
         finally:
-            for path in files:
-                embedded.remove(path)
+            self._drop_begun(f"{name}-")
         return count
 
     def ingest_parts(self, names: Sequence[str]) -> None:
@@ -248,10 +242,10 @@ class RocksDBStore:
                 fail(error, "taking in table files", self.url)
             self.sync()
 
-    def _drop_leftovers(self) -> None:
-        """Remove what a bulk load left that was killed."""
+    def _drop_begun(self, prefix: str) -> None:
+        """Remove table files of a bulk load that was not done, or was: links of what is in use."""
         for name in os.listdir(self._path / embedded.PARTS) if self._has_parts() else ():
-            if name.startswith("bulk-"):
+            if name.startswith(prefix):
                 embedded.remove(self._path / embedded.PARTS / name)
 
     def _has_parts(self) -> bool:

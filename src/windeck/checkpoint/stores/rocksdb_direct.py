@@ -105,21 +105,19 @@ class _Tables:
         self._lock = threading.Lock()
 
     def find(self, key: bytes) -> tuple[_Table, int, int] | None:
-        """The only table with a key, and where its block lies."""
-        found: tuple[_Table, int, int] | None = None
+        """The only table that has a key, or may have it, and where its block lies."""
+        found: list[tuple[_Table, int, int]] = []
         for file in self._files:
-            if not file["start_key"] <= key <= file["end_key"]:
-                continue
-            table = self._table(file["name"])
-            if table is None or table.deletes(key):
-                return None
-            block = table.block_of(key)
-            if block is None or not table.holds(key, *block):
-                continue
-            if found is not None:
-                return None
-            found = table, *block
-        return found
+            if file["start_key"] <= key <= file["end_key"]:
+                table = self._table(file["name"])
+                if table is None or table.deletes(key):
+                    return None
+                block = table.block_of(key)
+                if block is not None:
+                    found.append((table, *block))
+        if len(found) > 1:  # it is in one of them as a rule, the others reach from before to after
+            found = [place for place in found if place[0].holds(key, *place[1:])]
+        return found[0] if len(found) == 1 else None
 
     def _table(self, name: str) -> _Table | None:
         """An open table; None for one that cannot be read here, which is not tried twice."""

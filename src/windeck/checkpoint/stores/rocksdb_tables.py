@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,15 +15,18 @@ import rocksdict
 
 from windeck.checkpoint.stores import checks, embedded
 from windeck.checkpoint.stores.errors import from_engine
+from windeck.checkpoint.stores.lanes import Lanes
 from windeck.checkpoint.stores.protocol import Items, Pieces
 from windeck.checkpoint.stores.rocksdb_writer import TableFile
 from windeck.checkpoint.stores.urls import StoreURL
 
-__all__ = ["fail", "is_empty_part", "options_for", "write_part", "write_table"]
+__all__ = ["fail", "is_empty_part", "options_for", "write_part", "write_tables"]
 
 #: A part without pairs; RocksDB has no table file without any.
 EMPTY_PART = b"windeck: a part without pairs\n"
 _COMPRESSIONS = ("none", "lz4", "zstd")
+#: Tables written at the same time, by threads that mostly wait for the kernel or sum up.
+LANES = min(2, os.cpu_count() or 1)
 _HAS_WRITEV = hasattr(os, "writev")  # Windows has not
 
 
@@ -40,6 +47,80 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
         embedded.remove(temporary)
     embedded.fsync_folder(path.parent)
     return count
+
+
+def write_tables(url: StoreURL, name: str, items: Items, size: int) -> tuple[int, list[Path]]:
+    """Write pairs into table files of about `size` bytes, lanes of them at the same time.
+
+    Returns
+    -------
+    count, files
+        How many pairs there were; the files, whose names begin with `name` and ``-``. After an
+        error some may be left.
+    """
+    lanes = items.split(LANES) if isinstance(items, Lanes) else [items]
+    stop = threading.Event()
+
+    def write(number: int, lane: Items) -> _Written:
+        try:
+            return _write_lane(url, f"{name}-{number}", lane, size, stop)
+        except BaseException:
+            stop.set()
+            raise
+
+    if len(lanes) == 1:
+        done = [write(0, lanes[0])]
+    else:
+        with ThreadPoolExecutor(len(lanes), thread_name_prefix="windeck-write") as pool:
+            try:
+                running = [pool.submit(write, i, lane) for i, lane in enumerate(lanes)]
+                wait(running)  # an interrupt of the user's comes out here
+            finally:
+                stop.set()
+        failed = [error for lane in running if (error := lane.exception()) is not None]
+        for error in sorted(failed, key=lambda error: isinstance(error, _Stopped)):
+            raise error
+        done = [lane.result() for lane in running]
+    full = [lane for lane in done if lane.files]
+    for one, two in pairwise(full):
+        if two.first <= one.last:
+            raise ValueError(
+                f"expected keys in ascending order, got {two.first!r} after {one.last!r}"
+            )
+    return sum(lane.count for lane in done), [path for lane in done for path in lane.files]
+
+
+class _Stopped(Exception):
+    """Another lane has failed."""
+
+
+@dataclass
+class _Written:
+    """What came of a lane."""
+
+    count: int = 0
+    files: list[Path] = field(default_factory=list)
+    first: bytes = b""
+    last: bytes = b""
+
+
+def _write_lane(
+    url: StoreURL, name: str, items: Items, size: int, stop: threading.Event
+) -> _Written:
+    done = _Written()
+
+    def watched() -> Iterator[tuple[bytes, bytes | Pieces]]:
+        for key, value in checks.in_pieces(items):
+            if stop.is_set():
+                raise _Stopped
+            done.first, done.last = done.first or key, key
+            yield key, value
+
+    pairs = watched()
+    for first in pairs:
+        done.files.append(embedded.part_path(url, f"{name}-{len(done.files)}.sst"))
+        done.count += write_table(url, done.files[-1], chain([first], pairs), size)
+    return done
 
 
 def write_table(
