@@ -14,18 +14,9 @@ import pytest
 from store_servers import need
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "checkpoint.md"
-MODULES: tuple[str, ...] = (
-    "boxes",
-    "chunks",
-    "entries",
-    "history",
-    "keys",
-    "opened",
-    "reading",
-    "references",
-)
-MODULES += ("saving", "trees")
-MODULES += ("comparing", "copying", "intervals", "numbers", "searching", "verifying", "where")
+MODULES = ["boxes", "chunks", "entries", "grouping", "history", "keys", "opened", "part_names"]
+MODULES += ["partition", "pieces", "plans", "reading", "references", "saving", "trees"]
+MODULES += ["comparing", "copying", "intervals", "numbers", "searching", "verifying", "where"]
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

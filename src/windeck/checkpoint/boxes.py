@@ -87,8 +87,7 @@ def _within(shape: Sequence[int], row: int, start: int, stop: int) -> Iterator[t
 def overlapping(boxes: Sequence[Box]) -> tuple[int, int] | None:
     """The places of two boxes that share an element, or None. Boxes without elements share none.
 
-    O(n log n) where boxes are side by side in the first dimension, O(n * m) where m of them are
-    open at once.
+    A sweep over the dimension that is cut most often: O(n log n) where all cuts are in one.
 
     Examples
     --------
@@ -96,11 +95,12 @@ def overlapping(boxes: Sequence[Box]) -> tuple[int, int] | None:
     (None, (0, 2))
     """
     held = [i for i, box in enumerate(boxes) if math.prod(shape_of(box))]
-    if held and not boxes[held[0]]:
+    if len(held) < 2 or not boxes[held[0]]:
         return (held[0], held[1]) if len(held) > 1 else None
+    axis = max(range(len(boxes[held[0]])), key=lambda axis: len({boxes[i][axis] for i in held}))
     live: list[int] = []
-    for i in sorted(held, key=lambda i: boxes[i][0]):
-        live = [j for j in live if boxes[j][0][1] > boxes[i][0][0]]
+    for i in sorted(held, key=lambda i: boxes[i][axis]):
+        live = [j for j in live if boxes[j][axis][1] > boxes[i][axis][0]]
         for j in live:
             if common(boxes[i], boxes[j]) is not None:
                 return min(i, j), max(i, j)

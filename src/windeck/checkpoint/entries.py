@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from windeck.checkpoint.boxes import Box, common, shape_of, whole
+from windeck.checkpoint.boxes import Box, overlapping, shape_of, whole
 
 __all__ = ["Entry", "Part", "Run", "check_tiles", "parse_entries", "whole_number"]
 
@@ -141,9 +141,10 @@ def check_tiles(name: str, shape: Sequence[int], boxes: Sequence[Box]) -> None:
         outer = whole([shape[i] for i in axes])
         if _corners([tuple(box[i] for i in axes) for box in boxes]) == _corners([outer]):
             return
-    pair = _overlap(boxes)
+    pair = overlapping(boxes)
     if pair is not None:
-        raise ValueError(f"{name} has parts {pair[0]} and {pair[1]}, which overlap")
+        one, two = (boxes[i] for i in pair)
+        raise ValueError(f"{name} has parts {one} and {two}, which overlap")
     if held != total:
         raise ValueError(
             f"{name} has {held:,} elements in its parts, expected {total:,} of shape {tuple(shape)}"
@@ -165,22 +166,6 @@ def _corners(boxes: Iterable[Box]) -> dict[tuple[int, ...], int]:
             place = tuple(side[end] for side, end in zip(box, ends, strict=True))
             signed[place] += 1 if sum(ends) % 2 == 0 else -1
     return {place: sign for place, sign in signed.items() if sign}
-
-
-def _overlap(boxes: Sequence[Box]) -> tuple[Box, Box] | None:
-    """Two boxes that share an element; a sweep over the dimension that is cut most often."""
-    full = [box for box in boxes if math.prod(shape_of(box))]
-    if not full or not full[0]:
-        return (full[0], full[1]) if len(full) > 1 else None
-    axis = max(range(len(full[0])), key=lambda i: len({box[i] for box in full}))
-    live: list[Box] = []
-    for box in sorted(full, key=lambda box: box[axis]):
-        live = [other for other in live if other[axis][1] > box[axis][0]]
-        for other in live:
-            if common(box, other) is not None:
-                return other, box
-        live.append(box)
-    return None
 
 
 def _part(found: Mapping[str, Any], name: str, outer: Box, generation: int, save: int) -> Part:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from windeck.checkpoint import keys
 from windeck.checkpoint.manifests import Commit, encode_head, read_head
 from windeck.checkpoint.opened import opened
+from windeck.checkpoint.part_names import drop_parts, parts_of
 from windeck.checkpoint.references import Span, needed_by, thin
 from windeck.checkpoint.stores import Store
 
@@ -89,6 +90,8 @@ def gc(
             and _thin(place, namespace, generation, needed, dry_run)
         ]
         if not dry_run:
+            left = parts_of(place, namespace, unfinished=True)
+            drop_parts(place, [part for part in left if part.generation <= commits[0].generation])
             place.sync()
         return gone
 

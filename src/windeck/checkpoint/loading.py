@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +11,15 @@ from typing import Any
 import torch
 
 from windeck.checkpoint import trees
-from windeck.checkpoint.chunks import check_plain, named_dtype
-from windeck.checkpoint.reading import Checkpoint
+from windeck.checkpoint.boxes import Box
+from windeck.checkpoint.chunks import named_dtype
+from windeck.checkpoint.partition import Partition
+from windeck.checkpoint.pieces import is_distributed, pieces_of
+from windeck.checkpoint.reading import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.loading import Targets
 
-__all__ = ["Loaded", "load"]
+__all__ = ["Loaded", "Loading", "load", "other_names"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ def load(
     strict: bool = True,
     cast: bool = False,
     namespace: str = "windeck",
+    group: Any = None,
 ) -> Loaded:
     """Load a checkpoint into what is there already.
 
@@ -49,7 +55,8 @@ def load(
         What to load into. A dict (with dicts, lists and tuples in it) is filled in place: its
         tensors are written over, numbers replaced. A module likewise. Another object with
         `load_state_dict` has its own tensors written over where it has them, gets new ones where
-        it has none yet, as a fresh optimizer, and is then given the whole state.
+        it has none yet, as a fresh optimizer, and is then given the whole state. Of a DTensor or
+        a `Partition` only the part that is here is read, however it was cut when it was saved.
     embeddings
         Tables by name, without any ids yet. Each takes the buckets it owns, and reads no others.
     generation
@@ -58,6 +65,10 @@ def load(
         Names have to be the same on both sides. Otherwise, those on both sides are loaded.
     cast
         Cast to the targets' dtypes, instead of an error where they differ.
+    group
+        A `torch.distributed.ProcessGroup` all of whose ranks call this: they load one generation,
+        a name has to be with one of them only, and what fails on one fails on all. Without it each
+        process loads by itself, and none waits for another.
 
     Raises
     ------
@@ -69,43 +80,85 @@ def load(
         For a dtype or a shape that is another. Up to here, no target was written.
     OSError
         For what is damaged or cannot be reached. The message says whether targets were written:
-        then they are invalid.
+        then they are invalid. A loader is given the state it had.
 
     Notes
     -----
     O(bytes) time; memory of a few chunks beyond the targets.
     """
     given = {"model": model, "optimizer": optimizer, "loader": loader}
+    loading = Loading(given, embeddings, strict, cast)
+    if group is not None:
+        from windeck.checkpoint.grouping import load_in_group
+
+        return load_in_group(store, group, loading, namespace, generation)
     with Checkpoint(store, namespace, generation) as found:
-        roots = [
-            _Root(found, name, value, strict) for name, value in given.items() if value is not None
-        ]
-        jobs = _jobs(found, roots, cast)
-        tables = Targets(repr(found), found.table_entries, embeddings, strict)
-        extra = found.tree("extra")
-        for root in reversed(roots):  # a loader that refuses does so before anything is written
-            if root.name == "loader":
-                root.finish()
-        tables.read(found.table)
         try:
-            _read(found, jobs)
+            loading.compare(found)
+            return loading.read(found)
         except BaseException:
-            tables.clear()
+            loading.put_back()
             raise
-        tables.loaded(found.save)
-        for root in roots:
-            if root.name != "loader":
+
+
+class Loading:
+    """One load, in two steps: what can be compared, then what is read."""
+
+    def __init__(self, given: Mapping[str, Any], embeddings: Any, strict: bool, cast: bool) -> None:
+        self._given = {name: value for name, value in given.items() if value is not None}
+        self._embeddings, self.strict, self._cast = embeddings, strict, cast
+        self._roots: list[_Root] = []
+        self._jobs: dict[tuple[str, Box], list[torch.Tensor]] = {}
+        self._former: list[tuple[Any, Any]] = []
+        self._tables: Targets | None = None
+
+    def compare(self, found: Checkpoint, *, alone: bool = True) -> dict[str, list[str]]:
+        """Compare, and let a loader refuse; no target was written to when this raises.
+
+        Returns
+        -------
+        dict of str to list of str
+            Of each root, the names that are in the checkpoint only: an error, if `alone`.
+        """
+        self._roots = [_Root(found, name, value) for name, value in self._given.items()]
+        names = {root.name: root.compare_names(found, self.strict, alone) for root in self._roots}
+        self._jobs = _jobs(found, self._roots, self._cast)
+        tables = Targets(repr(found), found.table_entries, self._embeddings, self.strict)
+        self._extra = found.tree("extra")
+        for root in self._roots:
+            if root.is_early:
+                self._former.append((root.given, copy.deepcopy(root.given.state_dict())))
                 root.finish()
-        return Loaded(found.generation, found.step, found.time, extra)
+        self._tables = tables
+        return names
+
+    def read(self, found: Checkpoint) -> Loaded:
+        """Read the tensors, and give objects their states."""
+        assert self._tables is not None
+        self._tables.read(found.table)
+        _read(found, self._jobs)
+        self._tables.loaded(found.save)
+        for root in self._roots:
+            if not root.is_early:
+                root.finish()
+        return Loaded(found.generation, found.step, found.time, self._extra)
+
+    def put_back(self) -> None:
+        """Give loaders the states they had, and take out of tables what was put in."""
+        if self._tables is not None:
+            self._tables.clear()
+        while self._former:
+            given, state = self._former.pop()
+            given.load_state_dict(state)
 
 
 class _Root:
     """One of the things to load into: its tensors by the names of their places."""
 
-    def __init__(self, found: Checkpoint, name: str, given: Any, strict: bool) -> None:
+    def __init__(self, found: Checkpoint, name: str, given: Any) -> None:
         if name not in found.trees:
             raise KeyError(f"{name} was not saved in {found!r}, which has {', '.join(found.trees)}")
-        self.name, self._given, self._tree = name, given, found.trees[name]
+        self.name, self.given, self._tree = name, given, found.trees[name]
         self._is_module = isinstance(given, torch.nn.Module)
         self._is_object = not isinstance(given, Mapping) and hasattr(given, "load_state_dict")
         if not self._is_object and not isinstance(given, dict):
@@ -117,23 +170,30 @@ class _Root:
         self.saved = dict(found.places(name))
         self.targets = dict(_tensors(self._state, name))
         self._make_missing = self._is_object and not self._is_module
-        if strict:
-            self._compare_names(found)
+        # A loader that refuses does so before anything is written.
+        self.is_early = name == "loader" and self._is_object and not self.saved
         self.made: dict[str, torch.Tensor] = {}
         if self._make_missing:
             for place in self.saved.keys() - self.targets.keys():
-                info = found.info(place)
-                self.made[place] = torch.empty(info.shape, dtype=info.dtype)
+                self.made[place] = self._new(place, found.info(place))
 
-    def _compare_names(self, found: Checkpoint) -> None:
+    def _new(self, place: str, info: TensorInfo) -> torch.Tensor:
+        """A tensor for a state an object has not yet: of an optimizer's, cut like its parameter."""
+        inside = re.fullmatch(rf"{self.name}/state/(\d+)/.*", place)
+        params = [p for group in getattr(self.given, "param_groups", ()) for p in group["params"]]
+        if inside is not None and int(inside[1]) < len(params):
+            param = params[int(inside[1])]
+            if is_distributed(param) and tuple(param.shape) == info.shape:
+                return torch.empty_like(param, dtype=info.dtype, requires_grad=False)
+        return torch.empty(info.shape, dtype=info.dtype)
+
+    def compare_names(self, found: Checkpoint, strict: bool, alone: bool) -> list[str]:
+        """The names that are in the checkpoint only."""
         lost = sorted(self.targets.keys() - self.saved.keys())
         more = [] if self._make_missing else sorted(self.saved.keys() - self.targets.keys())
-        if lost or more:
-            raise KeyError(
-                f"the tensors of {self.name} are not those of {found!r}: only in the target "
-                f"{_listed(lost)}; only in the checkpoint {_listed(more)}; strict=False loads "
-                "the others"
-            )
+        if strict and (lost or (more and alone)):
+            raise KeyError(other_names(self.name, repr(found), lost, more))
+        return more
 
     def finish(self) -> None:
         """Put numbers and text in their places too, and tell the object."""
@@ -144,49 +204,53 @@ class _Root:
         )
         if self._is_module:
             if not all(isinstance(value, torch.Tensor) for value in self._state.values()):
-                self._given.load_state_dict(trees.merged(dict(self._state), state))
+                self.given.load_state_dict(trees.merged(dict(self._state), state))
         elif self._is_object:
-            self._given.load_state_dict(state)
+            self.given.load_state_dict(state)
         else:
-            trees.merged(self._given, state)
+            trees.merged(self.given, state)
 
 
 def _jobs(
     found: Checkpoint, roots: list[_Root], cast: bool
-) -> list[tuple[str, list[torch.Tensor]]]:
-    """What to read and where to: each saved tensor once, each target memory once."""
-    jobs: dict[str, dict[Any, torch.Tensor]] = {}
+) -> dict[tuple[str, Box], list[torch.Tensor]]:
+    """What to read and where to: each box of a saved tensor once, each target memory once."""
+    jobs: dict[tuple[str, Box], dict[Any, torch.Tensor]] = {}
     for root in roots:
-        for place, tensor in {**root.targets, **root.made}.items():
+        for place, value in {**root.targets, **root.made}.items():
             if place not in root.saved:
                 continue
-            check_plain(place, tensor)
+            pieces = pieces_of(place, value)
             entry = found.entries[root.saved[place]]
-            if tuple(tensor.shape) != entry.shape:
+            if pieces.shape != entry.shape:
                 raise ValueError(
-                    f"{place} has shape {tuple(tensor.shape)}, expected {entry.shape} as saved"
+                    f"{place} has shape {pieces.shape}, expected {entry.shape} as saved"
                 )
             dtype = named_dtype(entry.dtype)
-            if tensor.dtype != dtype and not cast:
+            if pieces.dtype != dtype and not cast:
                 raise TypeError(
-                    f"{place} has dtype {tensor.dtype}, expected {dtype} as saved; cast=True casts"
+                    f"{place} has dtype {pieces.dtype}, expected {dtype} as saved; cast=True casts"
                 )
-            if dtype.is_complex and not tensor.dtype.is_complex:
+            if dtype.is_complex and not pieces.dtype.is_complex:
                 raise TypeError(f"{place} is {dtype}, expected a complex target for it")
-            memory = tensor.data_ptr(), tensor.stride(), tensor.dtype, tensor.device
-            jobs.setdefault(entry.name, {}).setdefault(memory, tensor)
-    return [(name, list(targets.values())) for name, targets in jobs.items()]
+            for piece in pieces.parts:
+                tensor = piece.tensor
+                memory = tensor.data_ptr(), tensor.stride(), tensor.dtype, tensor.device
+                jobs.setdefault((entry.name, piece.box), {}).setdefault(memory, tensor)
+    return {key: list(targets.values()) for key, targets in jobs.items()}
 
 
-def _read(found: Checkpoint, jobs: list[tuple[str, list[torch.Tensor]]]) -> None:
+def _read(found: Checkpoint, jobs: Mapping[tuple[str, Box], list[torch.Tensor]]) -> None:
     written: set[str] = set()
+    every = {name for name, _ in jobs}
     try:
         with torch.no_grad():
-            for name, _ in found.read_many((name, targets, None) for name, targets in jobs):
+            wanted = ((name, targets, box) for (name, box), targets in jobs.items())
+            for name, _ in found.read_many(wanted):
                 written.add(name)
     except (OSError, ValueError) as error:
         text = (
-            f"{getattr(error, 'strerror', None) or error}; {len(written)} of {len(jobs)} tensors "
+            f"{getattr(error, 'strerror', None) or error}; {len(written)} of {len(every)} tensors "
             "were written to before, expected all of them: the targets are invalid"
         )
         if isinstance(error, CorruptStoreError):
@@ -195,8 +259,8 @@ def _read(found: Checkpoint, jobs: list[tuple[str, list[torch.Tensor]]]) -> None
         raise (type(error)(text) if code is None else OSError(code, text)) from error
 
 
-def _tensors(state: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(state, torch.Tensor):
+def _tensors(state: Any, name: str) -> Iterator[tuple[str, torch.Tensor | Partition]]:
+    if isinstance(state, (torch.Tensor, Partition)):
         yield name, state
     elif isinstance(state, Mapping):
         for key, value in state.items():
@@ -217,6 +281,14 @@ def _by_place(tree: Any, name: str) -> Any:
     if type(tree) is dict and "tuple" in tree:
         return {"tuple": _by_place(tree["tuple"], name)}
     return tree
+
+
+def other_names(root: str, found: str, lost: list[str], more: list[str]) -> str:
+    """What to say of names that are on one side only."""
+    return (
+        f"the tensors of {root} are not those of {found}: only in the target {_listed(lost)}; only "
+        f"in the checkpoint {_listed(more)}; strict=False loads the others"
+    )
 
 
 def _listed(names: list[str]) -> str:

@@ -13,10 +13,12 @@ from windeck.checkpoint import keys
 from windeck.checkpoint.committing import commit, conflict, give_way, refuse_committed, reserve
 from windeck.checkpoint.manifests import as_json, read_head
 from windeck.checkpoint.opened import opened
+from windeck.checkpoint.part_names import drop_parts, parts_of
 from windeck.checkpoint.references import LONGEST_CHAIN
 from windeck.checkpoint.stores import Store
 
-__all__ = ["CHUNK_BYTES", "Plan", "begin", "check_chain", "check_numbers", "discard", "finish"]
+__all__ = ["CHUNK_BYTES", "Plan", "begin", "check_chain", "check_numbers"]
+__all__ += ["check_options", "discard", "finish"]
 
 #: Bytes of a chunk, unless asked otherwise.
 CHUNK_BYTES = 1 << 20
@@ -95,6 +97,15 @@ class Plan:
             return self.chunk_bytes
         share = math.prod(shape) * width // _CHUNKS
         return min(self.chunk_bytes, max(_LEAST_BYTES, 1 << max(0, share.bit_length() - 1)))
+
+
+def check_options(
+    *, step: int, namespace: str, chunk_bytes: int, incremental: bool, longest_chain: int
+) -> None:
+    """TypeError or ValueError for options of a save that cannot be ones."""
+    keys.check_namespace(namespace)
+    check_numbers({"step": step, "chunk_bytes": chunk_bytes})
+    check_chain(incremental, longest_chain)
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:
@@ -207,3 +218,5 @@ def discard(store: Store, plan: Plan) -> None:
     """Remove what was written for a save that will not be committed."""
     refuse_committed(plan.namespace, plan.generation, read_head(store, plan.namespace)[1])
     give_way(store, plan.namespace, plan.generation)
+    left = parts_of(store, plan.namespace, unfinished=True)
+    drop_parts(store, [part for part in left if part.save == plan.save])

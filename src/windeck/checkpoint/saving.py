@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.incremental import Increment, find_base
+from windeck.checkpoint.incremental import find_base
 from windeck.checkpoint.merging import merged
 from windeck.checkpoint.opened import opened
-from windeck.checkpoint.plans import CHUNK_BYTES, begin, check_chain, check_numbers, finish
+from windeck.checkpoint.plans import CHUNK_BYTES, begin, check_options, finish
 from windeck.checkpoint.references import LONGEST_CHAIN
-from windeck.checkpoint.shards import Shard
+from windeck.checkpoint.shards import shard_on
 from windeck.checkpoint.state import State
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.tables.writing import Exports
@@ -32,6 +31,8 @@ def save(
     chunk_bytes: int = CHUNK_BYTES,
     incremental: bool = False,
     longest_chain: int = LONGEST_CHAIN,
+    group: Any = None,
+    verify_replicated: bool = True,
 ) -> int:
     """Save all of a step in one commit.
 
@@ -58,6 +59,14 @@ def save(
         refer to the others; see docs/incremental.md.
     longest_chain
         Write all when the save could refer to more generations than that.
+    group
+        A `torch.distributed.ProcessGroup` all of whose ranks call this, each with what it has:
+        DTensors, a `Partition`, tensors that several have, which are written once, and values,
+        which have to be the same on all ranks that have them. `store` is a URL, on rank 0 maybe an
+        open store. See docs/sharded.md.
+    verify_replicated
+        In a group: whether tensors that several ranks have are compared, by their CRC32C. Otherwise
+        that of one of them is written.
 
     Returns
     -------
@@ -75,7 +84,8 @@ def save(
 
     Notes
     -----
-    O(bytes) time; memory of a few chunks beyond the state, whatever its size.
+    O(bytes) time; memory of a few chunks beyond the state, whatever its size. In a group, what
+    fails on one rank is raised on all of them, with the number of the rank.
 
     Examples
     --------
@@ -89,21 +99,21 @@ def save(
     >>> loaded.step, loaded.extra, model["w"]
     (100, {'note': 'hi'}, tensor([0., 1., 2.]))
     """
-    keys.check_namespace(namespace)
-    check_numbers({"step": step, "chunk_bytes": chunk_bytes})
-    check_chain(incremental, longest_chain)
     given = {"model": model, "optimizer": optimizer, "loader": loader, "extra": extra}
+    options: dict[str, Any] = {
+        "step": step, "namespace": namespace, "chunk_bytes": chunk_bytes,
+        "incremental": incremental, "longest_chain": longest_chain,
+    }  # fmt: skip
+    if group is not None:
+        from windeck.checkpoint.grouping import save_in_group
+
+        return save_in_group(store, group, given, embeddings, options, verify_replicated)
+    check_options(**options)
     state = State(given, alone=True)
     with Exports(embeddings) as tables, opened(store) as place:
-        plan = begin(
-            place, step=step, writers=1, namespace=namespace, chunk_bytes=chunk_bytes,
-            incremental=incremental, longest_chain=longest_chain,
-        )  # fmt: skip
+        plan = begin(place, writers=1, **options)
         base = find_base(place, plan) if incremental else None
-        increment = Increment(base) if incremental else None
-        if base is not None:
-            tables.base_on(base.commit.save)
-        shard = Shard(plan, 0, state, increment=increment, tables=tables)
+        shard = shard_on(base, plan, 0, state, tables=tables)
         for _, items in shard.loads():
             place.bulk_load(items)
         place.sync()

@@ -9,7 +9,7 @@ from typing import Any
 
 from windeck.checkpoint.boxes import Box
 from windeck.checkpoint.chunks import dtype_name
-from windeck.checkpoint.incremental import Increment
+from windeck.checkpoint.incremental import Base, Increment
 from windeck.checkpoint.pieces import Piece, Pieces
 from windeck.checkpoint.plans import Plan
 from windeck.checkpoint.state import State
@@ -19,7 +19,7 @@ from windeck.checkpoint.tables.writing import Exports
 from windeck.checkpoint.values import Kind, Label
 from windeck.checkpoint.writing import chunk_pairs
 
-__all__ = ["Shard"]
+__all__ = ["Shard", "shard_on"]
 
 
 @dataclass(frozen=True)
@@ -137,3 +137,18 @@ class Shard:
 
     def _chunk_bytes(self, pieces: Pieces) -> int:
         return self.plan.chunk_bytes_of(pieces.shape, pieces.dtype.itemsize)
+
+
+def shard_on(
+    base: Base | None,
+    plan: Plan,
+    writer: int,
+    state: State,
+    chosen: Callable[[str, Box], bool] | None = None,
+    tables: Exports | None = None,
+) -> Shard:
+    """A shard of which only what changed since `base` is written, where the plan is incremental."""
+    increment = Increment(base) if plan.incremental else None
+    if base is not None and tables is not None:
+        tables.base_on(base.commit.save)
+    return Shard(plan, writer, state, chosen, increment, tables)

@@ -80,10 +80,12 @@ def part_path(url: StoreURL, name: str) -> Path:
     return folder / name
 
 
-def part_names(path: Path) -> list[str]:
-    """The finished parts beside the database in `path`, sorted."""
+def part_names(path: Path, unfinished: bool = False) -> list[str]:
+    """The finished parts beside the database in `path`, or also the others, sorted."""
     folder = path / PARTS
     names = os.listdir(folder) if folder.is_dir() else []
+    if unfinished:
+        return sorted({name.removesuffix(".tmp") for name in names})
     return sorted(name for name in names if not name.endswith(".tmp"))
 
 

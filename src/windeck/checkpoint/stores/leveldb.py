@@ -149,9 +149,9 @@ class LevelDBStore:
         for path in paths:
             embedded.remove(path)
 
-    def parts(self) -> list[str]:
+    def parts(self, *, unfinished: bool = False) -> list[str]:
         self._open  # noqa: B018
-        return embedded.part_names(self._path)
+        return embedded.part_names(self._path, unfinished)
 
     def drop_parts(self, names: Sequence[str]) -> None:
         self._open  # noqa: B018

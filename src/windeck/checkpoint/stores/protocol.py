@@ -294,8 +294,11 @@ class PartStore(Store, Protocol):
         """
         ...
 
-    def parts(self) -> list[str]:
-        """The names of the parts written and not taken in, sorted."""
+    def parts(self, *, unfinished: bool = False) -> list[str]:
+        """The names of the parts written and not taken in, sorted.
+
+        With `unfinished`, also of those that are being written, or whose writer was killed.
+        """
         ...
 
     def drop_parts(self, names: Sequence[str]) -> None:

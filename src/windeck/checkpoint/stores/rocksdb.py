@@ -180,9 +180,10 @@ class RocksDBStore:
         for path in paths:
             embedded.remove(path)
 
-    def parts(self) -> list[str]:
+    def parts(self, *, unfinished: bool = False) -> list[str]:
         self._open  # noqa: B018
-        return [name for name in embedded.part_names(self._path) if not name.startswith("bulk-")]
+        names = embedded.part_names(self._path, unfinished)
+        return [name for name in names if not name.startswith("bulk-")]
 
     def drop_parts(self, names: Sequence[str]) -> None:
         self._writable  # noqa: B018

@@ -15,7 +15,8 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.protocol import Items, Store
 
-__all__ = ["StoreURL", "open_store", "register", "write_part"]
+__all__ = ["StoreURL", "open_store", "register", "takes_parts", "takes_turns"]
+__all__ += ["write_part"]
 
 _PACKAGE = "windeck.checkpoint.stores"
 #: scheme -> module, library it imports, extra that brings the library
@@ -187,14 +188,24 @@ def write_part(url: str, name: str, items: Items) -> int:
         For a store that each process opens itself, or that no other process can reach.
     """
     parsed = StoreURL.parse(url)
-    module = None if parsed.scheme in _registered else _backend(parsed.scheme)
-    if not hasattr(module, "write_part"):
+    if not takes_parts(url):
         raise io.UnsupportedOperation(
             f"{parsed} has no parts: expected rocksdb:// or leveldb://; other stores are opened by "
             "each process that writes"
         )
-    written: int = module.write_part(parsed, name, items)  # type: ignore[union-attr]
+    written: int = _backend(parsed.scheme).write_part(parsed, name, items)
     return written
+
+
+def takes_parts(url: str) -> bool:
+    """Whether `write_part` works for a URL: one process opens the store, the others do not."""
+    scheme = StoreURL.parse(url).scheme
+    return scheme not in _registered and hasattr(_backend(scheme), "write_part")
+
+
+def takes_turns(url: str) -> bool:
+    """Whether only one process at a time may open a URL, even to read."""
+    return takes_parts(url) and not _backend(StoreURL.parse(url).scheme).FACTS.shared_readers
 
 
 def register(scheme: str, opener: Callable[[StoreURL], Store]) -> None:

@@ -1,0 +1,225 @@
+"""Saves and loads by the ranks of a process group, each what it has, replicas once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+import torch
+
+from windeck._core import crc32c
+from windeck.checkpoint.boxes import Box
+from windeck.checkpoint.chunks import cut, dtype_name
+from windeck.checkpoint.exchange import Ranks
+from windeck.checkpoint.loading import Loaded, Loading, other_names
+from windeck.checkpoint.manifests import find_commit
+from windeck.checkpoint.opened import opened
+from windeck.checkpoint.plans import CHUNK_BYTES, Plan, begin, check_options, discard
+from windeck.checkpoint.reading import Checkpoint
+from windeck.checkpoint.sharding import merge_in, write_shard
+from windeck.checkpoint.state import State
+from windeck.checkpoint.stores import Store
+from windeck.checkpoint.stores.urls import takes_parts, takes_turns
+from windeck.checkpoint.tables.writing import Exports
+
+__all__ = ["assigned", "load_in_group", "save_in_group"]
+
+#: A tensor's name and one of its boxes.
+_Key: TypeAlias = tuple[str, Box]
+
+
+def save_in_group(
+    store: Store | str,
+    group: Any,
+    given: Mapping[str, Any],
+    embeddings: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    verify_replicated: bool,
+) -> int:
+    """See `windeck.checkpoint.save`; `options` are those of `begin`."""
+    ranks = Ranks(group)
+    with ExitStack() as stack:
+        held: list[tuple[State, Exports]] = []
+
+        def look() -> list[Any]:
+            check_options(**options)
+            state = State(given)
+            held.append((state, stack.enter_context(Exports(embeddings))))
+            _check_reach(store, ranks)
+            return [dict(options), _inventory(state)]
+
+        told = ranks.together(look)
+        state, tables = held[0]
+        _refuse_other_options([found[0] for found in told])
+        holders = _holders([found[1] for found in told])
+        if verify_replicated:
+            _verify(ranks, state, holders)
+        writers = assigned(holders, ranks.count)
+
+        def chosen(name: str, box: Box) -> bool:
+            return writers[name, box] == ranks.rank
+
+        place = store
+
+        def start() -> dict[str, Any]:
+            nonlocal place
+            place = stack.enter_context(opened(store))
+            return asdict(begin(place, writers=ranks.count, **options))
+
+        plan = Plan(**ranks.first(start))
+        try:
+            ranks.together(lambda: write_shard(place, plan, ranks.rank, state, chosen, tables))
+            generation = ranks.first(lambda: merge_in(_open(place), plan))
+        except BaseException:
+            if ranks.rank == 0:
+                with suppress(Exception):  # gc removes it too
+                    discard(_open(place), plan)
+            raise
+        tables.committed(plan.save)
+        return generation
+
+
+def _open(place: Store | str) -> Store:
+    assert not isinstance(place, str)
+    return place
+
+
+def _check_reach(store: Store | str, ranks: Ranks) -> None:
+    """ValueError where what this rank writes would not reach the store of rank 0."""
+    if ranks.rank == 0 or (isinstance(store, str) and takes_parts(store)):
+        return
+    with opened(store) as place:
+        if not place.facts.shared:
+            raise ValueError(
+                f"rank {ranks.rank} was given {place.url}, which no other process can open, "
+                "expected a store that all ranks reach, or the URL of a RocksDB or LevelDB"
+            )
+
+
+def _inventory(state: State) -> list[Any]:
+    """What is here: of each tensor the name, the dtype and the boxes, and bytes of one element."""
+    return [
+        [
+            name,
+            dtype_name(pieces.dtype),
+            pieces.dtype.itemsize,
+            [[list(run) for run in piece.box] for piece in pieces.parts],
+        ]
+        for name, pieces in state.tensors.items()
+    ]
+
+
+def _refuse_other_options(told: Sequence[Mapping[str, Any]]) -> None:
+    for name, first in told[0].items():
+        for rank, found in enumerate(told):
+            if found[name] != first:
+                raise ValueError(
+                    f"{name} is {first!r} on rank 0 and {found[name]!r} on rank {rank}, expected "
+                    "the same on all ranks"
+                )
+
+
+def _holders(inventories: list[list[Any]]) -> dict[_Key, tuple[int, list[int]]]:
+    """Bytes of each box of each tensor, and the ranks that have it."""
+    found: dict[_Key, tuple[int, list[int]]] = {}
+    for rank, inventory in enumerate(inventories):
+        for name, _, width, boxes in inventory:
+            for sides in boxes:
+                box = tuple((first, end) for first, end in sides)
+                size = width
+                for first, end in box:
+                    size *= end - first
+                found.setdefault((name, box), (size, []))[1].append(rank)
+    return found
+
+
+def assigned(holders: Mapping[_Key, tuple[int, list[int]]], ranks: int) -> dict[_Key, int]:
+    """The rank that writes each box: what several have goes to the one with the least, the largest
+    first. The same on all ranks.
+
+    Examples
+    --------
+    >>> a, b, c = ("a", ((0, 9),)), ("b", ((0, 5),)), ("c", ((0, 3),))
+    >>> assigned({a: (9, [0, 1]), b: (5, [0, 1]), c: (3, [0, 1])}, 2) == {a: 0, b: 1, c: 1}
+    True
+    """
+    load, found = [0] * ranks, dict[_Key, int]()
+    order = sorted(holders.items(), key=lambda item: (len(item[1][1]) > 1, -item[1][0], item[0]))
+    for key, (size, having) in order:
+        rank = min(having, key=lambda rank: (load[rank], rank))
+        load[rank] += size
+        found[key] = rank
+    return found
+
+
+def _verify(ranks: Ranks, state: State, holders: Mapping[_Key, tuple[int, list[int]]]) -> None:
+    """ValueError on all ranks where copies of one box are not the same bytes."""
+    shared = [key for key, (_, having) in holders.items() if len(having) > 1]
+    if not shared:
+        return
+    mine = {
+        (name, piece.box): piece.tensor
+        for name, pieces in state.tensors.items()
+        for piece in pieces.parts
+    }
+    sums = ranks.together(lambda: [_sum(mine[key]) if key in mine else None for key in shared])
+    for i, (name, _) in enumerate(shared):
+        having = [(rank, found[i]) for rank, found in enumerate(sums) if found[i] is not None]
+        for rank, found in having[1:]:
+            if found != having[0][1]:
+                raise ValueError(
+                    f"{name} is not the same on ranks {having[0][0]} and {rank}, expected equal "
+                    "bytes: what differs needs a name of its own on each rank; "
+                    "verify_replicated=False keeps that of one of them"
+                )
+
+
+def _sum(tensor: torch.Tensor) -> int:
+    total = 0
+    for data in cut(tensor, CHUNK_BYTES):
+        total = crc32c(data, total)
+    return total
+
+
+def load_in_group(
+    store: Store | str, group: Any, loading: Loading, namespace: str, generation: int | None
+) -> Loaded:
+    """See `windeck.checkpoint.load`. Where only one process can open the store, they take turns."""
+    ranks = Ranks(group)
+    turns = isinstance(store, str) and takes_turns(store)
+    every = ranks.in_turn if turns else ranks.together
+    loaded: list[Loaded] = []
+
+    def find() -> int:
+        with opened(store, reading=True) as place:
+            return find_commit(place, namespace, generation).generation
+
+    def look() -> dict[str, list[str]]:
+        with Checkpoint(store, namespace, number) as found:
+            return loading.compare(found, alone=False)
+
+    def read() -> None:
+        with Checkpoint(store, namespace, number) as found:
+            loaded.append(loading.read(found))
+
+    number = ranks.first(find)
+    try:
+        unclaimed = every(look)
+        if loading.strict:
+            _refuse_unclaimed(unclaimed, f"generation {number}")
+        every(read)
+    except BaseException:
+        loading.put_back()
+        raise
+    return loaded[0]
+
+
+def _refuse_unclaimed(names: list[dict[str, list[str]]], found: str) -> None:
+    """KeyError for names in the checkpoint that no rank has."""
+    for root in dict.fromkeys(root for roots in names for root in roots):
+        lists = [set(roots[root]) for roots in names if root in roots]
+        more = sorted(set.intersection(*lists))
+        if more:
+            raise KeyError(other_names(root, found, [], more))
