@@ -11,6 +11,7 @@ from windeck._core import LCG, ORDER_VERSION, Permutation
 
 if TYPE_CHECKING:
     from windeck.datasets import IterDataset, MapDataset, collate
+    from windeck.embeddings import EmbeddingTable, ShardedEmbeddingTable, TableOptimizer
     from windeck.loader import Loader
     from windeck.mixture import Mixture
     from windeck.orders import BlockPermutation, Lanes, Sequential
@@ -30,6 +31,7 @@ __all__ = [
     "ORDER_VERSION",
     "BlockPermutation",
     "Documents",
+    "EmbeddingTable",
     "IterDataset",
     "Lanes",
     "Loader",
@@ -41,8 +43,10 @@ __all__ = [
     "Report",
     "Scaler",
     "Sequential",
+    "ShardedEmbeddingTable",
     "Stream",
     "Table",
+    "TableOptimizer",
     "Windows",
     "__version__",
     "collate",
@@ -52,6 +56,7 @@ __all__ = [
 # Imported when first asked for (PEP 562): torch takes seconds, pyarrow and NumPy tenths of one,
 # and `windeck view` needs none of them to list a checkpoint.
 _PLACES = {
+    "embeddings": ("EmbeddingTable", "ShardedEmbeddingTable", "TableOptimizer"),
     "datasets": ("IterDataset", "MapDataset", "collate"),
     "loader": ("Loader",),
     "mixture": ("Mixture",),
