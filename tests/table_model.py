@@ -43,7 +43,7 @@ class ModelCore:
         self.first_bucket, self.end_bucket = first_bucket, end_bucket
         self.ids: dict[int, Id] = {}
         self.gone: dict[int, int] = {}
-        self.clock = 0
+        self.clock = self.history = 0
 
     def __len__(self) -> int:
         return sum(entry.values is not None for entry in self.ids.values())
@@ -87,7 +87,7 @@ class ModelCore:
         self, keys: Int64s, versions: Int64s, frequencies: Int64s, seen: Int64s, admitted: Any,
         values: npt.NDArray[np.float32],
     ) -> None:  # fmt: skip
-        rows = iter(values)
+        rows, self.history = iter(values), self.history + 1
         for i, key in enumerate(keys.tolist()):
             if key in self.ids:
                 raise ValueError(f"the id {key} is there already")
@@ -95,18 +95,21 @@ class ModelCore:
             self.put(key, int(versions[i]), int(frequencies[i]), int(seen[i]), row)
 
     def clear(self) -> None:
-        self.ids, self.gone, self.clock = {}, {}, 0
+        self.ids, self.gone, self.clock, self.history = {}, {}, 0, self.history + 1
 
     def set_clock(self, clock: int) -> None:
-        self.clock = clock
+        self.clock, self.history = clock, self.history + 1
 
     def forget_dead(self, clock: int) -> None:
-        self.gone = {key: when for key, when in self.gone.items() if when > clock}
+        kept = {key: when for key, when in self.gone.items() if when > clock}
+        self.history += kept != self.gone
+        self.gone = kept
 
 
 class ModelSnapshot:
     def __init__(self, core: ModelCore) -> None:
         self._core, self.clock, self.rows = core, core.clock, len(core)
+        self.history = core.history
 
     def close(self) -> None:
         pass

@@ -113,9 +113,9 @@ def test_a_delta_is_small_and_scattered_rows_are_packed(store: Store) -> None:
     assert sum(len(keys) for keys in asked) <= 3
 
 
-@pytest.mark.parametrize("other", ["fresh", "older", "name", "store", "most"])
+@pytest.mark.parametrize("other", ["fresh", "older", "name", "cleared", "insert", "dead", "most"])
 def test_no_delta_to_what_the_table_was_not(other: str, store: Store) -> None:
-    """What a delta needs to hold is known only of the save the table was equal to last."""
+    """What a delta needs to hold is known only of saves the table was equal to once."""
     core, rng = filled(3, 0, 200), np.random.default_rng(0)
     first = save(store, core)
     core.fill([5], rng)
@@ -126,13 +126,19 @@ def test_no_delta_to_what_the_table_was_not(other: str, store: Store) -> None:
         core = ModelCore(3)
         checkpoint.load(store, generation=first, embeddings={"t": ModelTable(core)})
     elif other == "name":
-        save_as = {"u": ModelTable(core)}
-        checkpoint.save(store, step=3, embeddings=save_as, incremental=True)
+        checkpoint.save(store, step=3, embeddings={"u": ModelTable(core)}, incremental=True)
         assert [link.since for link in checkpoint.open(store).tables["u"].links] == [-1]
-    elif other == "store":
-        with open_store("memory://") as second:
-            save(second, core)
-            assert since(second) == [-1]
+    elif other == "cleared":
+        core.clear()
+        for _ in range(5):  # its clock is beyond that of the save
+            core.fill([*range(100, 200)], rng)
+    elif other == "insert":
+        new = filled(3, 0, 20, seed=4).snapshot().read(0, 1024)
+        new["keys"] = np.arange(300, 300 + len(new["keys"]))
+        core.insert(**new)
+    elif other == "dead":
+        core.remove([5])
+        core.forget_dead(10**6)
     else:
         core.fill(list(core.ids)[:150], rng)
     core.fill([7, 8], rng)
@@ -143,6 +149,38 @@ def test_no_delta_to_what_the_table_was_not(other: str, store: Store) -> None:
     save(store, core)
     assert since(store) == [core.clock - 1, -1]
     check(checkpoint.open(store).table("t"), core)
+
+
+def test_two_stores_in_turn(store: Store) -> None:
+    core, rng = filled(3, 1, 200), np.random.default_rng(0)
+    with open_store("memory://") as other:
+        for turn in range(5):
+            place = (store, other)[turn % 2]
+            save(place, core)
+            check(checkpoint.open(place).table("t"), core)
+            step(core, rng)
+        assert since(store) == [3, 1, -1]
+        assert since(other) == [2, -1]
+
+
+def test_what_is_dead_is_remembered_for_eight_saves(store: Store) -> None:
+    core, rng = filled(3, 0, 300), np.random.default_rng(0)
+    with open_store("memory://") as rare:
+        for turn in range(20):
+            if turn % 7 == 0:
+                save(rare, core)
+                assert len(since(rare)) == turn // 7 + 1
+                check(checkpoint.open(rare).table("t"), core)
+            save(store, core)
+            step(core, rng)
+            assert len(core.gone) <= 9 * 8
+        save(store, core)
+        core.fill([1], rng)
+        for _ in range(9):
+            save(store, core)
+        save(rare, core)
+        assert since(rare) == [-1]
+        check(checkpoint.open(rare).table("t"), core)
 
 
 def test_a_save_that_failed_is_no_base(store: Store) -> None:

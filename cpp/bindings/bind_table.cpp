@@ -219,6 +219,10 @@ void bind_table(py::module_& m) {
         .def("clear", &Table::clear, py::call_guard<py::gil_scoped_release>(),
              "Back to how the table was made: no ids, no dead, clock 0.")
         .def_property_readonly("clock", &number<&Table::clock>, "The number of updates so far.")
+        .def_property_readonly(
+            "history", &number<&Table::history>,
+            "How often something was done that a snapshot's counts and dead do "
+            "not tell: rows inserted, the clock set, all cleared, dead forgotten.")
         .def("__len__", &number<&Table::admitted>, "The number of ids with a row.")
         .def_property_readonly("counted", &number<&Table::counted>,
                                "The number of ids that are known but have no row.")

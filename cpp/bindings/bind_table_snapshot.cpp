@@ -104,6 +104,9 @@ void bind_table_snapshot(py::module_& m) {
             "width", [](const PySnapshot& self) { return self.get()->width(); },
             "Floats of a row: (1 + slots) * dim.")
         .def_property_readonly(
+            "history", [](const PySnapshot& self) { return self.get()->history(); },
+            "The table's history when the snapshot was taken.")
+        .def_property_readonly(
             "rows", [](const PySnapshot& self) { return self.get()->admitted(); },
             "The number of ids with a row.")
         .def(

@@ -70,10 +70,16 @@ void Table::reserve(std::int64_t ids) {
     state_->map.reserve(static_cast<std::uint64_t>(ids));
 }
 
+std::int64_t Table::history() const {
+    const std::shared_lock lock(state_->mutex);
+    return state_->history;
+}
+
 void Table::set_clock(std::int64_t clock) {
     require_range(clock, "clock", 0, clock_limit);
     const std::lock_guard lock(state_->mutex);
     state_->clock = clock;
+    ++state_->history;
 }
 
 void Table::clear() {
@@ -86,6 +92,7 @@ void Table::clear() {
     s.dead = std::move(none);
     s.dead_shared = false;
     s.clock = 0;
+    ++s.history;
 }
 
 }  // namespace windeck

@@ -119,6 +119,7 @@ void Table::insert(const WholeRows& rows) {
     for (const std::int64_t id : rows.ids) {
         if (s.dead->find(id) != IdMap::absent) s.dead->erase(id);
     }
+    ++s.history;
 }
 
 void Table::forget_dead(std::int64_t clock) {
@@ -132,6 +133,7 @@ void Table::forget_dead(std::int64_t clock) {
     s.dead->each([&](std::int64_t id, std::uint64_t died) {
         if (stays(died)) kept->set(id, died);
     });
+    if (count != s.dead->size()) ++s.history;
     s.dead = std::move(kept);
     s.dead_shared = false;
 }

@@ -33,6 +33,7 @@ struct TableSnapshot::Contents {
     RowView counters;
     std::shared_ptr<const IdMap> dead;
     std::int64_t clock = 0;
+    std::int64_t history = 0;
     std::size_t width = 0;
 
     std::mutex mutex;  // of what follows, which is found out when it is asked for
@@ -130,6 +131,10 @@ std::int64_t TableSnapshot::width() const noexcept {
     return static_cast<std::int64_t>(contents_->width);
 }
 
+std::int64_t TableSnapshot::history() const noexcept {
+    return contents_->history;
+}
+
 std::int64_t TableSnapshot::admitted() const noexcept {
     return static_cast<std::int64_t>(contents_->rows.size());
 }
@@ -200,6 +205,7 @@ std::shared_ptr<const TableSnapshot> Table::snapshot() {
     contents->dead = s.dead;
     s.dead_shared = true;
     contents->clock = s.clock;
+    contents->history = s.history;
     contents->width = static_cast<std::size_t>(width());
     return std::make_shared<const TableSnapshot>(std::move(contents));
 }

@@ -42,6 +42,7 @@ struct Table::State {
     std::shared_ptr<IdMap> dead;  // id -> clock
     bool dead_shared = false;     // a snapshot has it too, or had
     std::int64_t clock = 0;
+    std::int64_t history = 0;
 
     // Kept from call to call, for fresh pages are dear; used under the exclusive lock only.
     std::vector<std::uint64_t> places;

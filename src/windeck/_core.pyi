@@ -1084,6 +1084,11 @@ class EmbeddingCore:
         The first bucket this table holds.
         """
     @property
+    def history(self) -> int:
+        """
+        How often something was done that a snapshot's counts and dead do not tell: rows inserted, the clock set, all cleared, dead forgotten.
+        """
+    @property
     def initializer(self) -> str:
         """
         'normal', 'uniform' or 'zeros'.
@@ -1175,6 +1180,11 @@ class EmbeddingSnapshot:
     def clock(self) -> int:
         """
         The table's clock when the snapshot was taken.
+        """
+    @property
+    def history(self) -> int:
+        """
+        The table's history when the snapshot was taken.
         """
     @property
     def rows(self) -> int:

@@ -131,6 +131,10 @@ class Table {
     std::int64_t bytes() const;
     std::int64_t clock() const;
 
+    /// How often something was done that counts(since) and dead(since) do not tell: rows put in by
+    /// insert(), the clock set, all cleared, any dead forgotten.
+    std::int64_t history() const;
+
     /// Writes the embedding of each id; ids.size() * dim floats. Throws std::invalid_argument for
     /// an id of another bucket, here and below, and then nothing has changed.
     void lookup(std::span<const std::int64_t> ids, float* out, int threads = 1) const;
@@ -203,6 +207,9 @@ class TableSnapshot {
     std::int64_t clock() const noexcept;
     std::int64_t width() const noexcept;
     std::int64_t size() const noexcept;
+
+    /// The table's history() at this moment.
+    std::int64_t history() const noexcept;
 
     /// How many of the ids have a row.
     std::int64_t admitted() const noexcept;

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from windeck.checkpoint.tables.bases import forget, remember
 from windeck.checkpoint.tables.entries import ROW
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.tables.writing import check_table, forget_base, remember
+from windeck.checkpoint.tables.writing import check_table
 
 __all__ = ["Targets", "check_empty"]
 
@@ -76,13 +77,13 @@ class Targets:
     def clear(self) -> None:
         """Take all out again."""
         for _, core in self._jobs:
-            forget_base(core)
+            forget(core)
             core.clear()
 
     def loaded(self, save: int) -> None:
         """All is read: the next delta may be based on it."""
         for name, core in self._jobs:
-            remember(core, save, name, core.clock)
+            remember(core, save, name, core.clock, core.history)
 
 
 def check_empty(name: str, core: Any) -> None:
@@ -114,7 +115,7 @@ def _checked(name: str, table: Any, saved: TableEntry) -> Any:
 
 
 def _fill(core: Any, saved: SavedTable) -> None:
-    forget_base(core)
+    forget(core)
     for found in saved.entries(core.first_bucket, core.end_bucket, reuse=True):
         core.insert(
             found.keys, found.versions, found.frequencies, found.seen, found.states == ROW,

@@ -21,12 +21,13 @@ from windeck.checkpoint import keys
 from windeck.checkpoint.manifests import as_json
 from windeck.checkpoint.opened import opened
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.tables.bases import forget
 from windeck.checkpoint.tables.cutting import entries_of
 from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, joined
 from windeck.checkpoint.tables.loading import check_empty
 from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.tables.shapes import BUCKETS, Shape
-from windeck.checkpoint.tables.writing import check_table, forget_base
+from windeck.checkpoint.tables.writing import check_table
 
 __all__ = ["export", "import_rows"]
 
@@ -133,7 +134,7 @@ def import_rows(store: Store | str, table: Any, name: str, *, namespace: str = "
                 f"the table {name} has dim {found[0]} and {found[1]} slots, expected {wanted[0]} "
                 f"and {wanted[1]} as exported"
             )
-        forget_base(core)
+        forget(core)
         count = seen = 0
         pairs = place.scan(prefix)
         while group := list(islice(pairs, _KEYS)):

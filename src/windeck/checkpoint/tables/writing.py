@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from windeck.checkpoint import keys
 from windeck.checkpoint.manifests import as_json
 from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.tables.bases import clock_at, remember
 from windeck.checkpoint.tables.blocks import pack
 from windeck.checkpoint.tables.cutting import cut, entries_of
 from windeck.checkpoint.tables.index import LINES, line
@@ -18,42 +18,10 @@ from windeck.checkpoint.tables.links import Shard
 from windeck.checkpoint.tables.shapes import Shape
 from windeck.checkpoint.values import Kind, Label, encode
 
-__all__ = ["Base", "Exports", "based_on", "check_table", "forget_base", "remember"]
+__all__ = ["Exports", "check_table"]
 
 #: A delta of more than this share of the ids is no delta: all is written.
 _MOST_CHANGED = 0.5
-
-
-@dataclass(frozen=True)
-class Base:
-    """What a table in memory was equal to: a table of a save, when its clock stood there."""
-
-    save: int
-    name: str
-    clock: int
-
-
-#: Of each table in memory its base, for as long as it lives.
-_bases: weakref.WeakKeyDictionary[Any, Base] = weakref.WeakKeyDictionary()
-
-
-def remember(core: Any, save: int, name: str, clock: int) -> None:
-    """A table is equal to what a save holds: it was committed, or loaded.
-
-    The removals up to then are in that save; a delta will be based on no earlier one.
-    """
-    _bases[core] = Base(save, name, clock)
-    core.forget_dead(clock)
-
-
-def forget_base(core: Any) -> None:
-    """A table is equal to nothing saved; the next save of it is full."""
-    _bases.pop(core, None)
-
-
-def based_on(core: Any) -> Base | None:
-    """What a table was equal to last."""
-    return _bases.get(core)
 
 
 def check_table(name: str, table: Any) -> Any:
@@ -135,9 +103,12 @@ class Exports:
         return [table.stated(writer) for table in self._tables]
 
     def committed(self, save: int) -> None:
-        """The save is in force: the next delta is based on it."""
+        """All is written: the next delta may be based on that save, should it come into force.
+
+        Whether it did shows then; until then it does no harm to say so.
+        """
         for table in self._tables:
-            remember(table.core, save, table.name, table.clock)
+            table.committed(save)
 
     def close(self) -> None:
         """Let the snapshots go."""
@@ -167,11 +138,14 @@ class _Export:
         self._entries = self._rows = self._dead = self._bytes = 0
 
     def base_on(self, save: int) -> None:
-        found = based_on(self.core)
-        if found is not None and (found.save, found.name) == (save, self.name):
-            changed = int(self._snapshot.counts(found.clock).sum())
+        clock = clock_at(self.core, save, self.name, int(self._snapshot.history))
+        if clock is not None:
+            changed = int(self._snapshot.counts(clock).sum())
             if changed <= _MOST_CHANGED * self._snapshot.counts(-1).sum():
-                self._since = found.clock
+                self._since = clock
+
+    def committed(self, save: int) -> None:
+        remember(self.core, save, self.name, self.clock, int(self._snapshot.history))
 
     def blocks(self, namespace: str, label: Label) -> Items:
         generation, writer = label.generation, label.part
