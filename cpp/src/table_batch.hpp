@@ -12,7 +12,7 @@
 namespace windeck {
 
 /// How many ids ahead their slots are asked for; rows half as far.
-inline constexpr std::size_t ahead = 32;
+inline constexpr std::size_t ahead = 64;
 
 /// Calls visit(i, place) for the ids in order. `near(place)` is called some ids earlier, to ask for
 /// what visit will touch.

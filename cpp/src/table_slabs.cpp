@@ -5,51 +5,52 @@
 #include <cstring>
 #include <new>
 
-#include "table_memory.hpp"
-
 namespace windeck {
 namespace {
 
-constexpr std::size_t slab_bytes = std::size_t{256} << 10;
+constexpr std::size_t about = std::size_t{256} << 10;
 constexpr std::size_t line = 64;
 
 constexpr std::size_t rounded(std::size_t bytes) {
     return (bytes + line - 1) / line * line;
 }
 
-/// log2 of the rows of a slab: as many as fit into `slab_bytes`, and at least one.
+/// log2 of the rows of a slab: a power of two that fits, and at least one.
 unsigned shift_for(std::size_t width) {
     const std::size_t row = sizeof(RowHead) + width * sizeof(float);
-    return static_cast<unsigned>(std::bit_width(std::max<std::size_t>(slab_bytes / row, 1)) - 1);
-}
-
-TableSlab* new_slab(std::size_t rows, std::size_t width) {
-    const std::size_t heads = rounded(sizeof(TableSlab));
-    const std::size_t values = heads + rounded(rows * sizeof(RowHead));
-    const std::size_t bytes = values + rows * width * sizeof(float);
-    std::byte* const data = big_new(bytes);
-    auto* const slab =
-        ::new (data) TableSlab{.holders{1}, .bytes = bytes, .heads = nullptr, .values = nullptr};
-    slab->heads = reinterpret_cast<RowHead*>(data + heads);
-    slab->values = reinterpret_cast<float*>(data + values);
-    return slab;
+    return static_cast<unsigned>(std::bit_width(std::max<std::size_t>(about / row, 1)) - 1);
 }
 
 }  // namespace
 
 void SlabRef::drop() noexcept {
-    const std::size_t bytes = slab_->bytes;
+    const std::shared_ptr<SlabSource> source = std::move(slab_->source);
+    const SlabSource::Piece piece = slab_->piece;
     slab_->~TableSlab();
-    big_delete(reinterpret_cast<std::byte*>(slab_), bytes);
+    source->give(piece);
 }
 
-RowStore::RowStore(std::size_t width) : RowView({}, 0, width, shift_for(width)) {}
+RowView::RowView(std::size_t width) : width_(width), shift_(shift_for(width)) {
+    values_at_ = rounded(sizeof(TableSlab) + (sizeof(RowHead) << shift_));
+}
+
+RowStore::RowStore(std::size_t width)
+    : RowView(width), source_(std::make_shared<SlabSource>(slab_bytes())) {}
+
+std::size_t RowStore::slab_bytes() const {
+    return rounded(values_at_ + slab_rows() * width_ * sizeof(float));
+}
+
+SlabRef RowStore::new_slab() {
+    const SlabSource::Piece piece = source_->take();
+    return SlabRef(::new (piece.data) TableSlab{.holders{1}, .piece = piece, .source = source_});
+}
 
 std::uint64_t RowStore::append() {
     const std::uint64_t slab = size_ >> shift_;
     if (slab == slabs_.size()) {
         if (shared_.size() == slab) shared_.push_back(0);  // there already if what follows threw
-        SlabRef fresh(new_slab(std::size_t{1} << shift_, width_));
+        SlabRef fresh = new_slab();
         slabs_.push_back(std::move(fresh));
     }
     own(size_);
@@ -74,14 +75,13 @@ void RowStore::clear() noexcept {
 
 void RowStore::unshare(std::uint64_t slab) {
     if (!slabs_[slab].alone()) {
-        const std::size_t rows = std::size_t{1} << shift_;
         // Rows behind the last one were never written to.
-        const std::size_t used = std::min<std::size_t>(size_ - (slab << shift_), rows);
-        SlabRef copy(new_slab(rows, width_));
-        std::memcpy(copy->heads, slabs_[slab]->heads, used * sizeof(RowHead));
-        if (width_ != 0) {
-            std::memcpy(copy->values, slabs_[slab]->values, used * width_ * sizeof(float));
-        }
+        const std::size_t used = std::min<std::size_t>(size_ - (slab << shift_), slab_rows());
+        SlabRef copy = new_slab();
+        const std::byte* const from = slabs_[slab].memory();
+        std::memcpy(copy.memory() + sizeof(TableSlab), from + sizeof(TableSlab),
+                    used * sizeof(RowHead));
+        std::memcpy(copy.memory() + values_at_, from + values_at_, used * width_ * sizeof(float));
         slabs_[slab] = std::move(copy);
     }
     shared_[slab] = 0;
@@ -99,7 +99,7 @@ RowView RowStore::view() {
 }
 
 std::size_t RowStore::bytes() const noexcept {
-    return slabs_.empty() ? 0 : slabs_.size() * slabs_[0]->bytes;
+    return slabs_.size() * slab_bytes();
 }
 
 }  // namespace windeck

@@ -14,8 +14,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
+
+#include "table_source.hpp"
 
 namespace windeck {
 
@@ -26,12 +29,12 @@ struct RowHead {
     std::int64_t seen;       // clock + 1 at the last of them
 };
 
-/// The header of a slab; heads and values follow in the same piece of memory.
+/// The header of a slab; heads and values follow in the same piece of memory, at distances that
+/// all slabs of a store share, so that finding a row does not touch the header.
 struct TableSlab {
     std::atomic<std::int64_t> holders{1};
-    std::size_t bytes;
-    RowHead* heads;
-    float* values;
+    SlabSource::Piece piece;
+    std::shared_ptr<SlabSource> source;
 };
 
 /// A counted reference to a slab.
@@ -51,7 +54,7 @@ class SlabRef {
         if (slab_ != nullptr && slab_->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) drop();
     }
 
-    TableSlab* operator->() const noexcept { return slab_; }
+    std::byte* memory() const noexcept { return reinterpret_cast<std::byte*>(slab_); }
     bool alone() const noexcept { return slab_->holders.load(std::memory_order_acquire) == 1; }
 
   private:
@@ -64,15 +67,15 @@ class SlabRef {
 class RowView {
   public:
     RowView() = default;
-    RowView(std::vector<SlabRef> slabs, std::uint64_t size, std::size_t width, unsigned shift)
-        : slabs_(std::move(slabs)), size_(size), width_(width), shift_(shift) {}
+    /// Rows of `width` floats, none yet.
+    explicit RowView(std::size_t width);
 
     std::uint64_t size() const noexcept { return size_; }
     const RowHead& head(std::uint64_t row) const noexcept {
-        return slabs_[row >> shift_]->heads[within(row)];
+        return heads(row >> shift_)[within(row)];
     }
     const float* values(std::uint64_t row) const noexcept {
-        return slabs_[row >> shift_]->values + within(row) * width_;
+        return values_of(row >> shift_) + within(row) * width_;
     }
 
     void prefetch_head(std::uint64_t row) const noexcept { __builtin_prefetch(&head(row)); }
@@ -86,17 +89,23 @@ class RowView {
     std::size_t within(std::uint64_t row) const noexcept {
         return row & ((std::uint64_t{1} << shift_) - 1);
     }
+    RowHead* heads(std::uint64_t slab) const noexcept {
+        return reinterpret_cast<RowHead*>(slabs_[slab].memory() + sizeof(TableSlab));
+    }
+    float* values_of(std::uint64_t slab) const noexcept {
+        return reinterpret_cast<float*>(slabs_[slab].memory() + values_at_);
+    }
 
     std::vector<SlabRef> slabs_;
     std::uint64_t size_ = 0;
     std::size_t width_ = 0;
+    std::size_t values_at_ = 0;
     unsigned shift_ = 0;
 };
 
 /// Rows that change.
 class RowStore : public RowView {
   public:
-    /// Rows of `width` floats, which may be none.
     explicit RowStore(std::size_t width);
 
     /// One more row, its head zeroed, its values left as they are; returns its number. Throws
@@ -112,10 +121,10 @@ class RowStore : public RowView {
         if (shared_[row >> shift_] != 0) unshare(row >> shift_);
     }
     RowHead& head_to_change(std::uint64_t row) noexcept {
-        return slabs_[row >> shift_]->heads[within(row)];
+        return heads(row >> shift_)[within(row)];
     }
     float* values_to_change(std::uint64_t row) noexcept {
-        return slabs_[row >> shift_]->values + within(row) * width_;
+        return values_of(row >> shift_) + within(row) * width_;
     }
 
     /// Copies a row, both of which are owned by the caller.
@@ -127,8 +136,12 @@ class RowStore : public RowView {
     std::size_t bytes() const noexcept;
 
   private:
+    std::size_t slab_rows() const { return std::size_t{1} << shift_; }
+    std::size_t slab_bytes() const;
+    SlabRef new_slab();
     void unshare(std::uint64_t slab);
 
+    std::shared_ptr<SlabSource> source_;
     std::vector<std::uint8_t> shared_;  // slabs that were handed out since they were last ours
 };
 
