@@ -95,7 +95,6 @@ def rows() -> Iterator[Row]:
     for start in range(0, ROWS, CHUNK):  # each with memory of its own, as they come one by one
         made = (view.clone() for view in weight[start : start + CHUNK].unbind())
         by_id.update(zip(ids[start : start + CHUNK].tolist(), made, strict=True))
-    del dense, weight
 
     def stacked() -> Any:
         return torch.stack([by_id[i] for i in draw()[1].tolist()])
