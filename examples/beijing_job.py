@@ -1,0 +1,124 @@
+"""Training on a real file, killed again and again: does it ever matter?
+
+    python examples/beijing_job.py FILE [--rounds 100] [--out out/beijing] [--save-every 3]
+
+`kill -9` ends the training at random moments: while it starts, trains, saves, clears old
+checkpoints away. Each time a new process goes on from the checkpoint in force, in a RocksDB.
+Before, the same training ran once without any interruption and without saving. After each kill
+
+* every step of the killed process, also of those that were lost with it, is compared with it: the
+  loss, bit by bit, where each sample came from, all weights and the optimizer's state after it;
+* the checkpoint in force is read, and compared with the same step of the uninterrupted run.
+
+FILE is any Parquet, Arrow or CSV file with a time and a number to forecast. The exit code is 0 if
+all is equal.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from beijing_lives import STEPS, Found, InForce, Lives
+from rich.console import Console
+from rich.progress import Progress
+
+from windeck.tools import stage
+
+#: What a kill interrupts, and its letter in the picture.
+LETTERS = {"start": "·", "train": "t", "save": "S", "gc": "g"}
+
+
+def rounds(lives: Lives, console: Console) -> Found:
+    """Kill and look, as often as asked; then let the last life end."""
+    found, start_up = Found(), 3.0
+    dice = random.Random(lives.options.dice)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("killing", total=lives.options.rounds)
+        for number in range(1, lives.options.rounds + 1):
+            name, before = f"life{number:03}", found.generation
+            start_up = lives.kill(name, dice, start_up)
+            found.kills.append(lives.interrupted(name))
+            lives.look(name, found)
+            records = lives.records(name)
+            if found.kills[-1] == "save" and found.step == (records["step"][-1:] or [0])[-1]:
+                found.committed += found.generation > before
+            progress.update(bar, advance=1, description=f"killed · at step {found.step}")
+            if found.wrong_steps or found.wrong_checkpoints:
+                return found
+    until = min(lives.steps, found.step + 2 * STEPS)
+    lives.run_through("last", *lives.saving(), "--until", str(until))
+    lives.look("last", found)
+    return found
+
+
+def report(lives: Lives, found: Found, page: stage.Page) -> bool:
+    """What a person wants to know; whether all claims hold."""
+    kills = Counter(found.kills)
+    page.line("kills", "".join(LETTERS[kill] for kill in found.kills))
+    page.line(
+        "", f"{kills['start']} · while starting   {kills['train']} t training   "
+        f"{kills['save']} S inside a save   {kills['gc']} g inside gc"
+    )  # fmt: skip
+    page.line("", f"of the saves, {found.committed} were in force already, the others not yet")
+    page.line("steps", f"{found.step:,} kept, and {found.again:,} taken again after a kill")
+    page.line("saves", f"{found.generation:,} begun, each of model, optimizer and loader")
+    for words in found.wrong_steps + found.wrong_checkpoints:
+        page.note(words)
+    served = np.concatenate(found.served).tobytes() if found.served else b""
+    last = lives.records("last")
+    claims = {
+        "each step of each life, lost ones too: the uninterrupted run's loss, samples and weights":
+            not found.wrong_steps,
+        "the checkpoint in force after each kill: the uninterrupted run's, bit for bit":
+            not found.wrong_checkpoints,
+        "what was kept of all lives, in a row: the uninterrupted run, nothing lost, nothing twice":
+            served == lives.reference[: found.step].tobytes() and len(last) > 0,
+        "the last life's proof, handed from checkpoint to checkpoint, is that of all these steps":
+            lives.in_force() == InForce(found.step, found.generation, True),
+    }  # fmt: skip
+    for words, holds in claims.items():
+        page.check(holds, words)
+    return all(claims.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--out", type=Path, default=Path("out/beijing"))
+    parser.add_argument("--save-every", type=int, default=3, help="steps")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0, help="of the training")
+    parser.add_argument("--dice", type=int, default=None, help="seed of the moments of the kills")
+    options = parser.parse_args()
+    began, page = time.monotonic(), stage.Page(Console(highlight=False), progress=True)
+    lives = Lives(options)
+    lives.prepare()
+    windows = len(lives.deal.train)
+    page.title("example")
+    page.act("Job", f"{options.file.name} · target {lives.task.target} · {windows:,} windows")
+    page.line(
+        "",
+        f"batches of {options.batch_size}, saved every {options.save_every} steps to {lives.url}",
+    )
+    page.act("In peace", f"{lives.steps:,} steps without saving or being interrupted")
+    with page.waiting("training"):
+        as_computed = lives.uninterrupted()
+    page.check(as_computed, "its samples: what the permutation says, worked out without the loader")
+    page.act(
+        "Killed", f"{options.rounds} times with SIGKILL, and gone on from the checkpoint in force"
+    )
+    found = rounds(lives, page.console)
+    holds = report(lives, found, page) and as_computed
+    page.end(time.monotonic() - began)
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
