@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from windeck import checkpoint
+from windeck._core import EmbeddingCore
 from windeck.tools.commands import app
 
 #: Stores that another process can reach.
@@ -91,3 +93,43 @@ def saved(url: str, *steps: int, chunk_bytes: int = 64, **options: Any) -> str:
 def url(request: pytest.FixtureRequest, fresh: Fresh) -> str:
     """A store of each kind that another process can reach, with generations 1 to 3."""
     return saved(fresh(request.param), 10, 20, 30)
+
+
+class Table:
+    """An embedding table of five ids, all of whose facts are chosen here."""
+
+    DIM = 3
+    IDS = np.array([-(2**63), -5, 1, 7, 2**63 - 1])
+    VERSIONS = np.array([3, 1, 2, 0, 4])
+    FREQUENCIES = np.array([12, 1, 5, 1, 20])
+    SEEN = np.array([3, 2, 2, 4, 4])
+    ADMITTED = np.array([True, True, True, False, True])
+    #: Embedding and one slot of each of the four that have a row.
+    VALUES = np.array(
+        [[1, -2, 3, 9, 9, 9], [0.5, nan, 4, 8, 8, 8], [0, -0.0, inf, 7, 7, 7], [2, 2, 2, 6, 6, 6]],
+        np.float32,
+    )
+
+    def __init__(self, *, without: int | None = None, add: float = 0) -> None:
+        self.config = {"kind": "made up"}
+        self.core = EmbeddingCore(self.DIM, slots=1, admit_after=2)
+        kept = np.array([key != without for key in self.IDS.tolist()])
+        self.core.insert(
+            self.IDS[kept],
+            self.VERSIONS[kept],
+            self.FREQUENCIES[kept],
+            self.SEEN[kept],
+            self.ADMITTED[kept],
+            self.VALUES[kept[self.ADMITTED]] + np.float32(add),
+        )
+        self.core.set_clock(5)
+
+
+def saved_table(url: str) -> str:
+    """The URL, with the table in generation 1, and less one id and a row changed in 2."""
+    with checkpoint.stores.open_store(url) as store:
+        tables: Any = {"user": Table()}
+        checkpoint.save(store, step=1, model={"w": torch.arange(3.0)}, embeddings=tables)
+        tables = {"user": Table(without=7, add=1)}
+        checkpoint.save(store, step=2, model={"w": torch.arange(3.0)}, embeddings=tables)
+    return url

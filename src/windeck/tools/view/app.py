@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from windeck.checkpoint.stores import Store
 from windeck.tools.view import session
-from windeck.tools.view.session import guarded, opened_store
+from windeck.tools.view.session import Catalog, Wrong, guarded, opened_store
 
 __all__ = ["app", "list_url"]
 
@@ -105,3 +109,192 @@ def log(context: typer.Context, json: Json = False, namespace: Namespace = "wind
 
     with guarded(), opened_store(context.obj) as store:
         listing.log(context.obj, store, namespace, json=json)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A tensor, a table or a plain value.")],
+    part: Annotated[
+        str | None, typer.Option("--slice", help="Which elements: '0:3,:' or '-1'.")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(min=1, help="How many rows.", show_default="8")
+    ] = None,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Counts, least, greatest, mean, a histogram.")
+    ] = False,
+    json: Json = False,
+    namespace: Namespace = "windeck",
+    generation: Generation = None,
+) -> None:
+    """Values of a tensor, and what they are like. Only what is shown is read."""
+    from windeck.tools.view import showing
+
+    with guarded(), _found(context, namespace, generation) as (store, found):
+        if part is not None and head is not None:
+            raise Wrong("--slice and --head both say what to show, expected one of them")
+        showing.show(store, found, name, part=part, rows=head, stats=stats, json=json)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def row(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="An embedding table, or a tensor.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or numbers of rows.")],
+    json: Json = False,
+    namespace: Namespace = "windeck",
+    generation: Generation = None,
+) -> None:
+    """Rows of an embedding table by id, or of a tensor by number. 1: an id is not known."""
+    from windeck.tools.view import rows
+
+    with guarded(), _found(context, namespace, generation) as (store, found):
+        rows.row(store, found, name, ids, json=json)
+
+
+@app.command()
+def find(
+    context: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Where: a name, all below it, or a glob.", show_default="everywhere"),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Such as 'abs>1e3', '-1 <= value < 1 or nan'.")
+    ] = None,
+    nan: Annotated[bool, typer.Option("--nan", help="What is not a number.")] = False,
+    inf: Annotated[bool, typer.Option("--inf", help="What is infinite.")] = False,
+    eq: Annotated[str | None, typer.Option(help="What equals a number.")] = None,
+    tol: Annotated[float | None, typer.Option(help="Or is no farther from it.")] = None,
+    freq: Annotated[
+        str | None, typer.Option(help="Ids that were looked up so often: '>10'.")
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(help="Ids last updated at such a clock: '<1000'.")
+    ] = None,
+    seen: Annotated[
+        str | None, typer.Option(help="Ids last looked up at such a clock: '<1000'.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Matches shown of each tensor.")] = 20,
+    json: Json = False,
+    namespace: Namespace = "windeck",
+    generation: Generation = None,
+) -> None:
+    """Searches tensors and tables by value. 0: something was found; 1: nothing."""
+    from windeck.tools.view import finding
+
+    asked = finding.Asked(where, nan, inf, eq, tol, freq, version, seen)
+    with guarded(), _found(context, namespace, generation) as (store, found):
+        finding.find(store, found, name, asked, limit=limit, json=json)
+
+
+@app.command()
+def diff(
+    context: typer.Context,
+    first: Annotated[int, typer.Argument(metavar="GEN")],
+    second: Annotated[
+        int | None, typer.Argument(metavar="[GEN]", show_default="the one in force")
+    ] = None,
+    other: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the second one is.")
+    ] = None,
+    other_namespace: Annotated[str | None, typer.Option(help="And under what namespace.")] = None,
+    json: Json = False,
+    namespace: Namespace = "windeck",
+) -> None:
+    """What two generations differ in, bit for bit. 0: nothing; 1: something."""
+    from windeck.tools.view import changes
+
+    with guarded(), opened_store(context.obj) as store:
+        changes.diff(
+            context.obj, store, first, second, other=other, namespace=namespace,
+            other_namespace=other_namespace, json=json,
+        )  # fmt: skip
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every value, not only names.")] = False,
+    json: Json = False,
+    namespace: Namespace = "windeck",
+    generation: Generation = None,
+) -> None:
+    """Looks for damage. 0: none; 1: some."""
+    from windeck.tools.view import upkeep
+
+    with guarded(), opened_store(context.obj) as store:
+        upkeep.verify(context.obj, store, namespace, deep=deep, generation=generation, json=json)
+
+
+@app.command("gc")
+def collect(
+    context: typer.Context,
+    keep: Annotated[int, typer.Option(min=1, help="Generations to keep.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell, remove nothing.")] = False,
+    json: Json = False,
+    namespace: Namespace = "windeck",
+) -> None:
+    """Removes old generations, and what killed saves left."""
+    from windeck.tools.view import upkeep
+
+    with guarded():
+        upkeep.gc(context.obj, keep=keep, dry_run=dry_run, namespace=namespace, json=json)
+
+
+@app.command()
+def copy(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="DST", help="The URL of any store.")],
+    generations: Annotated[
+        list[int] | None, typer.Option("--generation", help="Only this one; repeat it.")
+    ] = None,
+    to_namespace: Annotated[
+        str | None, typer.Option(help="What the keys of the copy begin with.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Remove a checkpoint that is there.")
+    ] = False,
+    json: Json = False,
+    namespace: Namespace = "windeck",
+) -> None:
+    """Copies the checkpoint to another store; it shows there when all of it is there."""
+    from windeck.tools.view import upkeep
+
+    with guarded():
+        upkeep.copy(
+            context.obj, target, generations=generations or (), namespace=namespace,
+            to_namespace=to_namespace, replace=replace, json=json,
+        )  # fmt: skip
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(help="Its suffix says what: .safetensors, .npy, .parquet or .csv.")
+    ],
+    name: Annotated[
+        str | None, typer.Argument(help="A state, a tensor or a table.", show_default="model")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    json: Json = False,
+    namespace: Namespace = "windeck",
+    generation: Generation = None,
+) -> None:
+    """Writes a file for other tools: a state, a tensor or an embedding table."""
+    from windeck.tools.view import exporting
+
+    with guarded(), _found(context, namespace, generation) as (store, found):
+        exporting.export(store, found, file, name, force=force, json=json)
+
+
+@contextmanager
+def _found(
+    context: typer.Context, namespace: str, generation: int | None
+) -> Iterator[tuple[Store, Catalog]]:
+    """The store of the URL, and what a generation in it holds."""
+    url: str = context.obj
+    with opened_store(url) as store:
+        yield store, session.catalog(url, store, namespace, generation)

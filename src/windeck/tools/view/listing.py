@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from math import prod
@@ -14,22 +13,26 @@ from windeck.checkpoint.dtypes import item_bytes
 from windeck.checkpoint.history import log as read_log
 from windeck.checkpoint.manifests import Entry
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.tables.infos import info_of
+from windeck.checkpoint.tables.links import TableEntry
 from windeck.tools.view import output
+from windeck.tools.view.naming import TABLES, matching
 from windeck.tools.view.session import Catalog, Different, namespace_of, plain_url, shown
 from windeck.tools.view.tree import Beside, Leaf, lines
 
-__all__ = ["described", "log", "ls", "plain_values", "tensor_document"]
-__all__ += ["tensors_of"]
+__all__ = ["described", "log", "ls", "plain_values", "table_document"]
+__all__ += ["tensor_document", "tensors_of"]
 
 
 def ls(found: Catalog, pattern: str | None, *, depth: int | None, flat: bool, json: bool) -> None:
     """Prints tensors, tables and plain values."""
-    wanted, tables = _filter(pattern), [dict(table) for table in found.tables]
+    wanted = None if pattern is None else matching(pattern)
+    tables = [*map(table_document, found.tables.values())]
     tensors = [pair for root in found.trees for pair in tensors_of(found, root)]
     values = [*plain_values(found.trees)]
     if wanted is not None:
         tensors = [pair for pair in tensors if wanted(pair[0])]
-        tables = [table for table in tables if wanted(table["name"])]
+        tables = [table for table in tables if wanted(TABLES + table["name"])]
         values = [value for value in values if wanted(value[0])]
     if json:
         documents = [tensor_document(found, *pair) for pair in tensors]
@@ -69,6 +72,11 @@ def tensor_document(found: Catalog, name: str, data: str) -> dict[str, Any]:
     held, _ = _described(entry.dtype, entry.shape)
     kind = {"dtype": entry.dtype, "shape": entry.shape, "bytes": held}
     return {"name": name, **kind, "data": data}
+
+
+def table_document(entry: TableEntry) -> dict[str, Any]:
+    """A table in JSON."""
+    return {"dtype": "float32", **asdict(info_of(entry))}
 
 
 def plain_values(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -119,16 +127,6 @@ def _has_tensor(tree: Any) -> bool:
     return next(trees.tensors_in(tree, ""), None) is not None
 
 
-def _filter(pattern: str | None) -> Callable[[str], bool] | None:
-    """Which names a pattern means: a glob, or what is below a name. None: all."""
-    if pattern is None:
-        return None
-    below = (pattern if pattern[-1:] in "/." else f"{pattern}/", f"{pattern}.")
-    return lambda name: (
-        name == pattern or name.startswith(below) or fnmatch.fnmatchcase(name, pattern)
-    )
-
-
 def _print(
     found: Catalog, leaves: list[Leaf], counts: tuple[int, int], depth: int | None, flat: bool
 ) -> None:
@@ -173,9 +171,9 @@ def _tensor_leaf(entry: Entry, name: str, data: str) -> Leaf:
 
 
 def _table_leaf(table: dict[str, Any]) -> Leaf:
-    shape = f"{table['rows']:,} ids x {table['dim']}"
+    shape = f"[{table['rows']:,} ids, {table['dim']}]"
     beside = (table["dtype"], shape, output.size(table["bytes"]), "table")
-    return f"embeddings/{shown(table['name'])}", beside, 1, table["bytes"]
+    return TABLES + shown(table["name"]), beside, 1, table["bytes"]
 
 
 def _value_leaf(item: tuple[str, Any]) -> Leaf:

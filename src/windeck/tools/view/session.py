@@ -6,14 +6,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from windeck.checkpoint import keys
 from windeck.checkpoint.manifests import Commit, Entry, find_commit, read_manifest
 from windeck.checkpoint.opened import reading_url
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
-from windeck.checkpoint.tables.infos import info_of
+from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["Catalog", "Different", "Exit", "Wrong", "catalog", "guarded", "namespace_of"]
 __all__ += ["opened_store", "plain_url", "shown"]
@@ -51,17 +51,17 @@ class Catalog:
     commit: Commit
     entries: dict[str, Entry]
     trees: dict[str, Any]
-    tables: tuple[Any, ...]
+    tables: dict[str, TableEntry]
 
 
 @contextmanager
-def opened_store(url: str, *, writing: bool = False) -> Iterator[Store]:
-    """The store of a URL; one that does not exist is not made."""
+def opened_store(url: str, *, writing: bool = False, making: bool = False) -> Iterator[Store]:
+    """The store of a URL; one that does not exist is made if `making` says so."""
     try:
         place = StoreURL.parse(url)
         if writing and place.scheme in ("rocksdb", "leveldb") and "create" not in place.options:
             url = f"{url}{'&' if '?' in url else '?'}create=0"
-        store = open_store(url if writing else reading_url(url))
+        store = open_store(url if writing or making else reading_url(url))
     except (ValueError, TypeError) as error:
         raise Wrong(str(error)) from error
     with store:
@@ -78,17 +78,19 @@ def namespace_of(namespace: str) -> str:
 
 def plain_url(url: str) -> str:
     """A URL as it was given, without its password."""
-    return str(StoreURL.parse(url))
+    try:
+        return str(StoreURL.parse(url))
+    except ValueError as error:
+        raise Wrong(str(error)) from error
 
 
 def catalog(url: str, store: Store, namespace: str, generation: int | None) -> Catalog:
     """Reads HEAD and one manifest, and nothing else."""
     commit = find_commit(store, namespace_of(namespace), generation)
     found = read_manifest(store, namespace, commit)
-    tables = tuple(
-        {**asdict(info_of(table)), "dtype": "float32"} for table in found["tables"].values()
+    return Catalog(
+        plain_url(url), namespace, commit, found["tensors"], found["trees"], found["tables"]
     )
-    return Catalog(plain_url(url), namespace, commit, found["tensors"], found["trees"], tables)
 
 
 @contextmanager

@@ -1,0 +1,51 @@
+"""Names on the command line: which tensors, tables and values they mean."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Callable
+from typing import Any
+
+from windeck.checkpoint import trees
+from windeck.checkpoint.entries import Entry
+from windeck.checkpoint.tables.links import TableEntry
+from windeck.tools.view.session import Catalog, Wrong
+
+__all__ = ["TABLES", "matching", "places_of", "table_called", "tensor_called", "unknown"]
+
+#: What the names of tables begin with, where they stand beside tensors.
+TABLES = "embeddings/"
+
+
+def places_of(found: Catalog) -> dict[str, str]:
+    """Every tensor by each of its names: the name its data are under."""
+    roots = found.trees.items()
+    return dict(pair for root, tree in roots for pair in trees.tensors_in(tree, root))
+
+
+def tensor_called(found: Catalog, name: str) -> Entry | None:
+    """The tensor of a name, None for none."""
+    data = places_of(found).get(name)
+    return None if data is None else found.entries[data]
+
+
+def table_called(found: Catalog, name: str) -> TableEntry | None:
+    """The table of a name, with or without ``embeddings/`` before it; None for none."""
+    return found.tables.get(name) or found.tables.get(name.removeprefix(TABLES))
+
+
+def matching(pattern: str) -> Callable[[str], bool]:
+    """Which names a pattern means: a glob, or a name and all below it."""
+    below = (pattern if pattern[-1:] in "/." else f"{pattern}/", f"{pattern}.")
+    return lambda name: (
+        name == pattern or name.startswith(below) or fnmatch.fnmatchcase(name, pattern)
+    )
+
+
+def unknown(found: Catalog, name: str, what: str = "tensor", *, others: Any = None) -> Wrong:
+    """What to say of a name that nothing has."""
+    known = [*(places_of(found) if others is None else others)]
+    near = difflib.get_close_matches(name, known, 3, 0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {len(known):,}; see ls"
+    return Wrong(f"generation {found.commit.generation} has no {what} {name!r}: {hint}")
