@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import doctest
 import json
+import pickle
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -244,6 +246,31 @@ def test_ids_that_cannot_be() -> None:
     token = torch.empty(0)
     with pytest.raises(RuntimeError, match="embedding table 0 is gone, expected it to live"):
         embedding_lookup(torch.zeros(2, dtype=torch.int64), token.sum(), token, 0, 2, True)
+
+
+def test_copies_are_tables_of_their_own() -> None:
+    table, _, _ = both("adam", admit_after=2, name="user")
+    for _ in range(3):
+        table(IDS[:5]).square().sum().backward()
+        table.step()
+    table(IDS[5:]).sum().backward()
+    other = copy.deepcopy(torch.nn.Sequential(table.eval()))[0]
+    assert isinstance(other, wd.EmbeddingTable)
+    assert (other.training, other.config, other.rows) == (False, table.config, table.rows)
+    assert torch.equal(rows(other), rows(table))
+    before = rows(other)
+    table.zero_grad()
+    assert (other.step(), other.core.clock) == (0, 3)  # gradients are not copied
+    for each in (table, other):
+        each.train()(IDS).sum().backward()
+        each.step()
+    assert torch.equal(rows(other), rows(table))  # the clock and the counts came too
+    table(IDS).sum().backward()
+    table.step()
+    assert not torch.equal(rows(other), rows(table))
+    assert not torch.equal(rows(other), before)
+    with pytest.raises(TypeError, match=r"not pickled, expected checkpoint.save\(..., embeddings="):
+        pickle.dumps(table)
 
 
 def test_one_step_for_several_tables() -> None:

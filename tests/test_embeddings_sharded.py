@@ -142,6 +142,33 @@ def test_without_a_group_there_is_an_error() -> None:
         wd.ShardedEmbeddingTable(2)
 
 
+def half(rank: int, ranks: int, url: str, second: bool) -> dict[str, Any] | None:
+    """Two steps and a save, or what was saved and the other two."""
+    table = wd.ShardedEmbeddingTable(5, **options("adam"))
+    group: Any = dist.group.WORLD
+    if second:
+        checkpoint.load(url, embeddings={"user": table})
+    for ids, weights in batches()[2:] if second else batches()[:2]:
+        mine = slice(rank * BATCH // ranks, (rank + 1) * BATCH // ranks)
+        forward(table, ids[mine], weights[mine]).backward()
+        table.step()
+    if second:
+        return contents(table)
+    checkpoint.save(url, step=2, embeddings={"user": table}, group=group)
+    return None
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "redis"])
+def test_other_ranks_go_on_with_what_was_saved(kind: str, fresh: Fresh) -> None:
+    url = fresh(kind)
+    gang(3, half, url, False)
+    shards = [shard for shard in gang(2, half, url, True) if shard is not None]
+    wanted = whole("adam")
+    for key in ("keys", "versions", "frequencies", "seen", "admitted", "values"):
+        joined = np.concatenate([shard[key] for shard in shards])
+        assert joined.tobytes() == wanted[key].tobytes(), key
+
+
 def test_tables_come_back_from_a_checkpoint(fresh: Fresh) -> None:
     url = fresh("rocksdb")
     table = wd.EmbeddingTable(5, **options("adam"))

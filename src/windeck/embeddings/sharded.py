@@ -70,6 +70,9 @@ class ShardedEmbeddingTable(EmbeddingTable):
         super().__init__(dim, _buckets=own, **options)
         self._group, self._borders, self._ranks = group, borders, ranks
 
+    def _empty_copy(self) -> EmbeddingTable:
+        return type(self).from_config(self.config, group=self._group, threads=self._threads)
+
     def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
         """Rows, float32 (n, dim), of int64 ids (n,) on the CPU, wherever they are. Collective."""
         order, sent = self._routes(ids)

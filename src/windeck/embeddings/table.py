@@ -13,6 +13,9 @@ from windeck.embeddings.optimizers import Rule, checked_number
 
 __all__ = ["EmbeddingTable"]
 
+#: Of 1,024: how many are copied at a time.
+_COPIED_BUCKETS = 16
+
 
 class EmbeddingTable(torch.nn.Module):
     """Embeddings of any int64 ids, in place of `torch.nn.Embedding` and an optimizer for it.
@@ -258,6 +261,26 @@ class EmbeddingTable(torch.nn.Module):
     def collect(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
         """Keep gradients, float32 (n, dim), of rows until `step`; a backward pass calls this."""
         self._pending.append((ids, gradients))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddingTable:
+        """The same rows in a table of its own, without gradients that were not stepped with."""
+        made = memo[id(self)] = self._empty_copy()
+        with self.core.snapshot() as snapshot:
+            for bucket in range(self.core.first_bucket, self.core.end_bucket, _COPIED_BUCKETS):
+                end = min(bucket + _COPIED_BUCKETS, self.core.end_bucket)
+                made.core.insert(**snapshot.read(bucket, end))
+            made.core.set_clock(snapshot.clock)
+        made._anchor.requires_grad_(self._anchor.requires_grad)
+        return made.train(self.training)
+
+    def _empty_copy(self) -> EmbeddingTable:
+        return type(self).from_config(self.config, threads=self._threads)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "an EmbeddingTable is not pickled, expected checkpoint.save(..., embeddings={...}) to "
+            "keep its rows and table.config to make it again"
+        )
 
     def extra_repr(self) -> str:
         """What `repr` shows."""
