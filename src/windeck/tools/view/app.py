@@ -102,6 +102,31 @@ def list_url(
             gc.enable()
 
 
+@app.command("html")
+def page(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="OUT.html", help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    values: Annotated[int, typer.Option(min=0, help="Numbers that the page holds.")] = 200_000,
+    read_bytes: Annotated[
+        int, typer.Option(min=0, help="Bytes to read for statistics.", show_default="8 GiB")
+    ] = 8 << 30,
+    json: Json = False,
+    namespace: Namespace = "windeck",
+    generation: Generation = None,
+) -> None:
+    """Writes one self-contained page: tree, values, statistics, histograms, search."""
+    from windeck.tools.view.page.command import html
+    from windeck.tools.view.page.limits import Limits
+
+    limits = Limits(values=values, read_bytes=read_bytes)
+    with guarded(), opened_store(context.obj) as store:
+        html(
+            context.obj, store, file, namespace=namespace, generation=generation, limits=limits,
+            force=force, json=json,
+        )  # fmt: skip
+
+
 @app.command()
 def log(context: typer.Context, json: Json = False, namespace: Namespace = "windeck") -> None:
     """The generations kept, the one in force first."""
