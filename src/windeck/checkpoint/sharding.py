@@ -55,8 +55,9 @@ def save_shard(
         of a `Partition`, what is in it. A plain tensor is written whole: give it to one writer.
         Numbers and text have to be the same with all writers that have them.
     embeddings
-        Embedding tables by name, with the buckets that are this writer's. They are written whole,
-        also where the plan is incremental.
+        Embedding tables by name, with the buckets that are this writer's. Where the
+        plan is incremental, and the last save that was merged had the same of them, only what
+        changed is written; not into LevelDB, where nobody can look at that save meanwhile.
 
     Raises
     ------
@@ -74,6 +75,7 @@ def save_shard(
     given = {"model": model, "optimizer": optimizer, "loader": loader, "extra": extra}
     with Exports(embeddings) as tables:
         write_shard(store, plan, writer, State(given), tables=tables)
+        tables.committed(plan.save)
 
 
 def merge(store: Store | str, plan: Plan) -> int:

@@ -1,0 +1,201 @@
+"""Tables of several writers: each owns a range of buckets, and any number of readers another."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from store_servers import KINDS
+from table_model import ModelCore, ModelTable
+from windeck import checkpoint
+from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+
+Fresh = Callable[[str], str]
+Told = dict[int, tuple[Any, ...]]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store("memory://") as store:
+        yield store
+
+
+def ranges(shards: int) -> list[tuple[int, int]]:
+    return [(r * 1024 // shards, (r + 1) * 1024 // shards) for r in range(shards)]
+
+
+def parts(shards: int, dim: int = 3) -> list[ModelCore]:
+    return [ModelCore(dim, 1, first_bucket=a, end_bucket=b) for a, b in ranges(shards)]
+
+
+def train(cores: list[ModelCore], ids: Any, seed: int = 0) -> None:
+    for core in cores:
+        core.fill(ids, np.random.default_rng(seed), counted=0.1)
+
+
+def told(cores: list[ModelCore]) -> Told:
+    return {key: value for core in cores for key, value in core.told().items()}
+
+
+def save(place: Store | str, cores: list[ModelCore], **options: Any) -> int:
+    plan = checkpoint.begin(place, step=1, writers=len(cores), **options)
+    for writer, core in enumerate(cores):
+        checkpoint.save_shard(place, plan, writer=writer, embeddings={"t": ModelTable(core)})
+    return checkpoint.merge(place, plan)
+
+
+def load(place: Store | str, shards: int) -> list[ModelCore]:
+    cores = parts(shards)
+    for core in cores:
+        checkpoint.load(place, embeddings={"t": ModelTable(core)})
+    return cores
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
+def test_from_four_to_three_to_one_and_on(kind: str, fresh: Fresh) -> None:
+    url, rng = fresh(kind), np.random.default_rng(0)
+    cores, ids = parts(4), rng.integers(-(2**63), 2**63 - 1, 500)
+    train(cores, ids)
+    for turn, shards in enumerate((3, 1, 4, 2)):
+        save(url, cores, incremental=True)
+        for other in (3, 5):
+            assert told(load(url, other)) == told(cores)
+        with checkpoint.open(url) as found:
+            links = found.tables["t"].links
+            assert found.tables["t"].rows == sum(map(len, cores))
+        assert len(links) == (1 if kind == "leveldb" else turn + 1)
+        cores = load(url, shards)
+        train(cores, ids[turn::9], seed=turn + 1)
+        for core in cores:
+            core.remove([key for key in ids[turn::50].tolist() if key in core.ids])
+
+
+def test_writers_that_save_again_and_again_write_what_changed(store: Store) -> None:
+    cores, ids = parts(3), np.arange(-300, 300)
+    train(cores, ids)
+    for turn in range(4):
+        save(store, cores, incremental=True)
+        assert told(load(store, 2)) == told(cores)
+        links = checkpoint.open(store).tables["t"].links
+        assert [link.since for link in links] == [*range(turn, 0, -1), -1]
+        train(cores, ids[turn::20], seed=turn)
+    # A save that was never merged is none that a delta is based on.
+    plan = checkpoint.begin(store, step=1, writers=3, incremental=True)
+    checkpoint.save_shard(store, plan, writer=0, embeddings={"t": ModelTable(cores[0])})
+    train(cores, ids[3::20], seed=9)
+    save(store, cores, incremental=True)
+    assert told(load(store, 2)) == told(cores)
+    assert [link.since for link in checkpoint.open(store).tables["t"].links] == [4, 3, 2, 1, -1]
+
+
+def test_bytes_read_from_four_shards_to_three(store: Store) -> None:
+    cores = parts(4, dim=64)
+    train(cores, np.arange(20_000))
+    save(store, cores)
+    read = 0
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def get(self, key: bytes) -> bytes | None:
+            found: bytes | None = self.get_many([key])[0]
+            return found
+
+        def get_many(self, keys: Any) -> Any:
+            nonlocal read
+            found = store.get_many(keys)
+            read += sum(len(value or b"") for value in found)
+            return found
+
+    total = 0
+    for a, b in ranges(3):
+        core = ModelCore(64, 1, first_bucket=a, end_bucket=b)
+        checkpoint.load(Counting(), embeddings={"t": ModelTable(core)})
+        total += sum(33 + (512 if entry.values is not None else 0) for entry in core.ids.values())
+    assert read <= 1.05 * total
+    assert read >= total
+
+
+def test_tables_of_some_writers_only(store: Store) -> None:
+    one, two = ModelCore(2), ModelCore(5)
+    train([one, two], range(50))
+    plan = checkpoint.begin(store, step=1, writers=3)
+    for writer, given in enumerate(({"a": ModelTable(one)}, {"b": ModelTable(two)}, None)):
+        checkpoint.save_shard(store, plan, writer=writer, embeddings=given)
+    checkpoint.merge(store, plan)
+    new = ModelCore(2), ModelCore(5)
+    checkpoint.load(store, embeddings={"b": ModelTable(new[1]), "a": ModelTable(new[0])})
+    assert told([new[0]]) == told([one])
+    assert told([new[1]]) == told([two])
+
+
+def shard(first: int, end: int, dim: int = 3, slots: int = 1, **config: Any) -> ModelTable:
+    return ModelTable(ModelCore(dim, slots, first_bucket=first, end_bucket=end), **config)
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ((shard(0, 512), shard(500, 1024)), "t has buckets 500 to 511 written twice, expected ea"),
+        ((shard(0, 512), shard(513, 1024)), "t has buckets 512 to 512 written by nobody, expect"),
+        ((shard(0, 512), shard(512, 1000)), "t has buckets 1000 to 1023 written by nobody"),
+        ((shard(0, 1024), shard(0, 1024)), "t has buckets 0 to 1023 written twice"),
+        ((shard(0, 512), shard(512, 1024, 4)), "table t has dim 4 at writer 1, expected 3 as at w"),
+        ((shard(0, 512), shard(512, 1024, 3, 2)), "t has slots 2 at writer 1, expected 1 as at wr"),
+        ((shard(0, 512), shard(512, 1024, lr=1)), "t has config .* at writer 1, expected .* as at"),
+    ],
+)
+def test_shards_that_make_no_table(
+    tables: tuple[ModelTable, ...], words: str, store: Store
+) -> None:
+    save(store, parts(2))
+    plan = checkpoint.begin(store, step=2, writers=2)
+    for writer, table in enumerate(tables):
+        checkpoint.save_shard(store, plan, writer=writer, embeddings={"t": table})
+    with pytest.raises(ValueError, match=words):
+        checkpoint.merge(store, plan)
+    assert [commit.step for commit in checkpoint.log(store)] == [1]
+
+
+def test_a_foreign_bucket_in_a_shard(store: Store) -> None:
+    """Blocks that hold what is another writer's are refused by who reads them."""
+    cores = parts(2)
+    train(cores, range(100))
+    for core, (key, entry) in itertools.product(cores[:1], list(cores[1].ids.items())[:1]):
+        core.ids[key] = entry  # past what the table itself would let in
+        core.end_bucket = 1024
+    save_as = [ModelTable(core) for core in cores]
+    plan = checkpoint.begin(store, step=1, writers=2)
+    for writer, table in enumerate(save_as):
+        core = table.core
+        if writer == 0:
+            table.core = Lying(core)
+        checkpoint.save_shard(store, plan, writer=writer, embeddings={"t": table})
+    checkpoint.merge(store, plan)
+    with pytest.raises(CorruptStoreError, match=r"found block \d+ out of place, expected it after"):
+        load(store, 1)
+
+
+class Lying:
+    """A table that says it owns the first half of the buckets, and gives more."""
+
+    def __init__(self, core: ModelCore) -> None:
+        self._core, self.end_bucket = core, 512
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def snapshot(self) -> Any:
+        found: Any = self._core.snapshot()
+        read = found.read
+
+        def more(first: int, end: int, since: int = -1) -> Any:
+            return read(first, 1024, since)
+
+        found.read = more
+        return found
