@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,8 +25,10 @@ from windeck.checkpoint.chunks import check_plain, dtype_name
 from windeck.checkpoint.dcp.states import manifest_of
 from windeck.checkpoint.manifests import parse_entries
 from windeck.checkpoint.opened import is_url, opened
+from windeck.checkpoint.part_names import PartName, has_parts
 from windeck.checkpoint.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
-from windeck.checkpoint.stores import PartStore, Store, write_part
+from windeck.checkpoint.stores import Store, write_part
+from windeck.checkpoint.stores.lanes import Lanes
 from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.writing import chunk_pairs
 
@@ -43,7 +46,9 @@ class _Ticket:
     @property
     def part(self) -> str:
         """The name of what the rank writes beside an embedded database."""
-        return f"{self.plan.generation}-{self.writer}-{self.plan.save:016x}"
+        plan = self.plan
+        numbers = plan.generation, plan.save, self.writer
+        return PartName.of(plan.namespace, *numbers, "0" * 8, "t").text
 
 
 class StoreWriter(StorageWriter):
@@ -157,7 +162,11 @@ class StoreWriter(StorageWriter):
             if item.type == WriteItemType.BYTE_IO
         ]
         items = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
-        found = self._pairs(items, planner, ticket, results)
+        # A part for each tensor: several may be written at the same time.
+        found = Lanes([
+            (_size(item), partial(self._pairs, number, item, planner, ticket, results))
+            for number, item in enumerate(items)
+        ])  # fmt: skip
         if ticket.shared or ticket.plan.writers == 1:
             with opened(self._store) as place:
                 place.bulk_load(found)
@@ -172,32 +181,30 @@ class StoreWriter(StorageWriter):
 
     def _pairs(
         self,
-        items: Sequence[WriteItem],
+        number: int,
+        item: WriteItem,
         planner: SavePlanner,
         ticket: _Ticket,
         results: list[WriteResult],
     ) -> Items:
-        """Each tensor when its turn comes; what the manifest has to say of it goes to `results`."""
+        """A tensor when its turn comes; what the manifest has to say of it goes to `results`."""
+        tensor, data = _tensor(item, planner)
         plan = ticket.plan
-        for number, item in enumerate(items):
-            tensor, data = _tensor(item, planner)
-            size = plan.chunk_bytes_of(data.size, tensor.dtype.itemsize)
-            said = {
-                "dtype": dtype_name(tensor.dtype),
-                "shape": list(data.size),
-                "chunk_bytes": size,
-                "box": [
-                    [first, first + count]
-                    for first, count in zip(data.chunk.offsets, data.chunk.sizes, strict=True)
-                ],
-                "writer": ticket.writer,
-                "item": number,
-            }
-            results.append(WriteResult(item.index, tensor.nbytes, said))
-            yield from chunk_pairs(
-                plan.namespace, plan.generation, plan.save, [(number, tensor)], size,
-                writer=ticket.writer,
-            )  # fmt: skip
+        size = plan.chunk_bytes_of(data.size, tensor.dtype.itemsize)
+        box = zip(data.chunk.offsets, data.chunk.sizes, strict=True)
+        said = {
+            "dtype": dtype_name(tensor.dtype),
+            "shape": list(data.size),
+            "chunk_bytes": size,
+            "box": [[first, first + count] for first, count in box],
+            "writer": ticket.writer,
+            "item": number,
+        }
+        results.append(WriteResult(item.index, tensor.nbytes, said))
+        yield from chunk_pairs(
+            plan.namespace, plan.generation, plan.save, [(number, tensor)], size,
+            writer=ticket.writer,
+        )  # fmt: skip
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Check that it is all there, and commit."""
@@ -207,7 +214,12 @@ class StoreWriter(StorageWriter):
         plan = tickets[0].plan
         with opened(self._store) as place:
             if not tickets[0].shared and plan.writers > 1:
-                _part_store(place).ingest_parts([ticket.part for ticket in tickets])
+                if not has_parts(place):
+                    raise TypeError(
+                        f"{place.url} is neither shared by ranks nor takes parts in, expected a "
+                        "store that does, or one rank"
+                    )
+                place.ingest_parts([ticket.part for ticket in tickets])
             try:
                 manifest = manifest_of(metadata, results, self._root, plan.chunk_bytes)
                 parse_entries(manifest, plan.generation, plan.save)  # as a reader will
@@ -251,10 +263,7 @@ def _tensor(item: WriteItem, planner: SavePlanner) -> tuple[torch.Tensor, Tensor
     return tensor, data
 
 
-def _part_store(place: Store) -> PartStore:
-    if not isinstance(place, PartStore):
-        raise TypeError(
-            f"{place.url} is neither shared by ranks nor takes parts in, expected a store that "
-            "does, or one rank"
-        )
-    return place
+def _size(item: WriteItem) -> int:
+    """About how many bytes."""
+    data = item.tensor_data
+    return 0 if data is None else math.prod(data.chunk.sizes) * data.properties.dtype.itemsize
