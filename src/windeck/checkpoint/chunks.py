@@ -60,6 +60,11 @@ def chunk_items(dtype: torch.dtype, chunk_bytes: int) -> int:
     return max(1, chunk_bytes // dtype.itemsize)
 
 
+def lies_in_memory(tensor: torch.Tensor) -> bool:
+    """Whether the chunks `cut` gives are the tensor's own memory: then all stay valid."""
+    return _plain_bytes(tensor.detach()) is not None
+
+
 def cut(tensor: torch.Tensor, chunk_bytes: int) -> Iterator[npt.NDArray[np.uint8]]:
     """The chunks of a tensor, each to be used before the next is asked for.
 

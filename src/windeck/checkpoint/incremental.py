@@ -12,11 +12,16 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
 
 from windeck.checkpoint import keys
+from windeck.checkpoint.ahead import in_order
 from windeck.checkpoint.boxes import Box, shape_of
-from windeck.checkpoint.chunks import chunk_items, named_dtype
+from windeck.checkpoint.chunks import chunk_items, cut, lies_in_memory, named_dtype
 from windeck.checkpoint.entries import Entry, Part
 from windeck.checkpoint.manifests import Commit, read_head, read_manifest
 from windeck.checkpoint.plans import Plan
@@ -25,6 +30,9 @@ from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.values import Kind, Label, decode, encode
+
+_Bytes: TypeAlias = npt.NDArray[np.uint8]
+_Numbered: TypeAlias = tuple[int, _Bytes]
 
 __all__ = ["Base", "Increment", "find_base"]
 
@@ -125,6 +133,10 @@ class _Item:
     kept: list[list[int]] = field(default_factory=list)
 
 
+def _digest(data: _Bytes) -> tuple[_Bytes, bytes]:
+    return data, hashlib.sha256(data.data).digest()[:_DIGEST_BYTES]
+
+
 class Increment:
     """What one writer of an incremental save need not write.
 
@@ -154,10 +166,23 @@ class Increment:
                 expected = self._base.digests.get((part.writer, part.item), b"")
                 self._items[item] = _Item(part, expected)
 
-    def changed(self, item: int, number: int, data: Any) -> bool:
-        """Whether a chunk has to be written; to be asked once for each, in their order."""
-        here = self._items[item]
-        digest = hashlib.sha256(data).digest()[:_DIGEST_BYTES]
+    def changed(self, item: int, tensor: torch.Tensor, chunk_bytes: int) -> Iterator[_Numbered]:
+        """Of an item's chunks, which this one is called once for, those that have to be written.
+
+        Yields
+        ------
+        number, data
+            To be used before the next is asked for.
+        """
+        chunks = cut(tensor, chunk_bytes)
+        # Hashed ahead in other threads, while this one writes; but not what shares one buffer.
+        in_memory = lies_in_memory(tensor)
+        found = in_order(chunks, _digest) if in_memory else map(_digest, chunks)
+        for number, (data, digest) in enumerate(found):
+            if self._is_new(self._items[item], number, digest):
+                yield number, data
+
+    def _is_new(self, here: _Item, number: int, digest: bytes) -> bool:
         here.digests += digest
         at = number * _DIGEST_BYTES
         if here.former is None or here.expected[at : at + _DIGEST_BYTES] != digest:

@@ -42,9 +42,8 @@ def chunk_pairs(
         Says which chunks need not be written; None: all are.
     """
     for item, tensor in tensors:
-        for number, data in enumerate(cut(tensor, chunk_bytes)):
-            if increment is not None and not increment.changed(item, number, data):
-                continue
+        every = enumerate(cut(tensor, chunk_bytes))
+        for number, data in increment.changed(item, tensor, chunk_bytes) if increment else every:
             label = Label(Kind.CHUNK, generation, save, item, writer, number)
             yield (
                 keys.chunk(namespace, generation, writer, item, number),
