@@ -99,6 +99,41 @@ def compare(
     return ratio_of(pairs)
 
 
+@dataclass(frozen=True)
+class Costs:
+    """A comparison by wall time and by processor time of all threads, of the same runs."""
+
+    wall: Ratio
+    cpu: Ratio
+
+
+def compare_costs(
+    ours: Callable[[], object],
+    rival: Callable[[], object],
+    *,
+    before: Callable[[], object] = lambda: None,
+    rounds: int = 9,
+    warm_up: int = 1,
+) -> Costs:
+    """As `compare`, with processor time too; `before` is called before each call, not timed."""
+
+    def costs(action: Callable[[], object]) -> tuple[float, float]:
+        before()
+        start = time.perf_counter(), time.process_time()
+        action()
+        return time.perf_counter() - start[0], time.process_time() - start[1]
+
+    wall, cpu = [], []
+    for turn in range(-warm_up, rounds):
+        first, second = (ours, rival) if turn % 2 else (rival, ours)
+        one, two = costs(first), costs(second)
+        (our_wall, our_cpu), (rival_wall, rival_cpu) = (one, two) if turn % 2 else (two, one)
+        if turn >= 0:
+            wall.append((our_wall, rival_wall))
+            cpu.append((our_cpu, rival_cpu))
+    return Costs(ratio_of(wall), ratio_of(cpu))
+
+
 def compare_fresh(ours: str, rival: str, *, rounds: int = 9, setup: str = "") -> Ratio:
     """Times two pieces of Python code, each run in a process of its own, interleaved.
 

@@ -14,6 +14,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.stores import (
     LARGEST_KEY,
     LARGEST_VALUE,
+    DirectView,
     PartStore,
     Pieces,
     Store,
@@ -86,6 +87,25 @@ def test_values_in_pieces(store: Store) -> None:
     model = {b"a": whole, b"b": whole, b"c": b""}
     model |= {b"d%d" % i: b"head" + bytes([i]) * len(memory) for i in range(3)}
     assert dict(store.scan()) == model
+
+
+def test_reading_to_a_place_agrees_with_get(store: Store) -> None:
+    model = {b"k%02d" % i: random.Random(i).randbytes(i * 9000) for i in range(12)}
+    store.bulk_load(model.items())
+    store.put_many([(b"k05", b"new"), (b"z", b"z" * 50_000)])
+    model |= {b"k05": b"new", b"z": b"z" * 50_000}
+    store.delete_many([b"k06"])
+    for _ in range(2):
+        for key in [*model, b"k", b"k06x"]:
+            for size in {len(model.get(key, b"")), 54_000, 0}:
+                memory = bytearray(size)
+                head, body = memoryview(memory)[: size // 9], memoryview(memory)[size // 9 :]
+                found = store.get_into(key, head, body) if isinstance(store, DirectView) else None
+                assert found is None or found == crc32c(body)
+                assert found is None or bytes(memory) == store.get(key)
+        store.sync()
+    assert store.get(b"k06") is None
+    assert isinstance(store, DirectView) == (store.facts.backend == "rocksdb")
 
 
 KEYS = [b"", b"a", b"a*", b"a?", b"a[b]", b"a\\", b"a\xff", b"a\xff\xff", b"ab", b"b", b"{a}b"]

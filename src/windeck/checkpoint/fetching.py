@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TypeAlias
 
 import torch
@@ -27,6 +26,8 @@ _READ_BYTES = 1 << 20
 _READ_KEYS = 1000
 #: A chunk of so many bytes is read by itself, where a store can read it to its place.
 _LARGE_BYTES = 64 << 10
+#: So many of them at a time for a thread, so that handing them over does not count.
+_LARGE_CHUNKS = 8
 
 #: The name data are under, the tensors to write them to, and the box these stand for (None: all).
 Job: TypeAlias = tuple[str, Sequence[torch.Tensor], Box | None]
@@ -57,48 +58,58 @@ def read_many(
     jobs: Iterable[Job],
 ) -> Iterator[tuple[str, int]]:
     """Read tensors in place; see `windeck.checkpoint.Checkpoint.read_many`."""
-    direct = store if isinstance(store, DirectView) else None
-    chunks = _chunks(entries, jobs)
-    for large, run in groupby(chunks, lambda chunk: chunk.bytes >= _LARGE_BYTES):
-        if direct is not None and large:
-            reader = _Straight(direct, namespace)
-            for chunk in in_order(run, reader.read):
+    reader = _Reader(store, namespace)
+    groups = _groups(_chunks(entries, jobs), straight=reader.straight is not None)
+    if reader.straight is None:  # other ways hold the interpreter's lock: no use for threads
+        for group in groups:
+            yield from reader.read(group)
+    else:
+        for done, error in in_order(groups, reader.attempt):
+            yield from done
+            if error is not None:
+                raise error
+
+
+class _Reader:
+    """Reads groups of chunks: large ones, where the store can, to where their elements belong."""
+
+    def __init__(self, store: Store, namespace: str) -> None:
+        self._store, self._namespace = store, namespace
+        self.straight = store if isinstance(store, DirectView) else None
+        self._own = threading.local()
+
+    def read(self, group: list[_Chunk]) -> Iterator[tuple[str, int]]:
+        if self.straight is not None and group[0].bytes >= _LARGE_BYTES:
+            for chunk in group:
+                self._read_straight(self.straight, chunk)
                 yield chunk.name, chunk.bytes
-        else:
-            yield from _read_groups(store, namespace, run)
-
-
-def _read_groups(
-    store: Store, namespace: str, chunks: Iterator[_Chunk]
-) -> Iterator[tuple[str, int]]:
-    """Read chunks by `get_many`."""
-    for group in _groups(chunks):
-        names = [_key(namespace, chunk) for chunk in group]
-        values = store.get_many(names)
+            return
+        names = [_key(self._namespace, chunk) for chunk in group]
+        values = self._store.get_many(names)
         for i, chunk in enumerate(group):
             value, values[i] = values[i], None  # let go of as soon as it is used
             _use(chunk, decode(names[i], value, _label(chunk), length=chunk.bytes))
             yield chunk.name, chunk.bytes
 
+    def attempt(self, group: list[_Chunk]) -> tuple[list[tuple[str, int]], Exception | None]:
+        """What of a group was read before an error, and the error."""
+        done: list[tuple[str, int]] = []
+        try:
+            done.extend(self.read(group))  # what came before an error stays
+        except Exception as error:
+            return done, error
+        return done, None
 
-class _Straight:
-    """Reads large chunks to where their elements belong, or to memory that is used again."""
-
-    def __init__(self, store: DirectView, namespace: str) -> None:
-        self._store, self._namespace = store, namespace
-        self._own = threading.local()
-
-    def read(self, chunk: _Chunk) -> _Chunk:
+    def _read_straight(self, store: DirectView, chunk: _Chunk) -> None:
         key, label = _key(self._namespace, chunk), _label(chunk)
         place = self._place(chunk)
         body = self._scratch(chunk) if place is None else place
         head = bytearray(HEADER_BYTES)
-        crc = self._store.get_into(key, memoryview(head), body)
+        crc = store.get_into(key, memoryview(head), body)
         if crc is None or head != header(label, chunk.bytes, crc):
-            _use(chunk, decode(key, self._store.get(key), label, length=chunk.bytes))
+            _use(chunk, decode(key, store.get(key), label, length=chunk.bytes))
         elif place is None:
             _use(chunk, body)
-        return chunk
 
     def _place(self, chunk: _Chunk) -> memoryview | None:
         """The memory of the only target, when the chunk's elements are to lie there in a row."""
@@ -149,17 +160,24 @@ def _label(chunk: _Chunk) -> Label:
     return Label(Kind.CHUNK, generation, save, item, writer, chunk.number)
 
 
-def _groups(chunks: Iterator[_Chunk]) -> Iterator[list[_Chunk]]:
+def _groups(chunks: Iterator[_Chunk], *, straight: bool) -> Iterator[list[_Chunk]]:
+    """Chunks to be read together; with `straight`, large ones apart from small ones."""
+    large: list[_Chunk] = []
     group: list[_Chunk] = []
     held = 0
     for chunk in chunks:
+        if straight and chunk.bytes >= _LARGE_BYTES:
+            large.append(chunk)
+            if len(large) == _LARGE_CHUNKS:
+                yield large
+                large = []
+            continue
         if group and (held + chunk.bytes > _READ_BYTES or len(group) == _READ_KEYS):
             yield group
             group, held = [], 0
         group.append(chunk)
         held += chunk.bytes
-    if group:
-        yield group
+    yield from (some for some in (large, group) if some)
 
 
 def _span(part: Box, box: Box) -> tuple[int, int]:

@@ -250,8 +250,9 @@ def _read(found: Checkpoint, jobs: Mapping[tuple[str, Box], list[torch.Tensor]])
                 written.add(name)
     except (OSError, ValueError) as error:
         text = (
-            f"{getattr(error, 'strerror', None) or error}; {len(written)} of {len(every)} tensors "
-            "were written to before, expected all of them: the targets are invalid"
+            f"{getattr(error, 'strerror', None) or error}; at least {len(written)} of "
+            f"{len(every)} tensors were written to before, expected all of them: the targets are "
+            "invalid"
         )
         if isinstance(error, CorruptStoreError):
             raise CorruptStoreError(text) from error
