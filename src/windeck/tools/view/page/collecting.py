@@ -127,8 +127,10 @@ def _look_into(
     digits = digits_of(entry.dtype)
     item["stats"] = stats_of(found)
     if found["histogram"] is not None:
-        edges = [plain(edge) for edge in found["edges"].tolist()]
-        item["histogram"] = {"edges": edges, "counts": found["histogram"].tolist()}
+        counts, edges = found["histogram"].tolist(), found["edges"].tolist()
+        if len(counts) == _bins(entry, limits):  # even, as asked for: the ends say it all
+            edges = [edges[0], edges[-1]]
+        item["histogram"] = {"edges": [plain(edge) for edge in edges], "counts": counts}
     places: dict[str, Any] = {
         "largest": [[list(index), plain(value, digits)] for index, value in found["largest"]]
     }

@@ -13,7 +13,15 @@ function statistics(stats) {
     make("div", { class: bad ? "stat bad" : "stat" }, make("b", {}, number(value)), make("span", {}, name))));
 }
 
-function histogram(edges, counts, caption) {
+// Of even bins the data have only both ends.
+function evened(edges, count) {
+  if (edges.length !== 2) return edges;
+  const [low, high] = edges;
+  return Array.from({ length: count + 1 }, (_, i) => low * (1 - i / count) + high * (i / count));
+}
+
+function histogram(ends, counts, caption) {
+  const edges = evened(ends, counts.length);
   const width = 720, height = 190, left = 8, bottom = 24, top = 16;
   const most = Math.max(...counts, 1);
   const step = (width - 2 * left) / counts.length;
