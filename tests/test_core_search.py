@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from windeck._core import Search
+from windeck._core import Search, Statistics
 from windeck.checkpoint.where import Where, nan, near, parse
 
 INF = float("inf")
@@ -226,6 +226,48 @@ def test_threads_share_a_search() -> None:
     for thread in threads:
         thread.join()
     assert found == [wanted] * 8
+
+
+def test_random_arguments_never_end_the_process() -> None:
+    rng = np.random.default_rng(8)
+    odd: list[Any] = [
+        None,
+        -1,
+        0,
+        3,
+        2**63 - 1,
+        2**64,
+        -(2**63),
+        1.5,
+        INF,
+        float("nan"),
+        "x",
+        b"12345678",
+    ]
+    odd += [[], [1], [(1, 2)], [(2, 1)], [(-INF, INF)], {}, np.zeros((3, 4)), np.zeros(8)[::-1], 1j]
+    odd += [memoryview(b"abcdefgh"), np.zeros(0), bytearray(16), np.zeros(3, "O"), True, object()]
+    names = [*SMALL, *WIDE, "complex64", "complex128", "complex32", "quint8", "", "é"]
+    done = 0
+    for _ in range(20_000):
+        one, two, three, four = (odd[i] for i in rng.integers(0, len(odd), 4))
+        try:
+            name = names[rng.integers(0, len(names))]
+            if rng.random() < 0.5:
+                ranges = (
+                    one if rng.random() < 0.5 else [(-1, 1)] if "int" in name else [(-1.0, 1.0)]
+                )
+                center = two if rng.random() < 0.3 else 0
+                search = Search(name, ranges, nan=bool(rng.random() < 0.5), center=center)
+                search.find(three, limit=four, base=0 if rng.random() < 0.5 else two)
+            else:
+                some = Statistics(name, edges=one if rng.random() < 0.5 else None,
+                                  largest=two if rng.random() < 0.1 else 2)  # fmt: skip
+                some.add(three, None if rng.random() < 0.5 else four)
+                some.result()
+            done += 1
+        except (TypeError, ValueError, BufferError, MemoryError, OverflowError):
+            pass
+    assert done > 500
 
 
 def test_wrong_arguments_are_one_sentence() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from windeck.checkpoint import keys, trees
 from windeck.checkpoint.manifests import Commit, read_head, read_manifest
 from windeck.checkpoint.opened import opened
 from windeck.checkpoint.payloads import ExpectedKey, Holding, expected_keys, holdings_of, values_of
+from windeck.checkpoint.reports import Damage, Report
 from windeck.checkpoint.stores import CorruptStoreError, Store, View
 from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.values import Kind, Label, decode
@@ -18,60 +18,6 @@ __all__ = ["Damage", "Report", "verify"]
 
 #: Keys that nobody refers to, shown at most.
 _SHOWN = 1000
-
-
-@dataclass(frozen=True)
-class Damage:
-    """One thing that is wrong.
-
-    Attributes
-    ----------
-    key
-        Of the value that it is about; "" for what is about none.
-    name
-        The tensor or table, "" for what is none.
-    generation
-        The newest one that it concerns.
-    problem
-        A sentence.
-    """
-
-    key: str
-    name: str
-    generation: int
-    problem: str
-
-
-@dataclass
-class Report:
-    """What `verify` found.
-
-    Attributes
-    ----------
-    generations
-        Those that were looked at, the one in force first.
-    values, bytes
-        How many values are referred to; how many bytes of them were read and compared with
-        their sums, which without `deep` are those of manifests alone.
-    damages
-        Everything that is wrong.
-    unreferenced, unreferenced_keys
-        How many keys of the namespace nobody refers to: left by saves that were killed, or of one
-        that goes on. They do no harm, `gc` removes those that are older than the one in force.
-        The first thousand of them.
-    """
-
-    generations: list[int] = field(default_factory=list)
-    values: int = 0
-    bytes: int = 0
-    damages: list[Damage] = field(default_factory=list)
-    unreferenced: int = 0
-    unreferenced_keys: list[str] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.damages
 
 
 def verify(
@@ -142,6 +88,8 @@ class _Verification:
         missing = self._listed(commits)
         if self._deep:
             self._read_all(missing)
+            for commit in wanted:
+                self._own(commit)
             for commit, manifest in self._manifests:
                 self._tables(commit, manifest)
         return self.report
@@ -252,6 +200,22 @@ class _Verification:
                 generation = asked.pop(value.key)
                 if value.error is not None:
                     self._tell(value.error, generation, value.key.decode(), value.holding.name)
+
+    def _own(self, commit: Commit) -> None:
+        """Digests, and what writers said: no checkpoint is read by them, but the next save is."""
+        for letter, kind in (("d", Kind.DIGESTS), ("s", Kind.SHARD)):
+            prefix = f"{self._namespace}/{letter}/{commit.generation:016x}/".encode()
+            try:
+                for key, value in self._view.scan(prefix):
+                    self.report.bytes += len(value)
+                    numbers = keys.numbers(self._namespace, key) or (0, 0)
+                    label = Label(kind, commit.generation, commit.save, 0, *numbers[1:3])
+                    try:
+                        decode(key, value, label)
+                    except (CorruptStoreError, ValueError) as error:
+                        self._tell(error, commit.generation, key.decode(errors="replace"))
+            except CorruptStoreError as error:  # the rest of these keys cannot be read
+                self._tell(error, commit.generation, prefix.decode())
 
     def _tables(self, commit: Commit, manifest: Mapping[str, Any]) -> None:
         """Read tables as a whole, where their values are right one by one."""

@@ -120,8 +120,10 @@ def _look_into(
         return
     if spent.may_show(min(item["elements"], max(limits.whole, 300))):
         item["blocks"], item["complete"] = sample(view, namespace, entry, limits.whole)
+    else:
+        item["note"] = f"No values are shown: the page holds up to {limits.values:,}. "
     if not spent.may_read(entry.name, item["bytes"]):
-        item["note"] = "Not read as a whole: see what this page holds, in the overview."
+        item["note"] += "Not read as a whole: see what this page holds, in the overview."
         return
     found = statistics(view, namespace, entry, bins=_bins(entry, limits), largest=limits.places)
     digits = digits_of(entry.dtype)
