@@ -6,12 +6,14 @@ import copy
 import doctest
 import json
 import pickle
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint as checkpointed
 
 import windeck as wd
 from windeck.embeddings.ops import embedding_lookup
@@ -271,6 +273,52 @@ def test_copies_are_tables_of_their_own() -> None:
     assert not torch.equal(rows(other), before)
     with pytest.raises(TypeError, match=r"not pickled, expected checkpoint.save\(..., embeddings="):
         pickle.dumps(table)
+
+
+def test_many_threads_lose_nothing() -> None:
+    table = wd.EmbeddingTable(2, optimizer="sgd", lr=1.0, initializer="zeros", threads=2)
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(50):
+                table(torch.arange(number, number + 40) * 7).sum().backward()
+                if turn % 10 == 9:
+                    table.step()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    table.step()
+    assert not errors
+    passes = [sum(number <= i < number + 40 for number in range(4)) * 50 for i in range(43)]
+    found = table.eval()(torch.arange(43) * 7)[:, 0]
+    assert (-found).tolist() == passes  # whole numbers, so no order of additions shows
+
+
+def test_autocast_inference_mode_and_activation_checkpoints() -> None:
+    table = wd.EmbeddingTable(4, optimizer="sgd", lr=1.0, initializer="zeros")
+    layer, ids = torch.nn.Linear(4, 4, bias=False), torch.tensor([1, 2])
+    torch.nn.init.ones_(layer.weight)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rows = table(ids)
+        assert rows.dtype == torch.float32
+        out = layer(rows)
+    assert out.dtype == torch.bfloat16
+    out.sum().backward()
+    table.step()
+    assert table(ids).tolist() == [[-4.0] * 4] * 2
+    with torch.inference_mode():
+        assert table(ids).tolist() == [[-4.0] * 4] * 2
+    out = checkpointed(lambda x: layer(table(x)), ids, use_reentrant=False)
+    assert isinstance(out, torch.Tensor)
+    torch.autograd.backward(out.sum())
+    table.step()
+    assert table(ids).tolist() == [[-8.0] * 4] * 2
 
 
 def test_one_step_for_several_tables() -> None:

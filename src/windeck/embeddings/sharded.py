@@ -91,8 +91,7 @@ class ShardedEmbeddingTable(EmbeddingTable):
         ValueError
             On all ranks, where they had not the same number of backward passes.
         """
-        pending, self._pending = self._pending, []
-        self._anchor.grad = None
+        pending = self._taken()
         passes = [torch.zeros(1, dtype=torch.int64) for _ in range(self._ranks)]
         dist.all_gather(passes, torch.tensor([len(pending)]), group=self._group)
         counts = [int(count) for count in passes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -112,6 +113,7 @@ class EmbeddingTable(torch.nn.Module):
         self.dim, self.name, self._lr = self.core.dim, name, self._rule.lr
         self._threads = default_threads() if threads is None else threads
         self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._lock = threading.Lock()
         self._anchor = torch.zeros((), requires_grad=True)
         self._number = register(self)
 
@@ -199,8 +201,7 @@ class EmbeddingTable(torch.nn.Module):
         int
             The number of rows changed.
         """
-        pending, self._pending = self._pending, []
-        self._anchor.grad = None
+        pending = self._taken()
         if not pending:
             return 0
         ids = torch.cat([ids for ids, _ in pending])
@@ -215,8 +216,7 @@ class EmbeddingTable(torch.nn.Module):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients that were not stepped with."""
-        self._pending = []
-        self._anchor.grad = None
+        self._taken()
         super().zero_grad(set_to_none)
 
     def requires_grad_(self, requires_grad: bool = True) -> EmbeddingTable:
@@ -260,7 +260,15 @@ class EmbeddingTable(torch.nn.Module):
 
     def collect(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
         """Keep gradients, float32 (n, dim), of rows until `step`; a backward pass calls this."""
-        self._pending.append((ids, gradients))
+        with self._lock:
+            self._pending.append((ids, gradients))
+
+    def _taken(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What was collected, which is the caller's now."""
+        with self._lock:
+            pending, self._pending = self._pending, []
+        self._anchor.grad = None
+        return pending
 
     def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddingTable:
         """The same rows in a table of its own, without gradients that were not stepped with."""
