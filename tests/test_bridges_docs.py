@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from pages import Page
 from store_servers import need
 from windeck import checkpoint
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "bridges.md"
+PAGE = Page("docs/bridges.md")
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -19,11 +18,8 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     need("rocksdb")
     pytest.importorskip("safetensors")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), names)
+    assert len(PAGE.blocks) == 2
+    names = PAGE.run()
     assert [commit.step for commit in checkpoint.log(names["url"])] == [200, 100]
     assert [commit.step for commit in checkpoint.log("memory://copy")] == [200]
     assert tuple(names["load_file"]("model.safetensors")["weight"].shape) == (2, 8)
@@ -35,6 +31,4 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", PAGE.read_text(encoding="utf-8"))
-    assert links
-    assert all((PAGE.parent / link).exists() for link in links)
+    PAGE.check_links()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import doctest
-import re
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from pages import Page, check_examples
 from store_servers import need
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "checkpoint.md"
+PAGE = Page("docs/checkpoint.md")
 MODULES = ["boxes", "chunks", "entries", "grouping", "history", "keys", "opened", "part_names"]
 MODULES += ["partition", "pieces", "plans", "reading", "references", "saving", "trees"]
 MODULES += ["comparing", "copying", "intervals", "numbers", "searching", "verifying", "where"]
@@ -22,9 +19,8 @@ MODULES += ["comparing", "copying", "intervals", "numbers", "searching", "verify
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    first, second, third = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(first, str(PAGE), "exec"), names)
+    assert len(PAGE.blocks) == 3
+    names = PAGE.run(only=slice(1))
     assert names["found"].step == 20
     assert names["loader"].state_dict()["position"] == 80
     checkpoint, url = names["checkpoint"], names["url"]
@@ -37,21 +33,17 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         value = store.get(b"windeck/t/%016x/%08x/%08x/%08x" % (2, 0, 0, 0))
         assert value is not None
     assert np.frombuffer(value[64:], np.float32).tobytes() == weight
-    exec(compile(second, str(PAGE), "exec"), names)
+    PAGE.run(names, only=slice(1, 2))
     assert [commit.step for commit in checkpoint.log(url)] == [20]
     assert names["model"].weight.detach().numpy().tobytes() != weight  # that of step 10 now
-    exec(compile(third, str(PAGE), "exec"), names)
+    PAGE.run(names, only=slice(2, 3))
     assert names["report"].values > 0
 
 
 def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", PAGE.read_text(encoding="utf-8"))
-    assert links
-    assert all((PAGE.parent / link).exists() for link in links)
+    PAGE.check_links()
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_the_code(module: str) -> None:
-    found = doctest.testmod(import_module(f"windeck.checkpoint.{module}"))
-    assert found.attempted > 0
-    assert not found.failed
+    check_examples(f"windeck.checkpoint.{module}")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import doctest
-import re
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from corpora import write_corpus
+from pages import Page, check_examples
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "documents.md"
+PAGE = Page("docs/documents.md")
 MODULES = ("documents", "corpus.changes", "corpus.countfile", "corpus.progress", "corpus.selection")
 
 
@@ -28,11 +25,8 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     write_corpus(tmp_path / "corpus", shards, counts=True)
     (tmp_path / "texts" / "dataset=a").mkdir(parents=True)
     parquet.write_table(pa.table({"text": ["héllo"]}), "texts/dataset=a/x.part0.parquet")
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), names)
+    assert len(PAGE.blocks) == 3
+    names = PAGE.run()
     documents = names["documents"]
     assert documents.locate(7) == ("c4", 3, 2)
     assert documents.index(("c4", 3, 2)) == 7
@@ -43,13 +37,9 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", PAGE.read_text(encoding="utf-8"))
-    assert links
-    assert all((PAGE.parent / link).exists() for link in links)
+    PAGE.check_links()
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_the_code(module: str) -> None:
-    found = doctest.testmod(import_module(f"windeck.sources.{module}"))
-    assert found.attempted > 0
-    assert not found.failed
+    check_examples(f"windeck.sources.{module}")

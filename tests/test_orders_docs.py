@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import doctest
-import re
-from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import windeck as wd
+from pages import Page, check_examples
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "orders.md"
+PAGE = Page("docs/orders.md")
 
 
 def test_code_on_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, PAGE.name, "exec"), names)
+    assert len(PAGE.blocks) == 4
+    names = PAGE.run()
     assert names["order"].index(names["batch"][0]) == 64
     assert names["saved"] == names["lcg"].state
     assert "FAILED" not in capsys.readouterr().out
@@ -28,9 +22,7 @@ def test_code_on_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", ["windeck.orders", "windeck.shuffle_quality"])
 def test_examples_run(name: str) -> None:
-    failed, tried = doctest.testmod(import_module(name))
-    assert not failed
-    assert tried
+    check_examples(name)
 
 
 @pytest.mark.parametrize("native", [wd.Permutation, wd.LCG])

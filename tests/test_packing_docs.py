@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import doctest
-import re
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from corpora import write_corpus
+from pages import Page, check_examples
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "packing.md"
+PAGE = Page("docs/packing.md")
 MODULES = ("packing", "packs.cache", "packs.report", "packs.runs")
 
 
@@ -26,11 +23,8 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for part in (1, 3)
     }
     write_corpus(tmp_path / "corpus", shards, counts=True)
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), names)
+    assert len(PAGE.blocks) == 3
+    names = PAGE.run()
     packed = names["packed"]
     assert len(names["loader"]) == -(-len(packed) // 8)
     assert names["pieces"][0][:3] in {
@@ -44,6 +38,4 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_the_code(module: str) -> None:
-    found = doctest.testmod(import_module(f"windeck.sources.{module}"))
-    assert found.attempted > 0
-    assert not found.failed
+    check_examples(f"windeck.sources.{module}")

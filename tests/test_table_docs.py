@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
-import re
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +12,9 @@ from pyarrow import parquet
 
 import windeck.sources.files.paths
 import windeck.sources.table
+from pages import Page, check_examples
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "table.md"
+PAGE = Page("docs/table.md")
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,16 +28,11 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "wind": ["N", "E", "S", "W"],
     }
     parquet.write_table(pa.table(columns), tmp_path / "readings" / "part1.parquet")
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, PAGE.name, "exec"), names)
+    assert len(PAGE.blocks) == 3
+    names = PAGE.run()
     assert names["table"]["load"].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("module", [windeck.sources.files.paths, windeck.sources.table])
 def test_examples_in_docstrings(module: ModuleType) -> None:
-    failed, tried = doctest.testmod(module)
-    assert tried > 0
-    assert failed == 0
+    check_examples(module.__name__)
