@@ -80,14 +80,14 @@ def test_show_of_what_is_wide_and_deep(fresh: Fresh) -> None:
     wide, deep = torch.arange(100.0).reshape(2, 50), torch.arange(240).reshape(4, 3, 20)
     checkpoint.save(url, step=1, model={"wide": wide, "deep": deep})
     out = run(url, "show", "model/wide")[1].splitlines()
-    assert out[1].split() == ["[0,", ":]", *map(str, range(16))]
-    assert out[-1] == "and 34 columns more"
+    assert out[1].split() == ["[0,", ":]", *map(str, range(8))]
+    assert out[-1] == "and 42 columns more"
     assert run_json(url, "show", "model/wide")["values"] == wide.tolist()
     out = run(url, "show", "model/deep", "--head", "4")[1].splitlines()
     assert [line.split(":")[0] for line in out[1:-1]] == [
         f"[{i}, {j}, " for i in range(2) for j in range(3)
     ]
-    assert out[-1] == "and 4 columns and 6 rows more"
+    assert out[-1] == "and 12 columns and 6 rows more"
     assert run_json(url, "show", "model/deep", "--head", "4")["values"] == deep[:2].tolist()
 
 

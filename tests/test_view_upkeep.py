@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,7 @@ def test_diff_of_two_generations(url: str) -> None:
     assert (code, err) == (1, "")
     told = out.splitlines()
     assert told[0] == "generation 1 (step 10) and generation 3 (step 30): 6 tensors are equal"
-    assert told[2].split() == ["model/layers.0.w", "values", "60", "of", "60", "[0,", "0]", "20"]
+    assert told[3].split() == ["model/layers.0.w", "values", "60", "of", "60", "[0,", "0]", "20"]
 
 
 def test_diff_of_equal_ones(url: str) -> None:
@@ -195,6 +197,32 @@ def test_gc_beside_a_writer(fresh: Fresh) -> None:
     with open_store(url):
         assert "is open already" in refused(url, "gc", "--keep", "1", code=3)
         assert run_json(url, "gc", "--keep", "1", "--dry-run")["removed"] == [1]
+
+
+def test_beside_a_process_that_goes_on_saving(fresh: Fresh) -> None:
+    url = fresh("rocksdb")
+    program = (
+        "import sys, torch\n"
+        "from windeck import checkpoint\n"
+        "with checkpoint.stores.open_store(sys.argv[1]) as store:\n"
+        "    for step in range(1, 40):\n"
+        "        model = {'w': torch.full((100,), float(step))}\n"
+        "        checkpoint.save(store, step=step, model=model, chunk_bytes=64)\n"
+        "        if step % 5 == 0: checkpoint.gc(store, keep=2)\n"
+        "        print(step, flush=True)\n"
+    )
+    command = [sys.executable, "-c", program, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first, steps = int(process.stdout.readline()), list[int]()
+        while process.poll() is None or not steps:
+            found = run_json(url, "show", "model/w", "--head", "100")
+            assert found["values"] == [float(found["step"])] * 100
+            assert run_json(url, "verify", "--deep")["ok"]
+            steps.append(found["step"])
+    assert process.returncode == 0
+    assert first <= steps[0] <= steps[-1] <= 39
+    assert steps == sorted(steps)
 
 
 def test_gc_makes_no_database(fresh: Fresh) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from windeck.checkpoint.stores import Store
-from windeck.tools.view import session
-from windeck.tools.view.session import Catalog, Wrong, guarded, opened_store
+from windeck.tools.view import generations, session
+from windeck.tools.view.options import Generation, Json, Namespace, found_in
+from windeck.tools.view.session import Wrong, guarded, opened_store
 
 __all__ = ["app", "list_url"]
 
@@ -22,12 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     subcommand_metavar="COMMAND [ARGS]...",
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Namespace = Annotated[str, typer.Option(help="What the keys of the checkpoint begin with.")]
-Generation = Annotated[
-    int | None, typer.Option(help="One of `log`.", show_default="the one in force")
-]
 
 
 @app.callback()
@@ -156,7 +148,7 @@ def show(
     """Values of a tensor, and what they are like. Only what is shown is read."""
     from windeck.tools.view import showing
 
-    with guarded(), _found(context, namespace, generation) as (store, found):
+    with guarded(), found_in(context, namespace, generation) as (store, found):
         if part is not None and head is not None:
             raise Wrong("--slice and --head both say what to show, expected one of them")
         showing.show(store, found, name, part=part, rows=head, stats=stats, json=json)
@@ -174,7 +166,7 @@ def row(
     """Rows of an embedding table by id, or of a tensor by number. 1: an id is not known."""
     from windeck.tools.view import rows
 
-    with guarded(), _found(context, namespace, generation) as (store, found):
+    with guarded(), found_in(context, namespace, generation) as (store, found):
         rows.row(store, found, name, ids, json=json)
 
 
@@ -210,116 +202,9 @@ def find(
     from windeck.tools.view import finding
 
     asked = finding.Asked(where, nan, inf, eq, tol, freq, version, seen)
-    with guarded(), _found(context, namespace, generation) as (store, found):
+    with guarded(), found_in(context, namespace, generation) as (store, found):
         finding.find(store, found, name, asked, limit=limit, json=json)
 
 
-@app.command()
-def diff(
-    context: typer.Context,
-    first: Annotated[int, typer.Argument(metavar="GEN")],
-    second: Annotated[
-        int | None, typer.Argument(metavar="[GEN]", show_default="the one in force")
-    ] = None,
-    other: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the second one is.")
-    ] = None,
-    other_namespace: Annotated[str | None, typer.Option(help="And under what namespace.")] = None,
-    json: Json = False,
-    namespace: Namespace = "windeck",
-) -> None:
-    """What two generations differ in, bit for bit. 0: nothing; 1: something."""
-    from windeck.tools.view import changes
-
-    with guarded(), opened_store(context.obj) as store:
-        changes.diff(
-            context.obj, store, first, second, other=other, namespace=namespace,
-            other_namespace=other_namespace, json=json,
-        )  # fmt: skip
-
-
-@app.command()
-def verify(
-    context: typer.Context,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every value, not only names.")] = False,
-    json: Json = False,
-    namespace: Namespace = "windeck",
-    generation: Generation = None,
-) -> None:
-    """Looks for damage. 0: none; 1: some."""
-    from windeck.tools.view import upkeep
-
-    with guarded(), opened_store(context.obj) as store:
-        upkeep.verify(context.obj, store, namespace, deep=deep, generation=generation, json=json)
-
-
-@app.command("gc")
-def collect(
-    context: typer.Context,
-    keep: Annotated[int, typer.Option(min=1, help="Generations to keep.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell, remove nothing.")] = False,
-    json: Json = False,
-    namespace: Namespace = "windeck",
-) -> None:
-    """Removes old generations, and what killed saves left."""
-    from windeck.tools.view import upkeep
-
-    with guarded():
-        upkeep.gc(context.obj, keep=keep, dry_run=dry_run, namespace=namespace, json=json)
-
-
-@app.command()
-def copy(
-    context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="DST", help="The URL of any store.")],
-    generations: Annotated[
-        list[int] | None, typer.Option("--generation", help="Only this one; repeat it.")
-    ] = None,
-    to_namespace: Annotated[
-        str | None, typer.Option(help="What the keys of the copy begin with.")
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Remove a checkpoint that is there.")
-    ] = False,
-    json: Json = False,
-    namespace: Namespace = "windeck",
-) -> None:
-    """Copies the checkpoint to another store; it shows there when all of it is there."""
-    from windeck.tools.view import upkeep
-
-    with guarded():
-        upkeep.copy(
-            context.obj, target, generations=generations or (), namespace=namespace,
-            to_namespace=to_namespace, replace=replace, json=json,
-        )  # fmt: skip
-
-
-@app.command()
-def export(
-    context: typer.Context,
-    file: Annotated[
-        Path, typer.Argument(help="Its suffix says what: .safetensors, .npy, .parquet or .csv.")
-    ],
-    name: Annotated[
-        str | None, typer.Argument(help="A state, a tensor or a table.", show_default="model")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    json: Json = False,
-    namespace: Namespace = "windeck",
-    generation: Generation = None,
-) -> None:
-    """Writes a file for other tools: a state, a tensor or an embedding table."""
-    from windeck.tools.view import exporting
-
-    with guarded(), _found(context, namespace, generation) as (store, found):
-        exporting.export(store, found, file, name, force=force, json=json)
-
-
-@contextmanager
-def _found(
-    context: typer.Context, namespace: str, generation: int | None
-) -> Iterator[tuple[Store, Catalog]]:
-    """The store of the URL, and what a generation in it holds."""
-    url: str = context.obj
-    with opened_store(url) as store:
-        yield store, session.catalog(url, store, namespace, generation)
+for _name, _command in generations.COMMANDS.items():
+    app.command(_name)(_command)

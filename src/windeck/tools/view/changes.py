@@ -91,12 +91,15 @@ def _print(told: dict[str, Any]) -> None:
     head += f"{second['generation']} (step {second['step']}): {told['equal']:,} tensors are equal"
     output.say(output.paint(head, "bold"))
     if told["tensors"]:
+        output.say("")
         headings = ("tensor", "differs in", "changed", "first at", "largest by")
         output.table(headings, [_tensor(one) for one in told["tensors"]], right=(2, 4))
     if told["values"]:
+        output.say("")
         rows = [(one["name"], one["what"], *_sides(one)) for one in told["values"]]
         output.table(("value", "differs in", "first", "second"), rows)
     if told["tables"]:
+        output.say("")
         rows = [
             (one["name"], *(f"{one[key]:,}" for key in _TABLE), one["note"])
             for one in told["tables"]

@@ -22,7 +22,7 @@ from windeck.tools.view.slicing import Cut, cut, head
 __all__ = ["show", "values_of"]
 
 #: Elements that are printed at most, and columns of what is not sliced, in JSON and in a pipe.
-MOST, COLUMNS, PIPED = 1_000_000, 10_000, 16
+MOST, COLUMNS, PIPED = 1_000_000, 10_000, 8
 #: Rows unless asked otherwise; bins of a histogram; largest values told.
 HEAD, BINS, LARGEST = 8, 20, 5
 

@@ -1,0 +1,65 @@
+"""The page on the viewer: its store is made, its commands say what the page says they say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pages import Page, check_examples
+from store_servers import need
+from windeck.tools.commands import app
+
+PAGE = Page("docs/viewer.md")
+TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
+#: Of what pyarrow writes, a version more or less changes the bytes.
+FILE = re.compile(r"(wrote users.parquet, ).*")
+
+
+def neutral(text: str) -> str:
+    return FILE.sub(r"\1...", TIME.sub("(a time)", text)).strip()
+
+
+def test_the_page_shows_what_the_commands_print(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("rocksdb")
+    need("leveldb")
+    monkeypatch.chdir(tmp_path)
+    PAGE.run()
+    blocks = re.findall(r"```console\n(.*?)```", PAGE.text, re.DOTALL)
+    said = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.M) if part]
+    assert len(said) > 15
+    for part in said:
+        command, _, expected = part.partition("\n")
+        program, *arguments = shlex.split(command)
+        assert program == "windeck"
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code in (0, 1), result.output
+        assert neutral(result.output) == neutral(expected), command
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "runs",
+        "tower.npy",
+        "users.parquet",
+    ]
+
+
+def test_every_command_and_key_is_on_the_page() -> None:
+    from windeck.tools.view.app import app as view
+
+    names = [command.name or command.callback.__name__ for command in view.registered_commands]  # type: ignore[union-attr]
+    assert len(names) == 11
+    for name in names:
+        assert f"`{name}" in PAGE.text or f" {name} " in PAGE.text, name
+
+
+def test_links() -> None:
+    PAGE.check_links()
+
+
+@pytest.mark.parametrize("module", ["output", "session", "slicing"])
+def test_examples_in_the_code(module: str) -> None:
+    check_examples(f"windeck.tools.view.{module}")
