@@ -11,7 +11,17 @@ from pages import Page, check_examples
 from store_servers import need
 
 PAGE = Page("docs/checkpoint.md")
-MODULES = ["boxes", "chunks", "entries", "grouping", "history", "keys", "opened", "part_names"]
+MODULES = [
+    "ahead",
+    "boxes",
+    "chunks",
+    "entries",
+    "grouping",
+    "history",
+    "keys",
+    "opened",
+    "part_names",
+]
 MODULES += ["partition", "pieces", "plans", "reading", "references", "saving", "trees"]
 MODULES += ["comparing", "copying", "intervals", "numbers", "searching", "verifying", "where"]
 
