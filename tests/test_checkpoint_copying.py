@@ -86,6 +86,19 @@ def test_a_target_that_has_one_is_refused_unless_told(store: Store) -> None:
         assert [commit.step for commit in checkpoint.log(target)] == [1]
         assert verify(target, deep=True).unreferenced == 0
         assert verify(target, deep=True, namespace="beside/it").ok
+        with pytest.raises(ValueError, match="is the checkpoint that is to be copied, expected"):
+            copy(store, target, replace=True)
+        assert verify(target, deep=True).ok
+
+
+def test_a_place_by_two_names_is_not_removed(fresh: Fresh) -> None:
+    url = fresh("redis")
+    with open_store(url) as store:
+        fill(store, 1)
+        was = dict(store.scan(b""))
+        with pytest.raises(ValueError, match="is the checkpoint that is to be copied, expected"):
+            copy(url.replace("127.0.0.1", "localhost"), url, replace=True)
+        assert dict(store.scan(b"")) == was
 
 
 def test_every_damaged_value_stops_it_and_leaves_no_head(store: Store) -> None:
@@ -154,6 +167,19 @@ def test_another_writer_at_the_target_wins(store: Store) -> None:
         ):
             copy(store, target, progress=meanwhile)
         assert target.get(b"windeck/HEAD") == b"somebody else's"
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis", "memory"])
+def test_within_a_store_by_its_url(kind: str, fresh: Fresh) -> None:
+    url = fresh(kind)
+    with open_store(url) as store:
+        fill(store, 2)
+    copy(url, url, target_namespace="again")
+    assert verify(url, deep=True, namespace="again").ok
+    with pytest.raises(ValueError, match="source and target are both windeck in one store"):
+        copy(url, url)
+    with pytest.raises(FileExistsError, match="has a checkpoint in again already"):
+        copy(url, url, target_namespace="again")
 
 
 def test_wrong_arguments_are_one_sentence(store: Store, fresh: Fresh) -> None:

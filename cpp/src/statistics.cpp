@@ -153,11 +153,17 @@ void Statistics::add_real(std::span<const std::byte> bytes, std::int64_t base) {
             }
         }
         const std::size_t finite = keep_finite(values, size);
+        double low = least.real;
+        double high = greatest.real;
+        std::int64_t none = 0;
         for (std::size_t i = 0; i < finite; ++i) {
-            least.real = values[i] < least.real ? values[i] : least.real;
-            greatest.real = values[i] > greatest.real ? values[i] : greatest.real;
-            zeros += values[i] == 0;
+            low = values[i] < low ? values[i] : low;
+            high = values[i] > high ? values[i] : high;
+            none += values[i] == 0;
         }
+        least.real = low;
+        greatest.real = high;
+        zeros += none;
         add_moments(values, finite);
         add_bins(values, finite);
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from windeck.checkpoint import keys
@@ -56,7 +57,7 @@ def copy(
     FileNotFoundError
         When the source has none, or no such generation.
     ValueError
-        When both are the same place.
+        When both are the same place, or have the same HEAD.
     RuntimeError
         When somebody else committed to the target meanwhile.
     OSError
@@ -82,17 +83,25 @@ def copy(
     """
     keys.check_namespace(namespace)
     space = keys.check_namespace(target_namespace or namespace)
-    if source is target and space == namespace:
+    alike = source == target if isinstance(source, str) else source is target
+    if alike and space == namespace:
         raise ValueError(f"source and target are both {namespace} in one store, expected two")
-    with opened(source, reading=True) as view, opened(target) as place:
-        if view.url == place.url and space == namespace and not view.url.startswith("memory"):
-            raise ValueError(f"source and target are both {namespace} in {view.url}, expected two")
+    with ExitStack() as stack:
+        # One URL is opened once: an embedded store can be written by one opener alone.
+        place = stack.enter_context(opened(target))
+        view: View = place if alike else stack.enter_context(opened(source, reading=True))
         chosen = _chosen(view, namespace, generations)
-        if read_head(place, space)[0] is not None:
+        there = place.get(keys.head(space))
+        if there is not None:
             if not replace:
                 raise FileExistsError(
                     f"{place.url} has a checkpoint in {space} already, expected none; to remove "
                     "it first say replace=True"
+                )
+            if there == view.get(keys.head(namespace)):  # also one place by two names
+                raise ValueError(
+                    f"{space} in {place.url} is the checkpoint that is to be copied, expected "
+                    "another one to replace"
                 )
             _remove(place, space)
         return _Copy(view, namespace, place, space, progress).run(chosen)

@@ -66,7 +66,7 @@ function named(text) {
 }
 
 function showSearch(text, asked) {
-  const names = asked ? [] : named(text);
+  const names = named(text);
   const out = [make("h2", {}, "Search: ", make("bdi", {}, shown(text)))];
   const id = text.trim();
   const rows = /^-?\d+$/.test(id) ? data.items.filter((item) => item.kind === "table")
@@ -74,12 +74,12 @@ function showSearch(text, asked) {
   for (const { item, row } of rows) {
     out.push(make("h3", {}, "Row of ", make("a", { href: link({ n: item.key }) }, shown(item.name))), tableRows(item, [row]));
   }
-  if (!asked) {
+  if (!asked || names.length) {
     out.push(make("h3", { id: "names" }, plural(names.length, "name")));
     out.push(make("div", { class: "results" }, names.slice(0, most).map((item) => leaf(item, item.name))));
     if (names.length > most) out.push(make("p", { class: "soft" }, `The first ${most} are shown; the tree has all.`));
-    return out;
   }
+  if (!asked) return out;
   let count = 0;
   const body = [];
   for (const match of matches(asked.holds)) {
