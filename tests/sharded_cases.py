@@ -1,0 +1,423 @@
+"""What ranks do in the tests of sharded saves; each case runs in one program, see sharded_ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement, _StridedShard
+
+from sharded_ranks import Gang, bits, distributed, local
+from windeck import checkpoint
+from windeck.checkpoint import Partition, sharding
+from windeck.checkpoint.stores import Store, open_store
+
+S, R = Shard, Replicate()
+WHO = [0, 1, 2, 3]
+#: name -> shape, dtype, ranks, placements
+LAYOUTS: dict[str, tuple[tuple[int, ...], torch.dtype, Any, list[Placement]]] = {
+    "even": ((8, 6), torch.float32, WHO, [S(0)]),
+    "uneven": ((10, 3), torch.float64, WHO, [S(0)]),
+    "few": ((2, 5), torch.int64, WHO, [S(0)]),
+    "columns": ((3, 9), torch.bfloat16, WHO, [S(1)]),
+    "copies": ((50,), torch.complex64, WHO, [R]),
+    "scalar": ((), torch.float32, WHO, [R]),
+    "none": ((0, 4), torch.float32, WHO, [S(0)]),
+    "small": ((9,), torch.float8_e4m3fn, WHO, [S(0)]),
+    "bits": ((3, 3), torch.bool, WHO, [S(1)]),
+    "large": ((1500, 400), torch.float32, WHO, [S(0)]),
+    "hybrid": ((6, 4), torch.float32, [[0, 1], [2, 3]], [R, S(0)]),
+    "grid": ((5, 7), torch.float16, [[0, 1], [2, 3]], [S(0), S(1)]),
+    "twice": ((9, 2), torch.float32, [[0, 1], [2, 3]], [S(0), S(0)]),
+    "reversed": (
+        (16, 3),
+        torch.float32,
+        [[0, 1], [2, 3]],
+        [_StridedShard(0, split_factor=2), S(0)],
+    ),
+    "woven": ((13, 3), torch.float32, [[0, 1], [2, 3]], [_StridedShard(0, split_factor=3), R]),
+    "pair": ((7, 2), torch.float32, [1, 3], [S(0)]),
+}
+#: The same into three ranks.
+OTHERS: dict[str, tuple[Any, list[Placement]]] = {
+    name: ([0, 1, 2], [S(0)] if shape else [R]) for name, (shape, *_) in LAYOUTS.items()
+}
+OTHERS |= {
+    "grid": ([[0], [1], [2]], [S(1), R]),
+    "even": ([0, 2], [S(1)]),
+    "copies": ([0, 1, 2], [R]),
+}
+OTHERS |= {"large": ([0, 1, 2], [S(1)]), "twice": ([0, 1, 2], [_StridedShard(0, split_factor=2)])}
+
+
+def truth() -> dict[str, torch.Tensor]:
+    """The whole tensors, the same in every process."""
+    made = torch.Generator().manual_seed(7)
+    found = {}
+    for name, (shape, dtype, *_) in LAYOUTS.items():
+        values = torch.randint(-120, 120, shape, generator=made)
+        found[name] = (values > 0) if dtype is torch.bool else (values / 2).to(dtype)
+    found["plain"] = torch.randn(33, 7, generator=made)
+    found["rows"] = torch.randn(11, 3, generator=made)
+    return found
+
+
+def group() -> Any:
+    return dist.group.WORLD
+
+
+def rows(whole: torch.Tensor, rank: int, count: int) -> Partition:
+    first, end = len(whole) * rank // count, len(whole) * (rank + 1) // count
+    return Partition(whole[first:end].clone(), offset=(first, 0), shape=whole.shape)
+
+
+def model_of(rank: int, count: int, layouts: dict[str, Any], *, empty: bool) -> dict[str, Any]:
+    wholes = truth()
+    meshes: dict[str, DeviceMesh] = {}
+    found: dict[str, Any] = {}
+    for name, (ranks, placements) in layouts.items():
+        mesh = meshes.setdefault(str(ranks), DeviceMesh("cpu", ranks))
+        found[name] = distributed(wholes[name], mesh, placements, empty=empty)
+    found["plain"] = wholes["plain"] * 0 if empty else wholes["plain"]
+    found["rows"] = rows(wholes["rows"] * 0 if empty else wholes["rows"], rank, count)
+    found["tied"] = found["large"]
+    return found
+
+
+def check(rank: int, count: int, model: dict[str, Any], layouts: dict[str, Any]) -> None:
+    """What is here is what the model of a mesh says."""
+    wholes = truth()
+    for name, (_, placements) in layouts.items():
+        mesh, here = model[name].device_mesh, model[name].to_local()
+        place = mesh.get_coordinate()
+        if place is None:
+            assert not here.numel(), name
+            continue
+        assert bits(here) == bits(local(wholes[name], mesh.shape, place, placements)), name
+    assert bits(model["plain"]) == bits(wholes["plain"])
+    assert bits(model["rows"].tensor) == bits(rows(wholes["rows"], rank, count).tensor)
+
+
+SAVED = {name: (ranks, placements) for name, (_, _, ranks, placements) in LAYOUTS.items()}
+
+
+def layouts(gang: Gang, url: str) -> Any:
+    """Four ranks save, one loads, three load; one saves, four load."""
+
+    def save(rank: int) -> int:
+        model = model_of(rank, 4, SAVED, empty=False)
+        extra = {"of": {str(rank): rank}, "all": [1, 2.5, None]}
+        saved: int = checkpoint.save(
+            url, step=1, model=model, loader={"position": 7}, extra=extra, group=group()
+        )
+        return saved
+
+    assert gang.values(4, save) == [1] * 4
+
+    def whole() -> Any:
+        wholes = truth()
+        targets = {name: torch.zeros_like(value) for name, value in wholes.items()}
+        targets["tied"] = torch.zeros_like(wholes["large"])
+        loader = {"position": 0}
+        found = checkpoint.load(url, model=targets, loader=loader)
+        for name, value in {**wholes, "tied": wholes["large"]}.items():
+            assert bits(targets[name]) == bits(value), name
+        assert found.extra == {"of": {str(n): n for n in range(4)}, "all": [1, 2.5, None]}
+        assert loader == {"position": 7}
+        with checkpoint.open(url) as saved:
+            assert "model/tied" not in saved.entries
+            assert torch.equal(saved.row("model/uneven", 9), wholes["uneven"][9])
+            entries = saved.entries.values()
+            return {entry.name: sorted(part.writer for part in entry.parts) for entry in entries}
+
+    writers = gang.alone(whole)
+
+    def load(rank: int) -> None:
+        model = model_of(rank, 3, OTHERS, empty=True)
+        checkpoint.load(url, model=model, group=group())
+        check(rank, 3, model, OTHERS)
+
+    gang.values(3, load)
+
+    def again() -> int:
+        saved: int = checkpoint.save(url, step=2, model={**truth(), "tied": truth()["large"]})
+        return saved
+
+    assert gang.alone(again) == 2
+
+    def spread(rank: int) -> None:
+        model = model_of(rank, 4, SAVED, empty=True)
+        if url.startswith("leveldb"):
+            checkpoint.load(url, model=model, group=group())
+        else:  # by itself
+            checkpoint.load(url, model=model)
+        check(rank, 4, model, SAVED)
+
+    gang.values(4, spread)
+    return writers
+
+
+def network(seed: int) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(10, 33), torch.nn.ReLU(), torch.nn.LayerNorm(33), torch.nn.Linear(33, 3)
+    )
+
+
+def sharded(seed: int, *ranks: int) -> tuple[torch.nn.Sequential, torch.optim.Optimizer]:
+    """Under FSDP2, on a mesh of these sizes."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    names = ("replicate", "shard")[-len(ranks) :]
+    mesh, model = init_device_mesh("cpu", ranks, mesh_dim_names=names), network(seed)
+    for layer in (model[0], model[3]):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+    """The same samples on every rank: then the number of ranks does not matter."""
+    for step in steps:
+        data = torch.randn(6, 10, generator=torch.Generator().manual_seed(step))
+        model(data).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def full(state: Any) -> dict[str, list[Any]]:
+    """All tensors of a state by their places, as whole tensors."""
+    found: dict[str, list[Any]] = {}
+
+    def visit(place: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                visit(f"{place}/{key}", item)
+        elif isinstance(value, torch.Tensor):
+            whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+            found[place] = whole.detach().reshape(-1).tolist()
+
+    visit("", state)
+    return found
+
+
+def fsdp(gang: Gang, url: str) -> Any:
+    """Trained by four ranks, gone on with by three, by four on a grid, and by one without FSDP."""
+
+    def save(rank: int) -> Any:
+        model, optimizer = sharded(1, 4)
+        train(model, optimizer, range(3))
+        checkpoint.save(url, step=3, model=model, optimizer=optimizer, group=group())
+        held = full(model.state_dict()), full(optimizer.state_dict())
+        train(model, optimizer, range(3, 5))
+        return [*held, full(model.state_dict())]
+
+    saved, *_ = gang.values(4, save)
+
+    def load(*ranks: int) -> Callable[[int], Any]:
+        def action(rank: int) -> Any:
+            model, optimizer = sharded(2, *ranks)
+            found = checkpoint.load(url, model=model, optimizer=optimizer, group=group())
+            assert found.step == 3
+            held = full(model.state_dict()), full(optimizer.state_dict())
+            train(model, optimizer, range(3, 5))
+            return [*held, full(model.state_dict())]
+
+        return action
+
+    def alone() -> Any:
+        model = network(3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        checkpoint.load(url, model=model, optimizer=optimizer)
+        held = full(model.state_dict()), full(optimizer.state_dict())
+        train(model, optimizer, range(3, 5))
+        return [*held, full(model.state_dict())]
+
+    return [saved, gang.values(3, load(3))[2], gang.values(4, load(2, 2))[1], gang.alone(alone)]
+
+
+class Doomed:
+    """A store that ends its process, or fails, before the n-th thing that is written."""
+
+    def __init__(self, store: Any, left: int, kill: bool = True) -> None:
+        self.store, self.left, self.kill = store, left, kill
+
+    def tick(self) -> None:
+        if self.left == 0 and self.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.left == 0:
+            raise OSError(28, "no space left for the test")
+        self.left -= 1
+
+    def watched(self, items: Any) -> Iterator[tuple[bytes, bytes]]:
+        for pair in items:
+            self.tick()
+            yield pair
+
+    def bulk_load(self, items: Any) -> Any:
+        return self.store.bulk_load(self.watched(items))
+
+    def write_part(self, url: str, name: str, items: Any) -> Any:
+        written = self.store(url, name, self.watched(items))
+        self.tick()
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.store, name)
+        if name not in ("put_many", "compare_and_set", "sync", "ingest_parts"):
+            return found
+
+        def call(*given: Any) -> Any:
+            self.tick()
+            return found(*given)
+
+        return call
+
+
+def doomed_save(url: str, step: int, rank: int, victim: int, left: int, kill: bool) -> Any:
+    """A save by all ranks in which one is killed, or fails, at some stage."""
+    whole = torch.full((60, 50), float(step))
+    model = {"w": rows(whole, rank, dist.get_world_size()), "b": torch.full((3,), float(step))}
+    store: Store | str = url
+    if rank == victim:
+        if rank and url.split(":")[0] in ("rocksdb", "leveldb"):
+            writing: Any = sharding
+            writing.write_part = Doomed(writing.write_part, left, kill).write_part
+        else:
+            store = Doomed(open_store(url), left, kill)
+    try:
+        return checkpoint.save(store, step=step, model=model, group=group(), chunk_bytes=4096)
+    finally:
+        if not isinstance(store, str):
+            store.close()
+
+
+def in_force(url: str) -> int:
+    """The step in force, after it was loaded and found to be whole."""
+    target = {"w": torch.zeros(60, 50), "b": torch.zeros(3)}
+    found = checkpoint.load(url, model=target).step
+    assert all(value.eq(found).all() for value in target.values())
+    return found
+
+
+def killed(gang: Gang, url: str) -> Any:
+    """A rank is killed at each stage of a save; the next save works as if nothing had been."""
+    gang.alone(
+        lambda: checkpoint.save(url, step=1, model={"w": torch.ones(60, 50), "b": torch.ones(3)})
+    )
+    step, seen = 1, []
+    for victim in (0, 1):
+        for left in range(100):
+            before, step = gang.alone(lambda: in_force(url)), step + 1
+            said = gang.run(2, lambda r: doomed_save(url, step, r, victim, left, True))  # noqa: B023
+            now = gang.alone(lambda: in_force(url))
+            other = said[1 - victim]
+            seen.append(
+                [victim, said[victim], now == step, now in (before, step), "error" in other]
+            )
+            if said[victim] != -9:
+                assert "value" in said[0], said
+                assert "value" in said[1], said
+                break
+    return [seen, gang.alone(lambda: leftovers(url))]
+
+
+def leftovers(url: str) -> list[Any]:
+    """After a gc: the generations whose data are there, those kept, the parts."""
+    with open_store(url) as store:
+        checkpoint.gc(store, keep=1)
+        data = {int(key.split(b"/")[2], 16) for key in store.keys(b"windeck/t/")}
+        parts = store.parts(unfinished=True) if hasattr(store, "parts") else []
+        return [sorted(data), [found.generation for found in checkpoint.log(store)], parts]
+
+
+def failing(gang: Gang, url: str) -> Any:
+    """One rank cannot: all say so, with the same words."""
+    gang.alone(
+        lambda: checkpoint.save(url, step=1, model={"w": torch.ones(60, 50), "b": torch.ones(3)})
+    )
+
+    def several(rank: int) -> list[Any]:
+        found: list[Any] = []
+
+        def attempt(action: Callable[[], Any]) -> None:
+            try:
+                found.append(action())
+            except Exception as error:
+                found.append([type(error).__name__, str(error), getattr(error, "errno", None)])
+
+        def save(**given: Any) -> Callable[[], Any]:
+            return lambda: checkpoint.save(given.pop("store", url), step=5, group=group(), **given)
+
+        attempt(save(extra={"x": object() if rank == 1 else 0}))
+        attempt(save(extra={"lr": rank / 2}))
+        attempt(save(extra={"rng": torch.full((4,), rank)}))
+        attempt(save(model={"w": rows(torch.ones(8, 3), rank, 3)}))  # the last third is nobody's
+        attempt(save(model={"w": Partition(torch.ones(5, 3), offset=(2 * rank, 0), shape=(7, 3))}))
+        attempt(lambda: checkpoint.save(url, step=5 + rank, group=group()))
+        attempt(save(store="memory://" if rank else url))
+        attempt(save(store="nothing://x" if rank == 0 else url))
+        for victim in (0, 1):
+            writing: Any = sharding
+            original = writing.write_part
+            attempt(lambda: doomed_save(url, 5, rank, victim, 4, False))  # noqa: B023
+            writing.write_part = original
+        # And loads.
+        target = {"w": torch.zeros(60, 50), "b": torch.zeros(3 + rank)}
+        attempt(lambda: checkpoint.load(url, model=target, group=group()))
+        found.append(int(target["w"].count_nonzero()))
+        target = {"w": torch.zeros(60, 50)}
+        attempt(lambda: checkpoint.load(url, model=target, group=group()))
+        halves: dict[str, Any] = {"w": torch.zeros(60, 50)} if rank else {"b": torch.zeros(3)}
+        attempt(lambda: checkpoint.load(url, model=halves, group=group()).step)
+        found.append([int(value.sum()) for value in halves.values()])
+        return found
+
+    said = gang.values(2, several)
+
+    def unverified(rank: int) -> int:
+        extra = {"rng": torch.full((4,), rank)}
+        return checkpoint.save(url, step=6, extra=extra, group=group(), verify_replicated=False)
+
+    def look() -> Any:
+        with checkpoint.open(url) as found:
+            return [found.step, found.tensor("extra/rng").tolist()]
+
+    force = gang.alone(lambda: in_force(url))
+    generations = gang.values(2, unverified)
+    return [said, force, generations, gang.alone(look)]
+
+
+def servers(gang: Gang, url: str) -> Any:
+    """Two parameter servers save; two workers beside them join nothing and have no store."""
+
+    def action(rank: int) -> Any:
+        whole = torch.arange(30.0).reshape(10, 3)
+        own = dist.new_group([0, 1], use_local_synchronization=True) if rank < 2 else None
+        if rank >= 2:
+            return ["worker", len(os.listdir(gang.folder)) > 0]
+        model = {"rows": rows(whole, rank, 2)}
+        saved = checkpoint.save(url, step=4, model=model, group=own)
+        target = {"rows": rows(torch.zeros(10, 3), 1 - rank, 2)}
+        checkpoint.load(url, model=target, group=own)
+        same = torch.equal(target["rows"].tensor, rows(whole, 1 - rank, 2).tensor)
+        return ["server", saved, same]
+
+    def outsider(rank: int) -> Any:
+        own = dist.new_group([0])
+        if rank == 0:
+            return checkpoint.save(url, step=5, extra={"a": 1}, group=own)
+        try:
+            checkpoint.save(url, step=5, extra={"a": 1}, group=own)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    return [gang.values(4, action), gang.values(2, outsider)]
