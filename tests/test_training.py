@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from windeck.tools import job, proof, synthetic, training
+from windeck.tools import job, proof, states, synthetic, training
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_stopped_anywhere_and_resumed_it_is_the_same_run(
 
         with pytest.raises(Stop):
             training.train(task, deal, log=log, state=state, prefetch=prefetch, report=report)
-        saved = training.read(state)["step"]
+        saved = states.read(state)["step"]
         assert saved == stop // 3 * 3
         later = tmp_path / f"later-{stop}"
         resumed = training.train(task, deal, log=later, state=state, resume=True, prefetch=prefetch)

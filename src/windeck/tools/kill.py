@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from windeck.tools import stage, training
+from windeck.tools import stage, states, training
 from windeck.tools.job import Job
 
 #: What the processes write to their standard error.
@@ -61,7 +61,7 @@ def kill_and_resume(task: Job, per_epoch: int, out: Path, page: stage.Page) -> K
         victim.send_signal(signal.SIGKILL)
         victim.wait()
         bar.stopped(training.last_step(log))
-    content = training.read(state)
+    content = states.read(state)
     killed = Killed(log, resumed_log, state, training.last_step(log), int(content["step"]))
     page.line(
         "",

@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 
 from windeck.sources.table import Table
-from windeck.tools import job, proof, stage, synthetic, training, versus
+from windeck.tools import job, proof, stage, states, synthetic, training, versus
 from windeck.tools.infer import Columns, describe_step, infer
 from windeck.tools.kill import Killed, kill_and_resume
 
@@ -156,7 +156,7 @@ def _proof(
         resumed=training.read_log(killed.resumed_log),
         resumed_from=killed.saved_step,
         weights=trained.model,
-        resumed_weights=training.read(killed.state)["model"],
+        resumed_weights=states.read(killed.state)["model"],
     )
     page.act("Proof", f"killed + resumed, {found.samples:,} samples in order, against")
     page.check(found.as_uninterrupted, "what the uninterrupted run trained on")

@@ -5,20 +5,17 @@ a process of its own. SIGKILL may come at any time: what counts is on disk, or i
 """
 
 import argparse
-import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from windeck.loader import Loader
-from windeck.tools import forecaster, job
+from windeck.tools import forecaster, job, states
 
 #: Columns of the log of samples: the step, and where in the data the sample came from.
 LOG_FIELDS = 3
@@ -74,7 +71,7 @@ def train(
     loader = Loader(
         deal.train, batch_size=task.batch_size, shuffle=True, seed=task.seed, prefetch=prefetch
     )
-    step = load(state, model, optimizer, loader) if resume and state is not None else 0
+    step = states.load(state, model, optimizer, loader) if resume and state is not None else 0
     result = Trained(model, step, loader.position)
     batches = endless(loader)
     began = time.perf_counter()
@@ -90,7 +87,7 @@ def train(
             loss = forecaster.training_step(model, optimizer, batch)
             result.windows += len(batch["start"])
             if state is not None and (step % task.save_every == 0 or step == task.steps):
-                save(state, step, model, optimizer, loader)
+                states.save(state, step, model, optimizer, loader)
             if step % 20 == 0 or step == task.steps:
                 result.loss = float(loss)
             if report is not None:
@@ -103,51 +100,6 @@ def endless(batches: Iterable[forecaster.Batch]) -> Iterator[forecaster.Batch]:
     """Epoch after epoch; each `for` over a loader runs to the end of its epoch."""
     while True:
         yield from batches
-
-
-def save(
-    path: Path,
-    step: int,
-    model: forecaster.Forecaster,
-    optimizer: torch.optim.Optimizer,
-    loader: Loader,
-) -> None:
-    """Puts all that a new process needs into one file, whole or not at all.
-
-    The loader's part is a line of JSON: a position, and what it is a position in.
-    """
-    unfinished = path.with_suffix(".unfinished")
-    content = {
-        "step": step,
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "loader": json.dumps(loader.state_dict()),
-    }
-    with open(unfinished, "wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """What `save` wrote; tensors and plain values only, no code is run."""
-    content: dict[str, Any] = torch.load(path, weights_only=True)
-    return content
-
-
-def load(
-    path: Path,
-    model: forecaster.Forecaster,
-    optimizer: torch.optim.Optimizer,
-    loader: Loader,
-) -> int:
-    """Puts a saved state into place; returns the number of steps it had taken."""
-    content = read(path)
-    model.load_state_dict(content["model"])
-    optimizer.load_state_dict(content["optimizer"])
-    loader.load_state_dict(json.loads(content["loader"]))
-    return int(content["step"])
 
 
 def read_log(path: Path) -> npt.NDArray[np.int64]:

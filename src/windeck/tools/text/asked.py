@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from windeck.loader import Loader
+from windeck.tools.states import read
 from windeck.tools.text import job, rows
 from windeck.tools.text.oracle import Name, Oracle
 from windeck.tools.text.relay import AFTER, Relay
-from windeck.tools.text.trainee import read
 from windeck.visits import Visit
 
 #: The document of a dataset's first part that is asked for, if it has so many.

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from windeck.loader import Loader
+from windeck.tools import states
 from windeck.tools.text import job, rows
 from windeck.tools.text.gang import end_with_owner
 from windeck.tools.text.model import Batch, ByteModel, build, loss_of
@@ -65,7 +65,7 @@ def train(
     trained = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=task.learning_rate, foreach=False)
     loader = Loader(job.mix(task), batch_size=task.batch_size)
-    first = step = load(state, model, optimizer, loader) if resume else 0
+    first = step = states.load(state, model, optimizer, loader) if resume else 0
     done = Report(first, step, loader.position, 0, 0, 0.0, 0.0, float("nan"), "")
     batches = served(loader)
     began = time.perf_counter()
@@ -87,7 +87,7 @@ def train(
             if step % task.save_every == 0 or step == task.steps:
                 done.loss = float(loss.detach())
                 if distributed.get_rank() == 0:
-                    save(state, step, model, optimizer, loader)
+                    states.save(state, step, model, optimizer, loader)
     done.seconds = time.perf_counter() - began
     done.last_step, done.position, done.weights = step, loader.position, digest(model)
     return done
@@ -100,39 +100,6 @@ def served(loader: Loader) -> Iterator[tuple[int, Batch]]:
         for batch in loader:
             yield position + loader.rank * loader.batch_size, batch
             position = loader.position
-
-
-def save(
-    path: Path, step: int, model: ByteModel, optimizer: torch.optim.Optimizer, loader: Loader
-) -> None:
-    """Puts all that new processes need into one file, whole or not at all."""
-    unfinished = path.with_suffix(".unfinished")
-    content = {
-        "step": step,
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "loader": json.dumps(loader.state_dict()),
-    }
-    with open(unfinished, "wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """What `save` wrote; tensors and plain values only, no code is run."""
-    content: dict[str, Any] = torch.load(path, weights_only=True)
-    return content
-
-
-def load(path: Path, model: ByteModel, optimizer: torch.optim.Optimizer, loader: Loader) -> int:
-    """Puts a saved state into place; returns the number of steps it had taken."""
-    content = read(path)
-    model.load_state_dict(content["model"])
-    optimizer.load_state_dict(content["optimizer"])
-    loader.load_state_dict(json.loads(content["loader"]))
-    return int(content["step"])
 
 
 def digest(model: ByteModel) -> str:
