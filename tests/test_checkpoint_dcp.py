@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from enum import Enum
@@ -250,6 +251,21 @@ def test_damage_is_found(store: Store) -> None:
     store.delete_many([key])
     with pytest.raises(CheckpointException, match=r"is missing, .*; the targets are invalid"):
         dcp_load({"w": torch.zeros(9)}, storage_reader=StoreReader(store))
+
+
+def test_a_store_with_one_opener_is_waited_for(fresh: Fresh) -> None:
+    url = fresh("leveldb")
+    dcp_save({"w": torch.ones(2)}, storage_writer=StoreWriter(url))
+    state = {"w": torch.zeros(2)}
+    with (
+        open_store(url),
+        pytest.raises(CheckpointException, match="is open already, in this process"),
+    ):
+        dcp_load(state, storage_reader=StoreReader(url, wait=0.05))
+    held = open_store(url)
+    threading.Timer(0.3, held.close).start()
+    dcp_load(state, storage_reader=StoreReader(url))
+    assert state["w"].tolist() == [1.0, 1.0]
 
 
 class Meddling(DefaultSavePlanner):

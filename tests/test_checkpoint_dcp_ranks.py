@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -106,6 +111,57 @@ def test_fsdp2_comes_back_on_another_number_of_ranks(fresh: Fresh) -> None:
         with checkpoint.open(url) as found:
             writers = {part.writer for entry in found.entries.values() for part in entry.parts}
             assert writers == {0, 1}
+
+
+class Dying(DefaultSavePlanner):
+    """The last rank is killed while data are written."""
+
+    def resolve_data(self, write_item: Any) -> Any:
+        if dist.get_rank() == dist.get_world_size() - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().resolve_data(write_item)
+
+
+def bereft(rank: int, ranks: int, url: str) -> str:
+    state = {"model": large(ranks, 1.0)}
+    dcp_save(state, storage_writer=StoreWriter(url, step=1))
+    try:
+        dcp_save(state, storage_writer=StoreWriter(url, step=2), planner=Dying())
+    except BaseException as error:
+        return type(error).__name__
+    return "saved"
+
+
+@pytest.mark.parametrize(
+    "kind", ["rocksdb", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SHARED[1:])]
+)
+def test_a_rank_that_is_killed_leaves_the_former_checkpoint(kind: str, fresh: Fresh) -> None:
+    url = fresh(kind)
+    assert gang(2, bereft, url, lost=1) != ["saved"]
+    assert [commit.step for commit in checkpoint.log(url)] == [1]
+    gang(3, save_large, url)
+    assert [commit.step for commit in checkpoint.log(url)] == [1, 1]
+    checkpoint.gc(url, keep=1)
+    with checkpoint.open(url) as found:
+        assert bool((found.tensor("model/up") == 3).all())
+
+
+def postponed(rank: int, ranks: int, url: str) -> None:
+    state = {"model": large(ranks, 1.0)}
+    future = async_save(state, storage_writer=StoreWriter(url, step=5))
+    for tensor in state["model"].values():
+        tensor.to_local().fill_(2)
+    assert isinstance(future, Future)
+    future.result()
+    fresh_state = {"model": large(ranks, 0.0)}
+    dcp_load(fresh_state, storage_reader=StoreReader(url))
+    assert all(bool((tensor.to_local() == 1).all()) for tensor in fresh_state["model"].values())
+
+
+def test_async_save_by_several_ranks(fresh: Fresh) -> None:
+    url = fresh("rocksdb")
+    gang(2, postponed, url)
+    assert [commit.step for commit in checkpoint.log(url)] == [5]
 
 
 class Counting:
