@@ -7,7 +7,8 @@ DATA   ?=
 ARGS   ?=
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-SOURCES := $(shell find cpp src -type f \( -name '*.?pp' -o -name '*.py' -o -name '*.pyi' \) 2>/dev/null)
+SOURCES := $(shell find cpp src -type f \( -name '*.?pp' -o -name '*.py' -o -name '*.pyi' \
+	-o -name '*.html' -o -name '*.css' -o -name '*.js' \) 2>/dev/null)
 BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
 .PHONY: help demo demo-text test test-slow test-cpp lint format stubs sanitize bench wheel clean

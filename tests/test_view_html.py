@@ -158,6 +158,15 @@ def test_limits_hold_and_are_told() -> None:
     assert all(row["values"] is None or len(row["values"]) == 2 for row in table["head"])
 
 
+def test_long_lists_and_texts_are_cut() -> None:
+    with open_store("memory://") as store:
+        checkpoint.save(store, step=1, extra={"text": "é" * 5000, "list": list(range(300))})
+        told = collect(store, "windeck", url="x", limits=Limits(plain=200, letters=100))
+    assert len(told["items"]) == 200
+    assert item(told, "extra/text")["value"] == "é" * 100 + "... and 4,900 letters"
+    assert "101 plain values are left out: the page has the first 200." in told["limits"]["text"]
+
+
 def test_damage_is_told_where_it_is() -> None:
     saved("memory://damage")
     with open_store("memory://damage") as store:

@@ -57,7 +57,7 @@ def collect(
     for table in tables.values() if isinstance(tables, Mapping) else ():
         items.append(table_item(view, namespace, table, spent))
         held += table.bytes
-    items += _values(manifest["trees"])
+    items += _values(manifest["trees"], spent)
     log = [
         {"generation": one.generation, "step": one.step, "time": moment(one.time),
          "bases": list(one.bases)}
@@ -157,10 +157,17 @@ def stats_of(found: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _values(roots: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _values(roots: Mapping[str, Any], spent: Spent) -> Iterator[dict[str, Any]]:
+    limits, count = spent.limits, 0
     for root, tree in roots.items():
         for name, value in _leaves(tree, root):
+            count += 1
+            if count > limits.plain:
+                spent.plain += 1
+                continue
             text = value if isinstance(value, str) else json.dumps(value)
+            if len(text) > limits.letters:
+                text = f"{text[: limits.letters]}... and {len(text) - limits.letters:,} letters"
             number = plain(value) if isinstance(value, (int, float)) else None
             yield {
                 "kind": "value", "name": name, "type": type(value).__name__, "value": text,

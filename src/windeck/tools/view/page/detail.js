@@ -87,7 +87,7 @@ function findings(item) {
 function showTensor(item, asked) {
   const out = [make("h2", {}, make("bdi", {}, shown(item.name))),
     facts([["dtype", item.dtype], ["shape", place(item.shape)], ["elements", whole(item.elements)],
-      ["bytes", whole(item.bytes) + " (" + bytes(item.bytes) + ")"],
+      ["bytes", item.bytes === null ? "?" : whole(item.bytes) + " (" + bytes(item.bytes) + ")"],
       ["parts", item.parts > 1 ? plural(item.parts, "part") + " of several writers" : null],
       ["data", item.own ? null : "shared with " + shown(item.data)]])];
   if (item.note) out.push(make("p", { class: "note" }, shown(item.note)));

@@ -25,6 +25,8 @@ class Limits:
         Rows of a table, and numbers of each.
     bins
         Of a histogram.
+    plain, letters
+        Plain values, and letters of each.
     """
 
     whole: int = 512
@@ -34,6 +36,8 @@ class Limits:
     rows: int = 100
     columns: int = 8
     bins: int = 64
+    plain: int = 5000
+    letters: int = 2000
 
 
 @dataclass
@@ -46,6 +50,8 @@ class Spent:
     #: Tensors and tables without statistics, and without values, for want of room.
     unread: list[str] = field(default_factory=list)
     unshown: int = 0
+    #: Plain values that are left out.
+    plain: int = 0
 
     def may_read(self, name: str, count: int) -> bool:
         """Whether so many more bytes may be read; if so, they are."""
@@ -83,5 +89,10 @@ class Spent:
             said.append(
                 f"{self.unshown:,} tensors have no values here, since the page holds up to "
                 f"{limits.values:,}."
+            )
+        if self.plain:
+            said.append(
+                f"{self.plain:,} plain values are left out: the page has the first "
+                f"{limits.plain:,}."
             )
         return said
