@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from sharded_ranks import Gang, bits, distributed, local
 from windeck import checkpoint
+from windeck._core import EmbeddingCore, bucket_of
 from windeck.checkpoint import Partition, sharding
 from windeck.checkpoint.stores import Store, open_store
 
@@ -395,6 +397,12 @@ def failing(gang: Gang, url: str) -> Any:
     return [said, force, generations, gang.alone(look)]
 
 
+def buckets(first: int, end: int) -> SimpleNamespace:
+    """A table of some buckets, as far as a checkpoint looks at one."""
+    core = EmbeddingCore(4, first_bucket=first, end_bucket=end, seed=3)
+    return SimpleNamespace(core=core, config={"dim": 4, "optimizer": "sgd"})
+
+
 def servers(gang: Gang, url: str) -> Any:
     """Two parameter servers save; two workers beside them join nothing and have no store."""
 
@@ -404,11 +412,26 @@ def servers(gang: Gang, url: str) -> Any:
         if rank >= 2:
             return ["worker", len(os.listdir(gang.folder)) > 0]
         model = {"rows": rows(whole, rank, 2)}
-        saved = checkpoint.save(url, step=4, model=model, group=own)
+        table = buckets(512 * rank, 512 * rank + 512)
+        ids = torch.arange(-500, 500).numpy()
+        ids = ids[bucket_of(ids) // 512 == rank]
+        values = torch.empty(len(ids), 4).numpy()
+        table.core.lookup(ids, values, insert=True)
+        table.core.apply(ids, values, kind="sgd", lr=0.5)
+        table.core.lookup(ids, values, insert=False)
+        saved = [
+            checkpoint.save(
+                url, step=step, model=model, embeddings={"t": table}, group=own, incremental=True
+            )
+            for step in (3, 4)
+        ]
         target = {"rows": rows(torch.zeros(10, 3), 1 - rank, 2)}
-        checkpoint.load(url, model=target, group=own)
+        third = buckets(512 * rank, 512 * rank + 512)
+        checkpoint.load(url, model=target, embeddings={"t": third}, group=own)
         same = torch.equal(target["rows"].tensor, rows(whole, 1 - rank, 2).tensor)
-        return ["server", saved, same]
+        found = values * 0
+        third.core.lookup(ids, found, insert=False)
+        return ["server", saved, same, len(ids) == len(third.core), (found == values).all().item()]
 
     def outsider(rank: int) -> Any:
         own = dist.new_group([0])

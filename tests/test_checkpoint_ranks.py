@@ -110,7 +110,7 @@ def test_what_fails_on_one_fails_on_all(kind: str, fresh: Fresh, tmp_path: Path)
 
 def test_parameter_servers_save_and_workers_join_nothing(fresh: Fresh, tmp_path: Path) -> None:
     (one, two, *workers), (alone, outside) = ranks("servers", fresh("rocksdb"), tmp_path)
-    assert one == two == ["server", 1, True]
+    assert one == two == ["server", [1, 2], True, True, True]
     assert workers == [["worker", True]] * 2
-    assert alone == 2
+    assert alone == 3
     assert outside.startswith("this process is not in the group, expected a call by its members")
