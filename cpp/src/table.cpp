@@ -54,7 +54,7 @@ std::int64_t Table::counted() const {
 std::int64_t Table::bytes() const {
     const std::shared_lock lock(state_->mutex);
     const State& s = *state_;
-    const std::size_t scratch = (s.places.capacity() + s.groups.capacity()) * sizeof(std::uint64_t);
+    const std::size_t scratch = s.places.capacity() * sizeof(s.places[0]) + s.groups.bytes();
     return static_cast<std::int64_t>(s.map.bytes() + s.rows.bytes() + s.counters.bytes() +
                                      s.dead->bytes() + scratch);
 }

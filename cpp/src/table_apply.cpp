@@ -1,13 +1,13 @@
 // Updates: the gradients of a batch, summed for each row in order of occurrence, then one step.
 
 #include <algorithm>
-#include <bit>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "table_batch.hpp"
+#include "table_groups.hpp"
 #include "table_update.hpp"
 #include "windeck/parallel.hpp"
 #include "windeck/table.hpp"
@@ -15,50 +15,13 @@
 namespace windeck {
 namespace {
 
-constexpr std::size_t none = ~std::size_t{0};
-
-/// The occurrences of each row in a batch, as lists in order.
-struct Groups {
-    struct Row {
-        std::uint64_t number;
-        std::size_t first;
-        std::size_t last;
-    };
-    std::vector<Row> rows;          // in order of their first occurrence
-    std::vector<std::size_t> next;  // the next occurrence of the same row
-};
-
-/// `places` are packed; those without a row are left out.
-Groups grouped(std::span<const std::uint64_t> places) {
-    Groups out;
-    out.next.assign(places.size(), none);
-    const std::size_t size = std::bit_ceil(std::max<std::size_t>(places.size() * 2, 2));
-    std::vector<std::size_t> table(size, none);
-    for (std::size_t i = 0; i < places.size(); ++i) {
-        const Place place{places[i]};
-        if (!place.is_row()) continue;
-        std::size_t at = mix(place.number()) & (size - 1);
-        while (table[at] != none && out.rows[table[at]].number != place.number())
-            at = (at + 1) & (size - 1);
-        if (table[at] == none) {
-            table[at] = out.rows.size();
-            out.rows.push_back({place.number(), i, i});
-        } else {
-            Groups::Row& row = out.rows[table[at]];
-            out.next[row.last] = i;
-            row.last = i;
-        }
-    }
-    return out;
-}
-
 /// The gradient of a row: its only one, or their sum, made in `sum`.
 const float* summed(const Groups& groups, const Groups::Row& row, const float* gradients,
                     std::vector<float>& sum) {
     const std::size_t dim = sum.size();
     if (row.first == row.last) return gradients + row.first * dim;
     std::copy_n(gradients + row.first * dim, dim, sum.data());
-    for (std::size_t i = groups.next[row.first]; i != none; i = groups.next[i]) {
+    for (std::size_t i = groups.next[row.first]; i != Groups::none; i = groups.next[i]) {
         const float* const more = gradients + i * dim;
         for (std::size_t j = 0; j < dim; ++j)
             sum[j] += more[j];
@@ -83,7 +46,8 @@ std::int64_t Table::apply(std::span<const std::int64_t> ids, const float* gradie
     s.places.resize(std::max(s.places.size(), ids.size()));
     each_place(
         s.map, ids, [](Place) {}, [&](std::size_t i, Place place) { s.places[i] = place.packed; });
-    const Groups groups = grouped(std::span(s.places).first(ids.size()));
+    Groups& groups = s.groups;
+    groups.make(std::span(s.places).first(ids.size()));
     for (const Groups::Row& row : groups.rows)
         s.rows.own(row.number);
 

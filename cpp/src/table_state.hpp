@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "table_groups.hpp"
 #include "table_map.hpp"
 #include "table_slabs.hpp"
 #include "windeck/table.hpp"
@@ -46,7 +47,7 @@ struct Table::State {
 
     // Kept from call to call, for fresh pages are dear; used under the exclusive lock only.
     std::vector<std::uint64_t> places;
-    std::vector<std::uint64_t> groups;
+    Groups groups;
 
     Place find(std::int64_t id) const { return {map.find(id)}; }
 
