@@ -48,8 +48,8 @@ class StoreReader(StorageReader):
     Raises
     ------
     CheckpointException
-        Of torch, with what was found and expected. When it names damage, targets may have been
-        written to before, and are invalid.
+        Of torch, a BaseException, with what was found and expected. When it names damage, targets
+        may have been written to before, and are invalid.
 
     Examples
     --------
