@@ -114,8 +114,7 @@ def save(
         plan = begin(place, writers=1, **options)
         base = find_base(place, plan) if incremental else None
         shard = shard_on(base, plan, 0, state, tables=tables)
-        for _, items in shard.loads():
-            place.bulk_load(items)
+        shard.write(place)
         place.sync()
         finish(place, plan, merged([shard.manifest()], plan, base.tables if base else None))
         tables.committed(plan.save)

@@ -163,8 +163,7 @@ def _write(store: Store, shard: Shard) -> None:
             "to, expected each writer once"
         )
     try:
-        for _, items in shard.loads():
-            store.bulk_load(items)
+        shard.write(store)
         store.sync()
         store.put_many([_pair(plan, writer, shard.manifest())])
         store.sync()

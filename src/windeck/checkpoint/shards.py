@@ -14,7 +14,7 @@ from windeck.checkpoint.pieces import Piece, Pieces
 from windeck.checkpoint.plans import Plan
 from windeck.checkpoint.state import State
 from windeck.checkpoint.stores.lanes import Lanes
-from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.stores.protocol import Items, Store
 from windeck.checkpoint.tables.writing import Exports
 from windeck.checkpoint.values import Kind, Label
 from windeck.checkpoint.writing import chunk_pairs
@@ -88,6 +88,12 @@ class Shard:
             if self._increment is not None:
                 of = self.plan.namespace, self.plan.generation, self.plan.save
                 yield "d", self._increment.pairs(*of, self.writer)
+
+    def write(self, store: Store) -> None:
+        """Write all of it into a store that is open here; it is durable after a `sync`."""
+        for kind, items in self.loads():
+            # The index of a table's blocks is small: a load of its own would cost more.
+            (store.put_many if kind == "i" else store.bulk_load)(items)
 
     def manifest(self) -> dict[str, Any]:
         """What was written, once `loads` was used up."""

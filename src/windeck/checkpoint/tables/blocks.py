@@ -32,7 +32,8 @@ BLOCK_BYTES = (256 << 10) - HEADER_BYTES - PRELUDE_BYTES - 8
 
 def size_of(entries: Entries) -> Size:
     """How many there are of what."""
-    dead = int(np.count_nonzero(entries.states == DEAD))
+    count = len(entries)
+    dead = int(np.count_nonzero(entries.states == DEAD)) if len(entries.values) < count else 0
     return Size(len(entries), len(entries.values), dead)
 
 

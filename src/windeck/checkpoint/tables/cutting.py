@@ -67,8 +67,11 @@ def cut(entries: Entries, shape: Shape, whole: int) -> Iterator[Entries]:
     whole
         How many entries there are in all.
     """
-    sizes = ENTRY_BYTES + 4 * shape.width * (entries.states == ROW).astype(np.int64)
-    before = np.concatenate([[0], np.cumsum(sizes)])
+    before = np.arange(len(entries) + 1, dtype=np.int64) * ENTRY_BYTES
+    if len(entries.values) == len(entries):
+        before += before // ENTRY_BYTES * (4 * shape.width)
+    else:
+        before[1:] += np.cumsum(entries.states == ROW, dtype=np.int64) * (4 * shape.width)
     buckets = entries.buckets
     starts = np.flatnonzero(np.diff(buckets, prepend=-1))
     passed = np.diff(np.searchsorted(_BORDERS, buckets[starts], "right"), prepend=0) > 0

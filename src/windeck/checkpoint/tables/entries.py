@@ -55,8 +55,10 @@ class Entries:
         """Entries [start, stop), as views."""
         if (start, stop) == (0, len(self)):
             return self
-        before = int(np.count_nonzero(self.states[:start] == ROW))
-        inside = int(np.count_nonzero(self.states[start:stop] == ROW))
+        before, inside = start, stop - start
+        if len(self.values) != len(self):
+            before = int(np.count_nonzero(self.states[:start] == ROW))
+            inside = int(np.count_nonzero(self.states[start:stop] == ROW))
         return Entries(
             self.keys[start:stop], self.versions[start:stop], self.frequencies[start:stop],
             self.seen[start:stop], self.states[start:stop], self.values[before : before + inside],
