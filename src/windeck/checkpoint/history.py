@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from windeck.checkpoint import keys
 from windeck.checkpoint.manifests import Commit, encode_head, read_head
 from windeck.checkpoint.opened import opened
 from windeck.checkpoint.part_names import drop_parts, parts_of
-from windeck.checkpoint.references import Span, needed_by, thin
+from windeck.checkpoint.references import needed_by
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.sweeping import sweep
 
 __all__ = ["gc", "log"]
 
@@ -82,37 +81,12 @@ def gc(
             place.sync()
         kept = {commit.generation for commit in commits[:keep]}
         # A save that goes on refers to nothing but what the generation in force refers to.
-        old = sorted(_generations(place, namespace) - kept)
-        gone = [
-            generation
-            for generation in old
-            if generation < commits[0].generation
-            and _thin(place, namespace, generation, needed, dry_run)
-        ]
+        gone = sweep(
+            place, namespace, lambda n: n < commits[0].generation and n not in kept, needed,
+            dry_run=dry_run,
+        )  # fmt: skip
         if not dry_run:
             left = parts_of(place, namespace, unfinished=True)
             drop_parts(place, [part for part in left if part.generation <= commits[0].generation])
             place.sync()
         return gone
-
-
-def _thin(store: Store, namespace: str, generation: int, needed: set[Span], dry: bool) -> bool:
-    own = [span for span in needed if span.generation == generation]
-    return thin(store, namespace, generation, own, dry_run=dry)
-
-
-def _generations(store: Store, namespace: str) -> set[int]:
-    """Those of which any key is there."""
-    prefixes = [f"{namespace}/{letter}/".encode() for letter in keys.LETTERS]
-    return {number for prefix in prefixes for number in _numbers(store, prefix)}
-
-
-def _numbers(store: Store, prefix: bytes) -> Iterator[int]:
-    if not store.facts.ordered:  # one look at all keys
-        yield from {int(key[len(prefix) :][:16], 16) for key in store.keys(prefix)}
-        return
-    key = next(iter(store.keys(prefix)), None)
-    while key is not None:  # from the first key of one to the first of the next
-        number = int(key[len(prefix) :][:16], 16)
-        yield number
-        key = next(iter(store.keys(prefix, start=prefix + b"%016x" % (number + 1))), None)

@@ -1,0 +1,79 @@
+"""What gc takes of generations that others are based on, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from incremental_model import CHUNK
+from store_servers import KINDS
+from windeck import checkpoint
+from windeck.checkpoint import keys
+from windeck.checkpoint.stores import CorruptStoreError, open_store
+
+Fresh = Callable[[str], str]
+
+
+def test_gc_beside_an_incremental_save() -> None:
+    """What it refers to is what the generation in force needs, so that gc leaves it."""
+    state = {"w": torch.zeros(40)}
+    with open_store("memory://") as store:
+        for step in range(4):
+            state["w"][4 * step] = 1
+            checkpoint.save(store, step=step, model=state, chunk_bytes=CHUNK, incremental=True)
+
+        class Cleared:
+            def bulk_load(self, items: Any) -> int:
+                checkpoint.gc(store, keep=1)
+                return store.bulk_load(items)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(store, name)
+
+        state["w"][39] = 5
+        number = checkpoint.save(
+            Cleared(), step=9, model=state, chunk_bytes=CHUNK, incremental=True
+        )
+        target = {"w": torch.ones(40)}
+        assert checkpoint.load(store, model=target).generation == number == 5
+        assert torch.equal(target["w"], state["w"])
+        assert checkpoint.log(store)[0].bases == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gc_leaves_other_namespaces(kind: str, fresh: Fresh) -> None:
+    """Also those whose names begin as our keys do."""
+    with open_store(fresh(kind)) as store:
+        others = ["run/t", "run/m", "run2", "run/d/x", "ru"]
+        for step in range(3):
+            for name in ("run", *others):
+                checkpoint.save(store, step=step, model={"w": torch.ones(3)}, namespace=name)
+        before = {key for key in list(store.keys()) if keys.numbers("run", key) is None}
+        assert checkpoint.gc(store, keep=1, namespace="run") == [1, 2]
+        after = set(store.keys())
+        assert before <= after
+        assert {keys.numbers("run", key) for key in after - before} == {(3,), (3, 0, 0, 0)}
+        assert all(len(checkpoint.log(store, namespace=name)) == 3 for name in others)
+
+
+def test_gc_does_not_guess_what_a_damaged_manifest_needs() -> None:
+    state = {"w": torch.zeros(40)}
+    with open_store("memory://") as store:
+        for step in range(3):
+            state["w"][4 * step] = 1
+            checkpoint.save(store, step=step, model=state, chunk_bytes=CHUNK, incremental=True)
+        key = b"windeck/m/%016x" % 2
+        good = store.get(key)
+        assert good is not None
+        store.put_many([(key, good[:-1] + b"?")])
+        before = dict(store.scan())
+        with pytest.raises(CorruptStoreError, match=f"{key.decode()} is damaged"):
+            checkpoint.gc(store, keep=2)
+        assert dict(store.scan()) == before
+        assert checkpoint.gc(store, keep=1) == [1, 2]
+        target = {"w": torch.ones(40)}
+        checkpoint.load(store, model=target)
+        assert torch.equal(target["w"], state["w"])
