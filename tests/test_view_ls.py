@@ -132,10 +132,25 @@ def test_log(url: str) -> None:
     assert [c["save"] for c in found["generations"]] == [commit.save for commit in commits]
     code, out, err = run(url, "log")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0].split() == ["generation", "step", "time", "manifest"]
+    assert out.splitlines()[0].split() == ["generation", "step", "time", "manifest", "bases"]
     rows = [line.split() for line in out.splitlines()[1:]]
     assert [(row[0], row[1]) for row in rows] == [("3", "30"), ("2", "20"), ("1", "10")]
     assert [row[-2:] == ["in", "force"] for row in rows] == [True, False, False]
+
+
+def test_log_tells_what_a_generation_is_based_on(fresh: Fresh) -> None:
+    url = fresh("rocksdb")
+    weights = torch.zeros(3, 20)
+    for step in range(3):
+        weights[step] = 1
+        checkpoint.save(url, step=step, model={"w": weights}, chunk_bytes=80, incremental=True)
+    assert [found["bases"] for found in run_json(url, "log")["generations"]] == [[1, 2], [1], []]
+    code, out, err = run(url, "log")
+    assert (code, err) == (0, "")
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert rows[0][-4:] == ["1,", "2", "in", "force"]
+    assert [rows[1][-1], rows[1][-2]] == ["1", "B"]
+    assert rows[2][-1] == "B"
 
 
 @pytest.mark.parametrize("command", ["ls", "log"])

@@ -95,11 +95,13 @@ def log(url: str, store: Store, namespace: str, *, json: bool) -> None:
         output.write_json({"url": plain_url(url), "namespace": namespace, "generations": kept})
         return
     rows = [
-        (str(c.generation), str(c.step), output.moment(c.time), output.size(c.manifest_bytes))
-        + (("in force",) if i == 0 else ("",))
+        (
+            *(str(c.generation), str(c.step), output.moment(c.time), output.size(c.manifest_bytes)),
+            *(", ".join(map(str, c.bases)), "in force" if i == 0 else ""),
+        )
         for i, c in enumerate(commits)
     ]
-    headings = ("generation", "step", "time", "manifest", "")
+    headings = ("generation", "step", "time", "manifest", "bases", "")
     output.table(headings, rows, right=(0, 1, 3))
 
 
