@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -152,6 +153,21 @@ def test_a_copy_that_broke_off_can_be_made_again(store: Store) -> None:
     with MappingStore(data) as target:
         assert verify(target, deep=True).ok
         assert not diff(store, None, None, other=target)
+
+
+def test_memory_stays_bounded(fresh: Fresh) -> None:
+    a, b = fresh("rocksdb"), fresh("leveldb")
+    checkpoint.save(a, step=1, model={"w": torch.zeros(10 << 20), "v": torch.ones(10_000)})
+    copy(a, fresh("rocksdb"))  # what is imported and kept once
+    tracemalloc.start()
+    try:
+        copy(a, b)
+        assert verify(b, deep=True).ok
+        assert not diff(a, None, None, other=b)
+        # Of 40 MiB: the chunks asked for at once, of both sides, and what a store gathers.
+        assert tracemalloc.get_traced_memory()[1] < 12 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_another_writer_at_the_target_wins(store: Store) -> None:

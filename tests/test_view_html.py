@@ -262,6 +262,7 @@ def browser(data: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> C
 
     def shown(fragment: str) -> str:
         command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+        command += ["--disable-dev-shm-usage"]
         command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr"]
         command += [f"{file.as_uri()}#{fragment}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
