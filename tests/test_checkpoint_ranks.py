@@ -16,8 +16,8 @@ Fresh = Callable[[str], str]
 
 
 def ranks(case: str, url: str, folder: Path) -> Any:
-    """What a case of sharded_cases found, in a program of its own."""
-    command = [sys.executable, str(HERE / "sharded_ranks.py"), f"sharded_cases:{case}", url]
+    """What a case found, ``module:function``, in a program of its own."""
+    command = [sys.executable, str(HERE / "sharded_ranks.py"), case, url]
     folder = folder / "ranks"
     folder.mkdir()
     done = subprocess.run(
@@ -29,7 +29,7 @@ def ranks(case: str, url: str, folder: Path) -> Any:
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_every_layout_on_any_number_of_ranks(kind: str, fresh: Fresh, tmp_path: Path) -> None:
-    writers = ranks("layouts", fresh(kind), tmp_path)
+    writers = ranks("sharded_cases:layouts", fresh(kind), tmp_path)
     assert writers["model/even"] == [0, 1, 2, 3]
     assert writers["model/few"] == [0, 1]  # the others have no elements
     assert writers["model/pair"] == [1, 3]
@@ -44,7 +44,7 @@ def test_every_layout_on_any_number_of_ranks(kind: str, fresh: Fresh, tmp_path: 
 
 @pytest.mark.parametrize("kind", ["rocksdb"])
 def test_fsdp_goes_on_with_any_number_of_ranks(kind: str, fresh: Fresh, tmp_path: Path) -> None:
-    saved, *others = ranks("fsdp", fresh(kind), tmp_path)
+    saved, *others = ranks("sharded_cases:fsdp", fresh(kind), tmp_path)
     assert len(saved[0]) == 6
     assert len(saved[1]) == 18
     for found in others:
@@ -56,7 +56,7 @@ def test_fsdp_goes_on_with_any_number_of_ranks(kind: str, fresh: Fresh, tmp_path
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_a_rank_that_is_killed_at_every_stage(kind: str, fresh: Fresh, tmp_path: Path) -> None:
-    seen, (data, kept, parts) = ranks("killed", fresh(kind), tmp_path)
+    seen, (data, kept, parts) = ranks("sharded_failures:killed", fresh(kind), tmp_path)
     for victim in (0, 1):
         own = [entry[1:] for entry in seen if entry[0] == victim]
         assert [code for code, *_ in own[:-1]] == [-9] * (len(own) - 1)
@@ -75,7 +75,7 @@ def test_a_rank_that_is_killed_at_every_stage(kind: str, fresh: Fresh, tmp_path:
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_what_fails_on_one_fails_on_all(kind: str, fresh: Fresh, tmp_path: Path) -> None:
-    said, force, generations, last = ranks("failing", fresh(kind), tmp_path)
+    said, force, generations, last = ranks("sharded_failures:failing", fresh(kind), tmp_path)
     one, two = said
     expected: list[Any] = [
         ("TypeError", "rank 1: extra/x is of type builtins.object, expected a tensor, dict"),
@@ -109,7 +109,9 @@ def test_what_fails_on_one_fails_on_all(kind: str, fresh: Fresh, tmp_path: Path)
 
 
 def test_parameter_servers_save_and_workers_join_nothing(fresh: Fresh, tmp_path: Path) -> None:
-    (one, two, *workers), (alone, outside) = ranks("servers", fresh("rocksdb"), tmp_path)
+    (one, two, *workers), (alone, outside) = ranks(
+        "sharded_cases:servers", fresh("rocksdb"), tmp_path
+    )
     assert one == two == ["server", [1, 2], True, True, True]
     assert workers == [["worker", True]] * 2
     assert alone == 3

@@ -107,7 +107,7 @@ def _of_dtensor(name: str, value: Any) -> Pieces:
     runs: list[_Runs] = [[(0, size)] for size in shape]
     replica = replicas = 0
     replicas = 1
-    for here, count, placement in zip(place, mesh.shape, value.placements, strict=True):
+    for here, count, placement in zip(place, mesh.mesh.shape, value.placements, strict=True):
         if placement.is_replicate():
             replica, replicas = replica * count + here, replicas * count
         elif type(placement).__name__ in ("Shard", "_StridedShard"):
