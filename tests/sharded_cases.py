@@ -33,6 +33,7 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], torch.dtype, Any, list[Placement]]] = 
     "small": ((9,), torch.float8_e4m3fn, WHO, [S(0)]),
     "bits": ((3, 3), torch.bool, WHO, [S(1)]),
     "large": ((1500, 400), torch.float32, WHO, [S(0)]),
+    "wide": ((90, 2000), torch.float32, WHO, [S(1)]),
     "hybrid": ((6, 4), torch.float32, [[0, 1], [2, 3]], [R, S(0)]),
     "grid": ((5, 7), torch.float16, [[0, 1], [2, 3]], [S(0), S(1)]),
     "twice": ((9, 2), torch.float32, [[0, 1], [2, 3]], [S(0), S(0)]),
@@ -54,7 +55,11 @@ OTHERS |= {
     "even": ([0, 2], [S(1)]),
     "copies": ([0, 1, 2], [R]),
 }
-OTHERS |= {"large": ([0, 1, 2], [S(1)]), "twice": ([0, 1, 2], [_StridedShard(0, split_factor=2)])}
+OTHERS |= {
+    "large": ([0, 1, 2], [S(1)]),
+    "wide": ([0, 1, 2], [S(1)]),
+    "twice": ([0, 1, 2], [_StridedShard(0, split_factor=2)]),
+}
 
 
 def truth() -> dict[str, torch.Tensor]:

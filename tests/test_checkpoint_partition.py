@@ -177,6 +177,31 @@ def test_each_reads_little_more_than_its_own(memory: Store, saved: int, loaded: 
     assert needed < read <= 1.05 * needed
 
 
+def columns(whole: torch.Tensor, first: int, end: int) -> Partition:
+    return Partition(whole[:, first:end], offset=(0, first), shape=whole.shape)
+
+
+@pytest.mark.parametrize(("saved", "loaded"), [(4, 3), (3, 4)])
+def test_columns_are_read_as_rows_are(memory: Store, saved: int, loaded: int) -> None:
+    whole = torch.randn(640, 2048, generator=torch.Generator().manual_seed(0))
+    plan = checkpoint.begin(memory, step=1, writers=saved)
+    for writer in range(saved):
+        part = columns(whole, *cut(2048, saved, writer))
+        checkpoint.save_shard(memory, plan, writer=writer, model={"w": part})
+    checkpoint.merge(memory, plan)
+    read = 0
+    for reader in range(loaded):
+        run = cut(2048, loaded, reader)
+        part, counting = columns(torch.zeros_like(whole), *run), Counting(memory)
+        checkpoint.load(counting, model={"w": part})
+        assert torch.equal(part.tensor, whole[:, slice(*run)])
+        read += counting.bytes
+    assert whole.nbytes < read <= 1.05 * whole.nbytes
+    by_rows = rows(torch.zeros_like(whole), 100, 333)
+    checkpoint.load(memory, model={"w": by_rows})
+    assert torch.equal(by_rows.tensor, whole[100:333])
+
+
 def cut(size: int, count: int, i: int) -> tuple[int, int]:
     step = -(-size // count)
     return min(i * step, size), min((i + 1) * step, size)

@@ -16,7 +16,7 @@ from windeck.checkpoint.boxes import Box, shape_of, slices, whole
 from windeck.checkpoint.chunks import check_plain
 from windeck.checkpoint.partition import Partition
 
-__all__ = ["Piece", "Pieces", "is_distributed", "pieces_of"]
+__all__ = ["Piece", "Pieces", "is_distributed", "pieces_of", "stretches"]
 
 #: Runs of indices, ascending: what of a dimension is here, in the order it lies here.
 _Runs = list[tuple[int, int]]
@@ -95,6 +95,37 @@ def pieces_of(name: str, value: Any) -> Pieces:
         local, shape, box = value, tuple(value.shape), whole(value.shape)
     parts = (Piece(box, local),) if local.numel() else ()
     return Pieces(local.dtype, shape, parts, True, local)
+
+
+def stretches(piece: Piece, shape: Sequence[int], count: int, least_bytes: int) -> list[Piece]:
+    """A piece that is cut in another dimension than the first, in boxes along that dimension.
+
+    Chunks are runs of rows. Where a tensor is cut by columns, who has other columns would read all
+    of a box for some of it; so its boxes become narrow.
+
+    Parameters
+    ----------
+    shape, count
+        Of the whole; in how many stretches its dimension is cut, at the same places everywhere.
+    least_bytes
+        Of a box, but for those at the ends.
+    """
+    sides = enumerate(zip(piece.box, shape, strict=True))
+    axes = [axis for axis, (side, size) in sides if axis and side != (0, size)]
+    if not axes:
+        return [piece]
+    axis = axes[-1]
+    first, end = piece.box[axis]
+    column = piece.tensor.numel() // (end - first) * piece.tensor.dtype.itemsize
+    step = max(1, shape[axis] // count, -(-least_bytes // column))
+    found = []
+    while first < end:
+        stop = min((first // step + 1) * step, end)
+        box = (*piece.box[:axis], (first, stop), *piece.box[axis + 1 :])
+        view = piece.tensor.narrow(axis, first - piece.box[axis][0], stop - first)
+        found.append(Piece(box, view))
+        first = stop
+    return found
 
 
 def _of_dtensor(name: str, value: Any) -> Pieces:

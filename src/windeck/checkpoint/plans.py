@@ -17,15 +17,15 @@ from windeck.checkpoint.part_names import drop_parts, parts_of
 from windeck.checkpoint.references import LONGEST_CHAIN
 from windeck.checkpoint.stores import Store
 
-__all__ = ["CHUNK_BYTES", "Plan", "begin", "check_chain", "check_numbers"]
+__all__ = ["CHUNKS", "CHUNK_BYTES", "LEAST_BYTES", "Plan", "begin", "check_chain", "check_numbers"]
 __all__ += ["check_options", "discard", "finish"]
 
 #: Bytes of a chunk, unless asked otherwise.
 CHUNK_BYTES = 1 << 20
 #: A tensor that several writers share is cut into this many chunks or more, so that whoever reads
 #: it in other parts reads little more than its own; but not into smaller ones than that.
-_CHUNKS = 64
-_LEAST_BYTES = 16 << 10
+CHUNKS = 64
+LEAST_BYTES = 16 << 10
 _LIMITS = {
     "generation": (1, (1 << 62) - 1),
     "save": (0, (1 << 63) - 1),
@@ -95,8 +95,8 @@ class Plan:
         """
         if self.writers == 1:
             return self.chunk_bytes
-        share = math.prod(shape) * width // _CHUNKS
-        return min(self.chunk_bytes, max(_LEAST_BYTES, 1 << max(0, share.bit_length() - 1)))
+        share = math.prod(shape) * width // CHUNKS
+        return min(self.chunk_bytes, max(LEAST_BYTES, 1 << max(0, share.bit_length() - 1)))
 
 
 def check_options(

@@ -10,8 +10,8 @@ from typing import Any
 from windeck.checkpoint.boxes import Box
 from windeck.checkpoint.chunks import dtype_name
 from windeck.checkpoint.incremental import Base, Increment
-from windeck.checkpoint.pieces import Piece, Pieces
-from windeck.checkpoint.plans import Plan
+from windeck.checkpoint.pieces import Piece, Pieces, stretches
+from windeck.checkpoint.plans import CHUNKS, LEAST_BYTES, Plan
 from windeck.checkpoint.state import State
 from windeck.checkpoint.stores.lanes import Lanes
 from windeck.checkpoint.stores.protocol import Items, Store
@@ -68,13 +68,20 @@ class Shard:
         for name, pieces in state.tensors.items():
             size = self._chunk_bytes(pieces)
             self._items[name] = []
-            for piece in pieces.parts:
-                if pieces.mine if chosen is None else chosen(name, piece.box):
-                    self._items[name].append(_Item(number, piece, size))
-                    if increment is not None:
-                        dtype = dtype_name(pieces.dtype)
-                        increment.add(number, name, dtype, pieces.shape, piece.box, size)
-                    number += 1
+            for piece in self._own(name, pieces, chosen):
+                self._items[name].append(_Item(number, piece, size))
+                if increment is not None:
+                    dtype = dtype_name(pieces.dtype)
+                    increment.add(number, name, dtype, pieces.shape, piece.box, size)
+                number += 1
+
+    def _own(
+        self, name: str, pieces: Pieces, chosen: Callable[[str, Box], bool] | None
+    ) -> Iterator[Piece]:
+        """The boxes of a tensor that are to be written here."""
+        for piece in pieces.parts:
+            if pieces.mine if chosen is None else chosen(name, piece.box):
+                yield from stretches(piece, pieces.shape, CHUNKS, LEAST_BYTES)
 
     def loads(self) -> Iterator[tuple[str, Items]]:
         """The letter of a kind of keys, and its pairs in ascending order; each to be used up
