@@ -67,18 +67,24 @@ def inside(url: str) -> float:
     return time.process_time() - begun
 
 
-def whole(url: str) -> float:
-    """CPU of a process of its own, the interpreter and all imports counted."""
+def whole(url: str, compiled: str) -> float:
+    """CPU of a process of its own, the interpreter and all imports counted.
+
+    Imports are of compiled files, as after an installation.
+    """
+    unset = {"PYTHONDONTWRITEBYTECODE"}
+    settings = {name: value for name, value in os.environ.items() if name not in unset}
+    settings["PYTHONPYCACHEPREFIX"] = compiled
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "windeck.tools.cli", "view", url, "ls"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=settings)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def rows() -> Iterator[Row]:
     question = f"ls of {TENSORS:,} tensors, 100 GB"
-    with store(TENSORS) as url, store(1) as small:
+    with store(TENSORS) as url, store(1) as small, tempfile.TemporaryDirectory() as compiled:
         told = subprocess.run(
             [sys.executable, "-m", "windeck.tools.cli", "view", url, "ls", "--flat"],
             check=True, capture_output=True, text=True,
@@ -87,7 +93,7 @@ def rows() -> Iterator[Row]:
         assert len(told.stdout.splitlines()) == TENSORS + 1
         for clock, what, needed in (
             (inside, "the command, imports not counted", 1.0),
-            (whole, "a whole process", None),
+            (lambda url: whole(url, compiled), "a whole process", None),
         ):
             for _ in range(2):
                 clock(url)

@@ -12,6 +12,7 @@ import torch
 
 from view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
+from windeck.checkpoint import manifests
 from windeck.checkpoint.dtypes import ITEM_BYTES, item_bytes
 from windeck.checkpoint.stores import open_store
 from windeck.tools.view import listing, output
@@ -328,3 +329,12 @@ def test_names_of_ten_thousand_dots() -> None:
 )
 def test_sizes(count: int, text: str) -> None:
     assert output.size(count) == text
+
+
+def test_a_manifest_without_its_parts_says_the_same_of_tensors(fresh: Fresh) -> None:
+    with open_store(saved(fresh("rocksdb"))) as store:
+        commit = manifests.find_commit(store, "windeck", None)
+        whole = manifests.read_manifest(store, "windeck", commit)["tensors"]
+        short = manifests.read_manifest(store, "windeck", commit, parts=False)["tensors"]
+    assert all(entry.parts for entry in whole.values() if 0 not in entry.shape)
+    assert short == {name: entry._replace(parts=()) for name, entry in whole.items()}

@@ -97,8 +97,15 @@ def find_commit(view: View, namespace: str, generation: int | None) -> Commit:
     )
 
 
-def read_manifest(view: View, namespace: str, commit: Commit) -> dict[str, Any]:
+def read_manifest(
+    view: View, namespace: str, commit: Commit, *, parts: bool = True
+) -> dict[str, Any]:
     """The manifest of a generation, compared with what HEAD says of it.
+
+    Parameters
+    ----------
+    parts
+        False: of tensors, their names, dtypes and shapes alone.
 
     Returns
     -------
@@ -115,7 +122,7 @@ def read_manifest(view: View, namespace: str, commit: Commit) -> dict[str, Any]:
         )
     try:
         found = json.loads(bytes(payload))
-        entries = parse_entries(found, commit.generation, commit.save)
+        entries = parse_entries(found, commit.generation, commit.save, parts=parts)
         tables = parse_tables(found.get("tables", ()), commit.generation, commit.save)
         _check_bases(entries, tables, commit)
         roots = dict(found["trees"])

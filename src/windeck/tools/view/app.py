@@ -87,7 +87,7 @@ def list_url(
     gc.disable()
     try:
         with opened_store(url) as store:
-            found = session.catalog(url, store, namespace, generation)
+            found = session.catalog(url, store, namespace, generation, parts=False)
             listing.ls(found, pattern, depth=depth, flat=flat, json=json)
     finally:
         if collects:

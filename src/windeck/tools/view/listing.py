@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from math import prod
@@ -42,7 +42,7 @@ def ls(found: Catalog, pattern: str | None, *, depth: int | None, flat: bool, js
         parts = {"tensors": documents, "tables": tables, "values": texts}
         output.write_json({**described(found), "bytes": held, **parts})
     else:
-        leaves = [_tensor_leaf(found.entries[data], name, data) for name, data in tensors]
+        leaves = _tensor_leaves(found.entries, tensors)
         leaves += [*map(_table_leaf, tables), *map(_value_leaf, values)]
         _print(found, leaves, (len(tensors), len(tables)), depth, flat)
     if pattern is not None and not (tensors or tables or values):
@@ -165,11 +165,17 @@ def _totals(tensors: int, held: int) -> Beside:
     return "", f"{tensors:,} tensor{'s' * (tensors != 1)}", output.size(held), ""
 
 
-def _tensor_leaf(entry: Entry, name: str, data: str) -> Leaf:
-    held, beside = _described(entry.dtype, entry.shape)
-    if data == name:
-        return shown(name), beside, 1, held or 0
-    return shown(name), (*beside[:3], f"= {shown(data)}"), 1, 0
+def _tensor_leaves(entries: Mapping[str, Entry], tensors: Sequence[tuple[str, str]]) -> list[Leaf]:
+    leaves: list[Leaf] = []
+    for name, data in tensors:
+        entry = entries[data]
+        held, beside = _described(entry.dtype, entry.shape)
+        text = name if name.isprintable() else shown(name)
+        if data == name:
+            leaves.append((text, beside, 1, held or 0))
+        else:
+            leaves.append((text, (*beside[:3], f"= {shown(data)}"), 1, 0))
+    return leaves
 
 
 def _table_leaf(table: dict[str, Any]) -> Leaf:

@@ -84,10 +84,12 @@ def plain_url(url: str) -> str:
         raise Wrong(str(error)) from error
 
 
-def catalog(url: str, store: Store, namespace: str, generation: int | None) -> Catalog:
-    """Reads HEAD and one manifest, and nothing else."""
+def catalog(
+    url: str, store: Store, namespace: str, generation: int | None, *, parts: bool = True
+) -> Catalog:
+    """Reads HEAD and one manifest, and nothing else; without `parts` no more than `ls` shows."""
     commit = find_commit(store, namespace_of(namespace), generation)
-    found = read_manifest(store, namespace, commit)
+    found = read_manifest(store, namespace, commit, parts=parts)
     return Catalog(
         plain_url(url), namespace, commit, found["tensors"], found["trees"], found["tables"]
     )

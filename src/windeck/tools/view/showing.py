@@ -102,7 +102,7 @@ def _columns() -> int:
     """Columns that fit on a line: of a terminal as it is, of a pipe as documented."""
     if not sys.stdout.isatty():
         return PIPED
-    return max(1, (shutil.get_terminal_size().columns - 12) // 12)
+    return max(1, (shutil.get_terminal_size().columns - 12) // 15)
 
 
 def _title(document: dict[str, Any]) -> None:

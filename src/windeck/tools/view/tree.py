@@ -40,15 +40,16 @@ def lines(leaves: Iterable[Leaf], *, depth: int | None, unicode: bool) -> list[L
         parts = _split(leaf[0]) or [""]
         if len(parts) > _DEEPEST:
             parts[_DEEPEST:] = ["".join(parts[_DEEPEST:])]
-        node = root
-        for part in parts[:-1]:
+        node, label = root, parts.pop()
+        for part in parts:
             below = node.get(part)
-            if below is None:
-                below = node[part] = {}
-            elif type(below) is tuple:  # a tensor whose name is the beginning of this one
-                below = node[part] = {"": below}
+            if type(below) is not dict:  # a tensor whose name is the beginning of this one
+                below = node[part] = {} if below is None else {"": below}
             node = below
-        _place(node, parts[-1], leaf)
+        if label in node:
+            _place(node, label, leaf)
+        else:
+            node[label] = leaf
     found: list[Line] = []
     _walk(_grouped(root)[0], "", depth, _GUIDES[unicode], True, found.append)
     return found
@@ -69,7 +70,7 @@ def _grouped(node: dict[str, Any]) -> Any:
     count = held = 0
     for label, below in node.items():
         while type(below) is dict and len(below) == 1:
-            ((part, below),) = below.items()
+            part, below = below.popitem()
             label += part
         if type(below) is dict:
             below = _grouped(below)
