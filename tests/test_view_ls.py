@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
@@ -338,3 +340,32 @@ def test_a_manifest_without_its_parts_says_the_same_of_tensors(fresh: Fresh) -> 
         short = manifests.read_manifest(store, "windeck", commit, parts=False)["tensors"]
     assert all(entry.parts for entry in whole.values() if 0 not in entry.shape)
     assert short == {name: entry._replace(parts=()) for name, entry in whole.items()}
+
+
+@given(
+    st.lists(st.text("ab./", max_size=9), max_size=12, unique=True), st.none() | st.integers(1, 3)
+)
+def test_names_can_be_read_off_any_tree(names: list[str], depth: int | None) -> None:
+    leaves = [leaf(name, 1 << i) for i, name in enumerate(names)]
+    path: list[str] = []
+    seen: list[tuple[str, int]] = []
+    deepest = 0
+    for text, beside, below, held in lines(leaves, depth=depth, unicode=False):
+        label = text.lstrip(" |`-")
+        level = (len(text) - len(label)) // 3
+        path[level:] = [label]
+        deepest = max(deepest, level)
+        if beside is not None:
+            seen.append(("".join(path), held))
+            continue
+        inside = [one for one in leaves if one[0].startswith("".join(path))]
+        assert below <= len(inside)
+        if depth is not None and level == depth - 1:  # folded: told by its totals
+            seen += [("".join(path), 1 << i) for i in range(len(names)) if held >> i & 1]
+            assert below == bin(held).count("1")
+    assert depth is None or deepest < max(depth, 1)
+    expected = [(name, 1 << i) for i, name in enumerate(names)]
+    if depth is None:
+        assert sorted(seen) == sorted(expected)
+    else:
+        assert sorted(held for _, held in seen) == sorted(held for _, held in expected)
