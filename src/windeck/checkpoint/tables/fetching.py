@@ -18,7 +18,7 @@ from windeck.checkpoint.values import HEADER_BYTES, Kind, Label, decode, header
 __all__ = ["Blocks"]
 
 #: Bytes of blocks asked for at once.
-READ_BYTES = 1 << 20
+READ_BYTES = 4 << 20
 #: Of a block that is read into memory used again.
 _SCRATCH_BYTES = 256 << 10
 

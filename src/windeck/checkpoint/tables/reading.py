@@ -52,7 +52,22 @@ class TableRows:
 
 
 class SavedTable:
-    """A table in a generation, made by `Checkpoint.table`."""
+    """A table in a generation, made by `Checkpoint.table`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import windeck as wd
+    >>> from windeck import checkpoint
+    >>> table = wd.EmbeddingTable(2, optimizer="sgd", lr=0.1, seed=1)
+    >>> found = table.core.lookup(np.array([5, -7, 5]), insert=True)
+    >>> store = checkpoint.stores.open_store("memory://")
+    >>> generation = checkpoint.save(store, step=1, embeddings={"user": table})
+    >>> with checkpoint.open(store) as saved:
+    ...     rows = saved.table("user").rows([-7, 8, 5])
+    >>> rows.found.tolist(), rows.frequencies.tolist(), rows.values.shape
+    ([True, False, True], [1, 0, 2], (2, 2))
+    """
 
     def __init__(self, view: View, namespace: str, entry: TableEntry) -> None:
         self._view, self._namespace, self._entry = view, namespace, entry

@@ -79,6 +79,19 @@ def export(
     -----
     O(rows) time and 8 bytes of memory a row, beside some 30 MiB. Rows are replaced one after the
     other: a reader may see old and new ones meanwhile. They carry no checksums.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import windeck as wd
+    >>> from windeck import checkpoint
+    >>> table = wd.EmbeddingTable(2, optimizer="sgd", lr=0.1, initializer="zeros")
+    >>> found = table.core.lookup(np.array([5, -7]), insert=True)
+    >>> store = checkpoint.stores.open_store("memory://")
+    >>> checkpoint.export(store, table, "user", layout="rows")
+    2
+    >>> np.frombuffer(store.get(b"windeck/r/user/-7"), "<f4")
+    array([0., 0.], dtype=float32)
     """
     if layout != "rows":
         raise ValueError(f"layout is {layout!r}, expected 'rows'; save() writes blocks")
@@ -123,6 +136,17 @@ def import_rows(store: Store | str, table: Any, name: str, *, namespace: str = "
     Notes
     -----
     O(rows) time, some MiB of memory beside the table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import windeck as wd
+    >>> from windeck import checkpoint
+    >>> one, two = (wd.EmbeddingTable(2, optimizer="sgd", lr=0.1) for _ in range(2))
+    >>> found = one.core.lookup(np.array([5, -7]), insert=True)
+    >>> store = checkpoint.stores.open_store("memory://")
+    >>> checkpoint.export(store, one, "user"), checkpoint.import_rows(store, two, "user")
+    (2, 2)
     """
     core, prefix = check_table(name, table), _prefix(namespace, name)
     check_empty(name, core)
