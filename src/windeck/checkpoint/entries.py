@@ -88,7 +88,7 @@ def parse_entries(
     generation, save
         Of the save whose manifest it is.
     parts
-        False: names, dtypes and shapes alone, in a third of the time; entries then have no parts.
+        False: names, dtypes and shapes alone, which takes less time; entries then have no parts.
 
     Raises
     ------
