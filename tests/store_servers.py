@@ -169,3 +169,17 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str
         return f"redis+cluster://127.0.0.1:{servers[0].port}"
 
     return url
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(place)]
+    if os.getuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here; errors of writes are tested above")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)

@@ -1,0 +1,149 @@
+"""Redis servers that get into trouble amid a save or a load. All of them are real."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from failing import READS, WRITES, Between, error_of, load, save
+from store_servers import RedisServer, free_port, need
+from windeck import checkpoint
+from windeck.checkpoint.stores import CorruptStoreError, open_store
+
+
+@contextmanager
+def server(folder: Path, *options: str) -> Iterator[RedisServer]:
+    need("redis")
+    with RedisServer(folder / "server", "--appendonly", "yes", *options) as found:
+        yield found
+
+
+#: What happens, the error it gives, and how it is put right.
+TROUBLES: dict[str, tuple[Any, type[OSError], int | None, str, Any]] = {
+    "gone": (
+        lambda s: s.kill(), ConnectionError, None, "cannot be reached: ", lambda s: s.start(),
+    ),
+    "memory": (
+        lambda s: s.say("CONFIG", "SET", "maxmemory", "1"), OSError, errno.ENOMEM,
+        "is out of memory: ", lambda s: s.say("CONFIG", "SET", "maxmemory", "0"),
+    ),
+    "replica": (
+        lambda s: s.say("REPLICAOF", "127.0.0.1", free_port()), OSError, errno.EROFS,
+        "is a replica that only reads: ", lambda s: s.say("REPLICAOF", "NO", "ONE"),
+    ),
+    "password": (
+        lambda s: [
+            s.say("CONFIG", "SET", "requirepass", "p"),
+            s.say("CLIENT", "KILL", "TYPE", "normal", password="p"),
+        ],
+        PermissionError, errno.EACCES, "does not allow it: ",
+        lambda s: s.say("CONFIG", "SET", "requirepass", "", password="p"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_server_in_trouble_amid_a_save(trouble: str, tmp_path: Path) -> None:
+    cause, kind, code, words, repair = TROUBLES[trouble]
+    with server(tmp_path, "--appendfsync", "always") as redis, open_store(redis.url) as store:
+        save(store, 0)
+        force = 0
+        for left in range(100):
+            watched = Between(store, WRITES, left, lambda: cause(redis))
+            error = error_of(partial(save, watched, left + 1, incremental=left % 2 == 0))
+            if error is None:
+                break
+            assert isinstance(error, kind)
+            assert code is None or error.errno == code
+            assert words in str(error)
+            assert redis.url in str(error)
+            repair(redis)
+            if watched.made.count("compare_and_set") == 2 and watched.made[-1] == "sync":
+                force = left + 1  # but for the last sync
+            assert load(redis.url) == force
+        assert left > 5
+        checkpoint.gc(store, keep=1)
+        save(store, 200)
+        assert load(redis.url) == 200
+
+
+@pytest.mark.parametrize("trouble", ["gone", "password"])
+def test_a_server_in_trouble_amid_a_load(trouble: str, tmp_path: Path) -> None:
+    cause, kind, _, words, repair = TROUBLES[trouble]
+    with server(tmp_path, "--appendfsync", "always") as redis, open_store(redis.url) as store:
+        save(store, 0)
+        for left in range(100):
+            watched = Between(store, READS, left, lambda: cause(redis))
+            error = error_of(partial(load, watched))
+            if error is None:
+                break
+            assert isinstance(error, kind)
+            assert words in str(error)
+            repair(redis)
+        assert left > 4
+        assert load(redis.url) == 0
+
+
+def test_a_restarting_server(tmp_path: Path) -> None:
+    slow = ("--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024")
+    need("redis")
+    with RedisServer(tmp_path / "server", *slow) as redis:
+        noise = {"w": torch.randn(100_000)}
+        checkpoint.save(redis.url, step=0, model=noise, chunk_bytes=1024)
+        redis.kill()
+        redis.start()
+        words = "was started and is loading its data: try again"
+        with pytest.raises(ConnectionError, match=words):
+            save(redis.url, 1)
+        with pytest.raises(ConnectionError, match=words):
+            load(redis.url)
+
+
+def test_a_replica_that_only_reads_is_loaded_from(tmp_path: Path) -> None:
+    with server(tmp_path) as redis:
+        save(redis.url, 3)
+        redis.say("REPLICAOF", "127.0.0.1", free_port())
+        assert load(redis.url) == 3
+        assert checkpoint.gc(redis.url, keep=1) == []  # nothing to be removed
+        with pytest.raises(OSError, match="is a replica that only reads: ") as caught:
+            save(redis.url, 4)
+        assert caught.value.errno == errno.EROFS
+
+
+def test_a_server_that_evicts(tmp_path: Path) -> None:
+    with server(tmp_path) as redis:
+        save(redis.url, 0)
+        redis.say("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+        for call in (save, lambda url, _: load(url)):
+            with pytest.raises(OSError, match="throws keys away when its memory is full"):
+                call(redis.url, 1)
+        url = f"{redis.url}?allow_eviction=1"
+        assert load(url) == 0
+        count = redis.say("DBSIZE")
+        redis.say("CONFIG", "SET", "maxmemory", redis.client().info("memory")["used_memory"] - 9000)
+        while redis.say("DBSIZE") == count:
+            redis.client().set("x", bytes(2000))
+        redis.say("CONFIG", "SET", "maxmemory", 0)
+        with pytest.raises(OSError, match=r"windeck/HEAD|is missing, expected a ") as caught:
+            load(url)
+        assert isinstance(caught.value, (CorruptStoreError, FileNotFoundError))
+
+
+def test_a_server_whose_disk_is_full(small_disk: Path) -> None:
+    """The data are in its memory, but a save that is not durable is no save."""
+    need("redis")
+    with RedisServer(small_disk / "server") as redis:
+        save(redis.url, 0)
+        with pytest.raises(OSError, match=r"could not write its data to its disk|cannot write to"):
+            checkpoint.save(redis.url, step=1, model={"w": torch.randn(9_000_000)})
+        assert [commit.step for commit in checkpoint.log(redis.url)] == [0]
+        redis.kill()
+        redis.start()
+        assert load(redis.url) == 0
