@@ -27,4 +27,4 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_the_readme_is_about_one_screen() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) < 130
+    assert len((ROOT / "README.md").read_text().splitlines()) < 150
