@@ -18,8 +18,8 @@ from contextlib import contextmanager, redirect_stdout
 
 from measure import Row, limit
 
-from windeck.checkpoint.committing import commit, reserve
 from windeck.checkpoint.stores import open_store
+from windeck.checkpoint.writers.committing import commit, reserve
 from windeck.tools.view import app
 
 TENSORS, SHAPE = 10_000, [1250, 2000]  # float32: 10 MB each

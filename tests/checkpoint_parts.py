@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.committing import commit, reserve
-from windeck.checkpoint.manifests import read_head
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import read_head
+from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.values import Kind, Label, encode
+from windeck.checkpoint.writers.committing import commit, reserve
 
 
 def save_parts(

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from windeck import checkpoint
-from windeck.checkpoint import Partition, keys
+from windeck.checkpoint import Partition
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.values import Kind, Label, decode, encode
 
 W = torch.arange(7 * 5, dtype=torch.float32).reshape(7, 5) / 3
 ROWS = [(0, 3), (3, 4), (4, 7)]

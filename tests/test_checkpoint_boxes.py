@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from windeck.checkpoint.boxes import common, pieces, shape_of, slices, whole
+from windeck.checkpoint.format.boxes import common, pieces, shape_of, slices, whole
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (2, 1, 3), (1, 4, 2), (2, 2, 2, 2)])

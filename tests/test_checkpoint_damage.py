@@ -11,9 +11,9 @@ import torch
 from store_servers import KINDS
 from windeck import checkpoint
 from windeck._core import crc32c
-from windeck.checkpoint import keys, manifests, values
+from windeck.checkpoint.format import keys, manifests, values
+from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
-from windeck.checkpoint.values import Kind, Label
 
 Fresh = Callable[[str], str]
 MODEL = {"a": torch.tensor([1.5, -2.0, float("nan"), 4.0, 5.0]), "b": torch.tensor(7)}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windeck.checkpoint.boxes import Box, slices
-from windeck.checkpoint.entries import Part, Run, check_tiles, parse_entries, whole_number
+from windeck.checkpoint.format.boxes import Box, slices
+from windeck.checkpoint.format.entries import Part, Run, check_tiles, parse_entries, whole_number
 
 
 def tiles(shape: tuple[int, ...], boxes: list[Box]) -> bool:

@@ -11,7 +11,7 @@ import torch
 from incremental_model import CHUNK
 from store_servers import KINDS
 from windeck import checkpoint
-from windeck.checkpoint import keys
+from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, open_store
 
 Fresh = Callable[[str], str]

@@ -13,8 +13,9 @@ import torch
 
 from store_servers import KINDS, need
 from windeck import checkpoint
-from windeck.checkpoint import ahead, keys
+from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.checkpoint.writers import ahead
 
 Fresh = Callable[[str], str]
 CHUNK = 128 << 10

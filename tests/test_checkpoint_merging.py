@@ -12,7 +12,8 @@ import torch
 from sharded_parts import W, fails, force, merge_of, rows, share_of_all, tampered, write
 from store_servers import KINDS
 from windeck import checkpoint
-from windeck.checkpoint import Partition, keys
+from windeck.checkpoint import Partition
+from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]

@@ -15,10 +15,11 @@ from sharded_parts import W, rows
 from sharded_ranks import chunked
 from store_servers import KINDS
 from windeck import checkpoint
-from windeck.checkpoint import Partition, keys
-from windeck.checkpoint.exchange import _retold, _told
-from windeck.checkpoint.pieces import _shard
+from windeck.checkpoint import Partition
+from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import Store, open_store
+from windeck.checkpoint.writers.exchange import _retold, _told
+from windeck.checkpoint.writers.pieces import _shard
 
 Fresh = Callable[[str], str]
 

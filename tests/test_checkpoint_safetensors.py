@@ -21,13 +21,13 @@ import torch
 from store_servers import KINDS
 from tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
-from windeck.checkpoint.merging import merged
 from windeck.checkpoint.partition import Partition
-from windeck.checkpoint.plans import begin, finish
 from windeck.checkpoint.safetensors import export, import_
-from windeck.checkpoint.shards import Shard
-from windeck.checkpoint.state import State
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.checkpoint.writers.merging import merged
+from windeck.checkpoint.writers.plans import begin, finish
+from windeck.checkpoint.writers.shards import Shard
+from windeck.checkpoint.writers.state import State
 
 if importlib.util.find_spec("safetensors") is None and "CI" not in os.environ:
     reason = "safetensors is not installed: pip install 'windeck[safetensors]'"

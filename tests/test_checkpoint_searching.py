@@ -16,13 +16,13 @@ from checkpoint_parts import save_parts
 from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
-from windeck.checkpoint.manifests import find_commit, read_manifest
-from windeck.checkpoint.numbers import numbers
-from windeck.checkpoint.payloads import read_box
+from windeck.checkpoint.format.manifests import find_commit, read_manifest
+from windeck.checkpoint.format.numbers import numbers
+from windeck.checkpoint.format.payloads import read_box
+from windeck.checkpoint.readers.searching_tables import search_table
+from windeck.checkpoint.readers.where import nan, near, parse
 from windeck.checkpoint.searching import search, statistics
-from windeck.checkpoint.searching_tables import search_table
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
-from windeck.checkpoint.where import nan, near, parse
 
 Fresh = Callable[[str], str]
 HALVES = [[(0, 3), (0, 7)], [(3, 9), (0, 4)], [(3, 9), (4, 7)]]
@@ -157,7 +157,8 @@ def test_no_torch_is_needed(fresh: Fresh) -> None:
     checkpoint.save(url, step=1, model={"w": torch.arange(9.0)})
     program = (
         "import sys\n"
-        "from windeck.checkpoint import comparing, copying, searching, verifying, where\n"
+        "from windeck.checkpoint import comparing, copying, searching, verifying\n"
+        "from windeck.checkpoint.readers import where\n"
         f"found, = searching.search({url!r}, where.parse('value > 7'))\n"
         "assert [match.index for match in found.matches] == [(8,)]\n"
         f"assert verifying.verify({url!r}, deep=True).ok\n"

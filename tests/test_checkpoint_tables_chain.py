@@ -215,11 +215,11 @@ def test_a_table_that_did_not_change(store: Store) -> None:
 def test_full_and_changed_shards_side_by_side(store: Store) -> None:
     """One writer has what the base held, the other begins anew: of each bucket the chain ends
     where it should."""
-    from windeck.checkpoint.merging import merged
-    from windeck.checkpoint.plans import begin, finish
-    from windeck.checkpoint.shards import Shard
-    from windeck.checkpoint.state import State
     from windeck.checkpoint.tables.writing import Exports
+    from windeck.checkpoint.writers.merging import merged
+    from windeck.checkpoint.writers.plans import begin, finish
+    from windeck.checkpoint.writers.shards import Shard
+    from windeck.checkpoint.writers.state import State
 
     rng = np.random.default_rng(4)
     halves = [filled(3, 1, 400, first_bucket=a, end_bucket=b) for a, b in ((0, 400), (400, 1024))]

@@ -15,9 +15,9 @@ from store_servers import KINDS
 from table_model import ModelCore, ModelTable, bucket
 from windeck import checkpoint
 from windeck._core import crc32c
-from windeck.checkpoint import keys, manifests, values
+from windeck.checkpoint.format import keys, manifests, values
+from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
-from windeck.checkpoint.values import Kind, Label
 
 Fresh = Callable[[str], str]
 IDS = sorted([0, -1, 5, 2**63 - 1], key=lambda key: (bucket(key), key))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from windeck._core import crc32c
-from windeck.checkpoint import keys, values
+from windeck.checkpoint.format import keys, values
+from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
-from windeck.checkpoint.values import Kind, Label, decode, encode
 
 LABEL = Label(Kind.CHUNK, generation=5, save=2**64 - 1, object=7, part=3, index=2)
 KEY = keys.chunk("run", 5, 3, 7, 2)

@@ -13,8 +13,8 @@ from checkpoint_parts import save_parts
 from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
+from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.stores import Store, open_store
-from windeck.checkpoint.values import Kind, Label, encode
 from windeck.checkpoint.verifying import verify
 
 Fresh = Callable[[str], str]
@@ -139,7 +139,7 @@ def test_what_nobody_refers_to_is_told_and_is_no_damage(store: Store) -> None:
 
 def test_a_table_that_does_not_add_up(store: Store) -> None:
     fill(store, 1)
-    from windeck.checkpoint.manifests import find_commit, read_manifest
+    from windeck.checkpoint.format.manifests import find_commit, read_manifest
     from windeck.checkpoint.verifying import _table_problem
 
     manifest = read_manifest(store, "windeck", find_commit(store, "windeck", None))

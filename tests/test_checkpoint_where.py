@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from windeck.checkpoint import intervals
-from windeck.checkpoint.where import near, parse
+from windeck.checkpoint.format import intervals
+from windeck.checkpoint.readers.where import near, parse
 
 
 def holds(text: str, value: float) -> bool:

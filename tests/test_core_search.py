@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from windeck._core import Search, Statistics
-from windeck.checkpoint.where import Where, nan, near, parse
+from windeck.checkpoint.readers.where import Where, nan, near, parse
 
 INF = float("inf")
 SMALL = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]

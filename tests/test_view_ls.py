@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
-from windeck.checkpoint import manifests
-from windeck.checkpoint.dtypes import ITEM_BYTES, item_bytes
+from windeck.checkpoint.format import manifests
+from windeck.checkpoint.format.dtypes import ITEM_BYTES, item_bytes
 from windeck.checkpoint.stores import open_store
 from windeck.tools.view import listing, output
 from windeck.tools.view.tree import Leaf, lines

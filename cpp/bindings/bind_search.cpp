@@ -38,7 +38,7 @@ TypeError, ValueError
 
 Notes
 -----
-May be used from several threads; `windeck.checkpoint.where` makes ranges of conditions as text.
+May be used from several threads; `windeck.checkpoint.readers.where` makes ranges of conditions as text.
 
 Examples
 --------

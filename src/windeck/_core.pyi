@@ -685,7 +685,7 @@ class Search:
     
     Notes
     -----
-    May be used from several threads; `windeck.checkpoint.where` makes ranges of conditions as text.
+    May be used from several threads; `windeck.checkpoint.readers.where` makes ranges of conditions as text.
     
     Examples
     --------

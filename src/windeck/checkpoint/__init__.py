@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windeck.checkpoint import stores
+from windeck.checkpoint.format.manifests import Commit
 from windeck.checkpoint.history import gc, log
-from windeck.checkpoint.manifests import Commit
 from windeck.checkpoint.partition import Partition
-from windeck.checkpoint.plans import Plan, begin
+from windeck.checkpoint.writers.plans import Plan, begin
 
 if TYPE_CHECKING:
     from windeck.checkpoint.comparing import diff
@@ -29,24 +29,57 @@ if TYPE_CHECKING:
     from windeck.checkpoint.tables.serving import export, import_rows
     from windeck.checkpoint.verifying import verify
 
-__all__ = ["Checkpoint", "Commit", "Loaded", "TensorInfo", "gc", "load", "log", "open", "save"]
-__all__ += ["copy", "diff", "search", "stores", "verify"]
-__all__ += ["Partition", "Plan", "begin", "merge", "save_shard"]
-__all__ += ["SavedTable", "TableInfo", "TableRows", "export", "import_rows"]
+__all__ = [
+    "Checkpoint",
+    "Commit",
+    "Loaded",
+    "Partition",
+    "Plan",
+    "SavedTable",
+    "TableInfo",
+    "TableRows",
+    "TensorInfo",
+    "begin",
+    "copy",
+    "diff",
+    "export",
+    "gc",
+    "import_rows",
+    "load",
+    "log",
+    "merge",
+    "open",
+    "save",
+    "save_shard",
+    "search",
+    "stores",
+    "verify",
+]
 
-_LAZY = {"load": "loading", "Loaded": "loading", "save": "saving"}
-_LAZY |= {"copy": "copying", "diff": "comparing", "search": "searching", "verify": "verifying"}
-_LAZY |= {"save_shard": "sharding", "merge": "sharding"}
-_LAZY |= {"open": "reading", "Checkpoint": "reading", "TensorInfo": "reading"}
-
-
-_LAZY |= {"SavedTable": "tables.reading", "TableRows": "tables.reading"}
-_LAZY |= {"TableInfo": "tables.infos", "export": "tables.serving", "import_rows": "tables.serving"}
+_MODULE_OF = {
+    "Checkpoint": "reading",
+    "Loaded": "loading",
+    "SavedTable": "tables.reading",
+    "TableInfo": "tables.infos",
+    "TableRows": "tables.reading",
+    "TensorInfo": "reading",
+    "copy": "copying",
+    "diff": "comparing",
+    "export": "tables.serving",
+    "import_rows": "tables.serving",
+    "load": "loading",
+    "merge": "sharding",
+    "open": "reading",
+    "save": "saving",
+    "save_shard": "sharding",
+    "search": "searching",
+    "verify": "verifying",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
+    if name in _MODULE_OF:
         from importlib import import_module
 
-        return getattr(import_module(f"windeck.checkpoint.{_LAZY[name]}"), name)
+        return getattr(import_module(f"windeck.checkpoint.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'windeck.checkpoint' has no attribute {name!r}")

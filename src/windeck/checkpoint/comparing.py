@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from windeck.checkpoint import keys, trees
-from windeck.checkpoint.boxes import pieces, shape_of
-from windeck.checkpoint.comparing_tables import TableDifference, table_difference
-from windeck.checkpoint.entries import Entry, Part
-from windeck.checkpoint.manifests import Commit, find_commit, read_manifest
-from windeck.checkpoint.numbers import numbers, searchable
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.payloads import Run, items_of, read_box, runs_of
+from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format.boxes import pieces, shape_of
+from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.format.manifests import Commit, find_commit, read_manifest
+from windeck.checkpoint.format.numbers import numbers, searchable
+from windeck.checkpoint.format.payloads import Run, items_of, read_box, runs_of
+from windeck.checkpoint.readers.comparing_tables import TableDifference, table_difference
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.stores import Store, View
 
 __all__ = ["Difference", "TableDifference", "TensorDifference", "ValueDifference", "diff"]

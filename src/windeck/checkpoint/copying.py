@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.manifests import Commit, encode_head, read_head, read_manifest
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.payloads import Holding, expected_keys, holdings_of, values_of
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import Commit, encode_head, read_head, read_manifest
+from windeck.checkpoint.format.payloads import Holding, expected_keys, holdings_of, values_of
+from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.values import Kind, Label, decode, encode
 
 __all__ = ["Copied", "copy"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.manifests import Commit, encode_head, read_head
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.part_names import drop_parts, parts_of
-from windeck.checkpoint.references import needed_by
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import Commit, encode_head, read_head
+from windeck.checkpoint.format.part_names import drop_parts, parts_of
+from windeck.checkpoint.format.references import needed_by
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.sweeping import sweep
+from windeck.checkpoint.writers.sweeping import sweep
 
 __all__ = ["gc", "log"]
 

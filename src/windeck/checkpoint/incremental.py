@@ -18,18 +18,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.ahead import in_order
-from windeck.checkpoint.boxes import Box, shape_of
-from windeck.checkpoint.chunks import chunk_items, cut, lies_in_memory, named_dtype
-from windeck.checkpoint.entries import Entry, Part
-from windeck.checkpoint.manifests import Commit, read_head, read_manifest
-from windeck.checkpoint.plans import Plan
-from windeck.checkpoint.references import may_grow
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.boxes import Box, shape_of
+from windeck.checkpoint.format.chunks import chunk_items, cut, lies_in_memory, named_dtype
+from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.format.manifests import Commit, read_head, read_manifest
+from windeck.checkpoint.format.references import may_grow
+from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.tables.links import TableEntry
-from windeck.checkpoint.values import Kind, Label, decode, encode
+from windeck.checkpoint.writers.ahead import in_order
+from windeck.checkpoint.writers.plans import Plan
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Numbered: TypeAlias = tuple[int, _Bytes]

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from windeck.checkpoint import trees
-from windeck.checkpoint.boxes import Box
-from windeck.checkpoint.chunks import named_dtype
+from windeck.checkpoint.format import trees
+from windeck.checkpoint.format.boxes import Box
+from windeck.checkpoint.format.chunks import named_dtype
 from windeck.checkpoint.partition import Partition
-from windeck.checkpoint.pieces import is_distributed, pieces_of
 from windeck.checkpoint.reading import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.loading import Targets
+from windeck.checkpoint.writers.pieces import is_distributed, pieces_of
 
 __all__ = ["Loaded", "Loading", "load", "other_names"]
 
@@ -89,7 +89,7 @@ def load(
     given = {"model": model, "optimizer": optimizer, "loader": loader}
     loading = Loading(given, embeddings, strict, cast)
     if group is not None:
-        from windeck.checkpoint.grouping import load_in_group
+        from windeck.checkpoint.writers.grouping import load_in_group
 
         return load_in_group(store, group, loading, namespace, generation)
     with Checkpoint(store, namespace, generation) as found:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from windeck.checkpoint.boxes import Box
+    from windeck.checkpoint.format.boxes import Box
 
 __all__ = ["Partition"]
 

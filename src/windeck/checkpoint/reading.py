@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from windeck.checkpoint import keys, trees
-from windeck.checkpoint.boxes import Box, shape_of
-from windeck.checkpoint.chunks import named_dtype
-from windeck.checkpoint.entries import Entry
-from windeck.checkpoint.fetching import Job, read_many
-from windeck.checkpoint.manifests import find_commit, read_manifest
-from windeck.checkpoint.opened import opened
+from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format.boxes import Box, shape_of
+from windeck.checkpoint.format.chunks import named_dtype
+from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.manifests import find_commit, read_manifest
+from windeck.checkpoint.readers.fetching import Job, read_many
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.tables.infos import TableInfo, info_of
 from windeck.checkpoint.tables.links import TableEntry

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from windeck.checkpoint.format.references import LONGEST_CHAIN
 from windeck.checkpoint.incremental import find_base
-from windeck.checkpoint.merging import merged
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.plans import CHUNK_BYTES, begin, check_options, finish
-from windeck.checkpoint.references import LONGEST_CHAIN
-from windeck.checkpoint.shards import shard_on
-from windeck.checkpoint.state import State
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.tables.writing import Exports
+from windeck.checkpoint.writers.merging import merged
+from windeck.checkpoint.writers.plans import CHUNK_BYTES, begin, check_options, finish
+from windeck.checkpoint.writers.shards import shard_on
+from windeck.checkpoint.writers.state import State
 
 __all__ = ["CHUNK_BYTES", "save"]
 
@@ -105,7 +105,7 @@ def save(
         "incremental": incremental, "longest_chain": longest_chain,
     }  # fmt: skip
     if group is not None:
-        from windeck.checkpoint.grouping import save_in_group
+        from windeck.checkpoint.writers.grouping import save_in_group
 
         return save_in_group(store, group, given, embeddings, options, verify_replicated)
     check_options(**options)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from windeck._core import Statistics
-from windeck.checkpoint import keys
-from windeck.checkpoint.boxes import shape_of
-from windeck.checkpoint.entries import Entry, Part
-from windeck.checkpoint.manifests import find_commit, read_manifest
-from windeck.checkpoint.numbers import numbers, searchable
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.payloads import runs_of
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.boxes import shape_of
+from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.format.manifests import find_commit, read_manifest
+from windeck.checkpoint.format.numbers import numbers, searchable
+from windeck.checkpoint.format.payloads import runs_of
+from windeck.checkpoint.readers.opened import opened
+from windeck.checkpoint.readers.where import Where
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.where import Where
 
 __all__ = ["Found", "Match", "search", "search_tensor", "statistics"]
 
@@ -69,7 +69,7 @@ def search(
     store
         An open store or the URL of one.
     where
-        From `windeck.checkpoint.where`.
+        From `windeck.checkpoint.readers.where`.
     names
         Names that data are under, as in a manifest; None: all.
     limit
@@ -96,7 +96,7 @@ def search(
     --------
     >>> import torch
     >>> from windeck import checkpoint
-    >>> from windeck.checkpoint.where import parse
+    >>> from windeck.checkpoint.readers.where import parse
     >>> store = checkpoint.stores.open_store("memory://")
     >>> weight = torch.tensor([[1.0, -9.0], [3.0, 4.0]])
     >>> number = checkpoint.save(store, step=1, model={"w": weight})

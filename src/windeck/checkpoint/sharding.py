@@ -9,21 +9,21 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.boxes import Box
-from windeck.checkpoint.committing import conflict, refuse_committed
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.boxes import Box
+from windeck.checkpoint.format.manifests import as_json, read_head
+from windeck.checkpoint.format.part_names import PartName, drop_parts, has_parts, parts_of
+from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.incremental import find_base
-from windeck.checkpoint.manifests import as_json, read_head
-from windeck.checkpoint.merging import merged
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.part_names import PartName, drop_parts, has_parts, parts_of
-from windeck.checkpoint.plans import Plan, discard, finish
-from windeck.checkpoint.shards import Shard, shard_on
-from windeck.checkpoint.state import State
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
 from windeck.checkpoint.stores.urls import takes_parts, takes_turns
 from windeck.checkpoint.tables.writing import Exports
-from windeck.checkpoint.values import HEADER_BYTES, Kind, Label, decode, encode
+from windeck.checkpoint.writers.committing import conflict, refuse_committed
+from windeck.checkpoint.writers.merging import merged
+from windeck.checkpoint.writers.plans import Plan, discard, finish
+from windeck.checkpoint.writers.shards import Shard, shard_on
+from windeck.checkpoint.writers.state import State
 
 __all__ = ["merge", "merge_in", "save_shard", "write_shard"]
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windeck.checkpoint import keys, trees
-from windeck.checkpoint.manifests import Commit, read_head, read_manifest
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.payloads import ExpectedKey, Holding, expected_keys, holdings_of, values_of
-from windeck.checkpoint.reports import Damage, Report
+from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format.manifests import Commit, read_head, read_manifest
+from windeck.checkpoint.format.payloads import (
+    ExpectedKey,
+    Holding,
+    expected_keys,
+    holdings_of,
+    values_of,
+)
+from windeck.checkpoint.format.values import Kind, Label, decode
+from windeck.checkpoint.readers.opened import opened
+from windeck.checkpoint.readers.reports import Damage, Report
 from windeck.checkpoint.stores import CorruptStoreError, Store, View
 from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.values import Kind, Label, decode
 
 __all__ = ["Damage", "Report", "verify"]
 

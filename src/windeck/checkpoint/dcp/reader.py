@@ -13,12 +13,12 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.boxes import Box
-from windeck.checkpoint.chunks import check_plain
 from windeck.checkpoint.dcp.states import Flat, flat_of
-from windeck.checkpoint.fetching import Job
-from windeck.checkpoint.opened import is_url, patiently
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.boxes import Box
+from windeck.checkpoint.format.chunks import check_plain
+from windeck.checkpoint.readers.fetching import Job
+from windeck.checkpoint.readers.opened import is_url, patiently
 from windeck.checkpoint.reading import Checkpoint
 from windeck.checkpoint.stores import CorruptStoreError, Store
 

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils._pytree import tree_map
 
-from windeck.checkpoint import trees
+from windeck.checkpoint.format import trees
 from windeck.checkpoint.reading import Checkpoint, TensorInfo
 
 __all__ = ["Flat", "flat_of", "manifest_of"]

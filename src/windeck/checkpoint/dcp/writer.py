@@ -20,17 +20,24 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from windeck.checkpoint import keys, trees
-from windeck.checkpoint.chunks import check_plain, dtype_name
 from windeck.checkpoint.dcp.states import manifest_of
-from windeck.checkpoint.manifests import parse_entries
-from windeck.checkpoint.opened import is_url, opened
-from windeck.checkpoint.part_names import PartName, has_parts
-from windeck.checkpoint.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
+from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format.chunks import check_plain, dtype_name
+from windeck.checkpoint.format.manifests import parse_entries
+from windeck.checkpoint.format.part_names import PartName, has_parts
+from windeck.checkpoint.readers.opened import is_url, opened
 from windeck.checkpoint.stores import Store, write_part
 from windeck.checkpoint.stores.lanes import Lanes
 from windeck.checkpoint.stores.protocol import Items
-from windeck.checkpoint.writing import chunk_pairs
+from windeck.checkpoint.writers.plans import (
+    CHUNK_BYTES,
+    Plan,
+    begin,
+    check_numbers,
+    discard,
+    finish,
+)
+from windeck.checkpoint.writers.writing import chunk_pairs
 
 __all__ = ["StoreWriter"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from windeck.checkpoint.chunks import named_dtype
+from windeck.checkpoint.format.chunks import named_dtype
 from windeck.checkpoint.reading import Checkpoint
 from windeck.checkpoint.safetensors.files import (
     CODES,

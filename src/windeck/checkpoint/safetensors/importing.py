@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windeck.checkpoint import keys, trees
-from windeck.checkpoint.chunks import chunk_items, named_dtype
-from windeck.checkpoint.manifests import parse_entries
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.plans import CHUNK_BYTES, Plan, begin, check_numbers, finish
+from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format.chunks import chunk_items, named_dtype
+from windeck.checkpoint.format.manifests import parse_entries
+from windeck.checkpoint.format.values import Kind, Label, encode
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, renamed
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.protocol import Items
-from windeck.checkpoint.values import Kind, Label, encode
+from windeck.checkpoint.writers.plans import CHUNK_BYTES, Plan, begin, check_numbers, finish
 
 __all__ = ["import_"]
 

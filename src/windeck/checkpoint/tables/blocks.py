@@ -18,10 +18,10 @@ import struct
 import numpy as np
 
 from windeck._core import crc32c, crc32c_joined
+from windeck.checkpoint.format.values import HEADER_BYTES, LARGEST_PAYLOAD, Label, header
 from windeck.checkpoint.stores import CorruptStoreError, Pieces
 from windeck.checkpoint.tables.entries import DEAD, ROW, Entries
 from windeck.checkpoint.tables.shapes import ENTRY_BYTES, PRELUDE_BYTES, Shape, Size
-from windeck.checkpoint.values import HEADER_BYTES, LARGEST_PAYLOAD, Label, header
 
 __all__ = ["BLOCK_BYTES", "pack", "unpack"]
 

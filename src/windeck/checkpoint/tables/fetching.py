@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from windeck.checkpoint import keys
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
 from windeck.checkpoint.tables.blocks import unpack
 from windeck.checkpoint.tables.entries import Entries
 from windeck.checkpoint.tables.index import LINE_BYTES, LINES, Index, parse
 from windeck.checkpoint.tables.links import Link, Piece, Shard
 from windeck.checkpoint.tables.shapes import Shape, Size
-from windeck.checkpoint.values import HEADER_BYTES, Kind, Label, decode, header
 
 __all__ = ["Blocks"]
 

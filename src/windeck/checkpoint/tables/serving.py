@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from windeck._core import bucket_of
-from windeck.checkpoint import keys
-from windeck.checkpoint.manifests import as_json
-from windeck.checkpoint.opened import opened
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import as_json
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.bases import forget
 from windeck.checkpoint.tables.cutting import entries_of

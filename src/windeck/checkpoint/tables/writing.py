@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.manifests import as_json
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import as_json
+from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.tables.bases import clock_at, remember
 from windeck.checkpoint.tables.blocks import pack
@@ -16,7 +17,6 @@ from windeck.checkpoint.tables.cutting import cut, entries_of
 from windeck.checkpoint.tables.index import LINES, line
 from windeck.checkpoint.tables.links import Shard
 from windeck.checkpoint.tables.shapes import Shape
-from windeck.checkpoint.values import Kind, Label, encode
 
 __all__ = ["Exports", "check_table"]
 

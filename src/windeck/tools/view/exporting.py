@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from windeck.checkpoint.entries import Entry
+from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.tools.view import output
@@ -87,8 +87,8 @@ def _npy(store: Store, found: Catalog, file: Path, entry: Entry) -> Path:
     """Chunk by chunk into the mapped file, whose pages are the system's to keep or drop."""
     import numpy as np
 
-    from windeck.checkpoint.boxes import pieces, shape_of, slices
-    from windeck.checkpoint.payloads import runs_of
+    from windeck.checkpoint.format.boxes import pieces, shape_of, slices
+    from windeck.checkpoint.format.payloads import runs_of
 
     try:
         dtype = np.dtype(entry.dtype)

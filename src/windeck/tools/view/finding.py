@@ -15,7 +15,7 @@ from windeck.tools.view.output import number
 from windeck.tools.view.session import Catalog, Different, Wrong, shown
 
 if TYPE_CHECKING:
-    from windeck.checkpoint.where import Where
+    from windeck.checkpoint.readers.where import Where
 
 __all__ = ["Asked", "find"]
 
@@ -59,7 +59,7 @@ def find(
 
 
 def _of_values(asked: Asked) -> Where | None:
-    from windeck.checkpoint import where
+    from windeck.checkpoint.readers import where
 
     found: list[Where] = []
     try:
@@ -84,7 +84,7 @@ def _of_values(asked: Asked) -> Where | None:
 
 
 def _of_rows(asked: Asked) -> dict[str, Where]:
-    from windeck.checkpoint import where
+    from windeck.checkpoint.readers import where
 
     found = {}
     for name, key in (("freq", "frequency"), ("version", "version"), ("seen", "seen")):
@@ -148,7 +148,7 @@ def _table(
     rows: dict[str, Where],
     limit: int,
 ) -> dict[str, Any]:
-    from windeck.checkpoint.searching_tables import search_table
+    from windeck.checkpoint.readers.searching_tables import search_table
     from windeck.checkpoint.tables.reading import SavedTable
 
     table = SavedTable(store, found.namespace, found.tables[name])

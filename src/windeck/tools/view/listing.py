@@ -8,10 +8,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from windeck.checkpoint import trees
-from windeck.checkpoint.dtypes import item_bytes
+from windeck.checkpoint.format import trees
+from windeck.checkpoint.format.dtypes import item_bytes
+from windeck.checkpoint.format.manifests import Entry
 from windeck.checkpoint.history import log as read_log
-from windeck.checkpoint.manifests import Entry
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.tables.infos import info_of
 from windeck.checkpoint.tables.links import TableEntry

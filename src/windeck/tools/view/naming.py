@@ -7,8 +7,8 @@ import fnmatch
 from collections.abc import Callable
 from typing import Any
 
-from windeck.checkpoint import trees
-from windeck.checkpoint.entries import Entry
+from windeck.checkpoint.format import trees
+from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.tools.view.session import Catalog, Wrong
 

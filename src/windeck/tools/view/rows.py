@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from windeck.checkpoint.entries import Entry
+from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.tools.view import output

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.manifests import Commit, Entry, find_commit, read_manifest
-from windeck.checkpoint.opened import reading_url
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import Commit, Entry, find_commit, read_manifest
+from windeck.checkpoint.readers.opened import reading_url
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
 from windeck.checkpoint.tables.links import TableEntry
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from windeck.checkpoint.dtypes import item_bytes
-from windeck.checkpoint.entries import Entry
+from windeck.checkpoint.format.dtypes import item_bytes
+from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.stores import Store
 from windeck.tools.view import output
 from windeck.tools.view.listing import described, plain_values, table_document, tensor_document
@@ -84,8 +84,8 @@ def values_of(store: Store, found: Catalog, entry: Entry, picked: Cut) -> Any:
     """An array of the values, of text where they are no numbers."""
     import numpy as np
 
-    from windeck.checkpoint.numbers import numbers, searchable
-    from windeck.checkpoint.payloads import read_box
+    from windeck.checkpoint.format.numbers import numbers, searchable
+    from windeck.checkpoint.format.payloads import read_box
 
     if item_bytes(entry.dtype) is None:
         raise Wrong(f"{entry.name} has dtype {entry.dtype}, which this windeck does not know")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windeck.checkpoint.boxes import Box
+from windeck.checkpoint.format.boxes import Box
 from windeck.tools.view.session import Wrong
 
 __all__ = ["Cut", "cut", "head"]

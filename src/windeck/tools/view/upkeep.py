@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from windeck.checkpoint import history, keys
+from windeck.checkpoint import history
+from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import Store
 from windeck.tools.view import output
 from windeck.tools.view.output import paint, say, size

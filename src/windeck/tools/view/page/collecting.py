@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windeck.checkpoint import trees
-from windeck.checkpoint.dtypes import item_bytes
-from windeck.checkpoint.entries import Entry
-from windeck.checkpoint.manifests import find_commit, read_head, read_manifest
-from windeck.checkpoint.numbers import searchable
+from windeck.checkpoint.format import trees
+from windeck.checkpoint.format.dtypes import item_bytes
+from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.manifests import find_commit, read_head, read_manifest
+from windeck.checkpoint.format.numbers import searchable
+from windeck.checkpoint.readers.where import nan, parse
 from windeck.checkpoint.searching import search_tensor, statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
-from windeck.checkpoint.where import nan, parse
 from windeck.tools.view.page.limits import Limits, Spent
 from windeck.tools.view.page.sampling import digits_of, plain, sample
 from windeck.tools.view.page.tables import table_item

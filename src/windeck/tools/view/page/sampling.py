@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from windeck.checkpoint.boxes import pieces
-from windeck.checkpoint.entries import Entry
-from windeck.checkpoint.numbers import numbers
-from windeck.checkpoint.payloads import read_box
+from windeck.checkpoint.format.boxes import pieces
+from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.numbers import numbers
+from windeck.checkpoint.format.payloads import read_box
 from windeck.checkpoint.stores import View
 
 __all__ = ["block", "plain", "sample"]

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.boxes import Box, common, pieces, shape_of, slices
-from windeck.checkpoint.dtypes import item_bytes
-from windeck.checkpoint.entries import Entry, Part
+from windeck.checkpoint.format.boxes import Box, common, pieces, shape_of, slices
+from windeck.checkpoint.format.dtypes import item_bytes
+from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, View
-from windeck.checkpoint.values import Kind, Label, decode
 
 __all__ = [
     "ExpectedKey",

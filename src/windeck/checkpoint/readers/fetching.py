@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 import torch
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.ahead import in_order
-from windeck.checkpoint.boxes import Box, shape_of, whole
-from windeck.checkpoint.chunks import chunk_items, named_dtype, place, put, touches
-from windeck.checkpoint.entries import Entry, Part
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.boxes import Box, shape_of, whole
+from windeck.checkpoint.format.chunks import chunk_items, named_dtype, place, put, touches
+from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import DirectView, Store
-from windeck.checkpoint.values import HEADER_BYTES, Kind, Label, decode, header
+from windeck.checkpoint.writers.ahead import in_order
 
 __all__ = ["Job", "read_many"]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.chunks import cut
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.chunks import cut
+from windeck.checkpoint.format.values import Kind, Label, encode_pieces
 from windeck.checkpoint.stores.protocol import Items
-from windeck.checkpoint.values import Kind, Label, encode_pieces
 
 if TYPE_CHECKING:
     from windeck.checkpoint.incremental import Increment

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from windeck._core import Search
+from windeck.checkpoint.readers.where import Where
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
-from windeck.checkpoint.where import Where
 
 __all__ = ["RowMatch", "search_table"]
 

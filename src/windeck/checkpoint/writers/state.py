@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windeck.checkpoint import trees
-from windeck.checkpoint.boxes import slices
-from windeck.checkpoint.manifests import as_json
-from windeck.checkpoint.pieces import Pieces, is_distributed, pieces_of
+from windeck.checkpoint.format import trees
+from windeck.checkpoint.format.boxes import slices
+from windeck.checkpoint.format.manifests import as_json
+from windeck.checkpoint.writers.pieces import Pieces, is_distributed, pieces_of
 
 __all__ = ["State"]
 

@@ -10,19 +10,19 @@ from typing import Any, TypeAlias
 import torch
 
 from windeck._core import crc32c
-from windeck.checkpoint.boxes import Box
-from windeck.checkpoint.chunks import cut, dtype_name
-from windeck.checkpoint.exchange import Ranks
+from windeck.checkpoint.format.boxes import Box
+from windeck.checkpoint.format.chunks import cut, dtype_name
+from windeck.checkpoint.format.manifests import find_commit
 from windeck.checkpoint.loading import Loaded, Loading, other_names
-from windeck.checkpoint.manifests import find_commit
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.plans import CHUNK_BYTES, Plan, begin, check_options, discard
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.reading import Checkpoint
 from windeck.checkpoint.sharding import merge_in, write_shard
-from windeck.checkpoint.state import State
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.urls import takes_parts, takes_turns
 from windeck.checkpoint.tables.writing import Exports
+from windeck.checkpoint.writers.exchange import Ranks
+from windeck.checkpoint.writers.plans import CHUNK_BYTES, Plan, begin, check_options, discard
+from windeck.checkpoint.writers.state import State
 
 __all__ = ["assigned", "load_in_group", "save_in_group"]
 

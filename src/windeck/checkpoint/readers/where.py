@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windeck._core import Search
-from windeck.checkpoint import intervals
-from windeck.checkpoint.intervals import NONE, Set
+from windeck.checkpoint.format import intervals
+from windeck.checkpoint.format.intervals import NONE, Set
 
 __all__ = ["Where", "nan", "near", "parse"]
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windeck._core import crc32c
-from windeck.checkpoint import keys
-from windeck.checkpoint.manifests import Commit, as_json, encode_head, read_head
-from windeck.checkpoint.references import bases_of
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import Commit, as_json, encode_head, read_head
+from windeck.checkpoint.format.references import bases_of
+from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 
 __all__ = ["commit", "conflict", "give_way", "refuse_committed", "reserve"]
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.references import Span
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.references import Span
 from windeck.checkpoint.stores import Store
 
 __all__ = ["sweep"]

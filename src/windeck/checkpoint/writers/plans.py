@@ -9,13 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from windeck.checkpoint import keys
-from windeck.checkpoint.committing import commit, conflict, give_way, refuse_committed, reserve
-from windeck.checkpoint.manifests import as_json, read_head
-from windeck.checkpoint.opened import opened
-from windeck.checkpoint.part_names import drop_parts, parts_of
-from windeck.checkpoint.references import LONGEST_CHAIN
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import as_json, read_head
+from windeck.checkpoint.format.part_names import drop_parts, parts_of
+from windeck.checkpoint.format.references import LONGEST_CHAIN
+from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.writers.committing import (
+    commit,
+    conflict,
+    give_way,
+    refuse_committed,
+    reserve,
+)
 
 __all__ = ["CHUNKS", "CHUNK_BYTES", "LEAST_BYTES", "Plan", "begin", "check_chain", "check_numbers"]
 __all__ += ["check_options", "discard", "finish"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from windeck.checkpoint.boxes import Box, overlapping, shape_of, whole
+from windeck.checkpoint.format.boxes import Box, overlapping, shape_of, whole
 
 __all__ = ["Entry", "Part", "Run", "check_tiles", "parse_entries", "whole_number"]
 

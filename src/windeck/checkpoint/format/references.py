@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from windeck.checkpoint.entries import Entry
-from windeck.checkpoint.manifests import Commit, read_manifest
+from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.manifests import Commit, read_manifest
 from windeck.checkpoint.stores import View
 from windeck.checkpoint.tables.links import TableEntry
 

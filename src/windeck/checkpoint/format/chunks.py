@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from windeck.checkpoint.boxes import Box, common, pieces, shape_of, slices
+from windeck.checkpoint.format.boxes import Box, common, pieces, shape_of, slices
 
 __all__ = [
     "check_plain",

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windeck.checkpoint.boxes import Box, overlapping, shape_of, uncovered, whole
-from windeck.checkpoint.plans import Plan
+from windeck.checkpoint.format.boxes import Box, overlapping, shape_of, uncovered, whole
+from windeck.checkpoint.format.trees import tensors_in
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.tables.uniting import united
-from windeck.checkpoint.trees import tensors_in
+from windeck.checkpoint.writers.plans import Plan
 
 __all__ = ["merged"]
 

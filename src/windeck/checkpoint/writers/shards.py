@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from windeck.checkpoint.boxes import Box
-from windeck.checkpoint.chunks import dtype_name
+from windeck.checkpoint.format.boxes import Box
+from windeck.checkpoint.format.chunks import dtype_name
+from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.incremental import Base, Increment
-from windeck.checkpoint.pieces import Piece, Pieces, stretches
-from windeck.checkpoint.plans import CHUNKS, LEAST_BYTES, Plan
-from windeck.checkpoint.state import State
 from windeck.checkpoint.stores.lanes import Lanes
 from windeck.checkpoint.stores.protocol import Items, Store
 from windeck.checkpoint.tables.writing import Exports
-from windeck.checkpoint.values import Kind, Label
-from windeck.checkpoint.writing import chunk_pairs
+from windeck.checkpoint.writers.pieces import Piece, Pieces, stretches
+from windeck.checkpoint.writers.plans import CHUNKS, LEAST_BYTES, Plan
+from windeck.checkpoint.writers.state import State
+from windeck.checkpoint.writers.writing import chunk_pairs
 
 __all__ = ["Shard", "shard_on"]
 

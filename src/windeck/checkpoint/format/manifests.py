@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck._core import crc32c
-from windeck.checkpoint import keys
-from windeck.checkpoint.entries import Entry, Part, Run, parse_entries, whole_number
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.entries import Entry, Part, Run, parse_entries, whole_number
+from windeck.checkpoint.format.trees import tensors_in
+from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.tables.links import TableEntry, parse_tables
-from windeck.checkpoint.trees import tensors_in
-from windeck.checkpoint.values import Kind, Label, decode, encode
 
 __all__ = ["Commit", "Entry", "Part", "Run", "as_json", "encode_head", "find_commit"]
 __all__ += ["parse_entries", "read_head", "read_manifest"]

@@ -1,0 +1,1 @@
+"""What is stored: keys, values, manifests, and tensors as boxes and chunks."""

@@ -1,0 +1,1 @@
+"""From state in memory, of one process or many, to one commit."""
