@@ -7,23 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pages import Page, check_examples
+from pages import ROOT, Page, check_examples
 from store_servers import need
 
 PAGE = Page("docs/checkpoint.md")
-MODULES = [
-    "ahead",
-    "boxes",
-    "chunks",
-    "entries",
-    "grouping",
-    "history",
-    "keys",
-    "opened",
-    "part_names",
-]
-MODULES += ["partition", "pieces", "plans", "reading", "references", "saving", "trees"]
-MODULES += ["comparing", "copying", "intervals", "numbers", "searching", "verifying", "where"]
+SOURCES = ROOT / "src" / "windeck" / "checkpoint"
+#: With examples, packages of its own excepted: they have pages and tests of their own.
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+    for folder in (".", "format", "readers", "writers")
+    for path in (SOURCES / folder).glob("[a-z]*.py")
+    if ">>> " in path.read_text()
+)
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from pages import Page, check_examples
+from pages import Page
 from store_servers import need
 from windeck import checkpoint
 
 PAGE = Page("docs/sharded.md")
-MODULES = ("grouping", "part_names", "partition", "pieces", "plans")
 
 
 def torchrun(program: Path, ranks: int) -> str:
@@ -55,8 +54,3 @@ def test_the_other_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_links_lead_somewhere() -> None:
     PAGE.check_links()
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_examples_in_the_code(module: str) -> None:
-    check_examples(f"windeck.checkpoint.{module}")
