@@ -171,7 +171,7 @@ class Checkpoint:
         if name in self.entries:
             return name
         for root in self.trees:
-            if name.startswith(f"{root}/"):
+            if name == root or name.startswith(f"{root}/"):
                 for found, saved in self.places(root):
                     if found == name:
                         return saved

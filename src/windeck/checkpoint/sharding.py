@@ -250,7 +250,7 @@ def _shard(plan: Plan, writer: int, value: bytes | None) -> dict[str, Any]:
     try:
         found = json.loads(bytes(payload))
         said = {name: found.get(name) for name in ("plan", "step", "writer")}
-    except (AttributeError, ValueError) as error:
+    except (AttributeError, RecursionError, ValueError) as error:
         raise CorruptStoreError(f"{key.decode()} cannot be read: {error}") from error
     if found.get("begun") and (save, said["plan"]) == (plan.save, plan.digest):
         return {"begun": found["begun"]}

@@ -22,6 +22,9 @@ from windeck.checkpoint.tables.links import TableEntry, parse_tables
 __all__ = ["Commit", "Entry", "Part", "Run", "as_json", "encode_head", "find_commit"]
 __all__ += ["parse_entries", "read_head", "read_manifest"]
 
+#: What JSON that says something else than expected leads to.
+_UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -71,7 +74,7 @@ def read_head(view: View, namespace: str) -> tuple[bytes | None, list[Commit]]:
     payload = decode(key, value, Label(Kind.HEAD))
     try:
         return value, [_commit(entry) for entry in json.loads(bytes(payload))["kept"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise _unreadable(key, "a HEAD", error) from error
 
 
@@ -125,13 +128,15 @@ def read_manifest(
         entries = parse_entries(found, commit.generation, commit.save, parts=parts)
         tables = parse_tables(found.get("tables", ()), commit.generation, commit.save)
         _check_bases(entries, tables, commit)
-        roots = dict(found["trees"])
+        roots = found["trees"]
+        if type(roots) is not dict:
+            raise ValueError(f"expected trees by root, found {str(roots)[:80]!r}")
         for root, tree in roots.items():
             for place, name in tensors_in(tree, root):
                 if name not in entries:
                     raise ValueError(f"{place} refers to {name}, which is none of its tensors")
         return {"tensors": entries, "trees": roots, "tables": tables}
-    except (KeyError, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise _unreadable(key, "a manifest", error) from error
 
 

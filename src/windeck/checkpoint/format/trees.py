@@ -120,21 +120,42 @@ def decode(tree: Any, tensor: Callable[[str], Any]) -> Any:
     raise ValueError(f"expected a tree of state, found {str(tree)[:80]!r}")
 
 
-def tensors_in(tree: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Of each tensor in a tree, the name of its place and the name it is saved under."""
-    if type(tree) is list:
-        for i, item in enumerate(tree):
-            yield from tensors_in(item, f"{name}/{i}")
-    elif type(tree) is dict and "tensor" in tree:
-        yield name, tree["tensor"]
-    elif type(tree) is dict and "dict" in tree:
-        for key, item in tree["dict"]:
-            if type(item) is dict and "tensor" in item:  # mostly; a generator less for each
-                yield f"{name}/{key}", item["tensor"]
-            else:
-                yield from tensors_in(item, f"{name}/{key}")
-    elif type(tree) is dict and "tuple" in tree:
-        yield from tensors_in(tree["tuple"], name)
+def tensors_in(tree: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Of each tensor in a tree, the name of its place and the name it is saved under.
+
+    Raises
+    ------
+    ValueError
+        For a tree that `encode` does not make, naming the place: then `decode` takes any other.
+    """
+    if depth > _DEEPEST:
+        raise ValueError(f"{name[:80]}... is nested deeper than {_DEEPEST} levels")
+    if tree is None or type(tree) in (bool, int, float, str):
+        return
+    kind, inside = "list", tree
+    if type(tree) is dict and len(tree) == 1:
+        ((kind, inside),) = tree.items()
+    if kind == "tensor" and type(inside) is str:
+        yield name, inside
+    elif kind == "dict" and type(inside) is list:
+        yield from _in_dict(inside, name, depth + 1)
+    elif kind in ("list", "tuple") and type(inside) is list:
+        for i, item in enumerate(inside):
+            yield from tensors_in(item, f"{name}/{i}", depth + 1)
+    elif kind != "float" or inside not in ("nan", "inf", "-inf"):
+        raise ValueError(f"{name} is {str(tree)[:80]!r}, expected a tree of state")
+
+
+def _in_dict(pairs: list[Any], name: str, depth: int) -> Iterator[tuple[str, str]]:
+    known = set()
+    for pair in pairs:
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in (str, int):
+            raise ValueError(f"{name} has {str(pair)[:80]!r}, expected a key and a value")
+        key, item = pair
+        if key in known:
+            raise ValueError(f"{name} has the key {key!r} twice, expected once")
+        known.add(key)
+        yield from tensors_in(item, f"{name}/{key}", depth)
 
 
 def merged(target: Any, value: Any) -> Any:

@@ -248,7 +248,7 @@ def _told(place: Store, prefix: bytes) -> dict[str, Any]:
             raise ValueError(f"expected numbers, found {numbers}")
         if type(told["with_slots"]) is not bool:
             raise ValueError("expected true or false in with_slots")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise CorruptStoreError(
             f"{prefix[:-1].decode()} cannot be read as an export: {error}"
         ) from error
