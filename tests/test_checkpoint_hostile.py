@@ -17,9 +17,9 @@ from table_model import ModelCore, ModelTable
 from windeck import checkpoint
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys, manifests, values
-from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label
 from windeck.checkpoint.readers.where import parse
+from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]
 #: What takes the place of each part of what is stored.
