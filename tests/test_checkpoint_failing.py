@@ -52,6 +52,37 @@ def test_an_error_of_any_write(kind: str, incremental: bool, fresh: Fresh) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_save_by_another_before_any_write(kind: str, fresh: Fresh) -> None:
+    """Of two at once one wins, whenever the other comes; it is told, and nothing of it stays."""
+    with open_store(fresh(kind)) as store:
+        save(store, 0)
+        for left in range(100):
+            step = 2 * left + 1
+            watched = Between(store, WRITES, left, partial(save, store, step + 1))
+            if watched_fails(watched, step):
+                assert load(store) == step + 1
+                continue
+            break
+        assert watched.made[-2:] == ["compare_and_set", "sync"]
+        assert left == len(watched.made) - 1  # before the last sync: HEAD was set by both
+        assert left > 5
+        assert load(store) == step + 1
+        assert [commit.step for commit in checkpoint.log(store)][:3] == [step + 1, step, step - 1]
+        kept = {commit.generation for commit in checkpoint.log(store)}
+        assert {int(key.split(b"/")[2], 16) for key in store.keys(b"windeck/t/")} <= kept
+        assert checkpoint.verify(store, deep=True).ok
+
+
+def watched_fails(watched: Between, step: int) -> bool:
+    """Whether a save is told that another was committed meanwhile."""
+    try:
+        save(watched, step)
+    except RuntimeError as error:
+        return f"of step {step + 1} was meanwhile" in str(error)
+    return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_error_of_any_read(kind: str, fresh: Fresh) -> None:
     with open_store(fresh(kind)) as store:
         save(store, 0)

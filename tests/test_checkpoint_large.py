@@ -14,7 +14,7 @@ import torch
 from store_servers import KINDS, need
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.checkpoint.stores import CorruptStoreError, DirectView, Store, open_store
 from windeck.checkpoint.writers import ahead
 
 Fresh = Callable[[str], str]
@@ -117,6 +117,39 @@ def test_a_damaged_chunk_is_found_out(store: Store) -> None:
     store.bulk_load([(fifth, value)])
     checkpoint.load(store, model=target)
     assert all(same(target[name], saved[name]) for name in saved)
+
+
+def test_whole_values_of_another_place_are_found_out_in_tables(tmp_path: Path) -> None:
+    """Chunks that are whole, read straight from a table, but not those that belong there."""
+    need("rocksdb")
+    saved = {"a": filled(32_768), "b": filled(40_000), "c": filled(50_000)}
+    with open_store("memory://") as memory:
+        for _ in range(2):
+            checkpoint.save(memory, step=1, model=saved, chunk_bytes=CHUNK)
+        values = dict(memory.scan())
+        checkpoint.gc(memory, keep=1)
+        kept = dict(memory.scan())
+    ours = keys.chunk("windeck", 2, 0, 1, 0)
+    others = (
+        keys.chunk("windeck", 2, 0, 0, 0),  # of another tensor
+        keys.chunk("windeck", 2, 0, 2, 0),
+        keys.chunk("windeck", 1, 0, 1, 0),  # of another save
+    )
+    for number, other in enumerate((ours, *others)):
+        url = f"rocksdb://{tmp_path}/{number}"
+        with open_store(url) as store:
+            store.bulk_load(sorted({**kept, ours: values[other]}.items()))
+        target = {name: torch.zeros_like(v) for name, v in saved.items()}
+        with open_store(f"{url}?readonly=1") as store:
+            assert isinstance(store, DirectView)
+            head, body = bytearray(64), bytearray(CHUNK)
+            assert store.get_into(ours, memoryview(head), memoryview(body)) is not None
+            if other == ours:
+                checkpoint.load(store, model=target)
+                assert all(same(target[name], saved[name]) for name in saved)
+                continue
+            with pytest.raises(CorruptStoreError, match=rf"{ours.decode()} is damaged: found .*"):
+                checkpoint.load(store, model=target)
 
 
 def test_flipped_bytes_of_the_table_file(tmp_path: Path) -> None:
