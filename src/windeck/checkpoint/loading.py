@@ -77,7 +77,8 @@ def load(
     KeyError
         For names that are on one side only, with both lists, or state that was not saved.
     TypeError, ValueError
-        For a dtype or a shape that is another. Up to here, no target was written.
+        For a dtype or a shape that is another. Up to here, no target was written. ValueError
+        also for what a later windeck wrote; if that is found amid reading, as below.
     OSError
         For what is damaged or cannot be reached. The message says whether targets were written:
         then they are invalid. A loader is given the state it had.
