@@ -80,9 +80,8 @@ def save(
     RuntimeError
         When another save was committed since this one began; that one is in force.
     OSError
-        See `windeck.checkpoint.stores.errors`. The checkpoint that was in force still is; if it was
-        the very last that failed, to hear that HEAD is set or is durable, the new one may be. Either
-        is whole.
+        See `windeck.checkpoint.stores.errors`. The checkpoint that was in force still is; if what
+        failed was to hear that HEAD is set or durable, the new one may be. Either is whole.
 
     Notes
     -----
