@@ -212,3 +212,31 @@ def test_a_tree_as_deep_as_can_be_saved_is_loaded() -> None:
         put(store, b'{"chunk_bytes":16,"tensors":[],"trees":{"extra":' + trees + b"}}", 1)
         with pytest.raises(CorruptStoreError, match="nested deeper than 100 levels"):
             checkpoint.open(store)
+
+
+def test_shards_of_any_content() -> None:
+    """What a writer says it wrote is merged into something that can be read, or refused."""
+    with open_store("memory://") as store:
+        plan = checkpoint.begin(store, step=1, writers=2)
+        for writer in range(2):
+            part = checkpoint.Partition(torch.ones(3, 2), offset=(3 * writer, 0), shape=(6, 2))
+            model = {"w": part, "l": [(1, 2.5)]}
+            checkpoint.save_shard(store, plan, writer=writer, model=model, extra={str(writer): 1})
+        before = dict(store.scan())
+        key = keys.shard("windeck", plan.generation, 1)
+        label = Label(Kind.SHARD, plan.generation, plan.save, part=1)
+        was = values.decode(key, before[key], label)
+        outcomes = []
+        for payload in variants(json.loads(bytes(was))):
+            store.delete_range(b"windeck/")
+            store.put_many([*before.items(), (key, values.encode(label, payload))])
+            try:
+                checkpoint.merge(store, plan)
+            except (OSError, ValueError):
+                assert store.get(b"windeck/HEAD") is None
+                outcomes.append(True)
+            else:
+                checkpoint.open(store).names()
+                outcomes.append(False)
+        assert len(outcomes) > 1000
+        assert outcomes.count(True) > 0.7 * len(outcomes)

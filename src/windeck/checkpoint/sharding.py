@@ -11,8 +11,9 @@ from typing import Any
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.manifests import as_json, read_head
+from windeck.checkpoint.format.manifests import Commit, as_json, parse_manifest, read_head
 from windeck.checkpoint.format.part_names import PartName, drop_parts, has_parts, parts_of
+from windeck.checkpoint.format.references import bases_of
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.incremental import find_base
 from windeck.checkpoint.readers.opened import opened
@@ -197,7 +198,11 @@ def merge_in(store: Store, plan: Plan) -> int:
     base = find_base(store, plan) if plan.incremental else None
     try:
         manifest = merged(found, plan, base.tables if base else None)
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        # What nobody could read is not put in force: a writer may say anything.
+        bases = bases_of(manifest, plan.generation)
+        now = Commit(plan.generation, plan.save, plan.step, 0.0, 0, 0, bases)
+        parse_manifest(as_json(manifest), now)
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError) as error:
         where = keys.shard(plan.namespace, plan.generation, 0)[:-9].decode()
         raise CorruptStoreError(f"what lies under {where} is no shards: {error!r}") from error
     generation = finish(store, plan, manifest)

@@ -20,7 +20,7 @@ from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.tables.links import TableEntry, parse_tables
 
 __all__ = ["Commit", "Entry", "Part", "Run", "as_json", "encode_head", "find_commit"]
-__all__ += ["parse_entries", "read_head", "read_manifest"]
+__all__ += ["parse_entries", "parse_manifest", "read_head", "read_manifest"]
 
 #: What JSON that says something else than expected leads to.
 _UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
@@ -124,20 +124,31 @@ def read_manifest(
             f"expected {commit.manifest_bytes:,} bytes with CRC32C {commit.manifest_crc:08x}"
         )
     try:
-        found = json.loads(bytes(payload))
-        entries = parse_entries(found, commit.generation, commit.save, parts=parts)
-        tables = parse_tables(found.get("tables", ()), commit.generation, commit.save)
-        _check_bases(entries, tables, commit)
-        roots = found["trees"]
-        if type(roots) is not dict:
-            raise ValueError(f"expected trees by root, found {str(roots)[:80]!r}")
-        for root, tree in roots.items():
-            for place, name in tensors_in(tree, root):
-                if name not in entries:
-                    raise ValueError(f"{place} refers to {name}, which is none of its tensors")
-        return {"tensors": entries, "trees": roots, "tables": tables}
+        return parse_manifest(bytes(payload), commit, parts=parts)
     except _UNREADABLE as error:
         raise _unreadable(key, "a manifest", error) from error
+
+
+def parse_manifest(payload: bytes, commit: Commit, *, parts: bool = True) -> dict[str, Any]:
+    """What `read_manifest` gives, of the JSON of a manifest.
+
+    Raises
+    ------
+    AttributeError, KeyError, RecursionError, TypeError, ValueError
+        For what cannot be one.
+    """
+    found = json.loads(payload)
+    entries = parse_entries(found, commit.generation, commit.save, parts=parts)
+    tables = parse_tables(found.get("tables", ()), commit.generation, commit.save)
+    _check_bases(entries, tables, commit)
+    roots = found["trees"]
+    if type(roots) is not dict:
+        raise ValueError(f"expected trees by root, found {str(roots)[:80]!r}")
+    for root, tree in roots.items():
+        for place, name in tensors_in(tree, root):
+            if name not in entries:
+                raise ValueError(f"{place} refers to {name}, which is none of its tensors")
+    return {"tensors": entries, "trees": roots, "tables": tables}
 
 
 def _commit(found: Mapping[str, Any]) -> Commit:

@@ -144,7 +144,7 @@ def _tree(place: str, found: _Found, tensors: dict[str, _Tensor]) -> Any:
 
 
 def _kind(tree: Any) -> str:
-    return next(iter(tree)) if isinstance(tree, dict) else type(tree).__name__
+    return next(iter(tree), "") if isinstance(tree, dict) else type(tree).__name__
 
 
 def _dict(place: str, found: _Found, tensors: dict[str, _Tensor]) -> list[Any]:
