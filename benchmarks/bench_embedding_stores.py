@@ -14,8 +14,10 @@ import itertools
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from windeck._core import EmbeddingCore
 from windeck.checkpoint.stores import open_store
 
 COUNT, DIM, BATCH = 262_144, 64, 1000
+BATCHES = (100, 1000, 10_000)  # rows of one MSET or MGET: all are in use, none is the best for all
 ROUNDS = 5
 FIELDS = ("keys", "versions", "frequencies", "seen", "admitted", "values")
 IDS = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, COUNT)
@@ -75,25 +78,25 @@ def same(one: Table, two: Table) -> None:
             assert all(np.array_equal(x[name], y[name]) for name in ("keys", "values"))
 
 
-def single() -> Batches:
-    """Keys and values of rows, a thousand at a time."""
+def single(batch: int = BATCH) -> Batches:
+    """Keys and values of rows, some at a time."""
     with FULL.core.snapshot() as snapshot:
         for first in range(0, 1024, 64):
             found = snapshot.read(first, first + 64)
             keys, values = found["keys"].astype(">i8").tobytes(), found["values"].tobytes()
-            for at in range(0, len(found["keys"]), BATCH):
-                some = range(at, min(at + BATCH, len(found["keys"])))
+            for at in range(0, len(found["keys"]), batch):
+                some = range(at, min(at + batch, len(found["keys"])))
                 yield (
                     [keys[8 * i : 8 * i + 8] for i in some],
                     [values[4 * DIM * i : 4 * DIM * (i + 1)] for i in some],
                 )
 
 
-def gathered(get: Callable[[list[bytes]], list[bytes]]) -> Table:
-    """A table of rows that are asked for a thousand at a time."""
+def gathered(get: Callable[[list[bytes]], list[bytes]], batch: int = BATCH) -> Table:
+    """A table of rows that are asked for some at a time."""
     table = Table()
-    for first in range(0, COUNT, BATCH):
-        ids = IDS[first : first + BATCH]
+    for first in range(0, COUNT, batch):
+        ids = IDS[first : first + batch]
         packed = ids.astype(">i8").tobytes()
         rows = b"".join(get([packed[i : i + 8] for i in range(0, len(packed), 8)]))
         none, values = np.zeros(len(ids), np.int64), np.frombuffer(rows, np.float32)
@@ -275,31 +278,46 @@ def redis(folder: Path) -> Iterator[Row]:
         url = f"redis://127.0.0.1:{port}/0?sync=server"
         rows = Redis(port=port, db=1)
 
-        def put() -> None:
-            for keys, values in single():
+        def put(batch: int = BATCH) -> None:
+            for keys, values in single(batch):
                 rows.mset(dict(zip(keys, values, strict=True)))
+
+        def used() -> None:
+            client.flushall(asynchronous=True)
+            while client.dbsize() or client.info("memory")["lazyfree_pending_objects"]:
+                time.sleep(0.001)
 
         save(url)
         put()
         same(load(url), FULL)
         same(gathered(rows.mget), FULL)
 
-        yield Row(
-            question=f"export {COUNT:,} rows of {DIM} float32 to redis",
-            ours="save(embeddings=)",
-            rival=f"a key per row, MSET of {BATCH:,}",
-            ratio=apart(lambda: save(url), put, client.flushall),
-            needed=20,
-        )
+        # FLUSHALL hands memory back to the system, so that both have to get all of it anew; ASYNC
+        # leaves it to the server, which is what one has that removed other values before.
+        for memory, empty in (("fresh", client.flushall), ("used", used)):
+            for batch in BATCHES:
+                yield Row(
+                    question=f"export {COUNT:,} rows of {DIM} float32 to redis, {memory} memory",
+                    ours="save(embeddings=)",
+                    rival=f"a key per row, MSET of up to {batch:,}",
+                    ratio=apart(partial(save, url), partial(put, batch), empty),
+                    needed=20,
+                )
         save(url)
         put()
-        yield Row(
-            question=f"import {COUNT:,} rows of {DIM} float32 from redis",
-            ours="load(embeddings=)",
-            rival=f"a key per row, MGET of {BATCH:,}",
-            ratio=compare(lambda: load(url), lambda: gathered(rows.mget), rounds=ROUNDS, warm_up=1),
-            needed=10,
-        )
+        for batch in BATCHES:
+            yield Row(
+                question=f"import {COUNT:,} rows of {DIM} float32 from redis",
+                ours="load(embeddings=)",
+                rival=f"a key per row, MGET of up to {batch:,}",
+                ratio=compare(
+                    partial(load, url),
+                    partial(gathered, rows.mget, batch),
+                    rounds=ROUNDS,
+                    warm_up=1,
+                ),
+                needed=10,
+            )
         rows.close()
 
 

@@ -22,6 +22,8 @@ Command: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
 #: Seconds to wait before asking again a server that dropped the connection or is starting.
 PAUSES = (0.0, 0.1, 0.4)
+#: Read at once from a server's socket: of the library's 64 KiB, a value of 256 KiB took many.
+SOCKET_BYTES = 1 << 20
 _OPTIONS = ("timeout", "allow_eviction", "sync", "ca", "cert", "key")
 
 
@@ -48,6 +50,7 @@ class Link:
                 self.is_cluster = bool(info.get("cluster_enabled"))
         if not self.is_cluster:
             self._client = redis.Redis(**settings, db=database)
+            self._client.connection_pool.connection_kwargs["socket_read_size"] = SOCKET_BYTES
         elif database:
             raise ValueError(f"a cluster has one database: expected /0 in {self._where}")
         else:

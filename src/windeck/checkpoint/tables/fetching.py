@@ -17,8 +17,9 @@ from windeck.checkpoint.tables.shapes import Shape, Size
 
 __all__ = ["Blocks"]
 
-#: Bytes of blocks asked for at once.
-READ_BYTES = 4 << 20
+#: Bytes of blocks asked for at once: what was received is still in the processor's cache when the
+#: rows are put in.
+READ_BYTES = 1 << 20
 #: Of a block that is read into memory used again.
 _SCRATCH_BYTES = 256 << 10
 
