@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,32 +12,32 @@
 
 namespace windeck {
 
-/// How many ids ahead their slots are asked for; rows half as far.
-inline constexpr std::size_t ahead = 64;
+/// Ids are worked on in blocks of this many: what a block needs fits the first cache.
+inline constexpr std::size_t block = 64;
 
 /// Calls visit(i, place) for the ids in order. `near(place)` is called some ids earlier, to ask for
-/// what visit will touch.
+/// what visit will touch; visit may change the map.
+///
+/// A block is gone through three times. Whether a search ends at its first slot is anybody's
+/// guess, and a wrong guess throws away all that the processor began after it: so searches stand
+/// together, and far misses are not among what is thrown away.
 template <typename Near, typename Visit>
 void each_place(const IdMap& map, std::span<const std::int64_t> ids, const Near& near,
                 const Visit& visit) {
-    constexpr std::size_t half = ahead / 2;
-    Place found[half];
-    std::uint64_t hashes[half];
-    const std::size_t count = ids.size();
-    std::int64_t keys[half];
-    for (std::size_t turn = 0; turn < count + ahead; ++turn) {
-        const std::size_t slot = turn % half;
-        if (turn >= ahead) visit(turn - ahead, found[slot]);
-        if (turn >= half && turn < count + half) {
-            const Place place{map.find(keys[slot], hashes[slot])};
-            found[slot] = place;
-            near(place);
+    std::uint64_t hashes[block];
+    Place found[block];
+    for (std::size_t begin = 0; begin < ids.size(); begin += block) {
+        const auto some = ids.subspan(begin, std::min(block, ids.size() - begin));
+        for (std::size_t i = 0; i < some.size(); ++i) {
+            hashes[i] = hash_id(some[i]);
+            map.prefetch(hashes[i]);
         }
-        if (turn < count) {
-            keys[slot] = ids[turn];
-            hashes[slot] = hash_id(keys[slot]);
-            map.prefetch(hashes[slot]);
+        for (std::size_t i = 0; i < some.size(); ++i) {
+            found[i] = Place{map.find(some[i], hashes[i])};
+            near(found[i]);
         }
+        for (std::size_t i = 0; i < some.size(); ++i)
+            visit(begin + i, found[i]);
     }
 }
 

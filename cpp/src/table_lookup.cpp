@@ -14,15 +14,6 @@ namespace {
 
 constexpr std::int64_t grain = 4096;
 
-std::int64_t length(std::span<const std::int64_t> ids) {
-    return static_cast<std::int64_t>(ids.size());
-}
-
-std::span<const std::int64_t> part(std::span<const std::int64_t> ids, std::int64_t begin,
-                                   std::int64_t end) {
-    return ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-}
-
 /// What a row holds when it is new.
 void write_new(const InitialValues& initial, const TableOptions& options, std::int64_t id,
                std::span<float> row) {
@@ -31,26 +22,14 @@ void write_new(const InitialValues& initial, const TableOptions& options, std::i
     std::ranges::fill(row.subspan(dim), options.slot_value);
 }
 
-/// Copies the embeddings at s.places, which say absent where there is no row.
-template <typename State>
-void copy_rows(const State& s, std::span<const std::int64_t> ids, std::size_t dim, float* out,
-               int threads) {
-    parallel_for(length(ids), grain, threads, [&](std::int64_t from, std::int64_t to) {
-        const auto begin = static_cast<std::size_t>(from);
-        const auto end = static_cast<std::size_t>(to);
-        for (std::size_t i = begin; i < end; ++i) {
-            if (i + ahead / 2 < end) {
-                const Place next{s.places[i + ahead / 2]};
-                if (!next.is_absent()) s.rows.prefetch_values(next.number(), dim);
-            }
-            const Place place{s.places[i]};
-            if (place.is_absent()) {
-                s.initial.write(ids[i], {out + i * dim, dim});
-            } else {
-                std::memcpy(out + i * dim, s.rows.values(place.number()), dim * sizeof(float));
-            }
-        }
-    });
+/// Calls body(part of ids, number of its first) side by side.
+template <typename Body>
+void in_parts(std::span<const std::int64_t> ids, int threads, const Body& body) {
+    parallel_for(static_cast<std::int64_t>(ids.size()), grain, threads,
+                 [&](std::int64_t from, std::int64_t to) {
+                     const auto begin = static_cast<std::size_t>(from);
+                     body(ids.subspan(begin, static_cast<std::size_t>(to - from)), begin);
+                 });
 }
 
 }  // namespace
@@ -60,9 +39,8 @@ void Table::lookup(std::span<const std::int64_t> ids, float* out, int threads) c
     const State& s = *state_;
     require_own(options_, ids);
     const auto dim = static_cast<std::size_t>(options_.dim);
-    parallel_for(length(ids), grain, threads, [&](std::int64_t begin, std::int64_t end) {
-        const auto some = part(ids, begin, end);
-        float* const into = out + static_cast<std::size_t>(begin) * dim;
+    in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
+        float* const into = out + first * dim;
         each_place(
             s.map, some,
             [&](Place place) {
@@ -84,9 +62,8 @@ void Table::read(std::span<const std::int64_t> ids, float* out, int threads) con
     const State& s = *state_;
     require_own(options_, ids);
     const auto floats = static_cast<std::size_t>(width());
-    parallel_for(length(ids), grain, threads, [&](std::int64_t begin, std::int64_t end) {
-        const auto some = part(ids, begin, end);
-        float* const into = out + static_cast<std::size_t>(begin) * floats;
+    in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
+        float* const into = out + first * floats;
         each_place(
             s.map, some,
             [&](Place place) {
@@ -129,7 +106,24 @@ void Table::lookup_insert(std::span<const std::int64_t> ids, float* out, int thr
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
     require_own(options_, ids);
+    const auto dim = static_cast<std::size_t>(options_.dim);
     s.places.resize(std::max(s.places.size(), ids.size()));
+    in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
+        each_place(
+            s.map, some,
+            [&](Place place) {
+                if (place.is_row()) s.rows.prefetch_values(place.number(), dim);
+            },
+            [&](std::size_t i, Place place) {
+                s.places[first + i] = place.is_row() ? place.packed : IdMap::absent;
+                if (!place.is_row()) return;
+                std::memcpy(out + (first + i) * dim, s.rows.values(place.number()),
+                            dim * sizeof(float));
+            });
+    });
+    const bool all_rows = s.touch_rows(ids.size(), threads);
+    if (all_rows) return;
+
     const std::uint64_t rows_before = s.rows.size();
     const auto fill_new = [&] {
         const auto fresh = static_cast<std::int64_t>(s.rows.size() - rows_before);
@@ -142,13 +136,19 @@ void Table::lookup_insert(std::span<const std::int64_t> ids, float* out, int thr
         });
     };
     try {
-        s.count_all(ids, options_.admit_after);
+        s.count_others(ids, options_.admit_after);
     } catch (...) {
         fill_new();
         throw;
     }
     fill_new();
-    copy_rows(s, ids, static_cast<std::size_t>(options_.dim), out, threads);
+    // Those that had no row read as their initial values, whether they have one by now or not.
+    in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
+        for (std::size_t i = 0; i < some.size(); ++i) {
+            if (!Place{s.places[first + i]}.is_absent()) continue;
+            s.initial.write(some[i], {out + (first + i) * dim, dim});
+        }
+    });
 }
 
 }  // namespace windeck

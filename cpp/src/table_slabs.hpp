@@ -71,6 +71,8 @@ class RowView {
     explicit RowView(std::size_t width);
 
     std::uint64_t size() const noexcept { return size_; }
+    /// The number of the slab a row is in.
+    std::uint64_t slab(std::uint64_t row) const noexcept { return row >> shift_; }
     const RowHead& head(std::uint64_t row) const noexcept {
         return heads(row >> shift_)[within(row)];
     }

@@ -1,9 +1,13 @@
 #include "table_state.hpp"
 
+#include <algorithm>
+#include <atomic>
+#include <bit>
 #include <stdexcept>
 #include <string>
 
 #include "table_batch.hpp"
+#include "windeck/parallel.hpp"
 
 namespace windeck {
 
@@ -80,24 +84,52 @@ Place Table::State::count_up(std::int64_t id, Place place, std::int64_t admit_af
     return Place::row(row);
 }
 
-void Table::State::count_all(std::span<const std::int64_t> ids, std::int64_t admit_after) {
-    each_place(
-        map, ids,
-        [&](Place place) {
-            if (place.is_row()) rows.prefetch_head(place.number());
-        },
-        [&](std::size_t i, Place place) {
-            // Found some ids ago: a row stays where it is, all else may have changed since.
-            const std::int64_t id = ids[i];
-            if (!place.is_row()) place = find(id);
-            if (place.is_row()) {
-                rows.own(place.number());
-                touch(rows.head_to_change(place.number()));
-            } else {
-                place = count_up(id, place, admit_after);
+bool Table::State::touch_rows(std::size_t count, int threads) {
+    // Each thread takes slabs of its own, so that no two write to one head, or copy one slab.
+    constexpr std::size_t few = 4096;
+    const std::uint64_t parts =
+        count <= few ? 1 : std::bit_floor(static_cast<unsigned>(std::clamp(threads, 1, 8)));
+    std::atomic<bool> all{true};
+    parallel_for(
+        static_cast<std::int64_t>(parts), 1, threads, [&](std::int64_t from, std::int64_t) {
+            const auto part = static_cast<std::uint64_t>(from);
+            std::uint64_t mine[block];
+            bool whole = true;
+            for (std::size_t begin = 0; begin < count; begin += block) {
+                std::size_t found = 0;
+                for (std::size_t i = begin; i < std::min(begin + block, count); ++i) {
+                    const Place place{places[i]};
+                    const bool row = !place.is_absent();
+                    whole = whole && row;
+                    mine[found] = place.number();
+                    found += row && (rows.slab(place.number()) & (parts - 1)) == part ? 1U : 0U;
+                }
+                for (std::size_t i = 0; i < found; ++i)
+                    rows.prefetch_head(mine[i]);
+                for (std::size_t i = 0; i < found; ++i) {
+                    rows.own(mine[i]);
+                    touch(rows.head_to_change(mine[i]));
+                }
             }
-            places[i] = place.is_row() ? place.packed : IdMap::absent;
+            if (!whole) all.store(false, std::memory_order_relaxed);
         });
+    return all.load(std::memory_order_relaxed);
+}
+
+void Table::State::count_others(std::span<const std::int64_t> ids, std::int64_t admit_after) {
+    constexpr std::size_t ahead = 16;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (i + ahead < ids.size() && Place{places[i + ahead]}.is_absent())
+            map.prefetch(hash_id(ids[i + ahead]));
+        if (!Place{places[i]}.is_absent()) continue;
+        const Place place = find(ids[i]);  // one of the ids before it may have been the same
+        if (place.is_row()) {
+            rows.own(place.number());
+            touch(rows.head_to_change(place.number()));
+        } else {
+            count_up(ids[i], place, admit_after);
+        }
+    }
 }
 
 }  // namespace windeck

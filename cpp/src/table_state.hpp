@@ -60,9 +60,12 @@ struct Table::State {
     void bury(std::int64_t id, Place place);
     /// One more occurrence of an id that has no row, at this place or none; where it is then.
     Place count_up(std::int64_t id, Place place, std::int64_t admit_after);
-    /// Counts all occurrences; leaves in `places` each id's row, or absent. Values of rows that are
-    /// new are left to the caller, also where it throws.
-    void count_all(std::span<const std::int64_t> ids, std::int64_t admit_after);
+    /// Counts an occurrence at each of the first `count` of `places`, each a row or absent. Whether
+    /// all were rows. Throws std::bad_alloc, having counted some.
+    bool touch_rows(std::size_t count, int threads);
+    /// Counts the occurrences of those that are absent in `places`, in order. Values of rows that
+    /// are new are left to the caller, also where it throws.
+    void count_others(std::span<const std::int64_t> ids, std::int64_t admit_after);
     void touch(RowHead& head) const {
         ++head.frequency;
         head.seen = clock + 1;

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -201,6 +202,39 @@ void many_threads_at_once() {
     check(static_cast<std::int64_t>(end.ids.size()) == table.admitted());
 }
 
+/// Large batches, in which ids repeat and wait to be admitted, while a snapshot holds every slab.
+void counting_side_by_side() {
+    TableOptions options = options_of(16);
+    options.admit_after = 3;
+    Table one(options);
+    Table many(options);
+    std::map<std::int64_t, std::int64_t> times;
+    std::uint64_t state = 1;
+    for (int round = 0; round < 6; ++round) {
+        Ids ids(20000 + static_cast<std::size_t>(round));
+        for (std::int64_t& id : ids) {
+            state = mix(state + 1);
+            id = static_cast<std::int64_t>(state % 30000) - 15000;
+            ++times[id];
+        }
+        const auto held = many.snapshot();
+        const Shown before = shown(*held);
+        check(lookup(one, ids, true) == lookup(many, ids, true, 5), "threads change values");
+        check(shown(*held) == before, "a snapshot changed");
+        Update step;
+        const std::vector<float> gradients(ids.size() * 16, 1.0F);
+        check(one.apply(ids, gradients.data(), step) == many.apply(ids, gradients.data(), step, 2));
+        check(lookup(one, ids, false) == lookup(many, ids, false, 5), "threads change rows");
+    }
+    const Shown end = shown(*many.snapshot());
+    check(end == shown(*one.snapshot()), "threads change counts");
+    check(end.ids.size() == times.size());
+    for (std::size_t i = 0; i < end.ids.size(); ++i) {
+        check(end.frequencies[i] == times.at(end.ids[i]), "an occurrence was lost");
+        check((end.admitted[i] != 0) == (times.at(end.ids[i]) >= 3));
+    }
+}
+
 }  // namespace
 }  // namespace windeck
 
@@ -211,4 +245,5 @@ int main() {
     windeck::insert_does_all_or_nothing();
     windeck::snapshots_of_a_table_in_training();
     windeck::many_threads_at_once();
+    windeck::counting_side_by_side();
 }
