@@ -1,15 +1,18 @@
 """What does a lookup of dynamic ids cost, beside a Python dict and beside dense indices?
 
-65,536 random ids of a table of 10 million rows of 64 float32 (16 where less than 20 GiB of memory
-are free), other ids in each call. The dict holds a tensor for each id; `F.embedding` is told the
-rows' numbers, which a table of dynamic ids has to find out first. Every pair is compared for
-equality before it is timed.
+65,536 random ids of a table of 10 million rows of 64 float32 (where 17 GiB of memory are free) and
+of 16, other ids in each call. `F.embedding` is told the rows' numbers, which a table of dynamic ids
+has to find out first. There are two dicts, one after the other: of views of the rows of one
+matrix, and of tensors each with memory of its own, as they are when ids come one by one. Both sides
+have as many threads, windeck's default, or one. Every pair is compared for equality before it is
+timed.
 """
 
 from __future__ import annotations
 
+import gc
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from windeck import _core
 Array = np.ndarray[Any, Any]
 
 ROWS, BATCH, CHUNK = 10_000_000, 65_536, 500_000
+NEEDED_FOR_64 = 17 * 2**30
 
 
 def free_bytes() -> int:
@@ -38,7 +42,9 @@ def filled(dim: int) -> tuple[Any, Array, Array]:
     core.reserve(ROWS)
     dense = np.empty((ROWS, dim), np.float32)
     for start in range(0, ROWS, CHUNK):
-        core.lookup(ids[start : start + CHUNK], dense[start : start + CHUNK], insert=True)
+        core.lookup(
+            ids[start : start + CHUNK], dense[start : start + CHUNK], insert=True, threads=None
+        )
     return core, ids, dense
 
 
@@ -51,54 +57,92 @@ def draws(ids: Array) -> Callable[[], tuple[Any, Array]]:
     return itertools.cycle([(torch.from_numpy(n), ids[n]) for n in numbers]).__next__
 
 
+def dict_of(ids: Array, tensors: Callable[[int, int], Iterable[Any]]) -> dict[int, Any]:
+    """A tensor for each id; `tensors(start, stop)` gives those of some of them, in order."""
+    by_id: dict[int, Any] = {}
+    gc.disable()  # which would look through millions of tensors time and again
+    try:
+        for start in range(0, ROWS, CHUNK):
+            stop = start + CHUNK
+            by_id.update(zip(ids[start:stop].tolist(), tensors(start, stop), strict=True))
+    finally:
+        gc.enable()
+    return by_id
+
+
 def rows() -> Iterator[Row]:
+    if free_bytes() > NEEDED_FOR_64:
+        yield from rows_of(64)
+    yield from rows_of(16)
+
+
+def rows_of(dim: int) -> Iterator[Row]:
     import torch
 
-    torch.set_num_threads(1)
-    dim = 64 if free_bytes() > 20 * 2**30 else 16
     core, ids, dense = filled(dim)
     weight = torch.from_numpy(dense)
     draw = draws(ids)
-    out = np.empty((BATCH, dim), np.float32)
-    tensor_out = torch.empty(BATCH, dim)
+    kept = torch.empty(BATCH, dim)
 
-    def ours() -> Array:
-        return core.lookup(draw()[1], out, insert=False)
+    def looking(threads: int, insert: bool = False) -> Callable[[], Any]:
+        def look() -> Any:  # into new memory, as the rivals and EmbeddingTable do
+            out = torch.empty(BATCH, dim)
+            core.lookup(draw()[1], out.numpy(), insert=insert, threads=threads)
+            return out
 
-    def counting() -> Array:
-        return core.lookup(draw()[1], out, insert=True)
+        return look
 
     def embedding() -> Any:
         return torch.nn.functional.embedding(draw()[0], weight)
 
     def index_select() -> Any:
-        return torch.index_select(weight, 0, draw()[0], out=tensor_out)
+        return torch.index_select(weight, 0, draw()[0], out=kept)
+
+    def into_kept() -> Any:
+        return core.lookup(draw()[1], kept.numpy(), insert=False, threads=crew)
 
     numbers, some = draw()
-    expected = torch.nn.functional.embedding(numbers, weight).numpy()
-    assert np.array_equal(core.lookup(some, insert=False), expected)
-    assert np.array_equal(core.lookup(some, insert=True), expected)
-    assert np.array_equal(torch.index_select(weight, 0, numbers, out=tensor_out), expected)
-
-    question = f"look up {BATCH:,} ids in {ROWS // 10**6} million x {dim} float32"
+    expected = torch.nn.functional.embedding(numbers, weight)
+    for insert, threads in itertools.product((False, True), (1, 2)):
+        found = core.lookup(some, insert=insert, threads=threads)
+        assert np.array_equal(found, expected.numpy())
+    assert torch.equal(torch.index_select(weight, 0, numbers), expected)
 
     def row(name: str, rival: str, mine: Any, other: Any, needed: float | None, rounds: int) -> Row:
+        threads = torch.get_num_threads()
+        question = (
+            f"look up {BATCH:,} ids in {ROWS // 10**6} million x {dim} float32, "
+            f"{threads} thread{'s' * (threads > 1)} each"
+        )
         ratio = compare(mine, other, rounds=rounds)
-        return Row(question, name, rival, ratio, needed, "latency of memory")
+        return Row(question, name, rival, ratio, needed, "pages of memory touched for an id")
 
-    looking, training = "EmbeddingCore.lookup", "EmbeddingCore.lookup, counting"
-    yield row(looking, "F.embedding, dense indices", ours, embedding, 0.3, 61)
-    yield row(training, "F.embedding, dense indices", counting, embedding, None, 61)
-    yield row(looking, "torch.index_select(out=), dense", ours, index_select, None, 61)
+    plain, counting = "EmbeddingCore.lookup", "EmbeddingCore.lookup, counting"
+    dense_name = "F.embedding, dense indices"
+    crew = _core.default_threads()
+    for threads, needed in ((crew, 0.3), (1, None)):
+        torch.set_num_threads(threads)
+        yield row(plain, dense_name, looking(threads), embedding, needed, 61)
+        yield row(counting, dense_name, looking(threads, True), embedding, None, 61)
+    torch.set_num_threads(crew)
+    into = "torch.index_select(out=), dense"
+    yield row(plain + "(out=)", into, into_kept, index_select, None, 61)
 
-    by_id: dict[int, Any] = {}
-    for start in range(0, ROWS, CHUNK):  # each with memory of its own, as they come one by one
-        made = (view.clone() for view in weight[start : start + CHUNK].unbind())
-        by_id.update(zip(ids[start : start + CHUNK].tolist(), made, strict=True))
+    def views(start: int, stop: int) -> Iterable[Any]:
+        return weight[start:stop].unbind()
 
-    def stacked() -> Any:
-        return torch.stack([by_id[i] for i in draw()[1].tolist()])
+    def own(start: int, stop: int) -> Iterable[Any]:
+        return (view.clone() for view in views(start, stop))
 
-    assert np.array_equal(torch.stack([by_id[i] for i in some.tolist()]), expected)
-    yield row(looking, "dict of tensors + torch.stack", ours, stacked, 50.0, 15)
-    yield row(training, "dict of tensors + torch.stack", counting, stacked, None, 15)
+    dicts = (("views of one matrix", views), ("tensors with memory of their own", own))
+    for what, tensors in dicts:
+        by_id = dict_of(ids, tensors)
+
+        def stacked(by_id: dict[int, Any] = by_id) -> Any:
+            return torch.stack([by_id[i] for i in draw()[1].tolist()])
+
+        assert torch.equal(torch.stack([by_id[i] for i in some.tolist()]), expected)
+        rival = f"dict of {what} + torch.stack"
+        yield row(plain, rival, looking(crew), stacked, 50.0, 15)
+        yield row(counting, rival, looking(crew, True), stacked, None, 15)
+        del by_id, stacked
