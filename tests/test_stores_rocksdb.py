@@ -169,3 +169,27 @@ def test_a_snapshot_serves_several_scans_at_once(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join()
             assert found == [ROWS] * 4
+
+
+def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync while it opens might hide what was synced, and show what came after."""
+    from windeck.checkpoint.stores import rocksdb
+
+    url, opening, meanwhile = f"rocksdb://{tmp_path}/x", rocksdb.RocksDBStore._opened, [b"1", b"2"]
+    with open_store(url) as writer:
+
+        def interrupted(self: rocksdb.RocksDBStore) -> object:
+            found = opening(self)
+            if meanwhile:
+                writer.put_many([(b"a", meanwhile.pop(0))])
+                writer.sync()
+            return found
+
+        monkeypatch.setattr(rocksdb.RocksDBStore, "_opened", interrupted)
+        with open_store(f"{url}?readonly=1") as reader:
+            assert not meanwhile
+            assert reader.get(b"a") == b"2"
+        monkeypatch.setattr(rocksdb, "SETTLING_SECONDS", 0)
+        meanwhile += [b"3"]
+        with pytest.raises(BlockingIOError, match="expected its writer to pause for an instant"):
+            open_store(f"{url}?readonly=1")

@@ -159,6 +159,10 @@ class Seal:
                 f"to use what is left, delete the file {SEAL}"
             )
 
+    def moved_on(self) -> bool:
+        """Whether something was synced since the file was read, before the database was opened."""
+        return (self._read() if self._file.exists() else 0) != self._expected
+
     def next(self) -> bytes:
         """The value to write into the database."""
         return (self.number + 1).to_bytes(8, "big")

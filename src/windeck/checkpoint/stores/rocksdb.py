@@ -6,9 +6,11 @@ written twice, and nothing passes through the log.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -40,6 +42,8 @@ FACTS = Facts(
 )
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
+#: How long a reader tries to open a database between two syncs of its writer.
+SETTLING_SECONDS = 10
 _serial = itertools.count()
 
 
@@ -52,10 +56,29 @@ class RocksDBStore:
         self._where, self._readonly = url, url.flag("readonly")
         path = embedded.prepare(url, create=url.flag("create", True) and not self._readonly)
         self._path, self._lock = path, threading.RLock()
-        self._seal = embedded.Seal(path, self.url)
+        self._start()
+        until = time.monotonic() + SETTLING_SECONDS
+        while self._readonly and self._seal.moved_on():
+            self.close()
+            if time.monotonic() > until:
+                raise BlockingIOError(
+                    errno.EAGAIN,
+                    f"{self.url} was synced again each time it was opened for reading, for "
+                    f"{SETTLING_SECONDS} s: expected its writer to pause for an instant",
+                )
+            self._start()
+
+    def _start(self) -> None:
+        """Open the database and see that nothing of it is lost.
+
+        A reader opens the list of tables, then the logs. If the writer moves a log's content into a
+        table between the two, the reader has neither, but does have what was written after it. As
+        `sync` makes that table, and then counts it in the seal's file, the file tells of it.
+        """
+        self._seal = embedded.Seal(self._path, self.url)
         self._db: rocksdict.Rdict | None = self._opened()
         self._reading = Reading(self._db, self.url)
-        self._direct = DirectReading(self._db, path)
+        self._direct = DirectReading(self._db, self._path)
         try:
             self._seal.check(self._reading.get(SEAL_KEY))
             if not self._readonly:
