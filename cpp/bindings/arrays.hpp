@@ -165,10 +165,9 @@ inline Bytes byte_array(py::handle value, const std::string& name) {
     return {std::move(array), {data, size}};
 }
 
-/// `value` as an array of exactly this dtype and shape to read from, C-contiguous and aligned: a
-/// copy of it where it is strided, such as a gradient that was broadcast.
-inline py::array in_array(py::handle value, const py::dtype& dtype,
-                          std::span<const py::ssize_t> shape, const std::string& name) {
+/// `value` as an array of exactly this dtype and shape, laid out in memory in whatever way.
+inline py::array exact_array(py::handle value, const py::dtype& dtype,
+                             std::span<const py::ssize_t> shape, const std::string& name) {
     if (!py::isinstance<py::array>(value)) {
         throw py::type_error(name + " is of type " + type_name(value) +
                              ", expected an array of dtype " + text(dtype) + " and shape " +
@@ -183,6 +182,14 @@ inline py::array in_array(py::handle value, const py::dtype& dtype,
         throw py::value_error(name + " has shape " + shape_text(shape_of(array)) + ", expected " +
                               shape_text(shape));
     }
+    return array;
+}
+
+/// `value` as an array of exactly this dtype and shape to read from, C-contiguous and aligned: a
+/// copy of it where it is strided, such as a gradient that was broadcast.
+inline py::array in_array(py::handle value, const py::dtype& dtype,
+                          std::span<const py::ssize_t> shape, const std::string& name) {
+    auto array = exact_array(value, dtype, shape, name);
     if ((array.flags() & py::array::c_style) != 0 && is_aligned(array)) return array;
     auto copy =
         py::reinterpret_steal<py::object>(PyObject_CallMethod(array.ptr(), "copy", nullptr));
@@ -194,20 +201,7 @@ inline py::array in_array(py::handle value, const py::dtype& dtype,
 /// aligned and writeable. Never converted, never copied.
 inline py::array out_array(py::handle value, const py::dtype& dtype,
                            std::span<const py::ssize_t> shape, const std::string& name) {
-    if (!py::isinstance<py::array>(value)) {
-        throw py::type_error(name + " is of type " + type_name(value) +
-                             ", expected an array of dtype " + text(dtype) + " and shape " +
-                             shape_text(shape));
-    }
-    auto array = py::reinterpret_borrow<py::array>(value);
-    if (!is_native(array.dtype(), dtype.kind(), dtype.itemsize())) {
-        throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected " +
-                             text(dtype));
-    }
-    if (!std::ranges::equal(shape_of(array), shape)) {
-        throw py::value_error(name + " has shape " + shape_text(shape_of(array)) + ", expected " +
-                              shape_text(shape));
-    }
+    auto array = exact_array(value, dtype, shape, name);
     if ((array.flags() & py::array::c_style) == 0) {
         throw py::value_error(name + " is not contiguous, expected a C-contiguous array");
     }
