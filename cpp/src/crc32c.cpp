@@ -1,22 +1,25 @@
 #include "windeck/crc32c.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
-#include "crc32c_streams.hpp"
+#include "crc32c_ways.hpp"
 #include "windeck/dispatch.hpp"
 
 namespace windeck {
 namespace {
 
-#ifdef WINDECK_X86
-bool has_instruction() {
-    const char* const wish = std::getenv("WINDECK_SIMD");
+/// The quickest way that WINDECK_SIMD allows.
+crc::Way choose() {
     simd();  // a wish that cannot be honoured is an error here as everywhere
-    const bool tables = wish != nullptr && std::string_view(wish) == "baseline";
-    return !tables && __builtin_cpu_supports("sse4.2") != 0;
+    const char* const wish = std::getenv("WINDECK_SIMD");
+    const std::string_view level = wish == nullptr ? "" : wish;
+    const std::vector<crc::Way> found = crc::ways();
+    const std::size_t most = level == "baseline" ? 1 : level == "avx2" ? 2 : found.size();
+    return found[std::min(most, found.size()) - 1];
 }
-#endif
 
 /// The product of two polynomials modulo ours; bits reversed, so the highest is x^0.
 std::uint32_t times(std::uint32_t a, std::uint32_t b) {
@@ -30,29 +33,39 @@ std::uint32_t times(std::uint32_t a, std::uint32_t b) {
 
 }  // namespace
 
-std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t before) {
-    const auto& table = crc::by_bytes;
-    const auto at = [&](std::size_t i) { return static_cast<std::uint32_t>(bytes[i]); };
-    std::uint32_t state = ~before;
-    std::size_t i = 0;
-    for (; i + 8 <= bytes.size(); i += 8) {
-        const std::uint32_t low =
-            state ^ (at(i) | at(i + 1) << 8 | at(i + 2) << 16 | at(i + 3) << 24);
-        state = table[7][low & 0xff] ^ table[6][low >> 8 & 0xff] ^ table[5][low >> 16 & 0xff] ^
-                table[4][low >> 24] ^ table[3][at(i + 4)] ^ table[2][at(i + 5)] ^
-                table[1][at(i + 6)] ^ table[0][at(i + 7)];
+std::uint32_t crc::by_tables(std::uint32_t state, const std::byte* data, std::size_t size) {
+    const auto at = [&](std::size_t i) { return static_cast<std::uint32_t>(data[i]); };
+    for (; size >= 8; size -= 8, data += 8) {
+        const std::uint32_t low = state ^ (at(0) | at(1) << 8 | at(2) << 16 | at(3) << 24);
+        state = by_bytes[7][low & 0xff] ^ by_bytes[6][low >> 8 & 0xff] ^
+                by_bytes[5][low >> 16 & 0xff] ^ by_bytes[4][low >> 24] ^ by_bytes[3][at(4)] ^
+                by_bytes[2][at(5)] ^ by_bytes[1][at(6)] ^ by_bytes[0][at(7)];
     }
-    for (; i < bytes.size(); ++i)
-        state = (state >> 8) ^ table[0][(state ^ at(i)) & 0xff];
-    return ~state;
+    for (; size != 0; --size, ++data)
+        state = (state >> 8) ^ by_bytes[0][(state ^ at(0)) & 0xff];
+    return state;
+}
+
+std::vector<crc::Way> crc::ways() {
+    std::vector<Way> found{by_tables};
+#ifdef WINDECK_X86
+    if (!__builtin_cpu_supports("sse4.2")) return found;
+    found.push_back(by_instruction);
+    // Exactly the features CMakeLists.txt compiles it with.
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("pclmul") &&
+        __builtin_cpu_supports("vpclmulqdq"))
+        found.push_back(by_folding);
+#endif
+    return found;
 }
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
-#ifdef WINDECK_X86
-    static const bool instruction = has_instruction();
-    if (instruction) return ~crc::by_instruction(~before, bytes.data(), bytes.size());
-#endif
-    return crc32c_by_tables(bytes, before);
+    static const crc::Way way = choose();
+    return ~way(~before, bytes.data(), bytes.size());
+}
+
+std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t before) {
+    return ~crc::by_tables(~before, bytes.data(), bytes.size());
 }
 
 // The inverted bits at the begin and the end of both sums cancel out, so what is left is linear:

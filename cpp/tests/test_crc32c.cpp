@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "crc32c_ways.hpp"
 #include "windeck/crc32c.hpp"
 #include "windeck/hash.hpp"
 
@@ -13,48 +14,95 @@ using namespace windeck;
 using Data = std::vector<std::byte>;
 
 // Bit by bit, straight from the definition.
+std::uint32_t model_after(std::uint32_t state, std::byte byte) {
+    state ^= static_cast<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit)
+        state = (state >> 1) ^ ((state & 1) != 0 ? 0x82f63b78U : 0U);
+    return state;
+}
+
 std::uint32_t model(std::span<const std::byte> bytes) {
     std::uint32_t state = 0xffffffff;
-    for (const std::byte byte : bytes) {
-        state ^= static_cast<std::uint32_t>(byte);
-        for (int bit = 0; bit < 8; ++bit)
-            state = (state >> 1) ^ ((state & 1) != 0 ? 0x82f63b78U : 0U);
-    }
+    for (const std::byte byte : bytes)
+        state = model_after(state, byte);
     return ~state;
 }
 
-void check_both(std::span<const std::byte> bytes, std::uint32_t expected, const char* what) {
+// In every way this processor has.
+void check_all(std::span<const std::byte> bytes, std::uint32_t expected, const char* what) {
     check(crc32c(bytes) == expected, what);
     check(crc32c_by_tables(bytes) == expected, what);
+    for (const crc::Way way : crc::ways())
+        check(~way(0xffffffff, bytes.data(), bytes.size()) == expected, what);
 }
 
 void test_published() {
     // The catalogue's check value, and RFC 3720, B.4.
-    check_both(std::as_bytes(std::span(std::string_view("123456789"))), 0xe3069283, "123456789");
-    check_both({}, 0, "no bytes");
-    check_both(Data(32, std::byte{0}), 0x8a9136aa, "32 bytes of zeros");
-    check_both(Data(32, std::byte{0xff}), 0x62a8ab43, "32 bytes of ones");
+    check_all(std::as_bytes(std::span(std::string_view("123456789"))), 0xe3069283, "123456789");
+    check_all({}, 0, "no bytes");
+    check_all(Data(32, std::byte{0}), 0x8a9136aa, "32 bytes of zeros");
+    check_all(Data(32, std::byte{0xff}), 0x62a8ab43, "32 bytes of ones");
     Data up;
     Data down;
     for (int i = 0; i < 32; ++i) {
         up.push_back(static_cast<std::byte>(i));
         down.push_back(static_cast<std::byte>(31 - i));
     }
-    check_both(up, 0x46dd794e, "32 incrementing bytes");
-    check_both(down, 0x113fdb5c, "32 decrementing bytes");
+    check_all(up, 0x46dd794e, "32 incrementing bytes");
+    check_all(down, 0x113fdb5c, "32 decrementing bytes");
 }
 
-void test_sizes_and_splits() {
-    Data bytes(50'001);
-    for (std::size_t i = 0; i < bytes.size(); ++i)
+Data any_bytes(std::size_t size) {
+    Data bytes(size);
+    for (std::size_t i = 0; i < size; ++i)
         bytes[i] = static_cast<std::byte>(key(7, i));
+    return bytes;
+}
+
+// Every size up to several rounds of each way, at every place within the widest register.
+void test_sizes_and_places() {
+    const Data bytes = any_bytes(1400);
     const std::span<const std::byte> all(bytes);
-    for (std::size_t size = 0; size < 300; ++size)
-        check_both(all.subspan(size % 9, size), model(all.subspan(size % 9, size)), "a small size");
+    for (std::size_t at = 0; at < 64; ++at) {
+        std::uint32_t state = 0xffffffff;
+        for (std::size_t size = 0; size <= 1300; ++size) {
+            check_all(all.subspan(at, size), ~state, "a size at a place");
+            state = model_after(state, all[at + size]);
+        }
+    }
+}
+
+// Each way is linear but for where it begins: with each bit of the register, and each bit of the
+// bytes, all of it is right.
+void test_each_bit() {
+    Data zeros(1000, std::byte{0});
+    for (const crc::Way way : crc::ways()) {
+        for (int bit = 0; bit < 32; ++bit) {
+            std::uint32_t expected = std::uint32_t{1} << bit;
+            const std::uint32_t before = expected;
+            for (const std::byte byte : zeros)
+                expected = model_after(expected, byte);
+            check(way(before, zeros.data(), zeros.size()) == expected, "a bit of the register");
+        }
+        for (std::size_t bit = 0; bit < 8 * zeros.size(); ++bit) {
+            std::byte& byte = zeros[bit / 8];
+            byte = static_cast<std::byte>(1U << bit % 8);
+            std::uint32_t expected = 0;
+            for (std::size_t i = bit / 8; i < zeros.size(); ++i)
+                expected = model_after(expected, zeros[i]);
+            check(way(0, zeros.data(), zeros.size()) == expected, "a bit of the bytes");
+            byte = std::byte{0};
+        }
+    }
+}
+
+void test_rounds_and_splits() {
+    const Data bytes = any_bytes(50'001);
+    const std::span<const std::byte> all(bytes);
     // Around one and several rounds of three streams.
     for (const std::size_t round : {12'288U, 24'576U, 49'152U})
         for (std::size_t size = round - 9; size <= round + 9; ++size)
-            check_both(all.subspan(1).first(size), model(all.subspan(1).first(size)), "a round");
+            check_all(all.subspan(1).first(size), model(all.subspan(1).first(size)), "a round");
     const std::uint32_t whole = model(all);
     for (std::size_t cut = 0; cut <= all.size(); cut += 1237) {
         check(crc32c(all.subspan(cut), crc32c(all.first(cut))) == whole, "a split");
@@ -93,7 +141,9 @@ void test_each_flipped_bit_shows() {
 
 int main() {
     test_published();
-    test_sizes_and_splits();
+    test_sizes_and_places();
+    test_each_bit();
+    test_rounds_and_splits();
     test_joining_long_runs();
     test_each_flipped_bit_shows();
 }

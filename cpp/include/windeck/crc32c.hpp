@@ -5,13 +5,15 @@
 // crc32c(bytes, before) goes on from the sum of the bytes before: for a split of `bytes` into a and
 // b, crc32c(b, crc32c(a)) == crc32c(bytes). The sum of no bytes is 0.
 //
-// crc32c_joined(sum of a, sum of b, size of b) is the sum of a and b one after the other, from their
-// sums alone: in O(log n), without a look at the bytes.
+// crc32c_joined(sum of a, sum of b, size of b) is the sum of a and b one after the other, from
+// their sums alone: in O(log n), without a look at the bytes.
 //
 // O(n); reads memory of any alignment; thread-safe; never throws but for a WINDECK_SIMD that cannot
-// be honoured (dispatch.hpp). Where the processor has the instruction (SSE4.2), three streams are
-// summed at once, since one instruction waits for the one before it; elsewhere, and with
-// WINDECK_SIMD=baseline, by tables, eight bytes at a time. The result is the same.
+// be honoured (dispatch.hpp). Where the processor multiplies polynomials in wide registers (AVX-512
+// with VPCLMULQDQ), 256 bytes are folded into as many that follow; where it has but the instruction
+// for this sum (SSE4.2), and with WINDECK_SIMD=avx2, three streams are summed at once, since one
+// instruction waits for the one before it; elsewhere, and with WINDECK_SIMD=baseline, by tables,
+// eight bytes at a time. The result is the same.
 
 #pragma once
 

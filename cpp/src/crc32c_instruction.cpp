@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "crc32c_streams.hpp"
+#include "crc32c_ways.hpp"
 
 namespace windeck::crc {
 namespace {
