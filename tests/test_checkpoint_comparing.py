@@ -76,6 +76,62 @@ def test_tensors_and_values(kind: str, fresh: Fresh) -> None:
         assert not diff(store, None, second)
 
 
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "first", "second"),
+    [
+        (NAN, "nan", NAN, "nan"),
+        (INF, "inf", INF, "inf"),
+        (-0.0, 0.0, -0.0, 0.0),
+        (1, 1.0, 1, 1.0),
+        (1, True, 1, True),
+        ({}, "dict", "dict", "dict"),
+        ([], (), "list of 0", "tuple of 0"),
+        (torch.ones(1), "tensor", ..., "tensor"),
+    ],
+    ids=repr,
+)
+def test_values_that_look_alike(a: Any, b: Any, first: Any, second: Any, store: Store) -> None:
+    for step, value in enumerate((a, b, a)):
+        checkpoint.save(store, step=step, extra={"x": value})
+    found = diff(store, 1, 2).values
+    assert repr(found) == repr([ValueDifference("extra/x", first, second)])
+    found = diff(store, 2, 3).values
+    assert repr(found) == repr([ValueDifference("extra/x", second, first)])
+    assert not diff(store, 1, 3)
+
+
+@pytest.mark.parametrize("value", [2, {}, torch.ones(1)], ids=repr)
+def test_keys_that_look_alike(value: Any, store: Store) -> None:
+    for step, key in enumerate((1, "1", 1)):
+        checkpoint.save(store, step=step, extra={key: value})
+    words = {int: 2, dict: "dict", torch.Tensor: "tensor"}[type(value)]
+    assert diff(store, 1, 2).values == [
+        ValueDifference("extra/1", words, ...),
+        ValueDifference("extra/1", ..., words),
+    ]
+    assert not diff(store, 1, 3)
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "int64", "uint8", "uint16", "uint64"])
+def test_distances_of_integers_are_exact(name: str, store: Store) -> None:
+    bits = 8 * torch.empty(0, dtype=getattr(torch, name)).itemsize
+    low = -(1 << (bits - 1)) if name.startswith("int") else 0
+    high = 1 if name == "bool" else low + (1 << bits) - 1
+    values = [low, low + 1, 0, 1, high - 1, high]
+    rng = np.random.default_rng(5)
+    for step in range(4):
+        picked = [values[i] for i in rng.integers(0, len(values), 6)]
+        pair = picked, [values[i] for i in rng.integers(0, len(values), 6)]
+        for side in pair:
+            data = torch.from_numpy(np.array(side, name))
+            checkpoint.save(store, step=step, model={"w": data})
+        told = diff(store, 2 * step + 1, 2 * step + 2).tensors[0].largest
+        assert told == float(max(abs(x - y) for x, y in zip(*pair, strict=True)))
+
+
 def test_random_changes_however_the_tensor_is_cut(store: Store) -> None:
     rng = np.random.default_rng(2)
     cuts: list[list[list[tuple[int, int]]]] = [

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -225,8 +225,9 @@ def _distance(dtype: str, ours: Any, theirs: Any) -> float | None:
     if not searchable(dtype):
         return None
     a, b = (numbers(dtype, np.ascontiguousarray(side)) for side in (ours, theirs))
-    if a.dtype.kind in "iub":  # exact where float64 is not
-        return float(max(abs(int(x) - int(y)) for x, y in zip(a, b, strict=True)))
+    if a.dtype.kind in "iub":  # exact where float64 is not: modulo 2^64 it is the distance
+        one, two = (side.astype(np.uint64) for side in (a, b))
+        return float(np.where(a > b, one - two, two - one).max())
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
         apart = np.abs(a.astype(wide) - b.astype(wide))
@@ -278,33 +279,52 @@ def _unlike_pairs(
 
 
 def _compare_values(a: _Side, b: _Side, found: Difference) -> None:
-    ours, theirs = (dict(_plain(side.manifest["trees"])) for side in (a, b))
-    for name in [*ours, *(name for name in theirs if name not in ours)]:
-        pair = ours.get(name, ...), theirs.get(name, ...)
-        if pair[0] != pair[1] or type(pair[0]) is not type(pair[1]):
-            found.values.append(ValueDifference(name, *pair))
+    ours, theirs = (_plain(side.manifest["trees"]) for side in (a, b))
+    tensors = a.tensors.keys() & b.tensors.keys()
+    for path in [*ours, *(path for path in theirs if path not in ours)]:
+        name = "/".join(map(str, path))
+        pair = [side.get(path, _NOTHING) for side in (ours, theirs)]
+        if name not in tensors:  # those of one side have been told of
+            pair = [_NOTHING if leaf.kind == "tensor" else leaf for leaf in pair]
+        if not pair[0].like(pair[1]):
+            found.values.append(ValueDifference(name, *(leaf.value for leaf in pair)))
 
 
-def _plain(roots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for root, tree in roots.items():
-        yield from _leaves(tree, root)
+class _Leaf(NamedTuple):
+    """What stands at a place: a number or text, or in words a container or a tensor."""
+
+    kind: str
+    value: Any
+
+    def like(self, other: _Leaf) -> bool:
+        """As text NaN is equal to itself, and -0.0 not to 0.0."""
+        return (self.kind, repr(self.value)) == (other.kind, repr(other.value))
 
 
-def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """What is no tensor, by place; containers too, so that an empty one is not overlooked."""
-    if type(tree) is list:
-        yield name, f"list of {len(tree)}"
-        for i, item in enumerate(tree):
-            yield from _leaves(item, f"{name}/{i}")
-    elif type(tree) is dict and "dict" in tree:
-        yield name, "dict"
-        for key, item in tree["dict"]:
-            yield from _leaves(item, f"{name}/{key}")
-    elif type(tree) is dict and "tuple" in tree:
-        yield name, f"tuple of {len(tree['tuple'])}"
-        for i, item in enumerate(tree["tuple"]):
-            yield from _leaves(item, f"{name}/{i}")
-    elif type(tree) is dict and "float" in tree:
-        yield name, tree["float"]
-    elif not (type(tree) is dict and "tensor" in tree):
-        yield name, tree
+_NOTHING = _Leaf("nothing", ...)
+
+#: The keys that lead to a place. In names 1 and "1" look alike, here they are two.
+_Path = tuple[str | int, ...]
+
+
+def _plain(roots: Mapping[str, Any]) -> dict[_Path, _Leaf]:
+    return {path: leaf for root, tree in roots.items() for path, leaf in _leaves(tree, (root,))}
+
+
+def _leaves(tree: Any, path: _Path) -> Iterator[tuple[_Path, _Leaf]]:
+    """All places; containers too, so that an empty one is not overlooked."""
+    kind, inside = type(tree).__name__, tree
+    if type(tree) is dict:
+        ((kind, inside),) = tree.items()
+    if kind in ("list", "tuple"):
+        yield path, _Leaf(kind, f"{kind} of {len(inside)}")
+        for i, item in enumerate(inside):
+            yield from _leaves(item, (*path, i))
+    elif kind == "dict":
+        yield path, _Leaf(kind, "dict")
+        for key, item in inside:
+            yield from _leaves(item, (*path, key))
+    elif kind == "tensor":
+        yield path, _Leaf(kind, "tensor")
+    else:
+        yield path, _Leaf(kind, float(inside) if kind == "float" else inside)
