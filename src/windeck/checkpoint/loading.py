@@ -62,7 +62,8 @@ def load(
     generation
         One of `log`; None: the one in force.
     strict
-        Names have to be the same on both sides. Otherwise, those on both sides are loaded.
+        Names have to be the same on both sides; numbers and text that only the checkpoint has are
+        put into a dict. Otherwise, what is on both sides is loaded.
     cast
         Cast to the targets' dtypes, instead of an error where they differ.
     group
@@ -192,9 +193,21 @@ class _Root:
         """The names that are in the checkpoint only."""
         lost = sorted(self.targets.keys() - self.saved.keys())
         more = [] if self._make_missing else sorted(self.saved.keys() - self.targets.keys())
+        if not self._make_missing:  # such an object looks at its numbers and text itself
+            plain_lost, plain_more = self._compare_plain()
+            lost, more = sorted({*lost, *plain_lost}), sorted({*more, *plain_more})
         if strict and (lost or (more and alone)):
             raise KeyError(other_names(self.name, repr(found), lost, more))
         return more
+
+    def _compare_plain(self) -> tuple[set[str], set[str]]:
+        """As `compare_names`, of what is no tensor; a dict takes what only the checkpoint has."""
+        if not self._is_module:
+            return _plain(self._state, self.name) - _places(self._tree, self.name), set()
+        # Of a module's extra state, what is inside is for the module to look at.
+        own = {f"{self.name}/{key}" for key in self._state}
+        saved = _places(self._tree, self.name, deepest=1)
+        return own - saved - self.targets.keys(), saved - own - self.saved.keys()
 
     def finish(self) -> None:
         """Put numbers and text in their places too, and tell the object."""
@@ -272,6 +285,20 @@ def _tensors(state: Any, name: str) -> Iterator[tuple[str, torch.Tensor | Partit
             yield from _tensors(value, f"{name}/{i}")
 
 
+def _plain(state: Any, name: str) -> set[str]:
+    """Places of a dict, and of dicts in it, of what is neither a tensor nor a dict."""
+    if not isinstance(state, Mapping):
+        return set() if isinstance(state, (torch.Tensor, Partition)) else {name}
+    return {place for key, item in state.items() for place in _plain(item, f"{name}/{key}")}
+
+
+def _places(tree: Any, name: str, deepest: int = 100) -> set[str]:
+    """All places of a saved dict, and of dicts in it."""
+    pairs = tree["dict"] if type(tree) is dict and "dict" in tree and deepest else ()
+    found = {f"{name}/{key}" for key, _ in pairs}
+    return found.union(*(_places(item, f"{name}/{key}", deepest - 1) for key, item in pairs))
+
+
 def _by_place(tree: Any, name: str) -> Any:
     """The tree with each tensor under the name of its place."""
     if type(tree) is list:
@@ -288,7 +315,7 @@ def _by_place(tree: Any, name: str) -> Any:
 def other_names(root: str, found: str, lost: list[str], more: list[str]) -> str:
     """What to say of names that are on one side only."""
     return (
-        f"the tensors of {root} are not those of {found}: only in the target {_listed(lost)}; only "
+        f"the names in {root} are not those of {found}: only in the target {_listed(lost)}; only "
         f"in the checkpoint {_listed(more)}; strict=False loads the others"
     )
 
