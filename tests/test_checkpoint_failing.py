@@ -175,6 +175,10 @@ def test_a_url_with_a_typo(call: str) -> None:
         CALLS[call]("rockdb:///data/x")
     with pytest.raises(ValueError, match=r"no option 'timeuot': .*; did you mean timeout\?"):
         CALLS[call]("redis://localhost?timeuot=1")
+    for kind in EMBEDDED:
+        need(kind)
+        with pytest.raises(ValueError, match=f"relative/path, got {kind}://data/x$"):
+            CALLS[call](f"{kind}://data/x")
 
 
 @pytest.mark.parametrize("call", [call for call in CALLS if call != "copy"])

@@ -87,14 +87,14 @@ class Checkpoint:
         return self.slice(name, row)
 
     def slice(self, name: str, where: Any) -> torch.Tensor:
-        """``tensor[where]`` for integers and slices of step 1; its chunks alone are read.
+        """``tensor[where]`` for integers, slices of step 1 and ``...``; its chunks alone are read.
 
         Raises
         ------
         KeyError
             For a name there is no tensor of.
-        IndexError, ValueError
-            For what lies outside, or a slice with a step.
+        IndexError, TypeError, ValueError
+            For what lies outside, another kind of index, or a slice with a step.
         """
         saved = self._saved(name)
         entry = self.entries[saved]
@@ -213,8 +213,12 @@ def open(
 def _box_of(where: Any, shape: tuple[int, ...], name: str) -> tuple[Box, set[int]]:
     """The box an index means, and the dimensions that integers take away."""
     given = where if isinstance(where, tuple) else (where,)
-    if len(given) > len(shape):
+    dots = [i for i, item in enumerate(given) if item is Ellipsis]
+    if len(given) - len(dots[:1]) > len(shape):
         raise IndexError(f"{name} has shape {shape}, got an index of {len(given)} dimensions")
+    if len(dots) == 1:  # stands for as many whole dimensions as there are left
+        all_of = (slice(None),) * (len(shape) + 1 - len(given))
+        given = (*given[: dots[0]], *all_of, *given[dots[0] + 1 :])
     box, dropped = [], set()
     for axis, size in enumerate(shape):
         item = given[axis] if axis < len(given) else slice(None)
@@ -224,6 +228,11 @@ def _box_of(where: Any, shape: tuple[int, ...], name: str) -> tuple[Box, set[int
                 raise ValueError(f"a slice of {name} has step {step}, expected 1")
             box.append((first, max(first, end)))
             continue
+        if isinstance(item, bool) or not hasattr(item, "__index__"):
+            raise TypeError(
+                f"an index of {name} is of type {type(item).__name__}, expected integers, slices "
+                "and one ..."
+            )
         place = index(item)
         if not -size <= place < size:
             raise IndexError(f"{name} has {size} in dimension {axis}, got index {place}")

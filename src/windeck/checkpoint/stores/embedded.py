@@ -9,6 +9,7 @@ a smaller number than the file has lost something that was reported as safe, and
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -186,13 +187,14 @@ class Seal:
 
 def _path(url: StoreURL) -> Path:
     """The path a URL means; relative ones begin with . or .. where a host would stand."""
+    given = dataclasses.replace(url, options={})  # the caller's, without what reading adds
     if url.host not in ("", ".", "..") or url.port is not None or url.user or url.password:
         raise ValueError(
-            f"expected {url.scheme}:///absolute/path or {url.scheme}://./relative/path, got {url}"
+            f"expected {url.scheme}:///absolute/path or {url.scheme}://./relative/path, got {given}"
         )
     path = url.host + url.path
     if not path.strip("/"):
-        raise ValueError(f"expected a path in {url}, such as {url.scheme}:///data/run")
+        raise ValueError(f"expected a path in {given}, such as {url.scheme}:///data/run")
     if "\0" in path:
         raise ValueError(f"expected a path without a NUL character in a {url.scheme}:// URL")
     return Path(path)
