@@ -80,8 +80,12 @@ class RowView {
         return values_of(row >> shift_) + within(row) * width_;
     }
 
-    void prefetch_head(std::uint64_t row) const noexcept { __builtin_prefetch(&head(row)); }
-    void prefetch_values(std::uint64_t row, std::size_t floats) const noexcept {
+    // Inlined by force: GCC 12 takes a function that only prefetches for one without effects.
+    [[gnu::always_inline]] void prefetch_head(std::uint64_t row) const noexcept {
+        __builtin_prefetch(&head(row));
+    }
+    [[gnu::always_inline]] void prefetch_values(std::uint64_t row,
+                                                std::size_t floats) const noexcept {
         const float* const at = values(row);
         for (std::size_t i = 0; i < floats && i < 128; i += 16)
             __builtin_prefetch(at + i);
