@@ -116,3 +116,11 @@ def test_parameter_servers_save_and_workers_join_nothing(fresh: Fresh, tmp_path:
     assert workers == [["worker", True]] * 2
     assert alone == 3
     assert outside.startswith("this process is not in the group, expected a call by its members")
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+def test_memory_beyond_what_a_rank_has_is_bounded(kind: str, fresh: Fresh, tmp_path: Path) -> None:
+    for *resident, saved, loaded in ranks("sharded_memory:beyond", fresh(kind), tmp_path):
+        assert max(saved, loaded) < 64
+        if kind != "leveldb":  # maps the files it reads from, which counts as resident
+            assert max(resident) < 64
