@@ -17,6 +17,7 @@ from windeck.checkpoint.stores.protocol import (
     Pieces,
     Snapshot,
     Store,
+    StreamView,
     View,
 )
 from windeck.checkpoint.stores.urls import StoreURL, open_store, register, write_part
@@ -34,6 +35,7 @@ __all__ = [
     "Snapshot",
     "Store",
     "StoreURL",
+    "StreamView",
     "View",
     "open_store",
     "register",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NoReturn
 
 from windeck.checkpoint.stores import checks
-from windeck.checkpoint.stores.protocol import Facts, Items
+from windeck.checkpoint.stores.protocol import Facts, Items, Wanted
 from windeck.checkpoint.stores.redis_durable import make_durable
 from windeck.checkpoint.stores.redis_link import Command, Link
 from windeck.checkpoint.stores.urls import StoreURL
@@ -36,9 +36,9 @@ return 0
 class RedisStore:
     """Redis; made by `open_store`. See `windeck.checkpoint.stores.protocol.Store`."""
 
-    def __init__(self, url: StoreURL) -> None:
+    def __init__(self, url: StoreURL, link: Link) -> None:
         self._trust = url.choice("sync", ("auto", "server"), "auto") == "server"
-        self._link = Link(url)
+        self._link = link
         self.url = str(url)
         self.facts = Facts(
             backend="redis",
@@ -89,6 +89,8 @@ class RedisStore:
 
     def bulk_load(self, items: Items) -> int:
         self._link.check_open()
+        if not self._link.is_cluster:
+            return self._link.send("writing", checks.in_pieces(items))
         count = 0
         for group in checks.groups(checks.ascending(items), PIPELINE_BYTES):
             self._link.run("writing", *self._msets(group, COMMAND_BYTES))
@@ -167,6 +169,16 @@ class RedisStore:
             count = max(16, min(8192, READ_BYTES * len(group) // max(1, held)))
 
 
+class PlainRedisStore(RedisStore):
+    """One server without TLS, whose answers can be read straight to where they are wanted."""
+
+    def get_each_into(self, wanted: Iterable[Wanted]) -> Iterator[int | None]:
+        checked = ((checks.check_key(key), head, body) for key, head, body in wanted)
+        return self._link.receive("reading", checked)
+
+
 def open_url(url: StoreURL) -> RedisStore:
     """Connect to a server, or to a cluster through one of its nodes."""
-    return RedisStore(url)
+    link = Link(url)
+    plain = not link.is_cluster and url.scheme == "redis"
+    return (PlainRedisStore if plain else RedisStore)(url, link)

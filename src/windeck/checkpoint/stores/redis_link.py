@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -13,7 +14,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthorizationError, RedisClusterException, RedisError
 from redis.retry import Retry
 
+from windeck.checkpoint.stores.protocol import Wanted
 from windeck.checkpoint.stores.redis_errors import from_redis
+from windeck.checkpoint.stores.redis_receiving import receive
+from windeck.checkpoint.stores.redis_sending import Pairs, send
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["Command", "Link"]
@@ -45,15 +49,18 @@ class Link:
         settings, database = _settings(url), _database(url)
         allow_eviction = url.flag("allow_eviction")
         if not self.is_cluster:
-            with redis.Redis(**settings) as probe:
-                info = self.guard("opening", lambda: probe.info("cluster"))
-                self.is_cluster = bool(info.get("cluster_enabled"))
-        if not self.is_cluster:
+            self._client = probe = redis.Redis(**settings)
+            probe.connection_pool.connection_kwargs["socket_read_size"] = SOCKET_BYTES
+            info = self.guard("opening", lambda: probe.info("cluster"))
+            self.is_cluster = bool(info.get("cluster_enabled"))
+            if database or self.is_cluster:
+                self.close()
+        if not self.is_cluster and database:
             self._client = redis.Redis(**settings, db=database)
             self._client.connection_pool.connection_kwargs["socket_read_size"] = SOCKET_BYTES
         elif database:
             raise ValueError(f"a cluster has one database: expected /0 in {self._where}")
-        else:
+        elif self.is_cluster:
             self._client = self.guard("opening", lambda: redis.RedisCluster(**settings))
         for node in self._nodes():
             self._check(node, allow_eviction)
@@ -107,6 +114,49 @@ class Link:
             ) from None
         except (RedisError, RedisClusterException) as error:
             raise from_redis(error, doing, self._url) from None
+
+    def send(self, doing: str, pairs: Pairs) -> int:
+        """Write pairs to a server that is no cluster, as they come, and return how many they were.
+
+        Nothing is sent twice once the first was sent: the pairs are gone by then, and a server that
+        was started anew may have lost those it had answered.
+        """
+        self.check_open()
+        with self._alone(doing) as connection:
+            return send(connection, pairs)
+
+    def receive(self, doing: str, wanted: Iterable[Wanted]) -> Iterator[int | None]:
+        """Read values of a server that is no cluster to where they are wanted; see `receive`."""
+        self.check_open()
+        with self._alone(doing) as connection:
+            yield from receive(connection, wanted)
+
+    @contextmanager
+    def _alone(self, doing: str) -> Iterator[Any]:
+        """A connection that answers, for as long as is needed."""
+        pool = self._client.connection_pool
+
+        def answering() -> Any:
+            connection = pool.get_connection()
+            try:
+                connection.send_command("PING")
+                connection.read_response()
+            except BaseException:
+                connection.disconnect()
+                pool.release(connection)
+                raise
+            return connection
+
+        connection = self.guard(doing, answering)
+        try:
+            yield connection
+        except BaseException as error:
+            connection.disconnect()  # answers may be owed
+            if isinstance(error, (RedisError, RedisClusterException)):
+                raise from_redis(error, doing, self._url) from None
+            raise
+        finally:
+            pool.release(connection)
 
     def guard(self, doing: str, call: Callable[[], T]) -> T:
         """Call, again if the server was away for a moment, and translate errors."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
-from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
+from windeck.checkpoint.stores import CorruptStoreError, DirectView, StreamView, View
+from windeck.checkpoint.stores.into import each_into
+from windeck.checkpoint.stores.protocol import Wanted
 from windeck.checkpoint.tables.blocks import unpack
 from windeck.checkpoint.tables.entries import Entries
 from windeck.checkpoint.tables.index import LINE_BYTES, LINES, Index, parse
@@ -48,11 +51,12 @@ class Blocks:
         reuse
             Whether what is given may lie in memory that the next block is read into.
         """
-        direct = self._view if reuse and isinstance(self._view, DirectView) else None
+        if reuse and isinstance(self._view, (DirectView, StreamView)):
+            numbers = list(numbers)
+            if all(self._size(number) <= _SCRATCH_BYTES for number in numbers):
+                yield from self._straight(self._view, numbers)
+                return
         for group in self._groups(numbers):
-            if direct is not None:
-                yield from ((number, self._straight(direct, number)) for number in group)
-                continue
             names = [self._key(number) for number in group]
             values = self._view.get_many(names)
             for i, number in enumerate(group):
@@ -89,17 +93,27 @@ class Blocks:
         if group:
             yield group
 
-    def _straight(self, direct: DirectView, number: int) -> Entries:
-        """A block, read into memory that is used again where the store can do that."""
-        size = self.index.size(number).bytes(self._shape)
-        if len(self._scratch) < size <= _SCRATCH_BYTES:
+    def _straight(
+        self, view: DirectView | StreamView, numbers: Iterable[int]
+    ) -> Iterator[tuple[int, Entries]]:
+        """Blocks, read into memory that is used again."""
+        if not len(self._scratch):
             self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
-        key, label = self._key(number), self._label(Kind.BLOCK, number)
-        head, body = bytearray(HEADER_BYTES), self._scratch[:size].data
-        crc = direct.get_into(key, memoryview(head), body) if len(body) == size else None
-        if crc is None or head != header(label, size, crc):
-            body = self._decoded(number, self._view.get(key))
-        return self._block(number, body)
+        head, asked = bytearray(HEADER_BYTES), deque[tuple[int, memoryview]]()
+
+        def wanted() -> Iterator[Wanted]:
+            for number in numbers:
+                asked.append((number, self._scratch[: self._size(number)].data))
+                yield self._key(number), memoryview(head), asked[-1][1]
+
+        for crc in each_into(view, wanted()):
+            number, body = asked.popleft()
+            if crc is None or head != header(self._label(Kind.BLOCK, number), len(body), crc):
+                body = self._decoded(number, self._view.get(self._key(number)))
+            yield number, self._block(number, body)
+
+    def _size(self, number: int) -> int:
+        return self.index.size(number).bytes(self._shape)
 
     def _decoded(self, number: int, value: bytes | None) -> memoryview:
         size = self.index.size(number).bytes(self._shape)
