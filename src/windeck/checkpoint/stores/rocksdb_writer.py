@@ -28,6 +28,7 @@ from windeck.checkpoint.stores.rocksdb_format import (
     starts_of,
     varint,
 )
+from windeck.checkpoint.stores.writeback import Writeback
 
 __all__ = ["TableFile"]
 
@@ -54,7 +55,9 @@ class TableFile:
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
         self._file = os.open(path, flags, 0o644)
+        self._writeback = Writeback(self._file)
         self._out = bytearray()  # what comes next in the file and was not written
+        self._written = 0  # bytes in the file
         self._size = 0  # bytes of the file, with what was not written
         self._block: list[bytes] = []  # of the small pairs that are to be a block
         self._starts: list[int] = []
@@ -143,12 +146,14 @@ class TableFile:
         parts = [memoryview(part) for part in (self._out, *bodies) if len(part)]
         while parts:
             done = os.writev(self._file, parts)
+            self._written += done
             while parts and done >= len(parts[0]):
                 done -= len(parts.pop(0))
             if done:
                 parts[0] = parts[0][done:]
         parts.clear()
         self._out = bytearray()
+        self._writeback.reached(self._written)
 
     def _properties(self, data_bytes: int) -> list[tuple[bytes, bytes]]:
         """What the engine's own writer says of such a table, and in the same order."""
