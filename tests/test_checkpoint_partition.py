@@ -145,10 +145,11 @@ class Counting:
     """Counts the bytes of chunks that are read."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self.bytes = store, 0
+        self._store, self.bytes, self.values = store, 0, 0
 
     def get_many(self, names: Sequence[bytes]) -> list[bytes | None]:
         found = self._store.get_many(names)
+        self.values += len(names)
         self.bytes += sum(len(value or b"") for value in found)
         return found
 
@@ -258,3 +259,32 @@ def test_what_is_told_of_an_error() -> None:
         with pytest.raises(kind, match=f"^{text}") as caught:
             raise _retold(2, **json.loads(json.dumps(_told(error))))
         assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("chunk_bytes", [100_000, 1 << 20])
+@pytest.mark.parametrize("shape", [(1024, 1030), (8, 3, 200_000), (2_097_152,), (24, 50_000)])
+def test_what_one_process_saved_is_cut_where_ranks_cut(
+    shape: tuple[int, ...], chunk_bytes: int, memory: Store
+) -> None:
+    """2, 4 or 8 ranks read their rows and no byte more, in chunks of no more than was asked."""
+    whole = torch.arange(float(torch.Size(shape).numel())).view(shape)
+    checkpoint.save(memory, step=1, model={"w": whole}, chunk_bytes=chunk_bytes)
+    sizes = [len(value) - 64 for _, value in memory.scan(b"windeck/t/")]
+    assert max(sizes) <= chunk_bytes
+    assert len(sizes) <= 2 * -(-whole.nbytes // chunk_bytes) + 8
+    for ranks in (2, 4, 8) if whole.nbytes >= 1 << 22 else (2, 4):
+        for rank in range(ranks):
+            counting, count = Counting(memory), shape[0] // ranks
+            offset = (rank * count, *[0] * (len(shape) - 1))
+            rows = whole[rank * count : (rank + 1) * count]
+            part = Partition(torch.zeros_like(rows), offset=offset, shape=shape)
+            checkpoint.load(counting, model={"w": part})
+            assert torch.equal(part.tensor, rows)
+            assert counting.bytes - 64 * counting.values == rows.nbytes
+
+
+def test_small_or_odd_tensors_are_cut_as_ever(memory: Store) -> None:
+    model = {"odd": torch.ones(1023, 1031), "small": torch.ones(64, 3000), "bias": torch.ones(4096)}
+    checkpoint.save(memory, step=1, model=model)
+    with checkpoint.open(memory) as found:
+        assert {entry.chunk_bytes for entry in found.entries.values()} == {1 << 20}

@@ -53,7 +53,7 @@ def save(
     namespace
         What all keys begin with: a store can hold many checkpoints.
     chunk_bytes
-        Bytes of one value; 16 up to 64 MiB.
+        Bytes of one value at most; 16 up to 64 MiB.
     incremental
         Write only the chunks that changed since the last save, if that was incremental too, and
         refer to the others; see docs/incremental.md.

@@ -32,6 +32,8 @@ CHUNK_BYTES = 1 << 20
 #: it in other parts reads little more than its own; but not into smaller ones than that.
 CHUNKS = 64
 LEAST_BYTES = 16 << 10
+#: What one writer has is cut where 8, 4 or 2 ranks would cut its rows, unless parts are smaller.
+EVEN_BYTES = 512 << 10
 _LIMITS = {
     "generation": (1, (1 << 62) - 1),
     "save": (0, (1 << 63) - 1),
@@ -100,9 +102,25 @@ class Plan:
             Of the whole tensor; bytes of an element.
         """
         if self.writers == 1:
-            return self.chunk_bytes
+            return _even_chunk(shape, width, self.chunk_bytes)
         share = math.prod(shape) * width // CHUNKS
         return min(self.chunk_bytes, max(LEAST_BYTES, 1 << max(0, share.bit_length() - 1)))
+
+
+def _even_chunk(shape: Sequence[int], width: int, most: int) -> int:
+    """Bytes of a chunk that ends where 2, 4 or 8 ranks cut the rows, so that each reads its own.
+
+    As few chunks as make such parts; `most` where rows do not divide, or parts would be small.
+    """
+    size = math.prod(shape)
+    for parts in (8, 4, 2):
+        part = size // parts
+        if shape and shape[0] % parts == 0 and part * width >= EVEN_BYTES:
+            least = -(-part * width // most)
+            for count in range(least, 2 * least + 1):
+                if part % count == 0:
+                    return part // count * width
+    return most
 
 
 def check_options(
