@@ -116,6 +116,16 @@ def test_histograms_of_odd_values_have_every_finite_one(store: Store, values: li
         assert told["histogram"] is None
 
 
+def test_a_condition_may_be_text(store: Store) -> None:
+    checkpoint.save(store, step=1, model={"w": torch.tensor([1.0, -5.0, 3.0])})
+    assert [*search(store, "abs > 2")] == [*search(store, parse("abs > 2"))]
+    assert next(search(store, "abs > 2")).count == 2
+    with pytest.raises(ValueError, match="cannot read the condition 'weight > 2', expected such"):
+        next(search(store, "weight > 2"))
+    with pytest.raises(TypeError, match="a condition is of type int, expected str"):
+        next(search(store, 2))  # type: ignore[arg-type]
+
+
 def test_what_is_no_number_is_skipped_and_says_so(store: Store) -> None:
     packed = torch.zeros(4, dtype=torch.uint8)
     checkpoint.save(store, step=1, model={"w": packed, "x": torch.ones(2)})

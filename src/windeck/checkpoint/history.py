@@ -16,6 +16,9 @@ __all__ = ["gc", "log"]
 def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
     """The generations kept, the one in force first; none where there is no checkpoint.
 
+    Each has its `generation`, `step`, `time` in seconds since 1970, and `bases`, the generations
+    whose data it refers to.
+
     Examples
     --------
     >>> from windeck import checkpoint
@@ -40,6 +43,8 @@ def gc(
 
     Parameters
     ----------
+    store
+        An open store, or the URL of one.
     keep
         How many, at least one.
     dry_run

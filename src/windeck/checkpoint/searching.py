@@ -16,7 +16,7 @@ from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.format.numbers import numbers, searchable
 from windeck.checkpoint.format.payloads import runs_of
 from windeck.checkpoint.readers.opened import opened
-from windeck.checkpoint.readers.where import Where
+from windeck.checkpoint.readers.where import Where, parse
 from windeck.checkpoint.stores import Store, View
 
 __all__ = ["Found", "Match", "search", "search_tensor", "statistics"]
@@ -55,7 +55,7 @@ class Found:
 
 def search(
     store: Store | str,
-    where: Where,
+    where: Where | str,
     *,
     names: Collection[str] | None = None,
     limit: int = 100,
@@ -69,7 +69,8 @@ def search(
     store
         An open store or the URL of one.
     where
-        From `windeck.checkpoint.readers.where`.
+        A condition such as ``"abs > 1e3 or nan"``, see `windeck.checkpoint.readers.where.parse`;
+        or one that is made by that module.
     names
         Names that data are under, as in a manifest; None: all.
     limit
@@ -85,6 +86,8 @@ def search(
     ------
     FileNotFoundError, KeyError
         When there is no such checkpoint, or no tensor of a name.
+    ValueError
+        For a condition that cannot be read.
     OSError
         For what is damaged or cannot be reached.
 
@@ -96,14 +99,14 @@ def search(
     --------
     >>> import torch
     >>> from windeck import checkpoint
-    >>> from windeck.checkpoint.readers.where import parse
     >>> store = checkpoint.stores.open_store("memory://")
     >>> weight = torch.tensor([[1.0, -9.0], [3.0, 4.0]])
     >>> number = checkpoint.save(store, step=1, model={"w": weight})
-    >>> next(search(store, parse("abs > 3"))).matches
+    >>> next(search(store, "abs > 3")).matches
     [Match(index=(0, 1), value=-9.0), Match(index=(1, 1), value=4.0)]
     """
     keys.check_namespace(namespace)
+    sought = where if isinstance(where, Where) else parse(where)
     with opened(store, reading=True) as view:
         commit = find_commit(view, namespace, generation)
         entries: Mapping[str, Entry] = read_manifest(view, namespace, commit)["tensors"]
@@ -112,7 +115,7 @@ def search(
             raise KeyError(f"there is no tensor {lost[0]!r} in generation {commit.generation}")
         for name, entry in entries.items():
             if names is None or name in names:
-                yield search_tensor(view, namespace, entry, where, limit=limit)
+                yield search_tensor(view, namespace, entry, sought, limit=limit)
 
 
 def search_tensor(

@@ -86,6 +86,8 @@ def merge(store: Store | str, plan: Plan) -> int:
     ----------
     store
         An open store, or the URL of one, which is opened for the time of the call.
+    plan
+        From `begin`.
 
     Returns
     -------
