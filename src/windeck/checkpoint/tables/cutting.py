@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,10 +21,10 @@ from windeck.checkpoint.tables.entries import (
 )  # fmt: skip
 from windeck.checkpoint.tables.shapes import BUCKETS, ENTRY_BYTES, Shape
 
-__all__ = ["TableSnapshot", "cut", "entries_of"]
+__all__ = ["TableSnapshot", "cut", "entries_of", "reads_of"]
 
 #: Bytes of entries read from a snapshot at once.
-READ_BYTES = 4 << 20
+READ_BYTES = 2 << 20
 # Where ranges of buckets begin when 2 to 8 shards share them: blocks end there, so that readers of
 # other shards do not read them too. A table smaller than this is not worth as many blocks.
 _BORDERS = np.unique([rank * BUCKETS // n for n in range(2, 9) for rank in range(1, n)])
@@ -47,16 +48,27 @@ def entries_of(
     snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: Shape
 ) -> Iterator[Entries]:
     """The entries of some buckets in order, some MiB at a time; what changed, or all for -1."""
+    for _, read in reads_of(snapshot, buckets, since, shape):
+        yield read()
+
+
+def reads_of(
+    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: Shape
+) -> Iterator[tuple[int, Callable[[], Entries]]]:
+    """The same as calls that read, each with about the bytes that it gives: entries, at least one.
+    Any thread may call them, one after the other."""
     keys, clocks = snapshot.dead(since) if since >= 0 else (np.empty(0, np.int64),) * 2
     dead, where = of_dead(keys, clocks, shape.width), bucket_of(keys)
     counts = snapshot.counts(since)
     counts = counts + np.bincount(where, minlength=BUCKETS)
-    for first, end in _ranges(counts, buckets, ENTRY_BYTES + 4 * shape.width):
-        found = of_snapshot(snapshot.read(first, end, since))
+    for first, end, size in _ranges(counts, buckets, ENTRY_BYTES + 4 * shape.width):
         start, stop = (int(place) for place in np.searchsorted(where, [first, end]))
-        found = merged([found, dead.part(start, stop)]) if stop > start else found
-        if len(found):
-            yield found
+        yield size, partial(_read, snapshot, first, end, since, dead.part(start, stop))
+
+
+def _read(snapshot: TableSnapshot, first: int, end: int, since: int, dead: Entries) -> Entries:
+    found = of_snapshot(snapshot.read(first, end, since))
+    return merged([found, dead]) if len(dead) else found
 
 
 def cut(entries: Entries, shape: Shape, whole: int) -> Iterator[Entries]:
@@ -103,15 +115,16 @@ def _stops(
         yield int(edges[-1])
 
 
-def _ranges(counts: Int64s, buckets: tuple[int, int], entry: int) -> Iterator[tuple[int, int]]:
-    """Ranges of buckets with at most `READ_BYTES`, or of one bucket."""
+def _ranges(counts: Int64s, buckets: tuple[int, int], entry: int) -> Iterator[tuple[int, int, int]]:
+    """Ranges of buckets with at most `READ_BYTES`, or of one bucket, and their bytes; none is
+    empty."""
     first, end = buckets
     held = 0
     for bucket in range(*buckets):
         size = int(counts[bucket]) * entry
         if held and held + size > READ_BYTES:
-            yield first, bucket
+            yield first, bucket, held
             first, held = bucket, 0
         held += size
     if held:
-        yield first, end
+        yield first, end, held

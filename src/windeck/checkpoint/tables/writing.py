@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import as_json
 from windeck.checkpoint.format.values import Kind, Label, encode
-from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.stores.protocol import Items, Pieces
 from windeck.checkpoint.tables.bases import clock_at, remember
 from windeck.checkpoint.tables.blocks import pack
-from windeck.checkpoint.tables.cutting import cut, entries_of
+from windeck.checkpoint.tables.cutting import cut, reads_of
+from windeck.checkpoint.tables.entries import Entries
 from windeck.checkpoint.tables.index import LINES, line
 from windeck.checkpoint.tables.links import Shard
 from windeck.checkpoint.tables.shapes import Shape
+from windeck.checkpoint.writers.ahead import one_ahead
 
 __all__ = ["Exports", "check_table"]
 
 #: A delta of more than this share of the ids is no delta: all is written.
 _MOST_CHANGED = 0.5
+#: Bytes of blocks that may wait for the store.
+_AHEAD_BYTES = 8 << 20
 
 
 def check_table(name: str, table: Any) -> Any:
@@ -148,19 +153,33 @@ class _Export:
         remember(self.core, save, self.name, self.clock, int(self._snapshot.history))
 
     def blocks(self, namespace: str, label: Label) -> Items:
-        generation, writer = label.generation, label.part
         whole = int(self._snapshot.counts(self._since).sum())
-        for entries in entries_of(self._snapshot, self._buckets, self._since, self._shape):
-            for block in cut(entries, self._shape, whole):
-                number = len(self._lines)
-                own = Label(Kind.BLOCK, generation, label.save, self._item, writer, number)
-                value, size = pack(own, block, self._shape)
-                self._lines.append(line(block, size))
-                self._entries += size.entries
-                self._rows += size.rows
-                self._dead += size.dead
-                self._bytes += len(value)
-                yield keys.block(namespace, generation, writer, self._item, number), value
+        reads = reads_of(self._snapshot, self._buckets, self._since, self._shape)
+        packs = (
+            (size, partial(self._packed, namespace, label, read, whole)) for size, read in reads
+        )
+        # The store writes meanwhile what was packed before.
+        for pairs in one_ahead(packs, limit=_AHEAD_BYTES):
+            yield from pairs
+
+    def _packed(
+        self, namespace: str, label: Label, read: Callable[[], Entries], whole: int
+    ) -> list[tuple[bytes, Pieces]]:
+        """The next blocks, noted as written."""
+        pairs = []
+        for block in cut(read(), self._shape, whole):
+            number = len(self._lines)
+            own = Label(Kind.BLOCK, label.generation, label.save, self._item, label.part, number)
+            value, size = pack(own, block, self._shape)
+            self._lines.append(line(block, size))
+            self._entries += size.entries
+            self._rows += size.rows
+            self._dead += size.dead
+            self._bytes += len(value)
+            pairs.append(
+                (keys.block(namespace, label.generation, label.part, self._item, number), value)
+            )
+        return pairs
 
     def index(self, namespace: str, label: Label) -> Items:
         generation, writer = label.generation, label.part

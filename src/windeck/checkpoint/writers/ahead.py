@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import TypeVar
 
-__all__ = ["in_order"]
+__all__ = ["in_order", "one_ahead"]
 
 #: Reading and summing leave the interpreter's lock alone, so two threads are nearly twice as fast.
 THREADS = min(2, os.cpu_count() or 1)
@@ -42,5 +42,46 @@ def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREA
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def one_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> Iterator[R]:
+    """What calls give, in order, each made by one other thread while this one is at those before.
+
+    Parameters
+    ----------
+    calls
+        Each with the bytes of what it gives.
+    limit
+        Bytes that may wait; what has more waits alone.
+
+    Notes
+    -----
+    It ends as `in_order` does. A single call needs no thread.
+
+    Examples
+    --------
+    >>> list(one_ahead([(8, lambda: "a"), (8, lambda: "b")], limit=64))
+    ['a', 'b']
+    """
+    left = iter(calls)
+    first = list(islice(left, 2))
+    if len(first) < 2 or THREADS < 2:
+        yield from (call() for _, call in chain(first, left))
+        return
+    waiting: deque[tuple[int, Future[R]]] = deque()
+    held = 0
+    pool = ThreadPoolExecutor(1, thread_name_prefix="windeck-ahead")
+    try:
+        for size, call in chain(first, left):
+            while waiting and held + size > limit:
+                before, made = waiting.popleft()
+                yield made.result()
+                held -= before
+            waiting.append((size, pool.submit(call)))
+            held += size
+        while waiting:
+            yield waiting.popleft()[1].result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

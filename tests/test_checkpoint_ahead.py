@@ -1,0 +1,112 @@
+"""What is made ahead: in order, within bounds, and nothing any more once it has ended."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from windeck.checkpoint.writers import ahead
+
+
+@pytest.fixture(autouse=True)
+def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "THREADS", 2)
+
+
+def numbers(done: list[int], count: int, wrong: int = -1) -> list[tuple[int, Callable[[], int]]]:
+    """Calls of one byte that note that they were made."""
+
+    def call(number: int) -> int:
+        if number == wrong:
+            raise ValueError(f"number {number}")
+        done.append(number)
+        return number
+
+    return [(1, partial(call, number)) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 100])
+@pytest.mark.parametrize("limit", [0, 1, 3, 1000])
+def test_all_results_come_in_order(count: int, limit: int) -> None:
+    done: list[int] = []
+    assert list(ahead.one_ahead(numbers(done, count), limit=limit)) == list(range(count))
+    assert done == list(range(count))
+
+
+def test_the_next_is_made_while_the_one_before_is_in_use() -> None:
+    made = [threading.Event() for _ in range(3)]
+    names: list[str] = []
+
+    def call(number: int) -> int:
+        names.append(threading.current_thread().name)
+        made[number].set()
+        return number
+
+    calls = [(1, partial(call, n)) for n in range(3)]
+    results = ahead.one_ahead(calls, limit=2)
+    assert next(results) == 0
+    assert made[1].wait(60)  # though nobody asked for it
+    assert not made[2].is_set()  # two wait or are in use, as many as may
+    assert list(results) == [1, 2]
+    assert len(set(names)) == 1
+    assert threading.current_thread().name not in names
+
+
+def test_no_more_bytes_wait_than_may() -> None:
+    rng = random.Random(0)
+    sizes = [rng.choice([1, 5, 30, 200]) for _ in range(400)]
+    limit, held, most = 64, 0, 0
+    lock = threading.Lock()
+
+    def call(size: int) -> int:
+        nonlocal held, most
+        with lock:
+            held += size
+            assert held <= max(limit, size)
+            most = max(most, held if size <= limit else 0)
+        return size
+
+    calls = [(size, partial(call, size)) for size in sizes]
+    found = []
+    for size in ahead.one_ahead(calls, limit=limit):
+        found.append(size)
+        with lock:
+            held -= size
+    assert found == sizes
+    assert most > 30  # several waited at some time
+
+
+def test_an_error_is_raised_in_its_turn_and_ends_it() -> None:
+    done: list[int] = []
+    results = ahead.one_ahead(numbers(done, 1000, wrong=5), limit=3)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match=r"^number 5$"):
+        next(results)
+    at_the_end = len(done)
+    assert at_the_end < 12
+    assert list(results) == []
+    assert len(done) == at_the_end
+
+
+def test_nothing_is_made_any_more_once_nobody_asks() -> None:
+    done: list[int] = []
+    results = ahead.one_ahead(numbers(done, 1000), limit=4)
+    assert next(results) == 0
+    results.close()  # type: ignore[attr-defined]
+    at_the_end = len(done)
+    assert at_the_end <= 4
+    assert not [t for t in threading.enumerate() if t.name.startswith("windeck-ahead")]
+    assert len(done) == at_the_end
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_single_call_and_a_single_processor_need_no_thread(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr(ahead, "THREADS", threads)
+    calls = [(1, threading.get_ident)] * (1 if threads == 2 else 3)
+    assert set(ahead.one_ahead(calls, limit=8)) == {threading.get_ident()}
