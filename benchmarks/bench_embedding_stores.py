@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -271,6 +272,25 @@ def direct(fresh: Callable[[], str], clean: Callable[[], object], folder: Path, 
     )
 
 
+def bare_socket(port: int, pairs: list[tuple[bytes, bytes]]) -> None:
+    """What no client can go below: values that lie ready, with nothing else done."""
+    with closing(socket.create_connection(("127.0.0.1", port))) as place:
+        place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for key, value in pairs:
+            head = b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, len(value))
+            left = [memoryview(part) for part in (head, value, b"\r\n")]
+            while left:
+                taken = place.sendmsg(left)
+                while left and taken >= len(left[0]):
+                    taken -= len(left.pop(0))
+                if left:
+                    left[0] = left[0][taken:]
+        answers = b""
+        while len(answers) < 5 * len(pairs):
+            answers += place.recv(1 << 16)
+    assert answers == b"+OK\r\n" * len(pairs)
+
+
 def redis(folder: Path) -> Iterator[Row]:
     from redis import Redis
 
@@ -291,6 +311,8 @@ def redis(folder: Path) -> Iterator[Row]:
         put()
         same(load(url), FULL)
         same(gathered(rows.mget), FULL)
+        with open_store(url) as store:
+            pairs = list(store.scan())
 
         # FLUSHALL hands memory back to the system, so that both have to get all of it anew; ASYNC
         # leaves it to the server, which is what one has that removed other values before.
@@ -303,6 +325,13 @@ def redis(folder: Path) -> Iterator[Row]:
                     ratio=apart(partial(save, url), partial(put, batch), empty),
                     needed=20,
                 )
+            yield Row(
+                question=f"export {COUNT:,} rows of {DIM} float32 to redis, {memory} memory",
+                ours="bare socket, same bytes, which lie ready",
+                rival=f"a key per row, MSET of up to {BATCH:,}",
+                ratio=apart(partial(bare_socket, port, pairs), put, empty),
+                needed=None,
+            )
         save(url)
         put()
         for batch in BATCHES:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -121,23 +121,33 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 @pytest.fixture(scope="session")
 def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
     """Three servers that share the slots."""
+    with cluster_of_three(tmp_path_factory.mktemp("cluster")) as servers:
+        yield servers
+
+
+@contextmanager
+def cluster_of_three(place: Path, *options: str) -> Iterator[list[RedisServer]]:
+    """Three servers that share the slots, with options of their own."""
     with ExitStack() as stack:
         servers = []
         for number in range(3):
-            options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
-            folder = tmp_path_factory.mktemp(f"cluster{number}")
-            servers.append(stack.enter_context(RedisServer(folder, *options)))
+            own = (*options, "--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+            servers.append(stack.enter_context(RedisServer(place / str(number), *own)))
         for number, server in enumerate(servers):
             first, last = 16384 * number // 3, 16384 * (number + 1) // 3 - 1
             server.say("CLUSTER", "ADDSLOTSRANGE", first, last)
         for server in servers[1:]:
             bus = server._command[-1]
             servers[0].say("CLUSTER", "MEET", "127.0.0.1", server.port, bus)
-        deadline = time.monotonic() + 60
-        while not all(_is_whole(server) for server in servers):
-            assert time.monotonic() < deadline, "the cluster did not come up"
-            time.sleep(0.05)
+        wait_until_whole(servers)
         yield servers
+
+
+def wait_until_whole(servers: list[RedisServer]) -> None:
+    deadline = time.monotonic() + 60
+    while not all(_is_whole(server) for server in servers):
+        assert time.monotonic() < deadline, "the cluster did not come up"
+        time.sleep(0.05)
 
 
 def _is_whole(server: RedisServer) -> bool:

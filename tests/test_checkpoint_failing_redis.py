@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from failing import READS, WRITES, Between, error_of, load, save
-from store_servers import RedisServer, free_port, need
+from store_servers import RedisServer, cluster_of_three, free_port, need, wait_until_whole
 from windeck import checkpoint
 from windeck.checkpoint.stores import CorruptStoreError, open_store
 
@@ -45,6 +46,11 @@ TROUBLES: dict[str, tuple[Any, type[OSError], int | None, str, Any]] = {
         ],
         PermissionError, errno.EACCES, "does not allow it: ",
         lambda s: s.say("CONFIG", "SET", "requirepass", "", password="p"),
+    ),
+    "eviction": (
+        lambda s: s.say("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"),
+        OSError, errno.ENOTSUP, "throws keys away when its memory is full ",
+        lambda s: s.say("CONFIG", "SET", "maxmemory-policy", "noeviction"),
     ),
 }  # fmt: skip
 
@@ -134,6 +140,123 @@ def test_a_server_that_evicts(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=r"windeck/HEAD|is missing, expected a ") as caught:
             load(url)
         assert isinstance(caught.value, (CorruptStoreError, FileNotFoundError))
+
+
+def test_a_server_that_begins_to_evict_below_an_open_store(tmp_path: Path) -> None:
+    with server(tmp_path) as redis, open_store(redis.url) as store:
+        save(store, 0)
+        redis.say("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+        assert load(store) == 0  # all is still there
+        with pytest.raises(OSError, match="throws keys away when its memory is full"):
+            save(store, 1)
+        assert load(store) == 0
+        limit = redis.client().info("memory")["used_memory"]
+        while (error := error_of(partial(load, store))) is None:
+            limit -= 5000  # until something is gone that is needed
+            redis.say("CONFIG", "SET", "maxmemory", limit)
+        redis.say("CONFIG", "SET", "maxmemory", 0)
+        assert isinstance(error, (CorruptStoreError, FileNotFoundError))
+        assert re.search(r"windeck/HEAD|is missing, expected a ", str(error))
+
+
+class Amid:
+    """A store to which something happens when so many values of a bulk load were asked for."""
+
+    def __init__(self, store: Any, left: int, act: Any) -> None:
+        self._store, self._left, self._act = store, left, act
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def bulk_load(self, items: Any) -> int:
+        def counted() -> Iterator[Any]:
+            for pair in items:
+                if self._left == 0:
+                    self._act()
+                self._left -= 1
+                yield pair
+
+        found: int = self._store.bulk_load(counted())
+        return found
+
+
+def test_a_server_that_is_killed_amid_the_chunks(tmp_path: Path) -> None:
+    with server(tmp_path, "--appendfsync", "always") as redis, open_store(redis.url) as store:
+        save(store, 0)
+        model = {"w": torch.randn(5_000_000)}
+        for left in (0, 1, 15):
+            with pytest.raises(ConnectionError, match="cannot be reached: writing failed: "):
+                checkpoint.save(Amid(store, left, redis.kill), step=1, model=model)
+            redis.start()
+            assert load(store) == 0
+        checkpoint.save(store, step=1, model=model)
+        target = {"w": torch.zeros(5_000_000)}
+        assert checkpoint.load(store, model=target).step == 1
+        assert torch.equal(target["w"], model["w"])
+
+
+@pytest.fixture(scope="module")
+def durable_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
+    options = ("--appendonly", "yes", "--appendfsync", "always")
+    with cluster_of_three(tmp_path_factory.mktemp("durable"), *options) as servers:
+        yield servers
+
+
+LOST = "cannot be reached: |the cluster is not whole: |did not answer in time: "
+
+
+def test_a_server_of_a_cluster_that_is_killed_amid_a_save(
+    durable_cluster: list[RedisServer],
+) -> None:
+    url = f"redis+cluster://127.0.0.1:{durable_cluster[0].port}?timeout=5"
+    with open_store(url) as store:
+        checkpoint.save(store, step=0, model={"w": torch.zeros(10)}, namespace="between")
+        force = left = 0
+        while True:
+            lost = durable_cluster[left % 3]
+            watched = Between(store, WRITES, left, lost.kill)
+            error = error_of(partial(save_small, watched, left + 1))
+            if error is None:
+                break
+            assert isinstance(error, (ConnectionError, TimeoutError)), error
+            assert re.search(LOST, str(error))
+            assert "redis+cluster://127.0.0.1:" in str(error)
+            lost.start()
+            wait_until_whole(durable_cluster)
+            if watched.made.count("compare_and_set") == 2 and watched.made[-1] == "sync":
+                force = left + 1  # but for the last sync
+            assert checkpoint.log(url, namespace="between")[0].step == force
+            left += 1
+        assert left > 5
+        target = {"w": torch.zeros(10)}
+        assert checkpoint.load(url, model=target, namespace="between").step == left + 1
+        assert bool((target["w"] == left + 1).all())
+
+
+def save_small(place: Any, step: int) -> None:
+    model = {"w": torch.full((10,), float(step))}
+    checkpoint.save(place, step=step, model=model, namespace="between")
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_server_of_a_cluster_that_is_killed_amid_the_chunks(
+    number: int, durable_cluster: list[RedisServer]
+) -> None:
+    lost = durable_cluster[number]
+    url, name = f"redis+cluster://127.0.0.1:{durable_cluster[0].port}", f"amid-{number}"
+    with open_store(url) as store:
+        first, second = ({"w": torch.randn(10_000_000)} for _ in range(2))
+        checkpoint.save(store, step=0, model=first, namespace=name)
+        with pytest.raises((ConnectionError, TimeoutError), match=LOST):
+            checkpoint.save(Amid(store, 25, lost.kill), step=1, model=second, namespace=name)
+        lost.start()
+        wait_until_whole(durable_cluster)
+        for step, model in ((0, first), (2, second)):
+            if step:
+                checkpoint.save(store, step=step, model=model, namespace=name)
+            target = {"w": torch.zeros(10_000_000)}
+            assert checkpoint.load(url, model=target, namespace=name).step == step
+            assert torch.equal(target["w"], model["w"])
 
 
 def test_a_server_whose_disk_is_full(small_disk: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from store_servers import RedisServer, free_port, need, unavailable
-from windeck.checkpoint.stores import Store, open_store
+from store_servers import RedisServer, free_port, need, unavailable, wait_until_whole
+from windeck.checkpoint.stores import open_store
 
 Fresh = Callable[[str], str]
 
@@ -69,16 +70,22 @@ def test_a_server_of_a_cluster_that_is_gone(fresh: Fresh, redis_cluster: list[Re
                 list(store.scan())
         finally:
             redis_cluster[2].start()
-        wait_until_whole(store, redis_cluster)
+        wait_until_whole(redis_cluster)
         store.put_many(rows)
         assert store.get_many([key for key, _ in rows]) == [b"x"] * 100
 
 
-def wait_until_whole(store: Store, servers: list[RedisServer]) -> None:
-    for server in servers:
-        with server.client() as client:
-            while client.cluster("INFO")["cluster_state"] != "ok":
-                pass
+def test_one_of_them_that_begins_to_evict(fresh: Fresh, redis_cluster: list[RedisServer]) -> None:
+    with open_store(fresh("cluster")) as store:
+        store.put_many([(b"a", b"1")])
+        redis_cluster[1].say("CONFIG", "SET", "maxmemory-policy", "allkeys-lfu")
+        try:
+            with pytest.raises(OSError, match="throws keys away when its memory is full") as caught:
+                store.sync()
+            assert caught.value.errno == errno.ENOTSUP
+        finally:
+            redis_cluster[1].say("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        store.sync()
 
 
 # --- TLS -----------------------------------------------------------------------------------------
@@ -99,6 +106,9 @@ def test_tls(tmp_path: Path) -> None:
     with RedisServer(tmp_path / "server", *options) as server:
         with open_store(f"rediss://127.0.0.1:{port}/0?ca={tmp_path}/cert") as store:
             store.put_many([(b"a", b"1")])
+            rows = [(b"b%02d" % i, bytes([i]) * 30_000 * i) for i in range(30)]
+            assert store.bulk_load(rows) == 30
+            assert store.get_many([key for key, _ in rows]) == [value for _, value in rows]
         assert server.say("GET", "a") == b"1"
         with pytest.raises(
             ConnectionError, match=r"cannot be reached: .*certificate verify failed"

@@ -124,7 +124,7 @@ class RedisStore:
 
     def sync(self) -> None:
         """As durable as the server can make it; see docs/stores.md for what it does when."""
-        self._link.check_open()
+        self._link.check_keeps()
         if not self._trust:
             for node, key in self._link.nodes_with_keys():
                 self._link.guard("making it durable", partial(make_durable, node, key))

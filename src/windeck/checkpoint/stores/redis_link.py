@@ -47,7 +47,7 @@ class Link:
 
     def _connect(self, url: StoreURL) -> None:
         settings, database = _settings(url), _database(url)
-        allow_eviction = url.flag("allow_eviction")
+        url.flag("allow_eviction")  # one that is none is an error, whatever the server says
         if not self.is_cluster:
             self._client = probe = redis.Redis(**settings)
             probe.connection_pool.connection_kwargs["socket_read_size"] = SOCKET_BYTES
@@ -63,23 +63,31 @@ class Link:
         elif self.is_cluster:
             self._client = self.guard("opening", lambda: redis.RedisCluster(**settings))
         for node in self._nodes():
-            self._check(node, allow_eviction)
+            self._check(node)
+        self.check_keeps("opening")
 
-    def _check(self, node: Any, allow_eviction: bool) -> None:
-        """Refuse a server that is too old or would throw away what is stored."""
+    def _check(self, node: Any) -> None:
+        """Refuse a server that is too old."""
         info = self.guard("opening", lambda: node.info("server"))
         version = str(info.get("redis_version", "0"))
         if int(version.split(".")[0]) < 6:
             raise OSError(errno.ENOTSUP, f"{self._where} is Redis {version}, expected 6.0 or later")
-        memory = self.guard("opening", lambda: node.info("memory"))
-        policy = str(memory.get("maxmemory_policy", "noeviction"))
-        # volatile-* takes keys that have a time to live; ours have none.
-        if policy.startswith("allkeys") and not allow_eviction:
-            raise OSError(
-                errno.ENOTSUP,
-                f"{self._where} throws keys away when its memory is full (maxmemory-policy "
-                f"{policy}), expected noeviction; ?allow_eviction=1 opens it all the same",
-            )
+
+    def check_keeps(self, doing: str = "making it durable") -> None:
+        """Refuse a server that would throw away what is stored, now and not only when opened."""
+        self.check_open()
+        if self._url.flag("allow_eviction"):
+            return
+        for node in self._nodes():
+            memory = self.guard(doing, partial(node.info, "memory"))
+            policy = str(memory.get("maxmemory_policy", "noeviction"))
+            # volatile-* takes keys that have a time to live; ours have none.
+            if policy.startswith("allkeys"):
+                raise OSError(
+                    errno.ENOTSUP,
+                    f"{self._where} throws keys away when its memory is full (maxmemory-policy "
+                    f"{policy}), expected noeviction; ?allow_eviction=1 opens it all the same",
+                )
 
     def check_open(self) -> None:
         """ValueError once it is closed."""
