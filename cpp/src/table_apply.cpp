@@ -45,7 +45,8 @@ std::int64_t Table::apply(std::span<const std::int64_t> ids, const float* gradie
     const auto dim = static_cast<std::size_t>(options_.dim);
     s.places.resize(std::max(s.places.size(), ids.size()));
     each_place(
-        s.map, ids, [](Place) {}, [&](std::size_t i, Place place) { s.places[i] = place.packed; });
+        s.map, ids, [](std::size_t, Place place) { return place; },
+        [&](std::size_t i, Place place) { s.places[i] = place.packed; });
     Groups& groups = s.groups;
     groups.make(std::span(s.places).first(ids.size()));
     for (const Groups::Row& row : groups.rows)

@@ -1,7 +1,6 @@
 // Looking up: reading side by side, counting and admitting alone.
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <shared_mutex>
 
@@ -42,14 +41,11 @@ void Table::lookup(std::span<const std::int64_t> ids, float* out, int threads) c
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         float* const into = out + first * dim;
         each_place(
-            s.map, some,
-            [&](Place place) {
-                if (place.is_row()) s.rows.prefetch_values(place.number(), dim);
-            },
-            [&](std::size_t i, Place place) {
+            s.map, some, [&](std::size_t, Place place) { return s.values_soon(place, dim); },
+            [&](std::size_t i, const float* values) {
                 float* const to = into + i * dim;
-                if (place.is_row()) {
-                    std::memcpy(to, s.rows.values(place.number()), dim * sizeof(float));
+                if (values != nullptr) {
+                    copy_floats(to, values, dim);
                 } else {
                     s.initial.write(some[i], {to, dim});
                 }
@@ -65,14 +61,11 @@ void Table::read(std::span<const std::int64_t> ids, float* out, int threads) con
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         float* const into = out + first * floats;
         each_place(
-            s.map, some,
-            [&](Place place) {
-                if (place.is_row()) s.rows.prefetch_values(place.number(), floats);
-            },
-            [&](std::size_t i, Place place) {
+            s.map, some, [&](std::size_t, Place place) { return s.values_soon(place, floats); },
+            [&](std::size_t i, const float* values) {
                 float* const to = into + i * floats;
-                if (place.is_row()) {
-                    std::memcpy(to, s.rows.values(place.number()), floats * sizeof(float));
+                if (values != nullptr) {
+                    copy_floats(to, values, floats);
                 } else {
                     write_new(s.initial, options_, some[i], {to, floats});
                 }
@@ -84,21 +77,24 @@ void Table::facts(std::span<const std::int64_t> ids, const IdFacts& out) const {
     const std::shared_lock lock(state_->mutex);
     const State& s = *state_;
     require_own(options_, ids);
+    struct Known {
+        const RowHead* head;  // null: never seen
+        bool row;
+    };
     each_place(
         s.map, ids,
-        [&](Place place) {
-            if (place.is_absent()) return;
-            (place.is_row() ? s.rows : s.counters).prefetch_head(place.number());
+        [&](std::size_t, Place place) -> Known {
+            if (place.is_absent()) return {nullptr, false};
+            const RowStore& store = place.is_row() ? s.rows : s.counters;
+            store.prefetch_head(place.number());
+            return {&store.head(place.number()), place.is_row()};
         },
-        [&](std::size_t i, Place place) {
-            RowHead head{};
-            if (!place.is_absent()) {
-                head = (place.is_row() ? s.rows : s.counters).head(place.number());
-            }
+        [&](std::size_t i, Known known) {
+            const RowHead head = known.head != nullptr ? *known.head : RowHead{};
             if (out.versions != nullptr) out.versions[i] = head.version;
             if (out.frequencies != nullptr) out.frequencies[i] = head.frequency;
             if (out.seen != nullptr) out.seen[i] = head.seen;
-            if (out.admitted != nullptr) out.admitted[i] = place.is_row() ? 1 : 0;
+            if (out.admitted != nullptr) out.admitted[i] = known.row ? 1 : 0;
         });
 }
 
@@ -111,14 +107,12 @@ void Table::lookup_insert(std::span<const std::int64_t> ids, float* out, int thr
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         each_place(
             s.map, some,
-            [&](Place place) {
-                if (place.is_row()) s.rows.prefetch_values(place.number(), dim);
-            },
             [&](std::size_t i, Place place) {
                 s.places[first + i] = place.is_row() ? place.packed : IdMap::absent;
-                if (!place.is_row()) return;
-                std::memcpy(out + (first + i) * dim, s.rows.values(place.number()),
-                            dim * sizeof(float));
+                return s.values_soon(place, dim);
+            },
+            [&](std::size_t i, const float* values) {
+                if (values != nullptr) copy_floats(out + (first + i) * dim, values, dim);
             });
     });
     const bool all_rows = s.touch_rows(ids.size(), threads);

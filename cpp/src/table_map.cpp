@@ -19,7 +19,7 @@ void IdMap::reserve(std::uint64_t ids) {
 }
 
 void IdMap::place(std::int64_t id, std::uint64_t number) noexcept {
-    std::uint64_t at = hash_id(id) & mask_;
+    std::uint64_t at = home(hash_id(id));
     while (slots_[at].number != 0 && slots_[at].id != id)
         at = (at + 1) & mask_;
     slots_[at] = {id, number};
@@ -31,15 +31,15 @@ void IdMap::set(std::int64_t id, std::uint64_t number) noexcept {
 }
 
 void IdMap::erase(std::int64_t id) noexcept {
-    std::uint64_t hole = hash_id(id) & mask_;
+    std::uint64_t hole = home(hash_id(id));
     while (slots_[hole].id != id || slots_[hole].number == 0)
         hole = (hole + 1) & mask_;
     // An entry moves back into the hole unless its own place lies behind the hole, cyclically.
     for (std::uint64_t at = hole;;) {
         at = (at + 1) & mask_;
         if (slots_[at].number == 0) break;
-        const std::uint64_t home = hash_id(slots_[at].id) & mask_;
-        if (((at - home) & mask_) >= ((at - hole) & mask_)) {
+        const std::uint64_t from = home(hash_id(slots_[at].id));
+        if (((at - from) & mask_) >= ((at - hole) & mask_)) {
             slots_[hole] = slots_[at];
             hole = at;
         }

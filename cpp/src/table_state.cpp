@@ -94,6 +94,7 @@ bool Table::State::touch_rows(std::size_t count, int threads) {
         static_cast<std::int64_t>(parts), 1, threads, [&](std::int64_t from, std::int64_t) {
             const auto part = static_cast<std::uint64_t>(from);
             std::uint64_t mine[block];
+            RowHead* heads[block];
             bool whole = true;
             for (std::size_t begin = 0; begin < count; begin += block) {
                 std::size_t found = 0;
@@ -104,12 +105,13 @@ bool Table::State::touch_rows(std::size_t count, int threads) {
                     mine[found] = place.number();
                     found += row && (rows.slab(place.number()) & (parts - 1)) == part ? 1U : 0U;
                 }
-                for (std::size_t i = 0; i < found; ++i)
-                    rows.prefetch_head(mine[i]);
                 for (std::size_t i = 0; i < found; ++i) {
                     rows.own(mine[i]);
-                    touch(rows.head_to_change(mine[i]));
+                    heads[i] = &rows.head_to_change(mine[i]);
+                    __builtin_prefetch(heads[i], 1);
                 }
+                for (std::size_t i = 0; i < found; ++i)
+                    touch(*heads[i]);
             }
             if (!whole) all.store(false, std::memory_order_relaxed);
         });

@@ -51,6 +51,13 @@ struct Table::State {
 
     Place find(std::int64_t id) const { return {map.find(id)}; }
 
+    /// Where the values of a row are, of which so many will be read soon; null for what is none.
+    const float* values_soon(Place place, std::size_t floats) const {
+        if (!place.is_row()) return nullptr;
+        rows.prefetch_values(place.number(), floats);
+        return rows.values(place.number());
+    }
+
     /// Makes an entry for an id that has none, its head zeroed but for the id. A row's values are
     /// left to the caller. `revive`: it is not dead any more.
     Place add(std::int64_t id, bool admitted, bool revive = true);
