@@ -134,6 +134,39 @@ def test_many_threads_read_one_snapshot() -> None:
     assert not wrong
 
 
+def test_ranges_in_any_order_by_many_threads_are_of_the_whole() -> None:
+    """Buckets are put in order when they are first asked for, whoever asks, in whatever range."""
+    ids = np.random.default_rng(3).integers(-(2**63), 2**63 - 1, 30_000)
+    core = _core.EmbeddingCore(4)
+    core.lookup(ids, insert=True)
+    buckets = _core.bucket_of(ids)
+    order = np.lexsort((ids, buckets))
+    keys, starts = ids[order], np.searchsorted(buckets[order], np.arange(1025))
+    rows = core.lookup(keys, insert=False)
+    wrong: list[tuple[int, int]] = []
+
+    def read(seed: int, snapshot: Any) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            first, end = (int(bucket) for bucket in np.sort(rng.integers(0, 1025, 2)))
+            found, own = snapshot.read(first, end), slice(starts[first], starts[end])
+            if not np.array_equal(found["keys"], keys[own]) or not np.array_equal(
+                found["values"], rows[own]
+            ):
+                wrong.append((first, end))
+
+    for turn in range(5):
+        with core.snapshot() as snapshot:
+            threads = [
+                threading.Thread(target=read, args=(10 * turn + i, snapshot)) for i in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert not wrong
+
+
 def test_closed_while_it_is_read() -> None:
     core = _core.EmbeddingCore(4)
     core.lookup(np.arange(50_000), insert=True)

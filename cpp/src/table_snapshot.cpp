@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "table_order.hpp"
 #include "table_state.hpp"
@@ -20,11 +21,25 @@ struct Window {
     int end;
     std::vector<std::int64_t> starts;  // of each bucket in `entries`, and their number
     std::vector<TableSnapshot::Entry> entries;
+    std::vector<std::uint8_t> sorted;  // of each bucket whether its entries are in order
 
     bool covers(int from, int to, std::int64_t when) const {
         return when == since && from >= first && to <= end;
     }
+
+    /// Puts buckets in order when they are first asked for: whoever reads them one after the other
+    /// gets the first of them soon. Selections of other buckets may be in use meanwhile.
+    void sort(int from, int to);
 };
+
+void Window::sort(int from, int to) {
+    for (auto i = static_cast<std::size_t>(from - first); i < static_cast<std::size_t>(to - first);
+         ++i) {
+        if (std::exchange(sorted[i], std::uint8_t{1}) != 0) continue;
+        std::sort(entries.begin() + starts[i], entries.begin() + starts[i + 1],
+                  [](const auto& a, const auto& b) { return a.id < b.id; });
+    }
+}
 
 }  // namespace
 
@@ -37,7 +52,7 @@ struct TableSnapshot::Contents {
     std::size_t width = 0;
 
     std::mutex mutex;  // of what follows, which is found out when it is asked for
-    std::shared_ptr<const Window> window;
+    std::shared_ptr<Window> window;
     std::shared_ptr<const Counts> counted;
     std::int64_t counted_since = 0;
 
@@ -60,8 +75,8 @@ struct TableSnapshot::Contents {
 
     std::shared_ptr<const Counts> counts(std::int64_t since);
     std::shared_ptr<const Window> find(int first, int end, std::int64_t since);
-    std::shared_ptr<const Window> gather(int first, int end, std::int64_t since,
-                                         const Counts& counts) const;
+    std::shared_ptr<Window> gather(int first, int end, std::int64_t since,
+                                   const Counts& counts) const;
 };
 
 /// Under the mutex.
@@ -77,9 +92,8 @@ std::shared_ptr<const Counts> TableSnapshot::Contents::counts(std::int64_t since
     return fresh;
 }
 
-std::shared_ptr<const Window> TableSnapshot::Contents::gather(int first, int end,
-                                                              std::int64_t since,
-                                                              const Counts& counts) const {
+std::shared_ptr<Window> TableSnapshot::Contents::gather(int first, int end, std::int64_t since,
+                                                        const Counts& counts) const {
     auto fresh = std::make_shared<Window>();
     fresh->since = since;
     fresh->first = first;
@@ -101,11 +115,7 @@ std::shared_ptr<const Window> TableSnapshot::Contents::gather(int first, int end
         const auto at = next[static_cast<std::size_t>(bucket - fresh->first)]++;
         fresh->entries[static_cast<std::size_t>(at)] = {head.id, place.packed};
     });
-    for (std::size_t i = 0; i + 1 < fresh->starts.size(); ++i) {
-        std::sort(fresh->entries.begin() + fresh->starts[i],
-                  fresh->entries.begin() + fresh->starts[i + 1],
-                  [](const Entry& a, const Entry& b) { return a.id < b.id; });
-    }
+    fresh->sorted.assign(fresh->starts.size() - 1, 0);
     return fresh;
 }
 
@@ -116,6 +126,7 @@ std::shared_ptr<const Window> TableSnapshot::Contents::find(int first, int end,
         window.reset();  // before the next one is made, so that there is never room for two
         window = gather(first, end, since, *counts(since));
     }
+    window->sort(first, end);
     return window;
 }
 

@@ -10,6 +10,7 @@ search, and a block's length is known before it is read.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,6 +30,7 @@ _LAYOUT = np.dtype(
     + [(name, "<u4") for name in ("first", "last", "entries", "rows", "dead", "zero")]
 )
 LINE_BYTES = _LAYOUT.itemsize
+_LINE = struct.Struct("<qIIIIII")  # the same, for one at a time
 
 
 class Index:
@@ -89,8 +91,7 @@ class Index:
 def line(entries: Entries, size: Size) -> bytes:
     """The line of a block."""
     first, last = (int(bucket) for bucket in bucket_of(entries.keys[[0, -1]]))
-    given = (int(entries.keys[0]), first, last, size.entries, size.rows, size.dead, 0)
-    return np.array(given, _LAYOUT).tobytes()
+    return _LINE.pack(int(entries.keys[0]), first, last, size.entries, size.rows, size.dead, 0)
 
 
 def parse(name: str, payloads: Sequence[memoryview], buckets: tuple[int, int]) -> Index:
