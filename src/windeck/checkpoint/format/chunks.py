@@ -20,8 +20,8 @@ __all__ = [
     "cut",
     "dtype_name",
     "is_plain",
+    "memory_of",
     "named_dtype",
-    "place",
     "put",
 ]
 __all__ += ["touches"]
@@ -90,29 +90,29 @@ def cut(tensor: torch.Tensor, chunk_bytes: int) -> Iterator[npt.NDArray[np.uint8
         yield _bytes_of(held)
 
 
-def place(
-    target: torch.Tensor, box: Box, *, dtype: torch.dtype, part: Box, start: int, stop: int
-) -> memoryview | None:
-    """The memory of a target that a chunk's elements are to fill, if it is one run of bytes.
+def memory_of(
+    target: torch.Tensor, box: Box, *, dtype: torch.dtype, part: Box
+) -> tuple[memoryview, int] | None:
+    """The memory of a target that the elements of a part are to fill, if runs of them stay runs.
 
     Parameters
     ----------
-    target, box, dtype, part, start
+    target, box, dtype, part
         As for `put`.
-    stop
-        The place after that of the chunk's last element.
+
+    Returns
+    -------
+    memory, moved
+        All bytes of the target; how many elements later an element lies there than in the part.
     """
     if target.dtype != dtype or part[1:] != box[1:]:
         return None
     flat = _plain_bytes(target)
     if flat is None:
         return None
-    if box:  # so many elements before: rows above, all of them as long here as there
-        moved = (part[0][0] - box[0][0]) * _count(box[1:])
-        start, stop = start + moved, stop + moved
-    if start < 0 or stop > target.numel():
-        return None
-    return flat[start * dtype.itemsize : stop * dtype.itemsize].data
+    # So many elements before: rows above, all of them as long here as there.
+    moved = (part[0][0] - box[0][0]) * _count(box[1:]) if box else 0
+    return flat.data, moved
 
 
 def put(

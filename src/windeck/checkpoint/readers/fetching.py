@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of, whole
-from windeck.checkpoint.format.chunks import chunk_items, named_dtype, place, put, touches
+from windeck.checkpoint.format.chunks import chunk_items, memory_of, named_dtype, put, touches
 from windeck.checkpoint.format.entries import Entry, Part
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import DirectView, Store
@@ -33,9 +32,11 @@ _LARGE_CHUNKS = 8
 Job: TypeAlias = tuple[str, Sequence[torch.Tensor], Box | None]
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """One to be read, and where to: elements [start, stop) of a part."""
+class _Chunk(NamedTuple):
+    """One to be read, and where to: elements [start, stop) of a part, so many bytes.
+
+    `memory` is that of the only target, where the elements are to lie in it in a row.
+    """
 
     name: str
     dtype: torch.dtype
@@ -45,10 +46,8 @@ class _Chunk:
     number: int
     start: int
     stop: int
-
-    @property
-    def bytes(self) -> int:
-        return (self.stop - self.start) * self.dtype.itemsize
+    bytes: int
+    memory: memoryview | None
 
 
 def read_many(
@@ -59,8 +58,9 @@ def read_many(
 ) -> Iterator[tuple[str, int]]:
     """Read tensors in place; see `windeck.checkpoint.Checkpoint.read_many`."""
     reader = _Reader(store, namespace)
-    groups = _groups(_chunks(entries, jobs), straight=reader.straight is not None)
-    if reader.straight is None:  # other ways hold the interpreter's lock: no use for threads
+    straight = reader.straight is not None
+    groups = _groups(_chunks(entries, jobs, straight=straight), straight=straight)
+    if not straight:  # other ways hold the interpreter's lock: no use for threads
         for group in groups:
             yield from reader.read(group)
     else:
@@ -84,11 +84,11 @@ class _Reader:
                 self._read_straight(self.straight, chunk)
                 yield chunk.name, chunk.bytes
             return
-        names = [_key(self._namespace, chunk) for chunk in group]
-        values = self._store.get_many(names)
-        for i, chunk in enumerate(group):
+        wanted = [_wanted(self._namespace, chunk) for chunk in group]
+        values = self._store.get_many([key for key, _ in wanted])
+        for i, (chunk, (key, label)) in enumerate(zip(group, wanted, strict=True)):
             value, values[i] = values[i], None  # let go of as soon as it is used
-            _use(chunk, decode(names[i], value, _label(chunk), length=chunk.bytes))
+            _use(chunk, decode(key, value, label, length=chunk.bytes))
             yield chunk.name, chunk.bytes
 
     def attempt(self, group: list[_Chunk]) -> tuple[list[tuple[str, int]], Exception | None]:
@@ -101,24 +101,14 @@ class _Reader:
         return done, None
 
     def _read_straight(self, store: DirectView, chunk: _Chunk) -> None:
-        key, label = _key(self._namespace, chunk), _label(chunk)
-        place = self._place(chunk)
-        body = self._scratch(chunk) if place is None else place
+        key, label = _wanted(self._namespace, chunk)
+        body = self._scratch(chunk) if chunk.memory is None else chunk.memory
         head = bytearray(HEADER_BYTES)
         crc = store.get_into(key, memoryview(head), body)
         if crc is None or head != header(label, chunk.bytes, crc):
             _use(chunk, decode(key, store.get(key), label, length=chunk.bytes))
-        elif place is None:
+        elif chunk.memory is None:
             _use(chunk, body)
-
-    def _place(self, chunk: _Chunk) -> memoryview | None:
-        """The memory of the only target, when the chunk's elements are to lie there in a row."""
-        if len(chunk.targets) != 1:
-            return None
-        target, part = chunk.targets[0], chunk.part.box
-        return place(
-            target, chunk.box, dtype=chunk.dtype, part=part, start=chunk.start, stop=chunk.stop
-        )
 
     def _scratch(self, chunk: _Chunk) -> memoryview:
         """Memory of this thread; what a device copies from it, it copies from pinned memory."""
@@ -135,29 +125,43 @@ def _use(chunk: _Chunk, payload: memoryview) -> None:
         put(payload, target, chunk.box, dtype=chunk.dtype, part=chunk.part.box, start=chunk.start)
 
 
-def _chunks(entries: Mapping[str, Entry], jobs: Iterable[Job]) -> Iterator[_Chunk]:
-    """The chunks with something of the boxes in them."""
+def _chunks(
+    entries: Mapping[str, Entry], jobs: Iterable[Job], *, straight: bool
+) -> Iterator[_Chunk]:
+    """The chunks with something of the boxes in them; with `straight`, where they are to lie."""
     for name, targets, wanted in jobs:
         entry = entries[name]
         dtype, box = named_dtype(entry.dtype), whole(entry.shape) if wanted is None else wanted
-        items = chunk_items(dtype, entry.chunk_bytes)
+        items, width = chunk_items(dtype, entry.chunk_bytes), dtype.itemsize
         for part in entry.parts:
             size = math.prod(shape_of(part.box))
             first, end = _span(part.box, box)
+            place = None
+            if straight and len(targets) == 1 and min(items, size) * width >= _LARGE_BYTES:
+                place = memory_of(targets[0], box, dtype=dtype, part=part.box)
             for number in range(first // items, -(-end // items)):
                 start, stop = number * items, min((number + 1) * items, size)
                 if part.box == box or touches(part.box, start, stop, box):
-                    yield _Chunk(name, dtype, targets, box, part, number, start, stop)
+                    memory = None if place is None else _stretch(*place, start, stop, width)
+                    yield _Chunk(
+                        name, dtype, targets, box, part, number, start, stop,
+                        (stop - start) * width, memory,
+                    )  # fmt: skip
 
 
-def _key(namespace: str, chunk: _Chunk) -> bytes:
-    generation, _, writer, item = chunk.part.source(chunk.number)
-    return keys.chunk(namespace, generation, writer, item, chunk.number)
+def _stretch(
+    memory: memoryview, moved: int, start: int, stop: int, width: int
+) -> memoryview | None:
+    """Where in a target's memory a part's elements lie; None where not all of them do."""
+    first, end = (start + moved) * width, (stop + moved) * width
+    return memory[first:end] if 0 <= first <= end <= len(memory) else None
 
 
-def _label(chunk: _Chunk) -> Label:
+def _wanted(namespace: str, chunk: _Chunk) -> tuple[bytes, Label]:
+    """The key of a chunk, and what the value has to be."""
     generation, save, writer, item = chunk.part.source(chunk.number)
-    return Label(Kind.CHUNK, generation, save, item, writer, chunk.number)
+    key = keys.chunk(namespace, generation, writer, item, chunk.number)
+    return key, Label(Kind.CHUNK, generation, save, item, writer, chunk.number)
 
 
 def _groups(chunks: Iterator[_Chunk], *, straight: bool) -> Iterator[list[_Chunk]]:

@@ -110,7 +110,7 @@ class _Tables:
         for file in self._files:
             if file["start_key"] <= key <= file["end_key"]:
                 table = self._table(file["name"])
-                if table is None or table.deletes(key):
+                if table is None or (table.gone and table.deletes(key)):
                     return None
                 block = table.block_of(key)
                 if block is not None:
@@ -151,7 +151,8 @@ class _Table:
         meta = dict(entries(self._block(*metaindex)))
         _check_properties(dict(self._entries(meta.get(b"rocksdb.properties", b""))))
         gone = meta.get(b"rocksdb.range_del")
-        self._gone = [] if gone is None else [(a[:-8], b) for a, b in self._entries(gone)]
+        #: Ranges that are deleted.
+        self.gone = [] if gone is None else [(a[:-8], b) for a, b in self._entries(gone)]
         blocks = list(index_entries(self._block(*index)))
         self._last_keys = [key for key, _, _ in blocks]
         self._places = [(offset, size) for _, offset, size in blocks]
@@ -163,7 +164,7 @@ class _Table:
     def deletes(self, key: bytes) -> bool:
         """Whether a key lies in a range that is deleted here: by what was written before or after
         it, is not looked at."""
-        return any(first <= key < end for first, end in self._gone)
+        return any(first <= key < end for first, end in self.gone)
 
     def block_of(self, key: bytes) -> tuple[int, int] | None:
         """Where the block lies that a key is in if it is in the table at all."""
@@ -188,15 +189,17 @@ class _Table:
         """The CRC32C of the body once the only entry of a block is read and agrees."""
         length = len(head) + len(body)
         begin = b"\0" + varint(len(key) + 8) + varint(length) + key
-        start, end = bytearray(len(begin) + 8), bytearray(len(_ALONE) + 4)
-        if len(start) + length + len(_ALONE) - 1 != size:
+        before = len(begin) + 8
+        if before + length + len(_ALONE) - 1 != size:
             return None
-        self._into(offset, [memoryview(start), head, body, memoryview(end)])
+        first, end = bytearray(before + len(head)), bytearray(len(_ALONE) + 4)
+        self._into(offset, [memoryview(first), body, memoryview(end)])
         # The last byte but seven: a value, not a deletion; the others number the write.
-        if start[: len(begin)] != begin or start[len(begin)] != 1 or end[: len(_ALONE)] != _ALONE:
+        if not first.startswith(begin) or first[len(begin)] != 1 or not end.startswith(_ALONE):
             return None
+        head[:] = first[before:]
         body_crc = crc32c(body)
-        crc = crc32c(_ALONE, crc32c_joined(crc32c(head, crc32c(start)), body_crc, len(body)))
+        crc = crc32c(_ALONE, crc32c_joined(crc32c(first), body_crc, len(body)))
         return body_crc if masked(crc).to_bytes(4, "little") == end[-4:] else None
 
     def _entries(self, where: bytes) -> Iterator[tuple[bytes, bytes]]:
