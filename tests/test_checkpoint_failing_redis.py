@@ -159,6 +159,33 @@ def test_a_server_that_begins_to_evict_below_an_open_store(tmp_path: Path) -> No
         assert re.search(r"windeck/HEAD|is missing, expected a ", str(error))
 
 
+def test_a_server_that_is_started_anew_amid_a_save(tmp_path: Path) -> None:
+    """It comes back at once, without what it had not made durable."""
+
+    def restart() -> None:
+        redis.kill()
+        redis.start()
+
+    need("redis")
+    with RedisServer(tmp_path / "server") as redis, open_store(redis.url) as store:
+        save(store, 0)
+        force, refused = 0, []
+        for left in range(100):
+            watched = Between(store, WRITES, left, restart)
+            error = error_of(partial(save, watched, left + 1))
+            if len(watched.made) == left:
+                break  # nothing happened
+            if error is None:
+                force = left + 1
+            else:
+                assert isinstance(error, ConnectionError)
+                assert "was started anew after something was written, which may be" in str(error)
+                refused.append(watched.made[-1])
+            assert load(redis.url) == force
+        assert left > 5
+        assert set(refused) == {"sync"}
+
+
 class Amid:
     """A store to which something happens when so many values of a bulk load were asked for."""
 

@@ -84,11 +84,12 @@ class RedisStore:
         self._link.check_open()
         pairs = checks.batch(items)
         if pairs:
+            self._link.note("writing")
             # One command, so that one server shows all or nothing; on a cluster one for a slot.
             self._link.run("writing", *self._msets(list(pairs.items()), None))
 
     def bulk_load(self, items: Items) -> int:
-        self._link.check_open()
+        self._link.note("writing")
         if not self._link.is_cluster:
             return self._link.send("writing", checks.in_pieces(items))
         count = 0
@@ -116,6 +117,7 @@ class RedisStore:
         checks.check_value(checks.check_key(key), value)
         if expected is not None:
             checks.check_value(key, expected)
+        self._link.note("comparing and setting")
         given = (b"0", b"") if expected is None else (b"1", expected)
         done: int = self._link.run_once(
             "comparing and setting", ("EVAL", _COMPARE_AND_SET, 1, key, *given, value)
@@ -128,6 +130,7 @@ class RedisStore:
         if not self._trust:
             for node, key in self._link.nodes_with_keys():
                 self._link.guard("making it durable", partial(make_durable, node, key))
+        self._link.check_same()
 
     def snapshot(self) -> NoReturn:
         self._link.check_open()

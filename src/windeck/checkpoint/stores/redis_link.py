@@ -39,6 +39,7 @@ class Link:
         self._url, self._where = url, str(url)
         self.is_cluster = url.scheme.endswith("+cluster")
         self._client: Any = None
+        self._written_to: list[str] | None = None
         try:
             self._connect(url)
         except BaseException:
@@ -89,6 +90,30 @@ class Link:
                     f"{policy}), expected noeviction; ?allow_eviction=1 opens it all the same",
                 )
 
+    def note(self, doing: str) -> None:
+        """Something is to be written: remember the servers, as they were started, for a `sync`."""
+        self.check_open()
+        if self._written_to is None:
+            self._written_to = self.guard(doing, self._runs)
+
+    def check_same(self) -> None:
+        """Refuse servers started anew since something was written: they may have lost it."""
+        before, self._written_to = self._written_to, None
+        if before is not None and before != self.guard("making it durable", self._runs):
+            raise ConnectionError(
+                f"{self._where} was started anew after something was written, which may be lost: "
+                "expected the same server until it was durable; write it again"
+            )
+
+    def _meant(self, error: Exception, doing: str) -> OSError:
+        meant = from_redis(error, doing, self._url)
+        if isinstance(meant, ConnectionError) and doing not in ("reading", "scanning"):
+            self._written_to = None  # whoever writes has heard of it: what follows begins anew
+        return meant
+
+    def _runs(self) -> list[str]:
+        return sorted(str(node.info("server").get("run_id")) for node in self._nodes())
+
     def check_open(self) -> None:
         """ValueError once it is closed."""
         if self._client is None:
@@ -116,12 +141,12 @@ class Link:
         try:
             return self._client.execute_command(*command)
         except (redis.ConnectionError, redis.TimeoutError) as error:
-            meaning = from_redis(error, doing, self._url)
+            meaning = self._meant(error, doing)
             raise type(meaning)(
                 f"{meaning}; whether it was done is not known: read the key"
             ) from None
         except (RedisError, RedisClusterException) as error:
-            raise from_redis(error, doing, self._url) from None
+            raise self._meant(error, doing) from None
 
     def send(self, doing: str, pairs: Pairs) -> int:
         """Write pairs to a server that is no cluster, as they come, and return how many they were.
@@ -161,7 +186,7 @@ class Link:
         except BaseException as error:
             connection.disconnect()  # answers may be owed
             if isinstance(error, (RedisError, RedisClusterException)):
-                raise from_redis(error, doing, self._url) from None
+                raise self._meant(error, doing) from None
             raise
         finally:
             pool.release(connection)
@@ -173,7 +198,7 @@ class Link:
                 return call()
             except (RedisError, RedisClusterException) as error:  # noqa: PERF203
                 if pause is None or not _is_away(error):
-                    raise from_redis(error, doing, self._url) from None
+                    raise self._meant(error, doing) from None
                 time.sleep(pause)
         raise AssertionError("unreachable")
 
@@ -222,13 +247,13 @@ class Link:
 
     def _layout(self) -> object:
         """Differs when a server was started anew or a slot has moved."""
-        runs = [str(node.info("server")["run_id"]) for node in self._nodes()]
+        runs = self._runs()
         if not self.is_cluster:
             return runs
         known = self._nodes()[0].cluster("NODES").values()
         if any(node["migrations"] for node in known):
             raise redis.exceptions.ClusterError("keys are moving from one server to another")
-        return sorted(runs), sorted((node["node_id"], str(node["slots"])) for node in known)
+        return runs, sorted((node["node_id"], str(node["slots"])) for node in known)
 
     def _pipelined(self, doing: str, commands: tuple[Command, ...]) -> list[Any]:
         if len(commands) == 1:
