@@ -85,10 +85,8 @@ def rows_of(dim: int) -> Iterator[Row]:
     kept = torch.empty(BATCH, dim)
 
     def looking(threads: int, insert: bool = False) -> Callable[[], Any]:
-        def look() -> Any:  # into new memory, as the rivals and EmbeddingTable do
-            out = torch.empty(BATCH, dim)
-            core.lookup(draw()[1], out.numpy(), insert=insert, threads=threads)
-            return out
+        def look() -> Any:  # into an array of its own, as the rivals; as EmbeddingTable does it
+            return torch.from_numpy(core.lookup(draw()[1], insert=insert, threads=threads))
 
         return look
 

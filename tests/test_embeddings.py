@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import doctest
+import gc
 import json
 import pickle
 import threading
@@ -16,6 +17,7 @@ import torch
 from torch.utils.checkpoint import checkpoint as checkpointed
 
 import windeck as wd
+from windeck import _core
 from windeck.embeddings.ops import embedding_lookup
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
@@ -134,6 +136,32 @@ def test_any_shape_of_ids(shape: tuple[int, ...]) -> None:
     assert table.core.clock == 1
     strided = torch.arange(24).view(4, 6).t()[::2]
     assert torch.equal(table(strided), table(strided.contiguous()))
+
+
+def test_rows_handed_out_stay_as_they_are_and_their_memory_is_used_again() -> None:
+    table = wd.EmbeddingTable(64, optimizer="sgd", seed=5)
+    ids = torch.arange(4096)
+    with torch.no_grad():
+        expected = table(ids).clone()
+        _core.trim_pool()
+        live = _core.pool_stats()["live"]
+        held = [table(ids), table(ids)[7:9]]  # the second one by a view alone
+        assert _core.pool_stats()["live"] == live + 2
+        for start in range(5000, 5010):
+            table(ids + start).zero_()
+        assert torch.equal(held[0], expected)
+        assert torch.equal(held[1], expected[7:9])
+        held.clear()
+        assert _core.pool_stats()["live"] == live
+        asked = _core.pool_stats()["allocations"]
+        for _ in range(5):
+            assert torch.equal(table(ids), expected)
+        assert _core.pool_stats()["allocations"] == asked
+    rows = table(ids)
+    rows.sum().backward()
+    del rows
+    gc.collect()
+    assert _core.pool_stats()["live"] == live
 
 
 def test_evaluation_looks_and_changes_nothing() -> None:

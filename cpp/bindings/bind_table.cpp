@@ -6,6 +6,7 @@
 #include "table_docs.hpp"
 #include "table_objects.hpp"
 #include "windeck/parallel.hpp"
+#include "windeck/pool.hpp"
 #include "words.hpp"
 
 namespace windeck {
@@ -61,12 +62,34 @@ std::unique_ptr<Table> make(const Number& dim, const Number& slots, const std::s
     return std::make_unique<Table>(options);
 }
 
+/// A new array of float32. A large one lies in the pool: the system would take its pages back with
+/// each array and give them out, zeroed, with the next.
+py::array fresh_rows(std::span<const py::ssize_t> shape) {
+    constexpr std::size_t large = std::size_t{128} << 10;
+    const auto dtype = py::dtype::of<float>();
+    std::size_t bytes = sizeof(float);
+    for (const py::ssize_t extent : shape)
+        bytes *= static_cast<std::size_t>(extent);
+    if (bytes < large) return fresh(dtype, shape);
+    Slab* const slab = take_slab(bytes);
+    py::capsule owner;
+    try {
+        owner = py::capsule(slab, [](void* held) { give_slab(static_cast<Slab*>(held)); });
+    } catch (...) {
+        give_slab(slab);
+        throw;
+    }
+    return {dtype, std::vector<py::ssize_t>(shape.begin(), shape.end()), std::vector<py::ssize_t>(),
+            slab->data, owner};
+}
+
 Floats lookup(Table& table, py::handle ids, const py::object& out, bool insert,
               py::handle threads) {
     const Indices wanted = index_array(ids, "ids");
     const int crew = thread_count(threads);
     const auto shape = rows_shape(wanted.values.size(), table.options().dim);
-    py::array result = out_or_new(out, py::dtype::of<float>(), shape, "out");
+    py::array result =
+        out.is_none() ? fresh_rows(shape) : out_array(out, py::dtype::of<float>(), shape, "out");
     require_disjoint({extent(result, "out")}, {extent(wanted.owner, "ids")});
     auto* const into = static_cast<float*>(result.mutable_data());
     {

@@ -988,7 +988,8 @@ class EmbeddingCore:
         ids : int64[n]
             Any ids of this table's buckets, repeated ones too.
         out : float32[n, dim], optional
-            Written to and returned; by default a new array.
+            Written to and returned; by default a new array, a large one in memory of the pool, which goes
+            back to it when the last array on it is gone.
         insert : bool
             True counts each occurrence (frequency + 1, seen = clock + 1) and makes rows for ids that have
             been looked up `admit_after` times. False changes nothing.

@@ -254,9 +254,9 @@ class EmbeddingTable(torch.nn.Module):
 
     def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
         """Rows, float32 (n, dim), of int64 ids (n,) on the CPU, without gradients."""
-        rows = torch.empty((ids.numel(), self.dim))
-        self.core.lookup(ids.numpy(), rows.numpy(), insert=insert, threads=self._threads)
-        return rows
+        # An array of the core's own: its pages are used again, those of torch.empty may not be.
+        rows = self.core.lookup(ids.numpy(), insert=insert, threads=self._threads)
+        return torch.from_numpy(rows)
 
     def collect(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
         """Keep gradients, float32 (n, dim), of rows until `step`; a backward pass calls this."""
