@@ -27,6 +27,17 @@ def test_every_public_name_is_there() -> None:
         assert getattr(wd, name) is not None
 
 
+@pytest.mark.parametrize("first", ["stores", "Commit", "gc", "begin", "save"])
+def test_every_public_name_of_checkpoints_is_there_whichever_is_asked_for_first(first: str) -> None:
+    program = (
+        "from windeck import checkpoint\n"
+        f"assert checkpoint.{first} is not None\n"
+        "assert all(getattr(checkpoint, name) is not None for name in checkpoint.__all__)\n"
+        "assert checkpoint.log.__module__ == 'windeck.checkpoint.history'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_the_agreed_names_are_public() -> None:
     agreed = {"Permutation", "Sequential", "BlockPermutation", "Lanes", "LCG", "quality"}
     agreed |= {"Table", "Windows", "Scaler", "Stream", "Mixture", "Loader", "OrderSampler"}

@@ -21,7 +21,7 @@ import rocksdict  # noqa: E402
 
 from windeck.checkpoint.stores import rocksdb_tables, rocksdb_writer  # noqa: E402
 from windeck.checkpoint.stores.lanes import Lanes  # noqa: E402
-from windeck.checkpoint.stores.rocksdb_tables import options_for  # noqa: E402
+from windeck.checkpoint.stores.rocksdb_engine import options_for  # noqa: E402
 from windeck.checkpoint.stores.urls import StoreURL  # noqa: E402
 
 SIZES = [0, 1, 10, 127, 128, 300, 4000, 4096, 16383, 16384, 16385, 70_000, 2_100_000]

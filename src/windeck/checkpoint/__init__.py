@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from windeck.checkpoint import stores
-from windeck.checkpoint.format.manifests import Commit
-from windeck.checkpoint.history import gc, log
-from windeck.checkpoint.partition import Partition
-from windeck.checkpoint.writers.plans import Plan, begin
-
 if TYPE_CHECKING:
+    from windeck.checkpoint import stores
     from windeck.checkpoint.comparing import diff
     from windeck.checkpoint.copying import copy
+    from windeck.checkpoint.format.manifests import Commit
+    from windeck.checkpoint.history import gc, log
     from windeck.checkpoint.loading import Loaded, load
+    from windeck.checkpoint.partition import Partition
     from windeck.checkpoint.reading import Checkpoint, TensorInfo, open
     from windeck.checkpoint.saving import save
     from windeck.checkpoint.searching import search
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from windeck.checkpoint.tables.reading import SavedTable, TableRows
     from windeck.checkpoint.tables.serving import export, import_rows
     from windeck.checkpoint.verifying import verify
+    from windeck.checkpoint.writers.plans import Plan, begin
 
 __all__ = [
     "Checkpoint",
@@ -58,16 +57,22 @@ __all__ = [
 
 _MODULE_OF = {
     "Checkpoint": "reading",
+    "Commit": "format.manifests",
     "Loaded": "loading",
+    "Partition": "partition",
+    "Plan": "writers.plans",
     "SavedTable": "tables.reading",
     "TableInfo": "tables.infos",
     "TableRows": "tables.reading",
     "TensorInfo": "reading",
+    "begin": "writers.plans",
     "copy": "copying",
     "diff": "comparing",
     "export": "tables.serving",
+    "gc": "history",
     "import_rows": "tables.serving",
     "load": "loading",
+    "log": "history",
     "merge": "sharding",
     "open": "reading",
     "save": "saving",
@@ -78,8 +83,10 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULE_OF:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name == "stores":
+        return import_module("windeck.checkpoint.stores")
+    if name in _MODULE_OF:
         return getattr(import_module(f"windeck.checkpoint.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'windeck.checkpoint' has no attribute {name!r}")

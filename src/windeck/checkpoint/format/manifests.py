@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys
@@ -17,7 +17,9 @@ from windeck.checkpoint.format.entries import Entry, Part, Run, parse_entries, w
 from windeck.checkpoint.format.trees import tensors_in
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, View
-from windeck.checkpoint.tables.links import TableEntry, parse_tables
+
+if TYPE_CHECKING:
+    from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["Commit", "Entry", "Part", "Run", "as_json", "encode_head", "find_commit"]
 __all__ += ["parse_entries", "parse_manifest", "read_head", "read_manifest"]
@@ -139,7 +141,7 @@ def parse_manifest(payload: bytes, commit: Commit, *, parts: bool = True) -> dic
     """
     found = json.loads(payload)
     entries = parse_entries(found, commit.generation, commit.save, parts=parts)
-    tables = parse_tables(found.get("tables", ()), commit.generation, commit.save)
+    tables = _parse_tables(found["tables"], commit) if "tables" in found else {}
     _check_bases(entries, tables, commit)
     roots = found["trees"]
     if type(roots) is not dict:
@@ -160,6 +162,12 @@ def _commit(found: Mapping[str, Any]) -> Commit:
     if any(base >= commit.generation for base in commit.bases):
         raise ValueError(f"generation {commit.generation} is based on {commit.bases}")
     return commit
+
+
+def _parse_tables(found: Any, commit: Commit) -> dict[str, TableEntry]:
+    from windeck.checkpoint.tables.links import parse_tables  # most models have none
+
+    return parse_tables(found, commit.generation, commit.save)
 
 
 def _check_bases(

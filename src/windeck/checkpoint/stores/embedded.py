@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import shutil
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -111,6 +110,8 @@ def drop_part(url: StoreURL, name: str) -> None:
 def remove(path: Path) -> None:
     """Remove a file or a folder, or nothing."""
     if path.is_dir():
+        import shutil
+
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

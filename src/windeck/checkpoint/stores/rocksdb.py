@@ -20,14 +20,8 @@ from windeck.checkpoint.stores import checks, embedded
 from windeck.checkpoint.stores.embedded import SEAL_KEY
 from windeck.checkpoint.stores.protocol import Facts, Items
 from windeck.checkpoint.stores.rocksdb_direct import DirectReading
+from windeck.checkpoint.stores.rocksdb_engine import fail, options_for
 from windeck.checkpoint.stores.rocksdb_reading import Moment, Reading
-from windeck.checkpoint.stores.rocksdb_tables import (
-    fail,
-    is_empty_part,
-    options_for,
-    write_part,
-    write_tables,
-)
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
@@ -186,6 +180,8 @@ class RocksDBStore:
             return True
 
     def bulk_load(self, items: Items) -> int:
+        from windeck.checkpoint.stores.rocksdb_tables import write_tables  # who reads needs none
+
         self._writable  # noqa: B018 - before anything is asked for
         name = f"bulk-{os.getpid()}-{next(_serial)}"
         try:
@@ -196,6 +192,8 @@ class RocksDBStore:
         return count
 
     def ingest_parts(self, names: Sequence[str]) -> None:
+        from windeck.checkpoint.stores.rocksdb_tables import is_empty_part
+
         self._writable  # noqa: B018
         paths = embedded.find_parts(self._where, names)
         full = [path for path in paths if not is_empty_part(path)]
@@ -274,6 +272,13 @@ class RocksDBStore:
 
     def _has_parts(self) -> bool:
         return (self._path / embedded.PARTS).is_dir()
+
+
+def write_part(url: StoreURL, name: str, items: Items) -> int:
+    """See `windeck.checkpoint.stores.write_part`."""
+    from windeck.checkpoint.stores import rocksdb_tables
+
+    return rocksdb_tables.write_part(url, name, items)
 
 
 def open_url(url: StoreURL) -> RocksDBStore:

@@ -15,7 +15,7 @@ import rocksdict
 
 from windeck.checkpoint.stores.checks import bounds, check_key, check_keys
 from windeck.checkpoint.stores.embedded import SEAL_KEY
-from windeck.checkpoint.stores.rocksdb_tables import fail
+from windeck.checkpoint.stores.rocksdb_engine import fail
 
 __all__ = ["Moment", "Reading"]
 

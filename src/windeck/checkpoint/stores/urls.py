@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import re
 from collections.abc import Callable, Mapping
@@ -255,5 +254,7 @@ def _options(scheme: str, query: str) -> dict[str, str]:
 
 
 def _meant(name: str, known: tuple[str, ...]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, known, 1)
     return f"; did you mean {near[0]}?" if near else ""

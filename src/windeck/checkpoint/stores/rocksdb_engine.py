@@ -1,0 +1,46 @@
+"""RocksDB as it is set up here, and what its errors mean."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import rocksdict
+
+from windeck.checkpoint.stores.errors import from_engine
+from windeck.checkpoint.stores.urls import StoreURL
+
+__all__ = ["COMPRESSIONS", "fail", "options_for"]
+
+COMPRESSIONS = ("none", "lz4", "zstd")
+
+
+def options_for(url: StoreURL) -> rocksdict.Options:
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_paranoid_checks(True)
+    # A record cut off by a crash ends the log; a damaged one is an error. See embedded.Seal.
+    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
+    compression = url.choice("compression", COMPRESSIONS, "none")
+    options.set_compression_type(getattr(rocksdict.DBCompressionType, compression)())
+    options.set_write_buffer_size(16 << 20)
+    options.set_keep_log_file_num(2)
+    # Few large tables, and few of them open at a time: processes may open 1,024 files as a rule. A
+    # reader holds them all open, since the writer may remove them.
+    options.set_target_file_size_base(256 << 20)
+    options.set_max_bytes_for_level_base(1 << 30)
+    options.set_max_open_files(-1 if url.flag("readonly") else 256)
+    tables = rocksdict.BlockBasedOptions()
+    tables.set_format_version(5)  # readable by RocksDB from 6.6 on
+    tables.set_checksum_type(rocksdict.ChecksumType.crc32c())
+    options.set_block_based_table_factory(tables)
+    return options
+
+
+def fail(error: Exception, doing: str, where: str) -> NoReturn:
+    """Raise what the engine's error means. It raises plain Exception, and OSError when it makes
+    folders; others pass through."""
+    if isinstance(error, rocksdict.DbClosedError):
+        raise ValueError(f"the store {where} is closed") from None
+    if type(error) is not Exception and not isinstance(error, OSError):
+        raise error
+    raise from_engine(error, doing, where) from error
