@@ -20,7 +20,7 @@ from measure import Row, limit
 
 from windeck.checkpoint.stores import open_store
 from windeck.checkpoint.writers.committing import commit, reserve
-from windeck.tools.view import app
+from windeck.tools.view import looking
 
 TENSORS, SHAPE = 10_000, [1250, 2000]  # float32: 10 MB each
 ALLOWED_SECONDS = 0.1
@@ -63,7 +63,7 @@ def inside(url: str) -> float:
     """CPU of the command in this process, from opening the store to closing it."""
     begun = time.process_time()
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        app.list_url(url)
+        looking.ls(url)
     return time.process_time() - begun
 
 

@@ -12,6 +12,11 @@ def main() -> None:
     missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(f"The command line needs {' and '.join(missing)}: pip install 'windeck[cli]'")
+    if sys.argv[1:2] == ["view"]:  # which is quick, and does without what takes time to import
+        from windeck.tools.view.app import main as view
+
+        view(sys.argv[2:])
+        return
     from windeck.tools.commands import app
 
     app(prog_name="windeck")

@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperGroup
 
 import windeck
-from windeck.tools.view.app import app as view
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +36,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(view, name="view")
 
 
 #: What `demo-text` does, told in a line.
@@ -156,6 +154,20 @@ def demo_text(
             progress=progress,
         )
         story.tell(wishes, _console())
+
+
+@app.command(
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "help_option_names": [],
+    }
+)
+def view(context: typer.Context) -> None:
+    """Looks into the checkpoints of a store: windeck view URL COMMAND."""
+    from windeck.tools.view.app import main
+
+    main(context.args)
 
 
 @contextmanager

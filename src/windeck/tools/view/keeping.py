@@ -2,118 +2,194 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from windeck.tools.view.options import Generation, Json, Namespace, found_in
-from windeck.tools.view.session import guarded, opened_store
+from windeck.tools.view.parsing import GENERATION, JSON, NAMESPACE, Command, argument, at_least
+from windeck.tools.view.session import found_in, opened_store
 
 __all__ = ["COMMANDS"]
 
 
+def page(
+    url: str,
+    file: Path,
+    *,
+    force: bool,
+    values: int,
+    read_bytes: int,
+    json: bool,
+    namespace: str,
+    generation: int | None,
+) -> None:
+    """Writes one self-contained page: tree, values, statistics, histograms, search."""
+    from windeck.tools.view.page.command import html
+    from windeck.tools.view.page.limits import Limits
+
+    limits = Limits(values=values, read_bytes=read_bytes)
+    with opened_store(url) as store:
+        html(
+            url, store, file, namespace=namespace, generation=generation, limits=limits,
+            force=force, json=json,
+        )  # fmt: skip
+
+
 def diff(
-    context: typer.Context,
-    first: Annotated[int, typer.Argument(metavar="GEN")],
-    second: Annotated[
-        int | None, typer.Argument(metavar="[GEN]", show_default="the one in force")
-    ] = None,
-    other: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the second one is.")
-    ] = None,
-    other_namespace: Annotated[str | None, typer.Option(help="And under what namespace.")] = None,
-    json: Json = False,
-    namespace: Namespace = "windeck",
+    url: str,
+    first: int,
+    second: int | None,
+    *,
+    other: str | None,
+    other_namespace: str | None,
+    json: bool,
+    namespace: str,
 ) -> None:
     """What two generations differ in, bit for bit. 0: nothing; 1: something."""
     from windeck.tools.view import changes
 
-    with guarded(), opened_store(context.obj) as store:
+    with opened_store(url) as store:
         changes.diff(
-            context.obj, store, first, second, other=other, namespace=namespace,
+            url, store, first, second, other=other, namespace=namespace,
             other_namespace=other_namespace, json=json,
         )  # fmt: skip
 
 
-def verify(
-    context: typer.Context,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every value, not only names.")] = False,
-    json: Json = False,
-    namespace: Namespace = "windeck",
-    generation: Generation = None,
-) -> None:
+def verify(url: str, *, deep: bool, json: bool, namespace: str, generation: int | None) -> None:
     """Looks for damage. 0: none; 1: some."""
     from windeck.tools.view import upkeep
 
-    with guarded(), opened_store(context.obj) as store:
-        upkeep.verify(context.obj, store, namespace, deep=deep, generation=generation, json=json)
+    with opened_store(url) as store:
+        upkeep.verify(url, store, namespace, deep=deep, generation=generation, json=json)
 
 
-def collect(
-    context: typer.Context,
-    keep: Annotated[int, typer.Option(min=1, help="Generations to keep.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell, remove nothing.")] = False,
-    json: Json = False,
-    namespace: Namespace = "windeck",
-) -> None:
+def collect(url: str, *, keep: int, dry_run: bool, json: bool, namespace: str) -> None:
     """Removes old generations, and what killed saves left."""
     from windeck.tools.view import upkeep
 
-    with guarded():
-        upkeep.gc(context.obj, keep=keep, dry_run=dry_run, namespace=namespace, json=json)
+    upkeep.gc(url, keep=keep, dry_run=dry_run, namespace=namespace, json=json)
 
 
 def copy(
-    context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="DST", help="The URL of any store.")],
-    generations: Annotated[
-        list[int] | None, typer.Option("--generation", help="Only this one; repeat it.")
-    ] = None,
-    to_namespace: Annotated[
-        str | None, typer.Option(help="What the keys of the copy begin with.")
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Remove a checkpoint that is there.")
-    ] = False,
-    json: Json = False,
-    namespace: Namespace = "windeck",
+    url: str,
+    target: str,
+    *,
+    generations: list[int] | None,
+    to_namespace: str | None,
+    replace: bool,
+    json: bool,
+    namespace: str,
 ) -> None:
     """Copies the checkpoint to another store; it shows there when all of it is there."""
     from windeck.tools.view import upkeep
 
-    with guarded():
-        upkeep.copy(
-            context.obj, target, generations=generations or (), namespace=namespace,
-            to_namespace=to_namespace, replace=replace, json=json,
-        )  # fmt: skip
+    upkeep.copy(
+        url, target, generations=generations or (), namespace=namespace,
+        to_namespace=to_namespace, replace=replace, json=json,
+    )  # fmt: skip
 
 
 def export(
-    context: typer.Context,
-    file: Annotated[
-        Path, typer.Argument(help="Its suffix says what: .safetensors, .npy, .parquet or .csv.")
-    ],
-    name: Annotated[
-        str | None, typer.Argument(help="A state, a tensor or a table.", show_default="model")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    json: Json = False,
-    namespace: Namespace = "windeck",
-    generation: Generation = None,
+    url: str,
+    file: Path,
+    name: str | None,
+    *,
+    force: bool,
+    json: bool,
+    namespace: str,
+    generation: int | None,
 ) -> None:
     """Writes a file for other tools: a state, a tensor or an embedding table."""
     from windeck.tools.view import exporting
 
-    with guarded(), found_in(context, namespace, generation) as (store, found):
+    with found_in(url, namespace, generation) as (store, found):
         exporting.export(store, found, file, name, force=force, json=json)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "diff": diff,
-    "verify": verify,
-    "gc": collect,
-    "copy": copy,
-    "export": export,
-}
+_FORCE = argument("--force", action="store_true", help="Replace the file.")
+
+COMMANDS = {
+    "html": Command(
+        page,
+        (
+            argument("file", type=Path, metavar="OUT.html", help="The file to write."),
+            _FORCE,
+            argument(
+                "--values", type=at_least(0), default=200_000, metavar="N",
+                help="Numbers that the page holds (default: 200,000).",
+            ),
+            argument(
+                "--read-bytes", type=at_least(0), default=8 << 30, metavar="N",
+                help="Bytes to read for statistics (default: 8 GiB).",
+            ),
+            JSON,
+            NAMESPACE,
+            GENERATION,
+        ),
+    ),
+    "diff": Command(
+        diff,
+        (
+            argument("first", type=int, metavar="GEN", help="A generation, one of `log`."),
+            argument(
+                "second", type=int, nargs="?", metavar="GEN",
+                help="Another (default: the one in force).",
+            ),
+            argument("--other", metavar="URL", help="Where the second one is."),
+            argument("--other-namespace", metavar="TEXT", help="And under what namespace."),
+            JSON,
+            NAMESPACE,
+        ),
+    ),
+    "verify": Command(
+        verify,
+        (
+            argument("--deep", action="store_true", help="Read every value, not only names."),
+            JSON,
+            NAMESPACE,
+            GENERATION,
+        ),
+    ),
+    "gc": Command(
+        collect,
+        (
+            argument(
+                "--keep", type=at_least(1), required=True, metavar="N",
+                help="Generations to keep (required).",
+            ),
+            argument("--dry-run", action="store_true", help="Only tell, remove nothing."),
+            JSON,
+            NAMESPACE,
+        ),
+    ),
+    "copy": Command(
+        copy,
+        (
+            argument("target", metavar="DST", help="The URL of any store."),
+            argument(
+                "--generation", dest="generations", type=int, action="append", metavar="N",
+                help="Only this one; repeat it.",
+            ),
+            argument(
+                "--to-namespace", metavar="TEXT", help="What the keys of the copy begin with."
+            ),
+            argument(
+                "--replace", action="store_true", help="Remove a checkpoint that is there."
+            ),
+            JSON,
+            NAMESPACE,
+        ),
+    ),
+    "export": Command(
+        export,
+        (
+            argument(
+                "file", type=Path,
+                help="Its suffix says what: .safetensors, .npy, .parquet or .csv.",
+            ),
+            argument("name", nargs="?", help="A state, a tensor or a table (default: model)."),
+            _FORCE,
+            JSON,
+            NAMESPACE,
+            GENERATION,
+        ),
+    ),
+}  # fmt: skip

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.dtypes import item_bytes
-from windeck.checkpoint.format.manifests import Entry
-from windeck.checkpoint.history import log as read_log
+from windeck.checkpoint.format.manifests import Entry, read_head
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.tables.infos import info_of
-from windeck.checkpoint.tables.links import TableEntry
 from windeck.tools.view import output
 from windeck.tools.view.naming import TABLES, matching
 from windeck.tools.view.session import Catalog, Different, namespace_of, plain_url, shown
 from windeck.tools.view.tree import Beside, Leaf, lines
+
+if TYPE_CHECKING:
+    from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["described", "log", "ls", "plain_values", "table_document"]
 __all__ += ["tensor_document", "tensors_of"]
@@ -76,6 +75,10 @@ def tensor_document(found: Catalog, name: str, data: str) -> dict[str, Any]:
 
 def table_document(entry: TableEntry) -> dict[str, Any]:
     """A table in JSON."""
+    from dataclasses import asdict
+
+    from windeck.checkpoint.tables.infos import info_of
+
     return {"dtype": "float32", **asdict(info_of(entry))}
 
 
@@ -87,10 +90,12 @@ def plain_values(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def log(url: str, store: Store, namespace: str, *, json: bool) -> None:
     """Prints the generations kept, the one in force first."""
-    commits = read_log(store, namespace=namespace_of(namespace))
+    _, commits = read_head(store, namespace_of(namespace))
     if not commits:
         raise FileNotFoundError(f"there is no checkpoint: expected the key {namespace}/HEAD")
     if json:
+        from dataclasses import asdict
+
         kept = [asdict(commit) for commit in commits]
         output.write_json({"url": plain_url(url), "namespace": namespace, "generations": kept})
         return

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.entries import Entry
-from windeck.checkpoint.tables.links import TableEntry
 from windeck.tools.view.session import Catalog, Wrong
+
+if TYPE_CHECKING:
+    from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["TABLES", "matching", "places_of", "table_called", "tensor_called", "unknown"]
 
@@ -45,6 +46,8 @@ def matching(pattern: str) -> Callable[[str], bool]:
 
 def unknown(found: Catalog, name: str, what: str = "tensor", *, others: Any = None) -> Wrong:
     """What to say of a name that nothing has."""
+    import difflib
+
     known = [*(places_of(found) if others is None else others)]
     near = difflib.get_close_matches(name, known, 3, 0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {len(known):,}; see ls"

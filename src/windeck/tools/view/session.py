@@ -7,16 +7,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import Commit, Entry, find_commit, read_manifest
 from windeck.checkpoint.readers.opened import reading_url
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
-from windeck.checkpoint.tables.links import TableEntry
 
-__all__ = ["Catalog", "Different", "Exit", "Wrong", "catalog", "guarded", "namespace_of"]
-__all__ += ["opened_store", "plain_url", "shown"]
+if TYPE_CHECKING:
+    from windeck.checkpoint.tables.links import TableEntry
+
+__all__ = ["Catalog", "Different", "Exit", "Wrong", "catalog", "found_in", "guarded"]
+__all__ += ["namespace_of", "opened_store", "plain_url", "shown", "tell"]
 
 
 class Exit:
@@ -96,6 +98,13 @@ def catalog(
 
 
 @contextmanager
+def found_in(url: str, namespace: str, generation: int | None) -> Iterator[tuple[Store, Catalog]]:
+    """The store of a URL, and what a generation in it holds."""
+    with opened_store(url) as store:
+        yield store, catalog(url, store, namespace, generation)
+
+
+@contextmanager
 def guarded() -> Iterator[None]:
     """Runs a command: an error becomes a sentence on stderr and an exit code."""
     try:
@@ -115,8 +124,16 @@ def guarded() -> Iterator[None]:
         code = _code(error)
         if code is None:
             raise
-        _say(error)
+        tell(_sentence(error))
         _leave(code)
+
+
+def tell(words: str) -> None:
+    """Says on stderr what is wrong."""
+    label = "windeck view:"
+    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+        label = f"\x1b[1;31m{label}\x1b[0m"
+    print(label, words, file=sys.stderr)
 
 
 def shown(text: str) -> str:
@@ -142,19 +159,14 @@ def _code(error: Exception) -> int | None:
     return None
 
 
-def _say(error: Exception) -> None:
+def _sentence(error: Exception) -> str:
     words = shown(str(error.args[-1] if isinstance(error, OSError) and error.args else error))
     if isinstance(error, MemoryError) and not words:
         words = "there is not enough memory"
     if isinstance(error, OSError) and error.filename is not None:
         words = f"{shown(os.fsdecode(error.filename))}: {words}"
-    label = "windeck view:"
-    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
-        label = f"\x1b[1;31m{label}\x1b[0m"
-    print(label, words, file=sys.stderr)
+    return words
 
 
-def _leave(code: int) -> None:
-    import typer
-
-    raise typer.Exit(code) from None
+def _leave(code: int) -> NoReturn:
+    raise SystemExit(code) from None

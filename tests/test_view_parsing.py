@@ -1,0 +1,104 @@
+"""The words of `windeck view`: every command's options, wherever they stand, and its help."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from windeck.tools.commands import app
+from windeck.tools.view.app import COMMANDS, command_called
+from windeck.tools.view.parsing import parsed
+
+
+def given(name: str, *words: str) -> dict[str, Any]:
+    """What differs from a command without options."""
+    command = command_called(name)
+    needed = {"show": ["x"], "row": ["x", "1"], "html": ["x"], "export": ["x"], "copy": ["x"]}
+    needed |= {"diff": ["1"], "gc": ["--keep", "1"]}
+    plain = parsed(name, command, needed.get(name, []))
+    return {
+        key: value for key, value in parsed(name, command, words).items() if plain[key] != value
+    }
+
+
+def told(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["view", *words], env={"COLUMNS": "100"})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_options_stand_before_between_and_after_arguments() -> None:
+    parts = [["--slice", "-1"], ["--stats"], ["model/w"]]
+    for order in itertools.permutations(parts):
+        words = [word for part in order for word in part]
+        assert given("show", *words) == {"name": "model/w", "part": "-1", "stats": True}
+    assert given("find", "--nan", "model") == {"nan": True, "name": "model"}
+    assert given("row", "t", "-5", "--json", "7") == {"name": "t", "ids": ["-5", "7"], "json": True}
+
+
+@pytest.mark.parametrize("text", ["-1e5", "-1", "-inf", "--nan", "-1 <= value", "=3", ""])
+def test_what_follows_an_option_is_its_value(text: str) -> None:
+    assert given("find", "--eq", text, "model") == {"eq": text, "name": "model"}
+    assert given("find", f"--eq={text}", "model") == {"eq": text, "name": "model"}
+
+
+def test_after_two_dashes_all_is_arguments() -> None:
+    assert given("show", "--", "--stats") == {"name": "--stats"}
+    assert given("show", "--stats", "--", "-n") == {"name": "-n", "stats": True}
+
+
+def test_options_are_written_out() -> None:
+    assert told("memory://", "ls", "--gen", "1")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "expected the URL of a store, such as rocksdb:///path: see windeck view --help"),
+        (["memory://", "fnd"], "there is no command 'fnd': did you mean find?"),
+        (["memory://", "ls", "--flt"], "ls has no option --flt: did you mean --flat?"),
+        (["memory://", "ls", "-x"], "ls has no option -x, see --help"),
+        (["memory://", "ls", "--depth", "0"], "--depth: expected a whole number from 1 on, found"),
+        (["memory://", "ls", "--depth", "x"], "--depth: expected a whole number from 1 on, found"),
+        (["memory://", "ls", "--depth"], "--depth: expected one argument"),
+        (["memory://", "ls", "--flat=1"], "--flat: ignored explicit argument '1'"),
+        (["memory://", "ls", "--generation", "one"], "--generation: invalid int value: 'one'"),
+        (["memory://", "find", "--tol", "x"], "--tol: invalid float value: 'x'"),
+        (["memory://", "ls", "a", "b"], "unrecognized arguments: b"),
+        (["memory://", "log", "a"], "unrecognized arguments: a"),
+        (["memory://", "row", "t"], "the following arguments are required: ID"),
+        (["memory://", "gc"], "the following arguments are required: --keep"),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_a_sentence(words: list[str], expected: str) -> None:
+    code, out, err = told(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"windeck view: {expected}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_tells_every_argument(name: str) -> None:
+    command = command_called(name)
+    code, out, err = told("memory://", name, "--help")
+    assert (code, err) == (0, "")
+    assert command.run.__doc__ is not None
+    words = " ".join(out.split())
+    assert " ".join(command.run.__doc__.split()) in words
+    for one in command.arguments:
+        assert one.names[0] in words or one.settings["metavar"] in words
+        assert " ".join(one.settings["help"].split()) in words
+    assert told("memory://", name, "--json", "--help") == (code, out, err)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["memory://", "--help"]])
+def test_help_tells_every_command(words: list[str]) -> None:
+    code, out, err = told(*words)
+    assert (code, err) == (0, "")
+    for name in COMMANDS:
+        assert f"\n  {name:8}{command_called(name).run.__doc__}\n" in out
+    assert "Exit codes" in out
+    result = CliRunner().invoke(app, ["--help"])
+    assert "view" in result.output
