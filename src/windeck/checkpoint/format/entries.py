@@ -100,8 +100,7 @@ def parse_entries(
     entries: dict[str, Entry] = {}
     wholes: dict[tuple[int, ...], tuple[tuple[int, ...], Box]] = {}  # many have the same shape
     for found in manifest["tensors"]:
-        name = str(found["name"])
-        known = wholes.get(tuple(found["shape"]))
+        name, known = str(found["name"]), wholes.get(tuple(found["shape"]))
         if known is None:
             shape = tuple(map(whole_number, found["shape"]))
             if math.prod(shape) * 16 >= 1 << 63:
@@ -110,7 +109,9 @@ def parse_entries(
         if name in entries:
             raise ValueError(f"{name} is there twice, expected each tensor once")
         shape, outer = known
-        chunk_bytes = max(1, whole_number(found.get("chunk_bytes", usual)))
+        chunk_bytes = usual
+        if "chunk_bytes" in found:
+            chunk_bytes = max(1, whole_number(found["chunk_bytes"]))
         if not parts:
             entries[name] = Entry(name, str(found["dtype"]), shape, (), chunk_bytes)
             continue

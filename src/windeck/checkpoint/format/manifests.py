@@ -6,6 +6,7 @@ bytes and the CRC32C of its manifest; the first is in force. All of it is JSON.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -115,7 +116,8 @@ def read_manifest(
     Returns
     -------
     dict
-        ``"tensors"``, entries by name; ``"trees"``, state by root; ``"tables"``, entries by name.
+        ``"tensors"``, entries by name; ``"trees"``, state by root; ``"places"``, of each root what
+        `tensors_in` gives; ``"tables"``, entries by name.
     """
     key = keys.manifest(namespace, commit.generation)
     value = view.get(key)
@@ -126,12 +128,12 @@ def read_manifest(
             f"expected {commit.manifest_bytes:,} bytes with CRC32C {commit.manifest_crc:08x}"
         )
     try:
-        return parse_manifest(bytes(payload), commit, parts=parts)
+        return parse_manifest(str(payload, "utf-8"), commit, parts=parts)
     except _UNREADABLE as error:
         raise _unreadable(key, "a manifest", error) from error
 
 
-def parse_manifest(payload: bytes, commit: Commit, *, parts: bool = True) -> dict[str, Any]:
+def parse_manifest(payload: str | bytes, commit: Commit, *, parts: bool = True) -> dict[str, Any]:
     """What `read_manifest` gives, of the JSON of a manifest.
 
     Raises
@@ -146,11 +148,11 @@ def parse_manifest(payload: bytes, commit: Commit, *, parts: bool = True) -> dic
     roots = found["trees"]
     if type(roots) is not dict:
         raise ValueError(f"expected trees by root, found {str(roots)[:80]!r}")
-    for root, tree in roots.items():
-        for place, name in tensors_in(tree, root):
-            if name not in entries:
-                raise ValueError(f"{place} refers to {name}, which is none of its tensors")
-    return {"tensors": entries, "trees": roots, "tables": tables}
+    places = {root: list(tensors_in(tree, root)) for root, tree in roots.items()}
+    for place, name in itertools.chain.from_iterable(places.values()):
+        if name not in entries:
+            raise ValueError(f"{place} refers to {name}, which is none of its tensors")
+    return {"tensors": entries, "trees": roots, "places": places, "tables": tables}
 
 
 def _commit(found: Mapping[str, Any]) -> Commit:

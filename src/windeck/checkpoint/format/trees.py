@@ -155,7 +155,10 @@ def _in_dict(pairs: list[Any], name: str, depth: int) -> Iterator[tuple[str, str
         if key in known:
             raise ValueError(f"{name} has the key {key!r} twice, expected once")
         known.add(key)
-        yield from tensors_in(item, f"{name}/{key}", depth)
+        if type(item) is dict and len(item) == 1 and type(saved := item.get("tensor")) is str:
+            yield f"{name}/{key}", saved  # as nearly all are: without a generator of its own
+        else:
+            yield from tensors_in(item, f"{name}/{key}", depth)
 
 
 def merged(target: Any, value: Any) -> Any:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["described", "log", "ls", "plain_values", "table_document"]
-__all__ += ["tensor_document", "tensors_of"]
+__all__ += ["tensor_document"]
 
 
 def ls(found: Catalog, pattern: str | None, *, depth: int | None, flat: bool, json: bool) -> None:
     """Prints tensors, tables and plain values."""
     wanted = None if pattern is None else matching(pattern)
     tables = [*map(table_document, found.tables.values())]
-    tensors = [pair for root in found.trees for pair in tensors_of(found, root)]
+    tensors = [pair for pairs in found.places.values() for pair in pairs]
     values = [*plain_values(found.trees)]
     if wanted is not None:
         tensors = [pair for pair in tensors if wanted(pair[0])]
@@ -58,11 +58,6 @@ def described(found: Catalog) -> dict[str, Any]:
         "step": commit.step,
         "time": commit.time,
     }
-
-
-def tensors_of(found: Catalog, root: str) -> Iterator[tuple[str, str]]:
-    """Of every tensor of a state its name, and the name its data are under."""
-    return trees.tensors_in(found.trees[root], root)
 
 
 def tensor_document(found: Catalog, name: str, data: str) -> dict[str, Any]:
@@ -164,6 +159,7 @@ def _described(dtype: str, shape: tuple[int, ...]) -> tuple[int | None, Beside]:
     return held, (dtype, str(list(shape)), output.size(held), "")
 
 
+@lru_cache(1000)
 def _totals(tensors: int, held: int) -> Beside:
     if not tensors:
         return "", "", "", ""
@@ -196,7 +192,7 @@ def _value_leaf(item: tuple[str, Any]) -> Leaf:
 
 def _aligned(rows: Sequence[tuple[str, Beside]]) -> list[str]:
     """Columns of names, dtypes, shapes, bytes and remarks; values may be wider than shapes."""
-    name = max(len(text) for text, _ in rows)
+    name = max([len(text) for text, _ in rows])
     besides = {beside for _, beside in rows}
     dtype, size = (max(len(beside[i]) for beside in besides) for i in (0, 2))
     shape = max((len(beside[1]) for beside in besides if beside[2]), default=0)

@@ -6,7 +6,6 @@ import fnmatch
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.entries import Entry
 from windeck.tools.view.session import Catalog, Wrong
 
@@ -21,8 +20,7 @@ TABLES = "embeddings/"
 
 def places_of(found: Catalog) -> dict[str, str]:
     """Every tensor by each of its names: the name its data are under."""
-    roots = found.trees.items()
-    return dict(pair for root, tree in roots for pair in trees.tensors_in(tree, root))
+    return dict(pair for pairs in found.places.values() for pair in pairs)
 
 
 def tensor_called(found: Catalog, name: str) -> Entry | None:

@@ -18,7 +18,7 @@ __all__ += ["unicode_ok", "write_json"]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _STYLES = {"dim": "2", "bold": "1", "cyan": "36", "green": "32", "red": "31", "yellow": "33"}
-_PIECE = 1 << 14
+_PIECE, _LINES = 1 << 14, 100
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -48,7 +48,8 @@ def write_json(value: Any) -> None:
 
 def say(*lines: str) -> None:
     """Lines of text on stdout."""
-    _put("".join(f"{line}\n" for line in lines))
+    for start in range(0, len(lines), _LINES):  # a text of all would be copied again and again
+        _put("\n".join(lines[start : start + _LINES]) + "\n")
 
 
 def _put(text: str) -> None:

@@ -53,6 +53,8 @@ class Catalog:
     commit: Commit
     entries: dict[str, Entry]
     trees: dict[str, Any]
+    #: Of each root, every tensor by its name, and the name its data are under.
+    places: dict[str, list[tuple[str, str]]]
     tables: dict[str, TableEntry]
 
 
@@ -93,8 +95,9 @@ def catalog(
     commit = find_commit(store, namespace_of(namespace), generation)
     found = read_manifest(store, namespace, commit, parts=parts)
     return Catalog(
-        plain_url(url), namespace, commit, found["tensors"], found["trees"], found["tables"]
-    )
+        plain_url(url), namespace, commit, found["tensors"], found["trees"], found["places"],
+        found["tables"],
+    )  # fmt: skip
 
 
 @contextmanager
