@@ -53,7 +53,7 @@ def put(store: Store, payload: bytes, generation: int = 2) -> None:
     """A manifest of the generation in force, and a HEAD that fits it."""
     _, (commit, *older) = manifests.read_head(store, "windeck")
     value = values.encode(Label(Kind.MANIFEST, generation, commit.save), payload)
-    now = vars(commit) | {"manifest_bytes": len(value), "manifest_crc": crc32c(value)}
+    now = commit._asdict() | {"manifest_bytes": len(value), "manifest_crc": crc32c(value)}
     head = manifests.encode_head([manifests.Commit(**now), *older])
     store.put_many([(keys.manifest("windeck", generation), value), (keys.head("windeck"), head)])
 

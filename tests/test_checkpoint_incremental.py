@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -102,7 +101,7 @@ class Unordered:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.facts = replace(store.facts, ordered=False)
+        self.facts = store.facts._replace(ordered=False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)

@@ -179,7 +179,7 @@ def rewrite(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
     change(found["tables"][0])
     value = values.encode(label, manifests.as_json(found))
     sums: dict[str, Any] = {"manifest_bytes": len(value), "manifest_crc": crc32c(value)}
-    now = manifests.Commit(**{**vars(commit), **sums})
+    now = manifests.Commit(**{**commit._asdict(), **sums})
     store.put_many([(key, value), (keys.head("windeck"), manifests.encode_head([now, *older]))])
 
 
@@ -246,7 +246,7 @@ def test_lengths_that_overflow_are_refused_before_anything_is_made(memory: Store
 def test_a_manifest_that_refers_to_what_gc_may_take(memory: Store) -> None:
     save(memory)
     _, (commit, *older) = manifests.read_head(memory, "windeck")
-    now = manifests.Commit(**{**vars(commit), "bases": ()})
+    now = manifests.Commit(**{**commit._asdict(), "bases": ()})
     memory.put_many([(keys.head("windeck"), manifests.encode_head([now, *older]))])
     words = r"(the table t refers|keeps chunks) .*generation 1, expected one of \[\], as HEAD says"
     with pytest.raises(CorruptStoreError, match=words):

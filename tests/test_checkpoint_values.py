@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,7 @@ def test_each_flipped_bit_and_each_length_is_found_out() -> None:
 
 @pytest.mark.parametrize("field", ["generation", "save", "object", "part", "index"])
 def test_a_value_of_another_place_is_found_out(field: str) -> None:
-    other = replace(LABEL, **{field: getattr(LABEL, field) - 1})
+    other = LABEL._replace(**{field: getattr(LABEL, field) - 1})
     words = f"found a value of {field} {getattr(other, field)}, expected {field} "
     with pytest.raises(CorruptStoreError, match=words):
         decode(KEY, encode(other, b"hello"), LABEL)

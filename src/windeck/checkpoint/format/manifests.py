@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys
@@ -29,8 +28,7 @@ __all__ += ["parse_entries", "parse_manifest", "read_head", "read_manifest"]
 _UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(NamedTuple):
     """A generation that was committed.
 
     Attributes
@@ -65,7 +63,7 @@ def as_json(value: Any) -> bytes:
 
 def encode_head(commits: Sequence[Commit]) -> bytes:
     """The value of HEAD."""
-    return encode(Label(Kind.HEAD), as_json({"kept": [asdict(commit) for commit in commits]}))
+    return encode(Label(Kind.HEAD), as_json({"kept": [commit._asdict() for commit in commits]}))
 
 
 def read_head(view: View, namespace: str) -> tuple[bytes | None, list[Commit]]:

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from windeck._core import crc32c
 from windeck.checkpoint.stores import LARGEST_VALUE, CorruptStoreError, Pieces
@@ -47,8 +46,7 @@ class Kind(IntEnum):
     DIGESTS = 8
 
 
-@dataclass(frozen=True)
-class Label:
+class Label(NamedTuple):
     """Which value of which save.
 
     Attributes
@@ -67,7 +65,7 @@ class Label:
     save: int = 0
     object: int = 0
     part: int = 0
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody asks for
 
 
 def encode(label: Label, *payload: Any) -> bytes:
@@ -177,13 +175,13 @@ def decode(
 
 
 def _compare(name: str, found: Mapping[str, int], expected: Label) -> None:
-    for field in fields(Label):
-        was, wanted = found[field.name], getattr(expected, field.name)
+    for field, wanted in expected._asdict().items():
+        was = found[field]
         if was != wanted:
-            if field.name == "kind":
+            if field == "kind":
                 known = was in Kind.__members__.values()
                 raise _wrong(name, _name(Kind(was)) if known else f"kind {was}", _name(wanted))
-            raise _wrong(name, f"a value of {field.name} {was}", f"{field.name} {wanted}")
+            raise _wrong(name, f"a value of {field} {was}", f"{field} {wanted}")
 
 
 def _name(kind: Kind) -> str:

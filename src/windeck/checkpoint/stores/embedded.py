@@ -9,7 +9,6 @@ a smaller number than the file has lost something that was reported as safe, and
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import zlib
@@ -188,7 +187,7 @@ class Seal:
 
 def _path(url: StoreURL) -> Path:
     """The path a URL means; relative ones begin with . or .. where a host would stand."""
-    given = dataclasses.replace(url, options={})  # the caller's, without what reading adds
+    given = url._replace(options={})  # the caller's, without what reading adds
     if url.host not in ("", ".", "..") or url.port is not None or url.user or url.password:
         raise ValueError(
             f"expected {url.scheme}:///absolute/path or {url.scheme}://./relative/path, got {given}"

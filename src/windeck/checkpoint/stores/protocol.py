@@ -9,9 +9,8 @@ several threads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 __all__ = ["LARGEST_BATCH", "LARGEST_KEY", "LARGEST_VALUE", "DirectView", "Facts", "Items"]
 __all__ += ["PartStore", "Pieces", "Snapshot", "Store", "StreamView", "View", "Wanted"]
@@ -27,7 +26,8 @@ LARGEST_VALUE = 512 * 1024 * 1024
 LARGEST_BATCH = LARGEST_VALUE + LARGEST_KEY
 
 
-@dataclass(frozen=True)
+# No dataclass, here and elsewhere on the way to a manifest: importing that module takes as long as
+# starting the interpreter, and `windeck view URL ls` does little else.
 class Pieces:
     """A value that lies in two places, to be stored as one, and copied no more than it must be.
 
@@ -49,9 +49,10 @@ class Pieces:
     (8, b'headbody')
     """
 
-    head: bytes
-    body: memoryview
-    body_crc: int
+    __slots__ = ("body", "body_crc", "head")
+
+    def __init__(self, head: bytes, body: memoryview, body_crc: int) -> None:
+        self.head, self.body, self.body_crc = head, body, body_crc
 
     def __len__(self) -> int:
         return len(self.head) + len(self.body)
@@ -64,8 +65,7 @@ class Pieces:
 Items: TypeAlias = Iterable[tuple[bytes, "bytes | Pieces"]]
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What holds for a backend beyond the protocol.
 
     Attributes

@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
@@ -31,8 +30,7 @@ _BACKENDS = {
 _registered: dict[str, Callable[[StoreURL], Store]] = {}
 
 
-@dataclass(frozen=True)
-class StoreURL:
+class StoreURL(NamedTuple):
     """``scheme://user:password@host:port/path?option=value``, taken apart.
 
     `path` and the parts before it are decoded (``%20`` is a space). As text it has no password.
@@ -51,8 +49,8 @@ class StoreURL:
     port: int | None = None
     path: str = ""
     user: str = ""
-    password: str = field(default="", repr=False)
-    options: Mapping[str, str] = field(default_factory=dict)
+    password: str = ""
+    options: Mapping[str, str] = MappingProxyType({})
 
     @staticmethod
     def parse(text: str) -> StoreURL:
@@ -86,6 +84,9 @@ class StoreURL:
             password=unquote(password),
             options=_options(scheme, query),
         )
+
+    def __repr__(self) -> str:
+        return f"StoreURL({str(self)!r})"  # which has no password
 
     def __str__(self) -> str:
         login = f"{self.user}{':***' if self.password else ''}@" * bool(self.user or self.password)

@@ -89,9 +89,7 @@ def log(url: str, store: Store, namespace: str, *, json: bool) -> None:
     if not commits:
         raise FileNotFoundError(f"there is no checkpoint: expected the key {namespace}/HEAD")
     if json:
-        from dataclasses import asdict
-
-        kept = [asdict(commit) for commit in commits]
+        kept = [commit._asdict() for commit in commits]
         output.write_json({"url": plain_url(url), "namespace": namespace, "generations": kept})
         return
     rows = [

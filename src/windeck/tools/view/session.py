@@ -6,8 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import Commit, Entry, find_commit, read_manifest
@@ -44,8 +43,7 @@ class Different(Exception):
     """The command did its work, and the answer is one a script wants to know of."""
 
 
-@dataclass(frozen=True)
-class Catalog:
+class Catalog(NamedTuple):
     """What a manifest says, without its tensors and without torch."""
 
     url: str
