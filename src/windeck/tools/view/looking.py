@@ -23,13 +23,13 @@ def ls(
     generation: int | None = None,
 ) -> None:
     """Names, dtypes, shapes and bytes, out of the manifest alone."""
-    from windeck.tools.view import listing
-
     # The manifest becomes a hundred thousand small objects and none is garbage; to look for some
     # again and again would be half of the time.
     collects = gc.isenabled()
     gc.disable()
     try:
+        from windeck.tools.view import listing
+
         with opened_store(url) as store:
             found = session.catalog(url, store, namespace, generation, parts=False)
             listing.ls(found, pattern, depth=depth, flat=flat, json=json)
