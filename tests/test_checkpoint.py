@@ -154,55 +154,6 @@ def test_slices_and_rows_read_what_they_need(store: Store, chunk_bytes: int) -> 
             found.tensor("model/v")
 
 
-class Counted(torch.nn.Linear):
-    """A module that keeps a number of its own."""
-
-    count = 0
-
-    def get_extra_state(self) -> dict[str, int]:
-        return {"count": self.count}
-
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        self.count = state["count"]
-
-
-@pytest.mark.parametrize(
-    ("saved", "target", "lost"),
-    [
-        ({"epoch": 1}, {"epochs": 2}, "model/epochs"),
-        ({}, {"epoch": None}, "model/epoch"),
-        ({"a": {"b": 1}}, {"a": {"b": 1, "c": "x"}}, "model/a/c"),
-        ({"a": 1}, {"a": {"b": 1}}, "model/a/b"),
-        ({"a": {}}, {"b": [1, 2]}, "model/b"),
-        (torch.nn.Linear(2, 2), Counted(2, 2), "model/_extra_state"),
-    ],
-    ids=repr,
-)
-def test_names_of_numbers_are_compared_too(
-    saved: Any, target: Any, lost: str, store: Store
-) -> None:
-    checkpoint.save(store, step=0, model=saved)
-    words = rf"the names in model are not .*: only in the target \[{lost}\]; only in the "
-    with pytest.raises(KeyError, match=words):
-        checkpoint.load(store, model=target)
-    checkpoint.load(store, model=target, strict=False)
-
-
-def test_a_dict_takes_numbers_and_a_module_what_it_has(store: Store) -> None:
-    model, found = Counted(2, 2), Counted(2, 2)
-    model.count = 5
-    checkpoint.save(store, step=0, model=model, extra=None, loader={"at": {"x": 3}, "l": [1]})
-    into: dict[str, Any] = {"l": [1, 2, 3]}
-    checkpoint.load(store, model=found, loader=into)
-    assert found.count == 5
-    assert into == {"at": {"x": 3}, "l": [1]}
-    plain = torch.nn.Linear(2, 2)
-    with pytest.raises(KeyError, match=r"only in the checkpoint \[model/_extra_state\]"):
-        checkpoint.load(store, model=plain)
-    checkpoint.load(store, model=plain, strict=False)
-    assert torch.equal(plain.weight, model.weight)
-
-
 def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(store: Store) -> None:
     checkpoint.save(store, step=0, model={"a": torch.ones(2), "b": torch.ones(3)})
 

@@ -181,6 +181,15 @@ def test_a_url_with_a_typo(call: str) -> None:
             CALLS[call](f"{kind}://data/x")
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_no_store(call: str, tmp_path: Path) -> None:
+    some: list[Any] = [tmp_path, None, b"memory://x", {}]
+    for odd in some:
+        words = rf"a store is of type {type(odd).__name__}, expected one that is open, or the URL"
+        with pytest.raises(TypeError, match=words):
+            CALLS[call](odd)
+
+
 @pytest.mark.parametrize("call", [call for call in CALLS if call != "copy"])
 def test_a_wrong_password_and_nobody_there(call: str, tmp_path: Path) -> None:
     need("redis")

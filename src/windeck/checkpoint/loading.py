@@ -245,6 +245,8 @@ def _jobs(
                 raise TypeError(
                     f"{place} has dtype {pieces.dtype}, expected {dtype} as saved; cast=True casts"
                 )
+            for piece in pieces.parts:
+                _check_memory(place, piece.tensor)
             if dtype.is_complex and not pieces.dtype.is_complex:
                 raise TypeError(f"{place} is {dtype}, expected a complex target for it")
             for piece in pieces.parts:
@@ -254,11 +256,25 @@ def _jobs(
     return {key: list(targets.values()) for key, targets in jobs.items()}
 
 
+def _check_memory(place: str, tensor: torch.Tensor) -> None:
+    """ValueError for a target that has one place in memory for several elements."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    if tensor.numel() and any(size > 1 and not stride for size, stride in pairs):
+        raise ValueError(
+            f"{place} has elements that are the same memory, as expand() makes them: expected "
+            "memory for each"
+        )
+
+
 def _read(found: Checkpoint, jobs: Mapping[tuple[str, Box], list[torch.Tensor]]) -> None:
     written: set[str] = set()
     every = {name for name, _ in jobs}
     try:
         with torch.no_grad():
+            for target in (target for targets in jobs.values() for target in targets):
+                if not target.is_inference():  # autograd has to know, whoever writes the bytes
+                    nothing = target.unsqueeze(0)[:0]
+                    nothing.copy_(nothing)
             wanted = ((name, targets, box) for (name, box), targets in jobs.items())
             for name, _ in found.read_many(wanted):
                 written.add(name)

@@ -28,8 +28,8 @@ class Partition:
 
     Raises
     ------
-    ValueError
-        When the box does not lie in the shape.
+    TypeError, ValueError
+        When numbers are no integers; when the box does not lie in the shape.
 
     Examples
     --------

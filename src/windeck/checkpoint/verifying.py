@@ -70,6 +70,8 @@ def verify(
     ['windeck/t/0000000000000001/00000000/00000000/00000000 is missing, expected a chunk']
     """
     keys.check_namespace(namespace)
+    if generation is not None and type(generation) is not int:
+        raise TypeError(f"generation is of type {type(generation).__name__}, expected int or None")
     with opened(store, reading=True) as view:
         return _Verification(view, namespace, deep, generation).run()
 

@@ -86,7 +86,11 @@ def find_commit(view: View, namespace: str, generation: int | None) -> Commit:
     ------
     FileNotFoundError
         When there is no checkpoint, or it is not kept.
+    TypeError
+        For what is no number.
     """
+    if generation is not None and type(generation) is not int:
+        raise TypeError(f"generation is of type {type(generation).__name__}, expected int or None")
     value, commits = read_head(view, namespace)
     if value is None or not commits:
         raise FileNotFoundError(f"there is no checkpoint: expected the key {namespace}/HEAD")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["ABSENT", "decode", "encode", "merged", "tensors_in"]
 
 _DEEPEST = 100
+#: Bits of an integer: Python reads no more than 4,300 digits.
+_LONGEST = 14_000
 #: Stands for a tensor that was saved and has no place to go.
 ABSENT: Any = object()
 
@@ -64,6 +66,10 @@ def _encode(value: Any, name: str, keep: Keep, depth: int) -> Any:
         raise ValueError(f"{name[:80]}... is nested deeper than {_DEEPEST} levels")
     if _is_tensor(value):
         return {"tensor": keep(name, value)}
+    if type(value) is int and value.bit_length() > _LONGEST:
+        raise ValueError(
+            f"{name} is an integer of {value.bit_length():,} bits, expected up to {_LONGEST:,}"
+        )
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:

@@ -19,6 +19,11 @@ Opened = TypeVar("Opened")
 def opened(store: Store | str, *, reading: bool = False) -> Iterator[Store]:
     """The store itself, left open, or one opened from a URL and closed at the end."""
     if not isinstance(store, str):
+        if not hasattr(store, "get_many"):
+            raise TypeError(
+                f"a store is of type {type(store).__name__}, expected one that is open, or the URL "
+                "of one as str, such as 'rocksdb:///path'"
+            )
         yield store
         return
     with open_store(reading_url(store) if reading else store) as found:

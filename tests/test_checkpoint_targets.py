@@ -1,0 +1,124 @@
+"""What a load writes to: names of numbers, memory, autograd; and what is refused before."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from windeck import checkpoint
+from windeck.checkpoint.stores import Store, open_store
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def store(request: pytest.FixtureRequest, fresh: Callable[[str], str]) -> Iterator[Store]:
+    with open_store(fresh(request.param)) as store:
+        yield store
+
+
+class Counted(torch.nn.Linear):
+    """A module that keeps a number of its own."""
+
+    count = 0
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.count = state["count"]
+
+
+@pytest.mark.parametrize(
+    ("saved", "target", "lost"),
+    [
+        ({"epoch": 1}, {"epochs": 2}, "model/epochs"),
+        ({}, {"epoch": None}, "model/epoch"),
+        ({"a": {"b": 1}}, {"a": {"b": 1, "c": "x"}}, "model/a/c"),
+        ({"a": 1}, {"a": {"b": 1}}, "model/a/b"),
+        ({"a": {}}, {"b": [1, 2]}, "model/b"),
+        (torch.nn.Linear(2, 2), Counted(2, 2), "model/_extra_state"),
+    ],
+    ids=repr,
+)
+def test_names_of_numbers_are_compared_too(
+    saved: Any, target: Any, lost: str, store: Store
+) -> None:
+    target = copy.deepcopy(target)
+    checkpoint.save(store, step=0, model=saved)
+    words = rf"the names in model are not .*: only in the target \[{lost}\]; only in the "
+    with pytest.raises(KeyError, match=words):
+        checkpoint.load(store, model=target)
+    checkpoint.load(store, model=target, strict=False)
+
+
+def test_a_dict_takes_numbers_and_a_module_what_it_has(store: Store) -> None:
+    model, found = Counted(2, 2), Counted(2, 2)
+    model.count = 5
+    checkpoint.save(store, step=0, model=model, extra=None, loader={"at": {"x": 3}, "l": [1]})
+    into: dict[str, Any] = {"l": [1, 2, 3]}
+    checkpoint.load(store, model=found, loader=into)
+    assert found.count == 5
+    assert into == {"at": {"x": 3}, "l": [1]}
+    plain = torch.nn.Linear(2, 2)
+    with pytest.raises(KeyError, match=r"only in the checkpoint \[model/_extra_state\]"):
+        checkpoint.load(store, model=plain)
+    checkpoint.load(store, model=plain, strict=False)
+    assert torch.equal(plain.weight, model.weight)
+
+
+def test_targets_that_share_memory_are_refused_before_anything_is_written(store: Store) -> None:
+    checkpoint.save(store, step=0, model={"a": torch.ones(3), "w": torch.arange(3.0).expand(4, 3)})
+    first = torch.zeros(3)
+    words = r"model/w has elements that are the same memory, as expand\(\) makes them"
+    with pytest.raises(ValueError, match=words):
+        checkpoint.load(store, model={"a": first, "w": torch.zeros(3).expand(4, 3)})
+    assert first.tolist() == [0, 0, 0]
+    target = {"a": first, "w": torch.zeros(1, 4, 3).squeeze(0)}
+    checkpoint.load(store, model=target)
+    assert target["w"].tolist() == [[0, 1, 2]] * 4
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (200, 300)])
+def test_autograd_is_told_that_targets_changed(shape: tuple[int, ...], store: Store) -> None:
+    checkpoint.save(store, step=0, model={"w": torch.full(shape, 2.0)})
+    leaf = torch.ones(shape, requires_grad=True)
+    weight = leaf * 1
+    loss = (weight * weight).sum()
+    checkpoint.load(store, model={"w": weight.detach()})
+    assert bool((weight == 2).all())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()  # type: ignore[no-untyped-call]
+    with torch.inference_mode():
+        plain = torch.zeros(shape)
+    checkpoint.load(store, model={"w": plain})
+    assert bool((plain == 2).all())
+
+
+def test_numbers_that_cannot_be_kept_are_named_before_anything_is_written(store: Store) -> None:
+    most = 2**14_000 - 1
+    checkpoint.save(store, step=0, extra={"x": [most, -most]})
+    with checkpoint.open(store) as found:
+        assert found.tree("extra") == {"x": [most, -most]}
+    there = list(store.keys())
+    words = r"extra/x/1 is an integer of 14,001 bits, expected up to 14,000"
+    with pytest.raises(ValueError, match=words):
+        checkpoint.save(store, step=1, model={"w": torch.ones(3)}, extra={"x": [1, most + 1]})
+    assert list(store.keys()) == there
+
+
+@pytest.mark.parametrize("odd", [True, 1.0, "1"])
+def test_generations_are_integers(odd: Any, store: Store) -> None:
+    checkpoint.save(store, step=0, extra={})
+    words = rf"generation is of type {type(odd).__name__}, expected int or None"
+    calls: list[Callable[[], object]] = [
+        lambda: checkpoint.load(store, generation=odd),
+        lambda: checkpoint.open(store, generation=odd),
+        lambda: checkpoint.verify(store, generation=odd),
+        lambda: checkpoint.diff(store, odd, None),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=words):
+            call()
