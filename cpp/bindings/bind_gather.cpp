@@ -7,6 +7,7 @@
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "gather_fields.hpp"
+#include "pooled.hpp"
 #include "windeck/gather.hpp"
 #include "windeck/parallel.hpp"
 #include "windeck/pool.hpp"
@@ -204,16 +205,8 @@ class PyGather {
     /// Arrays on one slab, which goes back to the pool when the last of them is gone.
     std::vector<py::array> fresh(py::ssize_t batch) const {
         const auto windows = static_cast<std::size_t>(batch);
-        Slab* const slab = take_slab(batch_bytes(windows));
-        py::capsule owner;
-        try {
-            owner = py::capsule(slab, [](void* held) { give_slab(static_cast<Slab*>(held)); });
-        } catch (...) {
-            give_slab(slab);
-            throw;
-        }
+        auto [data, owner] = pooled(batch_bytes(windows));
         std::vector<py::array> arrays;
-        std::byte* data = slab->data;
         for (const Part& part : parts_) {
             arrays.emplace_back(part.dtype, shape_with(part, batch), std::vector<py::ssize_t>(),
                                 data, owner);

@@ -3,6 +3,7 @@
 
 #include "bindings.hpp"
 #include "packing_objects.hpp"
+#include "pooled.hpp"
 #include "windeck/parallel.hpp"
 #include "windeck/pool.hpp"
 
@@ -81,16 +82,8 @@ std::vector<py::array> fresh(const std::vector<Part>& parts) {
     std::size_t total = 0;
     for (const Part& part : parts)
         total += aligned_size(part.bytes());
-    Slab* const slab = take_slab(total);
-    py::capsule owner;
-    try {
-        owner = py::capsule(slab, [](void* held) { give_slab(static_cast<Slab*>(held)); });
-    } catch (...) {
-        give_slab(slab);
-        throw;
-    }
+    auto [data, owner] = pooled(total);
     std::vector<py::array> arrays;
-    std::byte* data = slab->data;
     for (const Part& part : parts) {
         arrays.emplace_back(part.dtype, part.shape, std::vector<py::ssize_t>(), data, owner);
         data += aligned_size(part.bytes());

@@ -3,10 +3,10 @@
 #include <string>
 
 #include "bindings.hpp"
+#include "pooled.hpp"
 #include "table_docs.hpp"
 #include "table_objects.hpp"
 #include "windeck/parallel.hpp"
-#include "windeck/pool.hpp"
 #include "words.hpp"
 
 namespace windeck {
@@ -71,16 +71,9 @@ py::array fresh_rows(std::span<const py::ssize_t> shape) {
     for (const py::ssize_t extent : shape)
         bytes *= static_cast<std::size_t>(extent);
     if (bytes < large) return fresh(dtype, shape);
-    Slab* const slab = take_slab(bytes);
-    py::capsule owner;
-    try {
-        owner = py::capsule(slab, [](void* held) { give_slab(static_cast<Slab*>(held)); });
-    } catch (...) {
-        give_slab(slab);
-        throw;
-    }
+    const auto [data, owner] = pooled(bytes);
     return {dtype, std::vector<py::ssize_t>(shape.begin(), shape.end()), std::vector<py::ssize_t>(),
-            slab->data, owner};
+            data, owner};
 }
 
 Floats lookup(Table& table, py::handle ids, const py::object& out, bool insert,
