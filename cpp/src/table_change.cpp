@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -12,6 +14,8 @@
 
 namespace windeck {
 namespace {
+
+constexpr std::size_t ahead = 16;  // ids from asking for memory to using it
 
 /// The embedding's Euclidean norm, summed in double precision in order.
 double norm(const float* values, std::size_t dim) {
@@ -28,24 +32,43 @@ void require_count(std::int64_t value, std::int64_t id, const char* name) {
                                 ", expected an integer from 0 to 2^62");
 }
 
-/// Whether the values of a batch can go in; the message names the first id that cannot.
-void require_insertable(const IdMap& map, const WholeRows& rows) {
+/// Whether ids are in the order of snapshots, where none is there twice.
+bool in_order(std::span<const std::int64_t> ids) {
+    bool ascend = true;
+    for (std::size_t i = 1; i < ids.size(); ++i)
+        ascend = ascend && before_by_bucket(ids[i - 1], ids[i]);
+    return ascend;
+}
+
+/// The first id that is given for the second time; none where all differ.
+std::optional<std::int64_t> given_twice(std::span<const std::int64_t> ids) {
+    if (in_order(ids)) return std::nullopt;
     IdMap given;
-    given.reserve(rows.ids.size());
+    given.reserve(ids.size());
+    for (const std::int64_t id : ids) {
+        if (given.find(id) != IdMap::absent) return id;
+        given.add(id, 0, hash_id(id));
+    }
+    return std::nullopt;
+}
+
+/// Whether a batch can go in; the message names an id that cannot.
+void require_insertable(const IdMap& map, const WholeRows& rows) {
     for (std::size_t i = 0; i < rows.ids.size(); ++i) {
-        const std::int64_t id = rows.ids[i];
-        require_count(rows.versions[i], id, "version");
-        require_count(rows.frequencies[i], id, "frequency");
-        require_count(rows.seen[i], id, "seen");
-        if (given.find(id) != IdMap::absent) {
-            throw std::invalid_argument("id " + std::to_string(id) +
-                                        " is given twice, expected each id once");
-        }
-        if (map.find(id) != IdMap::absent) {
-            throw std::invalid_argument("id " + std::to_string(id) +
+        require_count(rows.versions[i], rows.ids[i], "version");
+        require_count(rows.frequencies[i], rows.ids[i], "frequency");
+        require_count(rows.seen[i], rows.ids[i], "seen");
+    }
+    if (const auto id = given_twice(rows.ids)) {
+        throw std::invalid_argument("id " + std::to_string(*id) +
+                                    " is given twice, expected each id once");
+    }
+    for (std::size_t i = 0; i < rows.ids.size(); ++i) {
+        if (i + ahead < rows.ids.size()) map.prefetch(hash_id(rows.ids[i + ahead]));
+        if (map.find(rows.ids[i]) != IdMap::absent) {
+            throw std::invalid_argument("id " + std::to_string(rows.ids[i]) +
                                         " is in the table already, expected ids that are not");
         }
-        given.set(id, 0);
     }
 }
 
@@ -102,13 +125,17 @@ void Table::insert(const WholeRows& rows) {
     try {
         // The dead are left as they are until nothing can fail any more.
         for (; done < rows.ids.size(); ++done) {
+            if (done + ahead < rows.ids.size()) s.map.prefetch(hash_id(rows.ids[done + ahead]));
+            const std::int64_t id = rows.ids[done];
             const bool admitted = rows.admitted[done] != 0;
-            const Place place = s.add(rows.ids[done], admitted, false);
             RowStore& store = admitted ? s.rows : s.counters;
-            store.head_to_change(place.number()) = {rows.ids[done], rows.versions[done],
-                                                    rows.frequencies[done], rows.seen[done]};
+            const std::uint64_t number = store.append();
+            s.map.add(id, (admitted ? Place::row(number) : Place::counter(number)).packed,
+                      hash_id(id));
+            store.head_to_change(number) = {id, rows.versions[done], rows.frequencies[done],
+                                            rows.seen[done]};
             if (!admitted) continue;
-            std::copy_n(values, floats, s.rows.values_to_change(place.number()));
+            copy_floats(s.rows.values_to_change(number), values, floats);
             values += floats;
         }
     } catch (...) {
@@ -116,8 +143,8 @@ void Table::insert(const WholeRows& rows) {
             s.take_out(rows.ids[done], s.find(rows.ids[done]));  // the last one: moves nothing
         throw;
     }
-    for (const std::int64_t id : rows.ids) {
-        if (s.dead->find(id) != IdMap::absent) s.dead->erase(id);
+    for (std::size_t i = 0; i < rows.ids.size() && s.dead->size() != 0; ++i) {
+        if (s.dead->find(rows.ids[i]) != IdMap::absent) s.dead->erase(rows.ids[i]);
     }
     ++s.history;
 }

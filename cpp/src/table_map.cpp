@@ -14,20 +14,17 @@ void IdMap::reserve(std::uint64_t ids) {
     BigArray<Slot> before = std::exchange(slots_, BigArray<Slot>(wanted));
     mask_ = wanted - 1;
     for (std::size_t at = 0; at < before.size(); ++at) {
-        if (before[at].number != 0) place(before[at].id, before[at].number);
+        const Slot& slot = before[at];
+        if (slot.number != 0) put(slot.id, slot.number, hash_id(slot.id));
     }
 }
 
-void IdMap::place(std::int64_t id, std::uint64_t number) noexcept {
+void IdMap::set(std::int64_t id, std::uint64_t number) noexcept {
     std::uint64_t at = home(hash_id(id));
     while (slots_[at].number != 0 && slots_[at].id != id)
         at = (at + 1) & mask_;
-    slots_[at] = {id, number};
-}
-
-void IdMap::set(std::int64_t id, std::uint64_t number) noexcept {
-    if (find(id) == absent) ++size_;
-    place(id, number + 1);
+    size_ += slots_[at].number == 0 ? 1U : 0U;
+    slots_[at] = {id, number + 1};
 }
 
 void IdMap::erase(std::int64_t id) noexcept {

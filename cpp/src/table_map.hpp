@@ -12,7 +12,6 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -65,6 +64,12 @@ class IdMap {
     /// Gives an id a number below `absent`. There has to be room for one more where it is new.
     void set(std::int64_t id, std::uint64_t number) noexcept;
 
+    /// The same for an id that is not there, which nobody looks for then.
+    void add(std::int64_t id, std::uint64_t number, std::uint64_t hash) noexcept {
+        ++size_;
+        put(id, number + 1, hash);
+    }
+
     /// Forgets an id that is there.
     void erase(std::int64_t id) noexcept;
 
@@ -95,13 +100,25 @@ class IdMap {
         }
         return number;
     }
-    static bool is_full(const Slot* four) noexcept {
-        return std::all_of(four, four + line, [](const Slot& slot) { return slot.number != 0; });
+    /// Lines fill up from their first slot on, and deletion keeps it so: searches begin with first
+    /// slots only, and pass no empty one.
+    static bool is_full(const Slot* four) noexcept { return four[line - 1].number != 0; }
+    static std::uint64_t taken(const Slot* four) noexcept {
+        std::uint64_t count = 0;
+        for (std::uint64_t i = 0; i < line; ++i)
+            count += four[i].number != 0 ? 1U : 0U;
+        return count;
     }
 
     /// Where a search begins.
     std::uint64_t home(std::uint64_t hash) const noexcept { return hash & mask_ & ~(line - 1); }
-    void place(std::int64_t id, std::uint64_t number) noexcept;
+    /// Fills the first empty slot. In it, too, no branch asks which of a line that is.
+    void put(std::int64_t id, std::uint64_t number, std::uint64_t hash) noexcept {
+        std::uint64_t at = home(hash);
+        while (is_full(&slots_[at]))
+            at = (at + line) & mask_;
+        slots_[at + taken(&slots_[at])] = {id, number};
+    }
 
     BigArray<Slot> slots_;
     std::uint64_t mask_ = 0;

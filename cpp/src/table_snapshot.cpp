@@ -3,7 +3,9 @@
 #include <mutex>
 #include <utility>
 
+#include "table_batch.hpp"
 #include "table_order.hpp"
+#include "table_sort.hpp"
 #include "table_state.hpp"
 #include "windeck/table.hpp"
 
@@ -22,6 +24,7 @@ struct Window {
     std::vector<std::int64_t> starts;  // of each bucket in `entries`, and their number
     std::vector<TableSnapshot::Entry> entries;
     std::vector<std::uint8_t> sorted;  // of each bucket whether its entries are in order
+    std::vector<TableSnapshot::Entry> scratch;
 
     bool covers(int from, int to, std::int64_t when) const {
         return when == since && from >= first && to <= end;
@@ -36,8 +39,9 @@ void Window::sort(int from, int to) {
     for (auto i = static_cast<std::size_t>(from - first); i < static_cast<std::size_t>(to - first);
          ++i) {
         if (std::exchange(sorted[i], std::uint8_t{1}) != 0) continue;
-        std::sort(entries.begin() + starts[i], entries.begin() + starts[i + 1],
-                  [](const auto& a, const auto& b) { return a.id < b.id; });
+        const auto begin = static_cast<std::size_t>(starts[i]);
+        const auto count = static_cast<std::size_t>(starts[i + 1]) - begin;
+        sort_by_id(std::span(entries).subspan(begin, count), scratch);
     }
 }
 
@@ -175,7 +179,7 @@ TableSnapshot::Selection TableSnapshot::select(int first, int end, std::int64_t 
 void TableSnapshot::read(const Selection& selection, std::int64_t* ids, const IdFacts& facts,
                          float* values) const {
     const Contents& c = *contents_;
-    constexpr std::size_t ahead = 8;
+    constexpr std::size_t ahead = 16;
     const auto entries = selection.entries;
     for (std::size_t i = 0; i < entries.size(); ++i) {
         if (i + ahead < entries.size()) {
@@ -191,7 +195,7 @@ void TableSnapshot::read(const Selection& selection, std::int64_t* ids, const Id
         facts.seen[i] = head.seen;
         facts.admitted[i] = place.is_row() ? 1 : 0;
         if (!place.is_row()) continue;
-        std::memcpy(values, c.rows.values(place.number()), c.width * sizeof(float));
+        copy_floats(values, c.rows.values(place.number()), c.width);
         values += c.width;
     }
 }
