@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pool_stats', 'real_values', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'crc32c_slices', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pool_stats', 'real_values', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -1499,6 +1499,45 @@ def crc32c_joined(first: typing.Any, second: typing.Any, second_size: typing.Any
     >>> from windeck._core import crc32c, crc32c_joined
     >>> crc32c_joined(crc32c(b"12345"), crc32c(b"6789"), 4) == crc32c(b"123456789")
     True
+    """
+def crc32c_slices(fronts: collections.abc.Sequence, columns: collections.abc.Sequence, stops: collections.abc.Sequence, body: typing.Any, body_stops: collections.abc.Sequence) -> list[tuple[bytes, int, int]]:
+    """
+    Slices of columns, each slice laid out as one value, and their sums.
+    
+    Parameters
+    ----------
+    fronts : sequence of bytes
+        What each slice begins with.
+    columns : sequence of buffers
+        Contiguous, each of stops[-1] items.
+    stops : sequence of int
+        Where each slice ends and the next one begins, ascending.
+    body : buffer
+        Contiguous, of body_stops[-1] items.
+    body_stops : sequence of int
+        The same for the body, which stays where it is.
+    
+    Returns
+    -------
+    list of (bytes, int, int)
+        Of each slice: its front, the slice of each column and 0s up to a multiple of 8 bytes, joined;
+        the CRC32C of that followed by the slice of the body; the CRC32C of the latter alone.
+    
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no buffer, and for lengths that do not fit one another.
+    
+    Notes
+    -----
+    O(bytes). Other Python threads run meanwhile, and the lock is asked for once for all slices.
+    
+    Examples
+    --------
+    >>> from windeck._core import crc32c, crc32c_slices
+    >>> [(head, total, last)] = crc32c_slices([b"front"], [b"ab"], [2], b"body", [4])
+    >>> head, total == crc32c(head + b"body"), last == crc32c(b"body")
+    (b'frontab\\x00', True, True)
     """
 def cu_seqlens(position_ids: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
     """

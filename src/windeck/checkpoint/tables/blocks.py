@@ -14,14 +14,16 @@ After the header that every value has, little-endian, without gaps::
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 
-from windeck._core import crc32c, crc32c_joined
+from windeck._core import crc32c_slices
 from windeck.checkpoint.format.values import HEADER_BYTES, LARGEST_PAYLOAD, Label, header
 from windeck.checkpoint.stores import CorruptStoreError, Pieces
 from windeck.checkpoint.tables.entries import DEAD, ROW, Entries
-from windeck.checkpoint.tables.shapes import ENTRY_BYTES, PRELUDE_BYTES, Shape, Size
+from windeck.checkpoint.tables.shapes import PRELUDE_BYTES, Shape, Size
 
 __all__ = ["BLOCK_BYTES", "pack", "unpack"]
 
@@ -30,36 +32,59 @@ _PRELUDE = struct.Struct("<IIIIII")
 BLOCK_BYTES = (256 << 10) - HEADER_BYTES - PRELUDE_BYTES - 8
 
 
-def size_of(entries: Entries) -> Size:
-    """How many there are of what."""
-    count = len(entries)
-    dead = int(np.count_nonzero(entries.states == DEAD)) if len(entries.values) < count else 0
-    return Size(len(entries), len(entries.values), dead)
+def pack(
+    labels: Sequence[Label], entries: Entries, stops: Sequence[int], shape: Shape
+) -> list[tuple[Pieces, Size]]:
+    """The values of blocks, their rows where they are, and their sizes.
 
-
-def pack(label: Label, entries: Entries, shape: Shape) -> tuple[Pieces, Size]:
-    """The value of a block, its rows where they are, and its size.
+    Parameters
+    ----------
+    labels
+        Of each block.
+    entries
+        Of all of them, in order.
+    stops
+        Where each block ends; the first begins at 0.
 
     Raises
     ------
     ValueError
         For a row that no store takes.
     """
-    size = size_of(entries)
-    prelude = _PRELUDE.pack(size.entries, size.rows, size.dead, shape.dim, shape.slots, 0)
-    pad = bytes(-(PRELUDE_BYTES + ENTRY_BYTES * size.entries) % 8)
-    length = size.bytes(shape)
-    if length > LARGEST_PAYLOAD:
+    sizes = _sizes(entries, stops)
+    lengths = [size.bytes(shape) for size in sizes]
+    if (longest := max(lengths, default=0)) > LARGEST_PAYLOAD:
         raise ValueError(
-            f"a row of {shape.width:,} numbers has {length:,} bytes, expected at most "
+            f"a row of {shape.width:,} numbers has {longest:,} bytes, expected at most "
             f"{LARGEST_PAYLOAD:,}"
         )
     columns = (entries.keys, entries.versions, entries.frequencies, entries.seen, entries.states)
-    before = b"".join((prelude, *(np.ascontiguousarray(column).data for column in columns), pad))
     rows = np.ascontiguousarray(entries.values).reshape(-1).view(np.uint8).data
-    rows_sum = crc32c(rows)
-    head = header(label, length, crc32c_joined(crc32c(before), rows_sum, len(rows)))
-    return Pieces(head + before, rows, rows_sum), size
+    # One call for all: while another thread sends, the interpreter's lock is what is dear.
+    sums = crc32c_slices(
+        [_PRELUDE.pack(s.entries, s.rows, s.dead, shape.dim, shape.slots, 0) for s in sizes],
+        [np.ascontiguousarray(column) for column in columns],
+        stops,
+        rows,
+        list(accumulate(size.rows for size in sizes)),
+    )
+    found, at = [], 0
+    for label, size, length, (head, total, rows_sum) in zip(
+        labels, sizes, lengths, sums, strict=True
+    ):
+        end = at + 4 * shape.width * size.rows
+        found.append((Pieces(header(label, length, total) + head, rows[at:end], rows_sum), size))
+        at = end
+    return found
+
+
+def _sizes(entries: Entries, stops: Sequence[int]) -> list[Size]:
+    """How many there are of what in each block."""
+    if len(entries.values) == len(entries):
+        return [Size(stop - start, stop - start, 0) for start, stop in pairwise([0, *stops])]
+    lasts = np.array(stops) - 1
+    counts = [stops] + [np.cumsum(entries.states == s)[lasts].tolist() for s in (ROW, DEAD)]
+    return [Size(*size) for size in np.diff(counts, prepend=0).T.tolist()]
 
 
 def unpack(name: str, payload: memoryview, shape: Shape, size: Size) -> Entries:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from windeck._core import bucket_of
 from windeck.checkpoint.tables.blocks import BLOCK_BYTES
@@ -28,6 +29,7 @@ READ_BYTES = 2 << 20
 # Where ranges of buckets begin when 2 to 8 shards share them: blocks end there, so that readers of
 # other shards do not read them too. A table smaller than this is not worth as many blocks.
 _BORDERS = np.unique([rank * BUCKETS // n for n in range(2, 9) for rank in range(1, n)])
+_CROSSED = np.searchsorted(_BORDERS, np.arange(BUCKETS), "right")  # by each bucket
 _SMALL_BYTES = 1 << 20
 
 
@@ -71,48 +73,43 @@ def _read(snapshot: TableSnapshot, first: int, end: int, since: int, dead: Entri
     return merged([found, dead]) if len(dead) else found
 
 
-def cut(entries: Entries, shape: Shape, whole: int) -> Iterator[Entries]:
-    """Entries in blocks, as views: whole buckets where they fit.
+def cut(entries: Entries, shape: Shape, whole: int) -> list[int]:
+    """Where the blocks of some entries end: between buckets where they fit.
 
     Parameters
     ----------
     whole
         How many entries there are in all.
     """
-    before = np.arange(len(entries) + 1, dtype=np.int64) * ENTRY_BYTES
-    if len(entries.values) == len(entries):
-        before += before // ENTRY_BYTES * (4 * shape.width)
-    else:
-        before[1:] += np.cumsum(entries.states == ROW, dtype=np.int64) * (4 * shape.width)
+    count, entry = len(entries), ENTRY_BYTES + 4 * shape.width
+    before: Sequence[int] = range(0, (count + 1) * entry, entry)
+    if len(entries.values) != count:
+        held = np.arange(count + 1, dtype=np.int64) * ENTRY_BYTES
+        held[1:] += np.cumsum(entries.states == ROW, dtype=np.int64) * (4 * shape.width)
+        before = held.data
     buckets = entries.buckets
-    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
-    passed = np.diff(np.searchsorted(_BORDERS, buckets[starts], "right"), prepend=0) > 0
-    if whole * (ENTRY_BYTES + 4 * shape.width) < _SMALL_BYTES:
-        passed[:] = False
-    start = 0
-    for stop in _stops(before, np.append(starts, len(entries)), passed):
-        yield entries.part(start, stop)
-        start = stop
+    starts = np.flatnonzero(buckets[1:] != buckets[:-1]) + 1
+    passed = [False] * len(starts)
+    if whole * entry >= _SMALL_BYTES:
+        crossed = _CROSSED[buckets[starts]] != _CROSSED[buckets[starts - 1]]
+        passed = crossed.tolist()
+    return list(_stops(before, [0, *starts.tolist(), count], [False, *passed]))
 
 
-def _stops(
-    before: Int64s, edges: npt.NDArray[np.intp], passed: npt.NDArray[np.bool_]
-) -> Iterator[int]:
+def _stops(before: Sequence[int], edges: Sequence[int], passed: Sequence[bool]) -> Iterator[int]:
     """Where blocks end. Entries [edges[i], edges[i + 1]) are of one bucket, `before[j]` is the
     bytes of all entries before j, and `passed[i]` whether a border lies just before bucket i."""
     start = 0
-    for i, border in enumerate(passed.tolist()):
-        first, end = int(edges[i]), int(edges[i + 1])
+    for border, (first, end) in zip(passed, pairwise(edges), strict=True):
         held = before[first] - before[start]
         if held and (border or before[end] - before[start] > BLOCK_BYTES):
             yield first
             start = first
         while before[end] - before[start] > BLOCK_BYTES and end - start > 1:
-            fits = int(np.searchsorted(before, before[start] + BLOCK_BYTES, "right")) - 1
-            start = max(start + 1, fits)
+            start = max(start + 1, bisect_right(before, before[start] + BLOCK_BYTES) - 1)
             yield start
     if start < edges[-1]:
-        yield int(edges[-1])
+        yield edges[-1]
 
 
 def _ranges(counts: Int64s, buckets: tuple[int, int], entry: int) -> Iterator[tuple[int, int, int]]:

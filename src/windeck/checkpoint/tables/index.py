@@ -11,7 +11,8 @@ search, and a block's length is known before it is read.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from windeck.checkpoint.stores import CorruptStoreError
 from windeck.checkpoint.tables.entries import Entries, Int64s, last_not_after
 from windeck.checkpoint.tables.shapes import Size
 
-__all__ = ["LINES", "Index", "line", "parse"]
+__all__ = ["LINES", "Index", "lines", "parse"]
 
 #: Blocks in one value of the index.
 LINES = 1 << 16
@@ -88,10 +89,17 @@ class Index:
         return np.where(outside, -1, found)
 
 
-def line(entries: Entries, size: Size) -> bytes:
-    """The line of a block."""
-    first, last = (int(bucket) for bucket in bucket_of(entries.keys[[0, -1]]))
-    return _LINE.pack(int(entries.keys[0]), first, last, size.entries, size.rows, size.dead, 0)
+def lines(entries: Entries, stops: Sequence[int], sizes: Iterable[Size]) -> list[bytes]:
+    """The lines of blocks that end at these places."""
+    ends = np.array([(first, stop - 1) for first, stop in pairwise([0, *stops])])
+    keys = entries.keys[ends.reshape(-1)]
+    buckets = bucket_of(keys).reshape(-1, 2)
+    return [
+        _LINE.pack(key, first, last, size.entries, size.rows, size.dead, 0)
+        for key, (first, last), size in zip(
+            keys[::2].tolist(), buckets.tolist(), sizes, strict=True
+        )
+    ]
 
 
 def parse(name: str, payloads: Sequence[memoryview], buckets: tuple[int, int]) -> Index:

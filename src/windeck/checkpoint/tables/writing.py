@@ -16,7 +16,7 @@ from windeck.checkpoint.tables.bases import clock_at, remember
 from windeck.checkpoint.tables.blocks import pack
 from windeck.checkpoint.tables.cutting import cut, reads_of
 from windeck.checkpoint.tables.entries import Entries
-from windeck.checkpoint.tables.index import LINES, line
+from windeck.checkpoint.tables.index import LINES, lines
 from windeck.checkpoint.tables.links import Shard
 from windeck.checkpoint.tables.shapes import Shape
 from windeck.checkpoint.writers.ahead import one_ahead
@@ -166,20 +166,25 @@ class _Export:
         self, namespace: str, label: Label, read: Callable[[], Entries], whole: int
     ) -> list[tuple[bytes, Pieces]]:
         """The next blocks, noted as written."""
-        pairs = []
-        for block in cut(read(), self._shape, whole):
-            number = len(self._lines)
-            own = Label(Kind.BLOCK, label.generation, label.save, self._item, label.part, number)
-            value, size = pack(own, block, self._shape)
-            self._lines.append(line(block, size))
+        entries = read()
+        stops = cut(entries, self._shape, whole)
+        generation, writer, first = label.generation, label.part, len(self._lines)
+        numbers = range(first, first + len(stops))
+        labels = [
+            Label(Kind.BLOCK, generation, label.save, self._item, writer, number)
+            for number in numbers
+        ]
+        blocks = pack(labels, entries, stops, self._shape)
+        self._lines += lines(entries, stops, (size for _, size in blocks))
+        for value, size in blocks:
             self._entries += size.entries
             self._rows += size.rows
             self._dead += size.dead
             self._bytes += len(value)
-            pairs.append(
-                (keys.block(namespace, label.generation, label.part, self._item, number), value)
-            )
-        return pairs
+        return [
+            (keys.block(namespace, generation, writer, self._item, number), value)
+            for number, (value, _) in zip(numbers, blocks, strict=True)
+        ]
 
     def index(self, namespace: str, label: Label) -> Items:
         generation, writer = label.generation, label.part
