@@ -20,7 +20,11 @@ void equals_the_model(std::uint64_t seed, std::int64_t range) {
         if (random() % 3 != 0) {
             map.reserve(map.size() + 1);
             const std::uint64_t number = random() >> 1;
-            map.set(id, number);
+            if (random() % 2 == 0 && !model.contains(id)) {
+                map.add(id, number, hash_id(id));
+            } else {
+                map.set(id, number);
+            }
             model[id] = number;
         } else if (model.erase(id) != 0) {
             map.erase(id);
