@@ -48,6 +48,12 @@ def filled(dim: int) -> tuple[Any, Array, Array]:
     return core, ids, dense
 
 
+def touch(core: Any, ids: Array) -> None:
+    """Read all of a table: a system may put away what was not used for a while."""
+    for start in range(0, ROWS, CHUNK):
+        core.lookup(ids[start : start + CHUNK], insert=True, threads=None)
+
+
 def draws(ids: Array) -> Callable[[], tuple[Any, Array]]:
     """(numbers of rows, their ids), other ones in each call."""
     import torch
@@ -140,6 +146,7 @@ def rows_of(dim: int) -> Iterator[Row]:
             return torch.stack([by_id[i] for i in draw()[1].tolist()])
 
         assert torch.equal(torch.stack([by_id[i] for i in some.tolist()]), expected)
+        touch(core, ids)  # which nobody did while the dict was made
         rival = f"dict of {what} + torch.stack"
         yield row(plain, rival, looking(crew), stacked, 50.0, 15)
         yield row(counting, rival, looking(crew, True), stacked, None, 15)

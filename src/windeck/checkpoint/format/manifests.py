@@ -143,7 +143,7 @@ def parse_manifest(payload: str | bytes, commit: Commit, *, parts: bool = True) 
     AttributeError, KeyError, RecursionError, TypeError, ValueError
         For what cannot be one.
     """
-    found = json.loads(payload)
+    found = json.loads(payload, object_hook=None if parts else _without_part)
     entries = parse_entries(found, commit.generation, commit.save, parts=parts)
     tables = _parse_tables(found["tables"], commit) if "tables" in found else {}
     _check_bases(entries, tables, commit)
@@ -155,6 +155,11 @@ def parse_manifest(payload: str | bytes, commit: Commit, *, parts: bool = True) 
         if name not in entries:
             raise ValueError(f"{place} refers to {name}, which is none of its tensors")
     return {"tensors": entries, "trees": roots, "places": places, "tables": tables}
+
+
+def _without_part(found: dict[str, Any]) -> dict[str, Any] | None:
+    """Lets go of a part as soon as it is read: its memory, untouched before, serves the next."""
+    return None if "box" in found else found
 
 
 def _commit(found: Mapping[str, Any]) -> Commit:
