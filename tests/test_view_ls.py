@@ -165,7 +165,7 @@ def test_where_nothing_is(fresh: Fresh, tmp_path: Path, command: str) -> None:
     assert refused(fresh("redis"), command, code=3) == told
     for scheme in ("rocksdb", "leveldb"):
         words = refused(f"{scheme}://{tmp_path}/none", command, code=3)
-        assert words.startswith(f"there is no database at {scheme}://{tmp_path}/none")
+        assert words == f"there is no database at {scheme}://{tmp_path}/none"
         assert not (tmp_path / "none").exists()
 
 

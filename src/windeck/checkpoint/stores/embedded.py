@@ -38,32 +38,32 @@ def prepare(url: StoreURL, *, create: bool) -> Path:
     RocksDB would turn a LevelDB database into its own and make the folder of a mistyped path, so
     the files are judged by their names before an engine sees them.
     """
-    path = _path(url)
+    path, given = _path(url), _as_given(url)
     if not path.exists():
         if not create:
-            raise FileNotFoundError(f"there is no database at {url}")
+            raise FileNotFoundError(f"there is no database at {given}")
         path.mkdir(parents=True, exist_ok=True)
     if not path.is_dir():
-        raise NotADirectoryError(f"expected a folder for {url}, found a file")
+        raise NotADirectoryError(f"expected a folder for {given}, found a file")
     names = os.listdir(path)
     if "CURRENT" in names:
         found = _kind(names)
         if found != url.scheme:
             raise FileExistsError(
-                f"expected a {_NAMES[url.scheme]} database at {url}, found one of {_NAMES[found]}: "
-                f"open it as {found}://"
+                f"expected a {_NAMES[url.scheme]} database at {given}, found one of "
+                f"{_NAMES[found]}: open it as {found}://"
             )
         return path
     if SEAL in names:
-        raise CorruptStoreError(f"{url} is damaged: its file CURRENT is missing")
+        raise CorruptStoreError(f"{given} is damaged: its file CURRENT is missing")
     strange = sorted(name for name in names if not _BEGUN.fullmatch(name))
     if strange:
         raise FileExistsError(
-            f"expected a {_NAMES[url.scheme]} database or an empty folder at {url}, found other "
+            f"expected a {_NAMES[url.scheme]} database or an empty folder at {given}, found other "
             f"files, such as {strange[0]!r}"
         )
     if not create:
-        raise FileNotFoundError(f"there is no database at {url}")
+        raise FileNotFoundError(f"there is no database at {given}")
     return path
 
 
@@ -187,7 +187,7 @@ class Seal:
 
 def _path(url: StoreURL) -> Path:
     """The path a URL means; relative ones begin with . or .. where a host would stand."""
-    given = url._replace(options={})  # the caller's, without what reading adds
+    given = _as_given(url)
     if url.host not in ("", ".", "..") or url.port is not None or url.user or url.password:
         raise ValueError(
             f"expected {url.scheme}:///absolute/path or {url.scheme}://./relative/path, got {given}"
@@ -205,3 +205,8 @@ def _kind(names: Sequence[str]) -> str:
     # Not by *.sst: LevelDB's tables had that name too, once.
     ours = [name for name in names if re.fullmatch(r"IDENTITY|OPTIONS-\d+", name)]
     return "rocksdb" if ours else "leveldb"
+
+
+def _as_given(url: StoreURL) -> StoreURL:
+    """What to say in errors: the caller's URL, without what reading adds."""
+    return url._replace(options={})
