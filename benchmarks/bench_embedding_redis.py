@@ -1,0 +1,119 @@
+"""What does it cost to bring an embedding table into Redis and back: in blocks, or row by row?
+
+As in bench_embedding_stores, whose table it is. The rival sets and gets a key for each row, many in
+a command. Neither asks the server to make anything durable. What an export cannot go below is a row
+too: the same bytes, over a bare socket.
+"""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from bench_embedding_stores import (
+    BATCH,
+    COUNT,
+    DIM,
+    FULL,
+    ROUNDS,
+    apart,
+    gathered,
+    load,
+    same,
+    save,
+    single,
+)
+from bench_stores import redis_server
+from measure import Row, compare
+
+from windeck.checkpoint.stores import open_store
+
+BATCHES = (100, 1000, 10_000)  # rows of one MSET or MGET: all are in use, none is the best for all
+
+
+def bare_socket(port: int, pairs: list[tuple[bytes, bytes]]) -> None:
+    """What no client can go below: values that lie ready, with nothing else done."""
+    with closing(socket.create_connection(("127.0.0.1", port))) as place:
+        place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for key, value in pairs:
+            head = b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, len(value))
+            left = [memoryview(part) for part in (head, value, b"\r\n")]
+            while left:
+                taken = place.sendmsg(left)
+                while left and taken >= len(left[0]):
+                    taken -= len(left.pop(0))
+                if left:
+                    left[0] = left[0][taken:]
+        answers = b""
+        while len(answers) < 5 * len(pairs):
+            answers += place.recv(1 << 16)
+    assert answers == b"+OK\r\n" * len(pairs)
+
+
+def redis(folder: Path) -> Iterator[Row]:
+    from redis import Redis
+
+    with redis_server(folder) as port, Redis(port=port) as client:
+        url = f"redis://127.0.0.1:{port}/0?sync=server"
+        rows = Redis(port=port, db=1)
+
+        def put(batch: int = BATCH) -> None:
+            for keys, values in single(batch):
+                rows.mset(dict(zip(keys, values, strict=True)))
+
+        def used() -> None:
+            client.flushall(asynchronous=True)
+            while client.dbsize() or client.info("memory")["lazyfree_pending_objects"]:
+                time.sleep(0.001)
+
+        save(url)
+        put()
+        same(load(url), FULL)
+        same(gathered(rows.mget), FULL)
+        with open_store(url) as store:
+            pairs = list(store.scan())
+
+        # FLUSHALL hands memory back to the system, so that both have to get all of it anew; ASYNC
+        # leaves it to the server, which is what one has that removed other values before.
+        for memory, empty in (("fresh", client.flushall), ("used", used)):
+            for batch in BATCHES:
+                yield Row(
+                    question=f"export {COUNT:,} rows of {DIM} float32 to redis, {memory} memory",
+                    ours="save(embeddings=)",
+                    rival=f"a key per row, MSET of up to {batch:,}",
+                    ratio=apart(partial(save, url), partial(put, batch), empty),
+                    needed=20,
+                )
+            yield Row(
+                question=f"export {COUNT:,} rows of {DIM} float32 to redis, {memory} memory",
+                ours="bare socket, same bytes, which lie ready",
+                rival=f"a key per row, MSET of up to {BATCH:,}",
+                ratio=apart(partial(bare_socket, port, pairs), put, empty),
+                needed=None,
+            )
+        save(url)
+        put()
+        for batch in BATCHES:
+            yield Row(
+                question=f"import {COUNT:,} rows of {DIM} float32 from redis",
+                ours="load(embeddings=)",
+                rival=f"a key per row, MGET of up to {batch:,}",
+                ratio=compare(
+                    partial(load, url),
+                    partial(gathered, rows.mget, batch),
+                    rounds=ROUNDS,
+                    warm_up=1,
+                ),
+                needed=10,
+            )
+        rows.close()
+
+
+def rows() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        yield from redis(Path(name))
