@@ -81,12 +81,7 @@ std::uint32_t by_folding(std::uint32_t before, const std::byte* data, std::size_
         for (std::size_t i = 0; i < register_bytes; i += 8)
             state = _mm_crc32_u64(state, word(left + i));
     }
-    for (; size >= 8; size -= 8, data += 8)
-        state = _mm_crc32_u64(state, word(data));
-    auto last = static_cast<std::uint32_t>(state);
-    for (; size != 0; --size, ++data)
-        last = _mm_crc32_u8(last, static_cast<unsigned char>(*data));
-    return last;
+    return by_instruction(static_cast<std::uint32_t>(state), data, size);  // what is left
 }
 
 }  // namespace windeck::crc
