@@ -16,6 +16,7 @@ from windeck.checkpoint.format.numbers import searchable
 from windeck.checkpoint.readers.where import nan, parse
 from windeck.checkpoint.searching import search_tensor, statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.tools.view.output import moment
 from windeck.tools.view.page.limits import Limits, Spent
 from windeck.tools.view.page.sampling import digits_of, plain, sample
 from windeck.tools.view.page.tables import table_item
@@ -68,20 +69,6 @@ def collect(
         "time": moment(commit.time), "made": moment(time.time()), "bytes": held, "items": items,
         "log": log, "limits": {"text": spent.sentences(), "unread": len(spent.unread)},
     }  # fmt: skip
-
-
-def moment(seconds: float) -> str:
-    """A time in UTC.
-
-    Examples
-    --------
-    >>> moment(0)
-    '1970-01-01 00:00:00 UTC'
-    """
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds!r} s"
 
 
 def _tensors(
