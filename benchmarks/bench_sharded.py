@@ -14,6 +14,7 @@ from measure import Row, limit
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.stores import open_store
+from windeck.checkpoint.stores.protocol import Wanted
 
 #: A block of a transformer of 768 columns, with its vocabulary, in bfloat16.
 SHAPES = {
@@ -36,10 +37,10 @@ class Counting:
         self.bytes += sum(len(value or b"") for value in found)
         return found
 
-    def get_into(self, key: bytes, head: memoryview, body: memoryview) -> int | None:
+    def get_many_into(self, wanted: Sequence[Wanted], *, cached: bool = True) -> list[int | None]:
         with self._lock:  # several threads read
-            self.bytes += head.nbytes + body.nbytes
-        found: int | None = self._store.get_into(key, head, body)
+            self.bytes += sum(head.nbytes + body.nbytes for _, head, body in wanted)
+        found: list[int | None] = self._store.get_many_into(wanted, cached=cached)
         return found
 
     def __getattr__(self, name: str) -> Any:

@@ -110,3 +110,72 @@ def test_a_single_call_and_a_single_processor_need_no_thread(
     monkeypatch.setattr(ahead, "THREADS", threads)
     calls = [(1, threading.get_ident)] * (1 if threads == 2 else 3)
     assert set(ahead.one_ahead(calls, limit=8)) == {threading.get_ident()}
+
+
+def squares(done: list[int], wrong: int = -1) -> Callable[[int], int]:
+    """A call that notes what it was made for."""
+
+    def call(number: int) -> int:
+        if number == wrong:
+            raise ValueError(f"number {number}")
+        done.append(number)
+        return number * number
+
+    return call
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 100])
+def test_results_of_several_threads_come_in_order(count: int, threads: int) -> None:
+    done: list[int] = []
+    found = list(ahead.in_order(range(count), squares(done), threads=threads))
+    assert found == [number * number for number in range(count)]
+    assert sorted(done) == list(range(count))
+
+
+def test_the_caller_and_the_others_are_at_work_at_once() -> None:
+    met, names = threading.Barrier(2, timeout=60), set[str]()
+
+    def call(number: int) -> int:
+        names.add(threading.current_thread().name)
+        if number < 4:
+            met.wait()  # nobody gets here alone
+        return number
+
+    assert list(ahead.in_order(range(50), call, threads=2)) == list(range(50))
+    assert threading.current_thread().name in names
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_few_calls_are_ahead_of_who_asks(threads: int) -> None:
+    done: list[int] = []
+    results = ahead.in_order(range(1000), squares(done), threads=threads)
+    for asked in range(100):
+        assert next(results) == asked * asked
+        assert len(done) <= asked + 1 + 2 * threads + 1
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2, 5, 98, 99])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_no_call_goes_on_once_one_has_failed(threads: int, wrong: int) -> None:
+    """Whosever call it was: what was to be written to is let alone afterwards."""
+    done: list[int] = []
+    results = ahead.in_order(range(100), squares(done, wrong), threads=threads)
+    assert [next(results) for _ in range(wrong)] == [number * number for number in range(wrong)]
+    with pytest.raises(ValueError, match=f"^number {wrong}$"):
+        next(results)
+    after = len(done)
+    assert after <= wrong + 2 * threads + 1
+    assert list(results) == []
+    assert not [t for t in threading.enumerate() if t.name.startswith("windeck-read")]
+    assert len(done) == after
+
+
+def test_no_call_goes_on_once_nobody_asks() -> None:
+    done: list[int] = []
+    results = ahead.in_order(range(1000), squares(done), threads=2)
+    assert [next(results), next(results)] == [0, 1]
+    results.close()  # type: ignore[attr-defined]
+    assert len(done) <= 2 + 5
+    assert not [t for t in threading.enumerate() if t.name.startswith("windeck-read")]

@@ -15,7 +15,6 @@ from store_servers import KINDS, need
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, Store, open_store
-from windeck.checkpoint.writers import ahead
 
 Fresh = Callable[[str], str]
 CHUNK = 128 << 10
@@ -143,7 +142,8 @@ def test_whole_values_of_another_place_are_found_out_in_tables(tmp_path: Path) -
         with open_store(f"{url}?readonly=1") as store:
             assert isinstance(store, DirectView)
             head, body = bytearray(64), bytearray(CHUNK)
-            assert store.get_into(ours, memoryview(head), memoryview(body)) is not None
+            wanted = (ours, memoryview(head), memoryview(body))
+            assert store.get_many_into([wanted]) != [None]
             if other == ours:
                 checkpoint.load(store, model=target)
                 assert all(same(target[name], saved[name]) for name in saved)
@@ -175,30 +175,6 @@ def test_flipped_bytes_of_the_table_file(tmp_path: Path) -> None:
             outcomes["right"] += 1
     assert outcomes["found out"] >= 60
     assert outcomes["right"] < 60
-
-
-def test_nothing_is_written_to_once_a_load_has_failed() -> None:
-    """Also by the threads that were ahead of the one that failed."""
-    done: list[int] = []
-
-    def call(number: int) -> int:
-        if number == 5:
-            raise ValueError("five")
-        done.append(number)
-        return number
-
-    with pytest.raises(ValueError, match="five"):
-        list(ahead.in_order(range(1000), call, threads=3))
-    after = len(done)
-    assert after < 30
-    results = ahead.in_order(range(1000), call, threads=2)
-    assert [next(results), next(results)] == [0, 1]
-    results.close()  # type: ignore[attr-defined]
-    at_close = len(done)
-    assert at_close < after + 30
-    assert len(done) == at_close
-    assert list(ahead.in_order([], call)) == []
-    assert list(ahead.in_order([9], call)) == [9]
 
 
 HUGE = """

@@ -101,9 +101,12 @@ def test_reading_to_a_place_agrees_with_get(store: Store) -> None:
             for size in {len(model.get(key, b"")), 54_000, 0}:
                 memory = bytearray(size)
                 head, body = memoryview(memory)[: size // 9], memoryview(memory)[size // 9 :]
-                found = store.get_into(key, head, body) if isinstance(store, DirectView) else None
-                assert found is None or found == crc32c(body)
-                assert found is None or bytes(memory) == store.get(key)
+                if isinstance(store, DirectView):
+                    for cached in (False, True):
+                        memory[:] = bytes(size)
+                        (found,) = store.get_many_into([(key, head, body)], cached=cached)
+                        assert found is None or found == crc32c(body)
+                        assert found is None or bytes(memory) == store.get(key)
                 if isinstance(store, StreamView):
                     (found,) = store.get_each_into([(key, head, body)])
                     assert (found is None) == (store.get(key) is None or size != len(model[key]))

@@ -23,7 +23,7 @@ def read(store: Store, key: bytes, size: int, head: int = 7) -> bytes | None:
     assert isinstance(store, DirectView)
     head = min(head, size)
     first, rest = bytearray(head), bytearray(size - head)
-    found = store.get_into(key, memoryview(first), memoryview(rest))
+    (found,) = store.get_many_into([(key, memoryview(first), memoryview(rest))])
     if found is None:
         return None
     assert found == crc32c(rest)

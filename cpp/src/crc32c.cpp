@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,11 @@ std::uint32_t times(std::uint32_t a, std::uint32_t b) {
     return product;
 }
 
+const crc::Way& way() {
+    static const crc::Way chosen = choose();
+    return chosen;
+}
+
 }  // namespace
 
 std::uint32_t crc::by_tables(std::uint32_t state, const std::byte* data, std::size_t size) {
@@ -46,22 +52,31 @@ std::uint32_t crc::by_tables(std::uint32_t state, const std::byte* data, std::si
     return state;
 }
 
+std::uint32_t crc::copied_by_tables(std::uint32_t state, const std::byte* data, std::size_t size,
+                                    std::byte* to) {
+    if (size != 0) std::memcpy(to, data, size);
+    return by_tables(state, data, size);
+}
+
 std::vector<crc::Way> crc::ways() {
-    std::vector<Way> found{by_tables};
+    std::vector<Way> found{{by_tables, copied_by_tables}};
 #ifdef WINDECK_X86
     if (!__builtin_cpu_supports("sse4.2")) return found;
-    found.push_back(by_instruction);
+    found.push_back({by_instruction, copied_by_instruction});
     // Exactly the features CMakeLists.txt compiles it with.
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("pclmul") &&
         __builtin_cpu_supports("vpclmulqdq"))
-        found.push_back(by_folding);
+        found.push_back({by_folding, copied_by_folding});
 #endif
     return found;
 }
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
-    static const crc::Way way = choose();
-    return ~way(~before, bytes.data(), bytes.size());
+    return ~way().sum(~before, bytes.data(), bytes.size());
+}
+
+std::uint32_t crc32c_copied(std::byte* to, std::span<const std::byte> from, std::uint32_t before) {
+    return ~way().copied(~before, from.data(), from.size(), to);
 }
 
 std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t before) {

@@ -11,6 +11,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "crc32c_ways.hpp"
@@ -32,10 +33,6 @@ constexpr long long power(unsigned n) {
     return static_cast<long long>(std::uint64_t{state} << 1);
 }
 
-__m512i load(const std::byte* data) {
-    return _mm512_loadu_si512(data);
-}
-
 /// What `bytes` later lies at `later`, with `earlier` folded in. Of each 16 bytes the low half
 /// comes first in memory, so 64 bits more follow it; a product of 64 by 33 bits has room for 32 of
 /// them.
@@ -55,33 +52,57 @@ std::uint64_t word(const void* data) {
     return bytes;
 }
 
-}  // namespace
-
-std::uint32_t by_folding(std::uint32_t before, const std::byte* data, std::size_t size) {
+/// With `copied`, what is loaded is stored at `to` too, which is aligned for that.
+template <bool copied>
+std::uint32_t folded(std::uint32_t before, const std::byte* data, std::size_t size, std::byte* to) {
+    std::size_t at = 0;
+    const auto next = [&] {
+        const __m512i some = _mm512_loadu_si512(data + at);
+        if constexpr (copied) _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), some);
+        at += register_bytes;
+        return some;
+    };
     std::uint64_t state = before;
     if (size >= round_bytes) {
         const __m128i start = _mm_cvtsi32_si128(static_cast<int>(before));
-        __m512i a = _mm512_xor_si512(load(data), _mm512_zextsi128_si512(start));
-        __m512i b = load(data + register_bytes);
-        __m512i c = load(data + 2 * register_bytes);
-        __m512i d = load(data + 3 * register_bytes);
-        for (data += round_bytes, size -= round_bytes; size >= round_bytes;
-             data += round_bytes, size -= round_bytes) {
-            a = fold<round_bytes>(a, load(data));
-            b = fold<round_bytes>(b, load(data + register_bytes));
-            c = fold<round_bytes>(c, load(data + 2 * register_bytes));
-            d = fold<round_bytes>(d, load(data + 3 * register_bytes));
+        __m512i a = _mm512_xor_si512(next(), _mm512_zextsi128_si512(start));
+        __m512i b = next();
+        __m512i c = next();
+        __m512i d = next();
+        while (size - at >= round_bytes) {
+            a = fold<round_bytes>(a, next());
+            b = fold<round_bytes>(b, next());
+            c = fold<round_bytes>(c, next());
+            d = fold<round_bytes>(d, next());
         }
         d = fold<register_bytes>(fold<register_bytes>(fold<register_bytes>(a, b), c), d);
-        for (; size >= register_bytes; data += register_bytes, size -= register_bytes)
-            d = fold<register_bytes>(d, load(data));
+        while (size - at >= register_bytes)
+            d = fold<register_bytes>(d, next());
         state = 0;  // it is in the first 16 bytes
         alignas(register_bytes) std::byte left[register_bytes];
         _mm512_store_si512(left, d);
         for (std::size_t i = 0; i < register_bytes; i += 8)
             state = _mm_crc32_u64(state, word(left + i));
     }
-    return by_instruction(static_cast<std::uint32_t>(state), data, size);  // what is left
+    if (copied && at != size) std::memcpy(to + at, data + at, size - at);
+    return by_instruction(static_cast<std::uint32_t>(state), data + at, size - at);
+}
+
+}  // namespace
+
+std::uint32_t by_folding(std::uint32_t before, const std::byte* data, std::size_t size) {
+    return folded<false>(before, data, size, nullptr);
+}
+
+std::uint32_t copied_by_folding(std::uint32_t before, const std::byte* data, std::size_t size,
+                                std::byte* to) {
+    const auto past = reinterpret_cast<std::uintptr_t>(to) % register_bytes;
+    const std::size_t first = past == 0 ? 0 : std::min(size, register_bytes - past);
+    if (first != 0) std::memcpy(to, data, first);
+    before = by_instruction(before, data, first);
+    before = folded<true>(before, data + first, size - first, to + first);
+    _mm_sfence();  // other threads see the bytes before they see what is written after them
+    return before;
 }
 
 }  // namespace windeck::crc

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -32,8 +33,8 @@ std::uint32_t model(std::span<const std::byte> bytes) {
 void check_all(std::span<const std::byte> bytes, std::uint32_t expected, const char* what) {
     check(crc32c(bytes) == expected, what);
     check(crc32c_by_tables(bytes) == expected, what);
-    for (const crc::Way way : crc::ways())
-        check(~way(0xffffffff, bytes.data(), bytes.size()) == expected, what);
+    for (const crc::Way& way : crc::ways())
+        check(~way.sum(0xffffffff, bytes.data(), bytes.size()) == expected, what);
 }
 
 void test_published() {
@@ -76,13 +77,13 @@ void test_sizes_and_places() {
 // bytes, all of it is right.
 void test_each_bit() {
     Data zeros(1000, std::byte{0});
-    for (const crc::Way way : crc::ways()) {
+    for (const crc::Way& way : crc::ways()) {
         for (int bit = 0; bit < 32; ++bit) {
             std::uint32_t expected = std::uint32_t{1} << bit;
             const std::uint32_t before = expected;
             for (const std::byte byte : zeros)
                 expected = model_after(expected, byte);
-            check(way(before, zeros.data(), zeros.size()) == expected, "a bit of the register");
+            check(way.sum(before, zeros.data(), zeros.size()) == expected, "a bit of the register");
         }
         for (std::size_t bit = 0; bit < 8 * zeros.size(); ++bit) {
             std::byte& byte = zeros[bit / 8];
@@ -90,10 +91,32 @@ void test_each_bit() {
             std::uint32_t expected = 0;
             for (std::size_t i = bit / 8; i < zeros.size(); ++i)
                 expected = model_after(expected, zeros[i]);
-            check(way(0, zeros.data(), zeros.size()) == expected, "a bit of the bytes");
+            check(way.sum(0, zeros.data(), zeros.size()) == expected, "a bit of the bytes");
             byte = std::byte{0};
         }
     }
+}
+
+// Every size, to every place within the widest register; what lies around it stays.
+void test_copies() {
+    const Data bytes = any_bytes(1000);
+    const Data before(1200, std::byte{0xee});
+    for (const crc::Way& way : crc::ways()) {
+        for (std::size_t place = 0; place < 64; ++place) {
+            for (std::size_t size = 0; size <= 900; size += size < 400 ? 1 : 37) {
+                const std::byte* const from = bytes.data() + place * 7 % 64;
+                Data to = before;
+                Data expected = before;
+                std::copy_n(from, size, expected.begin() + static_cast<std::ptrdiff_t>(place));
+                const std::uint32_t state = way.copied(5, from, size, to.data() + place);
+                check(state == way.sum(5, from, size), "the sum of a copy");
+                check(to == expected, "a copy");
+            }
+        }
+    }
+    Data to(bytes.size());
+    check(crc32c_copied(to.data(), bytes, 77) == crc32c(bytes, 77) && to == bytes, "a copy");
+    check(crc32c_copied(nullptr, {}, 77) == 77, "a copy of nothing");
 }
 
 void test_rounds_and_splits() {
@@ -143,6 +166,7 @@ int main() {
     test_published();
     test_sizes_and_places();
     test_each_bit();
+    test_copies();
     test_rounds_and_splits();
     test_joining_long_runs();
     test_each_flipped_bit_shows();

@@ -13,4 +13,4 @@ def each_into(view: DirectView | StreamView, wanted: Iterable[Wanted]) -> Iterat
     """As `StreamView.get_each_into`, of a view that has it or reads one value at a time."""
     if isinstance(view, StreamView):
         return view.get_each_into(wanted)
-    return (view.get_into(key, head, body) for key, head, body in wanted)
+    return (view.get_many_into([one])[0] for one in wanted)

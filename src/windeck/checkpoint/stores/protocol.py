@@ -133,31 +133,32 @@ class View(Protocol):
         ...
 
 
+#: A key, and writable bytes for the value's first ones and for the others: in all as many.
+Wanted: TypeAlias = tuple[bytes, memoryview, memoryview]
+
+
 @runtime_checkable
 class DirectView(View, Protocol):
-    """A view that can read a value to where it is wanted. Optional: what has no such method, or
+    """A view that can read values to where they are wanted. Optional: what has no such method, or
     answers None, is asked with `get`."""
 
-    def get_into(self, key: bytes, head: memoryview, body: memoryview) -> int | None:
-        """Read a value into memory, its first bytes into `head` and the others into `body`.
+    def get_many_into(self, wanted: Sequence[Wanted], *, cached: bool = True) -> list[int | None]:
+        """Read values into memory, the first bytes of each into its head, the others to its body.
 
         Parameters
         ----------
-        head, body
-            Writable bytes, in all as many as the value has.
+        cached
+            Whether the bodies are read at once. What is wanted later may go past the processor's
+            caches.
 
         Returns
         -------
-        int or None
-            The CRC32C of `body`, when the value of the key, as `get` would give it, is there and
+        list of int or None
+            The CRC32C of each body, when the value of the key, as `get` would give it, is there and
             agrees with the store's own checksum. None for any reason why not, a value that is
             missing, damaged or of another size included; both may then hold anything.
         """
         ...
-
-
-#: A key, and writable bytes for the value's first ones and for the others: in all as many.
-Wanted: TypeAlias = tuple[bytes, memoryview, memoryview]
 
 
 @runtime_checkable
@@ -166,7 +167,7 @@ class StreamView(View, Protocol):
     `DirectView`: what has no such method, or gives None for a value, is asked with `get`."""
 
     def get_each_into(self, wanted: Iterable[Wanted]) -> Iterator[int | None]:
-        """Read values into memory; for each in its turn what `DirectView.get_into` answers.
+        """Read values into memory; for each in its turn what `DirectView.get_many_into` answers.
 
         Parameters
         ----------

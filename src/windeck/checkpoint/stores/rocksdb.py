@@ -18,7 +18,7 @@ import rocksdict
 
 from windeck.checkpoint.stores import checks, embedded
 from windeck.checkpoint.stores.embedded import SEAL_KEY
-from windeck.checkpoint.stores.protocol import Facts, Items
+from windeck.checkpoint.stores.protocol import Facts, Items, Wanted
 from windeck.checkpoint.stores.rocksdb_direct import DirectReading
 from windeck.checkpoint.stores.rocksdb_engine import fail, options_for
 from windeck.checkpoint.stores.rocksdb_reading import Moment, Reading
@@ -117,9 +117,10 @@ class RocksDBStore:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._reading.get_many(checks.check_keys(keys))
 
-    def get_into(self, key: bytes, head: memoryview, body: memoryview) -> int | None:
+    def get_many_into(self, wanted: Sequence[Wanted], *, cached: bool = True) -> list[int | None]:
         self._open  # noqa: B018
-        return self._direct.get_into(checks.check_key(key), head, body)
+        checks.check_keys([key for key, _, _ in wanted])
+        return self._direct.get_many_into(wanted, cached=cached)
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None

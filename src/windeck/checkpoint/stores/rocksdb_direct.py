@@ -21,10 +21,13 @@ import os
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from windeck._core import crc32c, crc32c_joined
+from windeck._core import crc32c, read_summed
+from windeck.checkpoint.stores.protocol import Wanted
 from windeck.checkpoint.stores.rocksdb_format import (
     FOOTER_BYTES,
     TRAILER_BYTES,
@@ -44,7 +47,7 @@ INDEX_BYTES = 4 << 20
 SMALL_BYTES = 64 << 10
 #: Tables kept open.
 OPEN_TABLES = 64
-_HAS_PREADV = hasattr(os, "preadv")
+_HAS_PREAD = hasattr(os, "pread")
 _MEMORY = ("rocksdb.num-entries-active-mem-table", "rocksdb.num-entries-imm-mem-tables")
 #: The end of a block of one entry: its start and the number of starts, and no compression.
 _ALONE = bytes(4) + (1).to_bytes(4, "little") + b"\0"
@@ -67,19 +70,27 @@ class DirectReading:
     def close(self) -> None:
         self._db = self._tables = None
 
-    def get_into(self, key: bytes, head: memoryview, body: memoryview) -> int | None:
-        """See `windeck.checkpoint.stores.DirectView.get_into`."""
+    def get_many_into(self, wanted: Sequence[Wanted], *, cached: bool) -> list[int | None]:
+        """See `windeck.checkpoint.stores.DirectView.get_many_into`."""
         tables = self._tables if self._listed_at == self._writes else self._list()
+        answers: list[int | None] = [None] * len(wanted)
         if tables is None:
-            return None
-        try:
-            found = tables.find(key)
-            return None if found is None else found[0].read(key, found[1], found[2], head, body)
-        except (OSError, ValueError):
-            return None
+            return answers
+        places = dict[_Table, list[_Place]]()
+        for number, one in enumerate(wanted):
+            with suppress(OSError, ValueError):
+                found = tables.find(one[0])
+                if found is not None:
+                    table, offset, size = found
+                    places.setdefault(table, []).append((number, one, offset, size))
+        for table, some in places.items():
+            with suppress(OSError, ValueError):
+                for number, crc in table.read(some, cached=cached):
+                    answers[number] = crc
+        return answers
 
     def _list(self) -> _Tables | None:
-        if not _HAS_PREADV:
+        if not _HAS_PREAD:
             return None
         with self._lock:
             writes, db = self._writes, self._db
@@ -96,20 +107,25 @@ class DirectReading:
             return self._tables
 
 
+#: A value that is asked for: which it is, what of it is wanted where, where its block lies.
+_Place: TypeAlias = tuple[int, Wanted, int, int]
+
+
 class _Tables:
     """The table files of one moment."""
 
     def __init__(self, path: Path, files: Sequence[Mapping[str, Any]]) -> None:
-        self._path, self._files = path, list(files)
+        self._path = path
+        self._files = [(file["start_key"], file["end_key"], file["name"]) for file in files]
         self._open: dict[str, _Table | None] = {}
         self._lock = threading.Lock()
 
     def find(self, key: bytes) -> tuple[_Table, int, int] | None:
         """The only table that has a key, or may have it, and where its block lies."""
         found: list[tuple[_Table, int, int]] = []
-        for file in self._files:
-            if file["start_key"] <= key <= file["end_key"]:
-                table = self._table(file["name"])
+        for first, last, name in self._files:
+            if first <= key <= last:
+                table = self._table(name)
                 if table is None or (table.gone and table.deletes(key)):
                     return None
                 block = table.block_of(key)
@@ -183,24 +199,24 @@ class _Table:
             raise ValueError("a large block has more than one entry")
         return length == len(key) + 8 and begin[at:][: len(key)] == key
 
-    def read(
-        self, key: bytes, offset: int, size: int, head: memoryview, body: memoryview
-    ) -> int | None:
-        """The CRC32C of the body once the only entry of a block is read and agrees."""
-        length = len(head) + len(body)
-        begin = b"\0" + varint(len(key) + 8) + varint(length) + key
-        before = len(begin) + 8
-        if before + length + len(_ALONE) - 1 != size:
-            return None
-        first, end = bytearray(before + len(head)), bytearray(len(_ALONE) + 4)
-        self._into(offset, [memoryview(first), body, memoryview(end)])
-        # The last byte but seven: a value, not a deletion; the others number the write.
-        if not first.startswith(begin) or first[len(begin)] != 1 or not end.startswith(_ALONE):
-            return None
-        head[:] = first[before:]
-        body_crc = crc32c(body)
-        crc = crc32c(_ALONE, crc32c_joined(crc32c(first), body_crc, len(body)))
-        return body_crc if masked(crc).to_bytes(4, "little") == end[-4:] else None
+    def read(self, places: Sequence[_Place], *, cached: bool) -> Iterator[tuple[int, int]]:
+        """Of those whose block has one entry, is read and agrees: which, and the body's CRC32C."""
+        asked = list[tuple[int, bytes, memoryview]]()
+        stretches = list[tuple[int, int, memoryview, int]]()
+        for number, (key, head, body), offset, size in places:
+            begin = _begin(len(key), len(head) + len(body)) + key
+            front = len(begin) + 8 + len(head)
+            if front + len(body) + len(_ALONE) - 1 == size:
+                asked.append((number, begin, head))
+                stretches.append((offset, front, body, len(_ALONE) + 4))
+        found = read_summed(self._file, stretches, cached=cached)
+        for (number, begin, head), (first, crc, body_crc, end) in zip(asked, found, strict=True):
+            # The last byte but seven: a value, not a deletion; the others number the write.
+            if not first.startswith(begin) or first[len(begin)] != 1 or not end.startswith(_ALONE):
+                continue
+            head[:] = first[len(begin) + 8 :]
+            if masked(crc32c(_ALONE, crc)).to_bytes(4, "little") == end[-4:]:
+                yield number, body_crc
 
     def _entries(self, where: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The pairs of the block that a handle means."""
@@ -221,19 +237,14 @@ class _Table:
         if not 0 <= offset <= offset + size <= self._size:
             raise ValueError("a place lies outside the file")
         data = bytearray(size)
-        self._into(offset, [memoryview(data)])
+        read_summed(self._file, [(offset, 0, memoryview(data), 0)])
         return bytes(data)
 
-    def _into(self, offset: int, parts: list[memoryview]) -> None:
-        while parts:
-            done = os.preadv(self._file, parts, offset)
-            if done == 0:
-                raise ValueError("the file ends too early")
-            offset += done
-            while parts and done >= len(parts[0]):
-                done -= len(parts.pop(0))
-            if done:
-                parts[0] = parts[0][done:]
+
+@lru_cache(16)
+def _begin(key: int, value: int) -> bytes:
+    """What a block of one entry begins with, by the bytes of its key and its value."""
+    return b"\0" + varint(key + 8) + varint(value)
 
 
 def _check_properties(found: Mapping[bytes, bytes]) -> None:

@@ -57,15 +57,13 @@ def varint_at(data: bytes, at: int) -> tuple[int, int]:
     >>> varint_at(b"\\xac\\x02", 0)
     (300, 2)
     """
-    number = 0
-    for shift in range(0, 64, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
+    number = shift = 0
+    for byte in data[at : at + 10]:
         at += 1
-        number |= (byte & 127) << shift
         if byte < 128:
-            return number, at
+            return number | byte << shift, at
+        number |= (byte & 127) << shift
+        shift += 7
     raise ValueError("a number does not end")
 
 

@@ -20,8 +20,9 @@ R = TypeVar("R")
 def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREADS) -> Iterator[R]:
     """``map(call, items)``, by some threads at once, few items ahead of who asks for the results.
 
-    No call goes on when this ends, whether at the end, by an error of a call, which is raised in
-    its turn, or because nobody asks any more.
+    The caller's thread is one of them: to wait for others it would have to be woken for each. No
+    call goes on when this ends, whether at the end, by an error of a call, which is raised in its
+    turn, or because nobody asks any more.
 
     Examples
     --------
@@ -34,16 +35,33 @@ def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREA
         yield from map(call, chain(first, left))
         return
     waiting: deque[Future[R]] = deque()
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="windeck-read")
+    others: deque[Future[R]] = deque()  # of the waiting ones, those the other threads are at
+    pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="windeck-read")
     try:
         for item in chain(first, left):
-            waiting.append(pool.submit(call, item))
-            if len(waiting) > 2 * threads:
+            while others and others[0].done():
+                others.popleft()
+            if len(others) < 2 * (threads - 1):  # one under way, and the next one at hand
+                others.append(pool.submit(call, item))
+                waiting.append(others[-1])
+            else:
+                waiting.append(_done(call, item))
+            while waiting and (len(waiting) > 2 * threads or waiting[0].done()):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _done(call: Callable[[T], R], item: T) -> Future[R]:
+    """A call, made here and now."""
+    made: Future[R] = Future()
+    try:
+        made.set_result(call(item))
+    except Exception as error:
+        made.set_exception(error)
+    return made
 
 
 def one_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> Iterator[R]:

@@ -1,0 +1,162 @@
+"""Runs of chunks: each that has to be read, once, in groups that are not too large."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from windeck.checkpoint.format.boxes import Box, common, shape_of, whole
+from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.readers import runs as module
+from windeck.checkpoint.readers.runs import Run, grouped, runs
+
+
+def parts_of(shape: Sequence[int], cuts: Sequence[int]) -> list[Box]:
+    """Boxes that tile a tensor: each dimension cut in so many."""
+    ranges = []
+    for size, count in zip(shape, cuts, strict=True):
+        ends = [size * i // count for i in range(count + 1)]
+        ranges.append(list(itertools.pairwise(ends)))
+    return list(itertools.product(*ranges))
+
+
+def entry_of(boxes: Sequence[Box], shape: Sequence[int], chunk_bytes: int) -> Entry:
+    parts = tuple(Part(box, 0, i, 1, 2) for i, box in enumerate(boxes))
+    return Entry("w", "float32", tuple(shape), parts, chunk_bytes)
+
+
+def touching(part: Part, items: int, wanted: Box) -> set[int]:
+    """The numbers of chunks with an element of a box in them, element by element."""
+    found = set()
+    for place, index in enumerate(itertools.product(*(range(a, b) for a, b in part.box))):
+        if all(a <= i < b for i, (a, b) in zip(index, wanted, strict=True)):
+            found.add(place // items)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_each_chunk_with_something_of_the_box_is_in_one_run(seed: int) -> None:
+    draw = random.Random(seed)
+    shape = [draw.randint(1, 9) for _ in range(draw.randrange(4))]
+    boxes = parts_of(shape, [draw.randint(1, min(3, size)) for size in shape])
+    items = draw.choice([1, 2, 5, 1000])
+    entry = entry_of(boxes, shape, 4 * items)
+    ends = [sorted(draw.sample(range(size + 1), 2)) for size in shape]
+    box = draw.choice([None, tuple((a, b) for a, b in ends)])
+    wanted = whole(shape) if box is None else box
+    target = torch.zeros(shape_of(wanted))
+    found: dict[int, list[int]] = {part.item: [] for part in entry.parts}
+    straight = draw.choice([False, True])
+    for run in runs({"w": entry}, [("w", [target], box)], straight=straight):
+        assert (run.name, run.dtype, run.box, run.items) == ("w", torch.float32, wanted, items)
+        assert run.place is None  # small ones are not read to their place
+        found[run.part.item] += range(run.first, run.stop)
+        sizes = [run.bytes_of(number) for number in range(run.first, run.stop)]
+        assert max(sizes) <= run.chunk_bytes <= 4 * items
+    for part in entry.parts:
+        assert found[part.item] == sorted(touching(part, items, wanted))
+
+
+def test_a_chunk_lies_in_the_target_where_its_elements_belong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For rows that are cut in three, into targets of rows that are cut elsewhere."""
+    monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    saved = torch.arange(70.0).view(10, 7)
+    boxes: list[Box] = [((0, 3), (0, 7)), ((3, 4), (0, 7)), ((4, 10), (0, 7))]
+    entry = entry_of(boxes, (10, 7), 20)
+    for first, stop in [(0, 10), (2, 5), (3, 4), (9, 10)]:
+        target = torch.full((stop - first, 7), torch.nan)
+        job = ("w", [target], ((first, stop), (0, 7)))
+        for run in runs({"w": entry}, [job], straight=True):
+            flat = saved[slice(*run.part.box[0])].reshape(-1)
+            for number in range(run.first, run.stop):
+                chunk = flat[number * 5 :][:5].numpy().tobytes()
+                assert run.bytes_of(number) == len(chunk)
+                memory = run.memory(number)
+                if memory is None:  # not all of it is wanted
+                    run.use(number, memoryview(bytearray(chunk)))
+                else:
+                    memory[:] = chunk
+        assert torch.equal(target, saved[first:stop])
+
+
+def test_no_place_for_two_targets_or_another_dtype_or_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    entry = entry_of([((0, 4), (0, 6))], (4, 6), 40)
+    plain = torch.zeros(4, 6)
+    jobs: list[tuple[list[torch.Tensor], Box | None, bool]] = [
+        ([plain], None, True),
+        ([plain, plain.clone()], None, False),
+        ([plain.double()], None, False),
+        ([torch.zeros(6, 4).t()], None, False),
+        ([torch.zeros(4, 3)], ((0, 4), (0, 3)), False),
+    ]
+    for targets, box, placed in jobs:
+        (run,) = runs({"w": entry}, [("w", targets, box)], straight=True)
+        assert (run.place is not None) == placed
+        assert run.memory(0) is None or placed
+    (run,) = runs({"w": entry}, [("w", [plain], None)], straight=False)
+    assert run.place is None
+
+
+def any_runs(draw: random.Random) -> list[Run]:
+    made = []
+    for i in range(draw.randrange(40)):
+        items = draw.choice([1, 10, 1000, 20_000, 300_000])
+        box = ((0, draw.choice([1, 9, 30_000, 1_000_000])),)
+        size = math.prod(shape_of(box))
+        first = draw.randrange(-(-size // items))
+        stop = draw.randint(first + 1, min(-(-size // items), first + 3000))
+        part = Part(box, 0, i, 1, 2)
+        made.append(Run(f"{i}", torch.float32, [], box, part, first, stop, items, size, None))
+    return made
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("straight", [False, True])
+def test_groups_have_all_chunks_in_order_and_are_small(seed: int, straight: bool) -> None:
+    given = any_runs(random.Random(seed))
+    found: dict[bool, list[tuple[str, int]]] = {True: [], False: []}
+    for large, group in grouped(given, straight=straight):
+        chunks = [(run, number) for run in group for number in range(run.first, run.stop)]
+        assert all((straight and run.chunk_bytes >= 65_536) == large for run, _ in chunks)
+        most = module.LARGE_GROUP_BYTES if large else module.GROUP_BYTES
+        size = sum(run.bytes_of(number) for run, number in chunks)
+        assert len(chunks) == 1 or size <= most
+        assert large or len(chunks) <= 1100
+        found[large] += [(run.name, number) for run, number in chunks]
+    for large in (False, True):
+        assert found[large] == [
+            (run.name, number)
+            for run in given
+            if (straight and run.chunk_bytes >= 65_536) == large
+            for number in range(run.first, run.stop)
+        ]
+
+
+def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
+    """A tensor of a little more than a group: its last chunk goes with the next one's first."""
+    box = ((0, 17 << 18),)
+    part = Part(box, 0, 0, 1, 2)
+    given = [
+        Run(f"{i}", torch.float32, [], box, part, 0, 17, 1 << 18, 17 << 18, None) for i in range(15)
+    ]
+    counts = [
+        sum(run.stop - run.first for run in group) for _, group in grouped(given, straight=True)
+    ]
+    assert counts == [16] * 15 + [15]
+
+
+def test_common_is_what_touching_means() -> None:
+    """The model of the test above against the box's own arithmetic."""
+    part = Part(((2, 5), (1, 4)), 0, 0, 1, 2)
+    for wanted in [((0, 3), (0, 2)), ((4, 9), (3, 9)), ((0, 2), (0, 9))]:
+        assert bool(touching(part, 1, wanted)) == (common(part.box, wanted) is not None)
