@@ -8,9 +8,9 @@
 // crc32c_joined(sum of a, sum of b, size of b) is the sum of a and b one after the other, from
 // their sums alone: in O(log n), without a look at the bytes.
 //
-// crc32c_copied(to, from, before) is crc32c(from, before), and `to` has the bytes of `from` then: in
-// one pass, and past the caches where the processor can. For what nobody reads soon: else it would
-// push out of the caches what is wanted there.
+// crc32c_copied(to, from, before) is crc32c(from, before), and `to` has the bytes of `from` then:
+// in one pass, and past the caches where the processor can. For what nobody reads soon: else it
+// would push out of the caches what is wanted there.
 //
 // O(n); reads memory of any alignment; thread-safe; never throws but for a WINDECK_SIMD that cannot
 // be honoured (dispatch.hpp). Where the processor multiplies polynomials in wide registers (AVX-512
