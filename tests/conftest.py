@@ -1,6 +1,6 @@
-"""Fixtures for the whole suite: a small table, and the servers behind some of the stores."""
+"""Fixtures for the whole suite: a small table, stores, and the servers behind some of them."""
 
-from store_servers import fresh, redis_cluster, redis_server, small_disk
+from store_servers import fresh, memory, redis_cluster, redis_server, small_disk, store
 from window_tables import mixed
 
-__all__ = ["fresh", "mixed", "redis_cluster", "redis_server", "small_disk"]
+__all__ = ["fresh", "memory", "mixed", "redis_cluster", "redis_server", "small_disk", "store"]

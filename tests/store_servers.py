@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from windeck.checkpoint.stores import Store, open_store
+
 EMBEDDED = ("rocksdb", "leveldb")
 KINDS = ("memory", *EMBEDDED, "redis", "cluster")
 _LIBRARIES = {"rocksdb": "rocksdict", "leveldb": "plyvel", "redis": "redis", "cluster": "redis"}
@@ -179,6 +181,20 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str
         return f"redis+cluster://127.0.0.1:{servers[0].port}"
 
     return url
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, fresh: Callable[[str], str]) -> Iterator[Store]:
+    """An empty store of each kind in turn."""
+    with open_store(fresh(request.param)) as store:
+        yield store
+
+
+@pytest.fixture
+def memory() -> Iterator[Store]:
+    """An empty store in memory, where nothing depends on the kind."""
+    with open_store("memory://") as store:
+        yield store
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,6 @@ from windeck import checkpoint
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,14 +55,14 @@ def test_everything_of_a_step_comes_back(kind: str, fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if usable(d)], ids=str)
-def test_every_dtype_bit_for_bit(dtype: torch.dtype, store: Store) -> None:
+def test_every_dtype_bit_for_bit(dtype: torch.dtype, memory: Store) -> None:
     shapes = [(), (0,), (3, 0, 2), (1,), (5, 7), (2, 3, 4, 5)]
     model = {f"w{i}": filled(shape, dtype, i) for i, shape in enumerate(shapes)}
-    checkpoint.save(store, step=0, model=model, chunk_bytes=16)
+    checkpoint.save(memory, step=0, model=model, chunk_bytes=16)
     targets = {f"w{i}": filled(shape, dtype, 9) for i, shape in enumerate(shapes)}
-    checkpoint.load(store, model=targets)
+    checkpoint.load(memory, model=targets)
     assert {k: raw(v) for k, v in targets.items()} == {k: raw(v) for k, v in model.items()}
-    with checkpoint.open(store) as found:
+    with checkpoint.open(memory) as found:
         for name, value in model.items():
             assert raw(found.tensor(f"model/{name}")) == raw(value)
             assert found.info(f"model/{name}").dtype == dtype
@@ -99,46 +93,46 @@ def layouts() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("chunk_bytes", [16, 100, 1 << 20])
-def test_strides_do_not_matter_on_either_side(store: Store, chunk_bytes: int) -> None:
+def test_strides_do_not_matter_on_either_side(memory: Store, chunk_bytes: int) -> None:
     model = layouts()
-    checkpoint.save(store, step=0, model=model, chunk_bytes=chunk_bytes)
+    checkpoint.save(memory, step=0, model=model, chunk_bytes=chunk_bytes)
     plain = {name: torch.zeros(v.shape, dtype=v.dtype) for name, v in model.items()}
-    checkpoint.load(store, model=plain)
+    checkpoint.load(memory, model=plain)
     assert {k: raw(v) for k, v in plain.items()} == {k: raw(v) for k, v in model.items()}
     strided = {
         name: torch.zeros(v.shape[::-1], dtype=v.dtype).permute(tuple(range(v.ndim))[::-1])
         for name, v in model.items()
     }
-    checkpoint.load(store, model=strided)
+    checkpoint.load(memory, model=strided)
     assert {k: raw(v) for k, v in strided.items()} == {k: raw(v) for k, v in model.items()}
 
 
-def test_the_same_memory_is_stored_once(store: Store) -> None:
+def test_the_same_memory_is_stored_once(memory: Store) -> None:
     weight = torch.nn.Parameter(torch.arange(100.0))
     model = {"embed": weight, "head": weight, "part": weight[:50], "empty": torch.empty(0)}
-    checkpoint.save(store, step=0, model=model)
-    assert len(list(store.keys(b"windeck/t/"))) == 2
-    with checkpoint.open(store) as found:
+    checkpoint.save(memory, step=0, model=model)
+    assert len(list(memory.keys(b"windeck/t/"))) == 2
+    with checkpoint.open(memory) as found:
         assert found.names() == ["model/embed", "model/head", "model/part", "model/empty"]
         assert torch.equal(found.slice("model/head", slice(3, 5)), torch.tensor([3.0, 4.0]))
     targets = {k: torch.zeros(v.shape) for k, v in model.items()}  # not tied
-    checkpoint.load(store, model=targets)
+    checkpoint.load(memory, model=targets)
     assert all(torch.equal(targets[k], v) for k, v in model.items())
 
 
 @pytest.mark.parametrize("chunk_bytes", [16, 64, 1 << 20])
-def test_slices_and_rows_read_what_they_need(store: Store, chunk_bytes: int) -> None:
+def test_slices_and_rows_read_what_they_need(memory: Store, chunk_bytes: int) -> None:
     value = torch.arange(6 * 5 * 4).view(6, 5, 4)
-    checkpoint.save(store, step=0, model={"w": value}, chunk_bytes=chunk_bytes)
+    checkpoint.save(memory, step=0, model={"w": value}, chunk_bytes=chunk_bytes)
     places: list[Any] = [(), 0, -1, slice(2, 4), (slice(1, 3), 2), (1, 2, 3), (5, slice(0, 0))]
     places += [(slice(None), slice(None), 1), (slice(-2, None), slice(1, 9), slice(0, 2))]
     places += [..., (..., 1), (2, ...), (1, ..., slice(1, 3)), (1, 2, ..., 3), (1, ..., 2, 3)]
-    with checkpoint.open(store) as found:
+    with checkpoint.open(memory) as found:
         for where in places:
             assert torch.equal(found.slice("model/w", where), value[where]), where
         assert torch.equal(found.row("model/w", 3), value[3])
-        rest = [k for k in store.keys(b"windeck/t/") if int(k[-8:], 16) * chunk_bytes >= 5 * 4 * 8]
-        store.delete_many(rest)
+        rest = [k for k in memory.keys(b"windeck/t/") if int(k[-8:], 16) * chunk_bytes >= 5 * 4 * 8]
+        memory.delete_many(rest)
         assert torch.equal(found.row("model/w", 0), value[0])
         with pytest.raises(IndexError, match=r"model/w has 6 in dimension 0, got index 6"):
             found.row("model/w", 6)
@@ -154,13 +148,13 @@ def test_slices_and_rows_read_what_they_need(store: Store, chunk_bytes: int) -> 
             found.tensor("model/v")
 
 
-def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(store: Store) -> None:
-    checkpoint.save(store, step=0, model={"a": torch.ones(2), "b": torch.ones(3)})
+def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(memory: Store) -> None:
+    checkpoint.save(memory, step=0, model={"a": torch.ones(2), "b": torch.ones(3)})
 
     def load(words: str, error: type[Exception], target: Any, **options: Any) -> None:
         was = copy.deepcopy(target)
         with pytest.raises(error, match=words):
-            checkpoint.load(store, model=target, **options)
+            checkpoint.load(memory, model=target, **options)
         assert all(torch.equal(was[name], target[name]) for name in was)
 
     a, b = torch.zeros(2), torch.zeros(3)
@@ -173,18 +167,18 @@ def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(store: 
     load(words, TypeError, {"a": a, "b": b.double()})
     load(words, TypeError, {"a": a, "b": b.double()}, strict=False)
     with pytest.raises(TypeError, match="model/b is a Special, expected a plain"):
-        checkpoint.load(store, model={"a": a, "b": b.as_subclass(Special)})
+        checkpoint.load(memory, model={"a": a, "b": b.as_subclass(Special)})
     with pytest.raises(TypeError, match="model/b is a meta tensor, expected a dense one with"):
-        checkpoint.load(store, model={"a": a, "b": torch.zeros(3, device="meta")})
+        checkpoint.load(memory, model={"a": a, "b": torch.zeros(3, device="meta")})
     assert a.tolist() == [0, 0]
     target = {"b": b.double(), "c": a}
-    checkpoint.load(store, model=target, strict=False, cast=True)
+    checkpoint.load(memory, model=target, strict=False, cast=True)
     assert target["b"].tolist() == [1, 1, 1]
     assert target["c"].tolist() == [0, 0]
     with pytest.raises(KeyError, match="optimizer was not saved in <checkpoint windeck, gener"):
-        checkpoint.load(store, optimizer={})
+        checkpoint.load(memory, optimizer={})
     with pytest.raises(TypeError, match="model is of type list, expected a dict or an object"):
-        checkpoint.load(store, model=[a])
+        checkpoint.load(memory, model=[a])
 
 
 @pytest.mark.parametrize(
@@ -205,21 +199,21 @@ def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(store: 
     ],
 )
 def test_what_cannot_be_saved(
-    store: Store, given: dict[str, Any], error: type[Exception], words: str
+    memory: Store, given: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        checkpoint.save(store, **{"step": 1, **given})
-    assert list(store.keys()) == []
+        checkpoint.save(memory, **{"step": 1, **given})
+    assert list(memory.keys()) == []
 
 
-def test_too_deep_is_an_error(store: Store) -> None:
+def test_too_deep_is_an_error(memory: Store) -> None:
     ring: list[Any] = []
     ring.append(ring)
     with pytest.raises(ValueError, match=r"nested deeper than 100 levels"):
-        checkpoint.save(store, step=0, extra=ring)
+        checkpoint.save(memory, step=0, extra=ring)
 
 
-def test_a_loader_that_refuses_does_so_before_targets_are_written(store: Store) -> None:
+def test_a_loader_that_refuses_does_so_before_targets_are_written(memory: Store) -> None:
     class Refusing:
         def state_dict(self) -> dict[str, Any]:
             return {"position": 1}
@@ -227,10 +221,10 @@ def test_a_loader_that_refuses_does_so_before_targets_are_written(store: Store) 
         def load_state_dict(self, state: dict[str, Any]) -> None:
             raise ValueError(f"other data than at {state['position']}")
 
-    checkpoint.save(store, step=0, model={"w": torch.ones(2)}, loader=Refusing())
+    checkpoint.save(memory, step=0, model={"w": torch.ones(2)}, loader=Refusing())
     target = {"w": torch.zeros(2)}
     with pytest.raises(ValueError, match="other data than at 1"):
-        checkpoint.load(store, model=target, loader=Refusing())
+        checkpoint.load(memory, model=target, loader=Refusing())
     assert target["w"].tolist() == [0, 0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,6 @@ from windeck.checkpoint.copying import copy
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,30 +87,30 @@ NAN, INF = float("nan"), float("inf")
     ],
     ids=repr,
 )
-def test_values_that_look_alike(a: Any, b: Any, first: Any, second: Any, store: Store) -> None:
+def test_values_that_look_alike(a: Any, b: Any, first: Any, second: Any, memory: Store) -> None:
     for step, value in enumerate((a, b, a)):
-        checkpoint.save(store, step=step, extra={"x": value})
-    found = diff(store, 1, 2).values
+        checkpoint.save(memory, step=step, extra={"x": value})
+    found = diff(memory, 1, 2).values
     assert repr(found) == repr([ValueDifference("extra/x", first, second)])
-    found = diff(store, 2, 3).values
+    found = diff(memory, 2, 3).values
     assert repr(found) == repr([ValueDifference("extra/x", second, first)])
-    assert not diff(store, 1, 3)
+    assert not diff(memory, 1, 3)
 
 
 @pytest.mark.parametrize("value", [2, {}, torch.ones(1)], ids=repr)
-def test_keys_that_look_alike(value: Any, store: Store) -> None:
+def test_keys_that_look_alike(value: Any, memory: Store) -> None:
     for step, key in enumerate((1, "1", 1)):
-        checkpoint.save(store, step=step, extra={key: value})
+        checkpoint.save(memory, step=step, extra={key: value})
     words = {int: 2, dict: "dict", torch.Tensor: "tensor"}[type(value)]
-    assert diff(store, 1, 2).values == [
+    assert diff(memory, 1, 2).values == [
         ValueDifference("extra/1", words, ...),
         ValueDifference("extra/1", ..., words),
     ]
-    assert not diff(store, 1, 3)
+    assert not diff(memory, 1, 3)
 
 
 @pytest.mark.parametrize("name", ["bool", "int8", "int64", "uint8", "uint16", "uint64"])
-def test_distances_of_integers_are_exact(name: str, store: Store) -> None:
+def test_distances_of_integers_are_exact(name: str, memory: Store) -> None:
     bits = 8 * torch.empty(0, dtype=getattr(torch, name)).itemsize
     low = -(1 << (bits - 1)) if name.startswith("int") else 0
     high = 1 if name == "bool" else low + (1 << bits) - 1
@@ -127,12 +121,12 @@ def test_distances_of_integers_are_exact(name: str, store: Store) -> None:
         pair = picked, [values[i] for i in rng.integers(0, len(values), 6)]
         for side in pair:
             data = torch.from_numpy(np.array(side, name))
-            checkpoint.save(store, step=step, model={"w": data})
-        told = diff(store, 2 * step + 1, 2 * step + 2).tensors[0].largest
+            checkpoint.save(memory, step=step, model={"w": data})
+        told = diff(memory, 2 * step + 1, 2 * step + 2).tensors[0].largest
         assert told == float(max(abs(x - y) for x, y in zip(*pair, strict=True)))
 
 
-def test_random_changes_however_the_tensor_is_cut(store: Store) -> None:
+def test_random_changes_however_the_tensor_is_cut(memory: Store) -> None:
     rng = np.random.default_rng(2)
     cuts: list[list[list[tuple[int, int]]]] = [
         [[(0, 9), (0, 7)]], [[(0, 4), (0, 7)], [(4, 9), (0, 7)]],
@@ -145,37 +139,37 @@ def test_random_changes_however_the_tensor_is_cut(store: Store) -> None:
                 changed = base.clone()
                 places = rng.integers(0, 63, 5)
                 changed.view(-1)[places] += torch.arange(1.0, 6)
-                a = save_parts(store, base, cut, chunk_bytes=20)
-                b = save_parts(store, changed, other, chunk_bytes=chunk_bytes)
-                (found,) = diff(store, a, b).tensors
+                a = save_parts(memory, base, cut, chunk_bytes=20)
+                b = save_parts(memory, changed, other, chunk_bytes=chunk_bytes)
+                (found,) = diff(memory, a, b).tensors
                 assert found.changed == len(set(places.tolist()))
                 assert found.largest == (base.double() - changed.double()).abs().max().item()
                 assert found.index is not None
                 assert base[found.index] != changed[found.index]
-                assert not diff(store, a, a)
+                assert not diff(memory, a, a)
 
 
-def test_what_both_refer_to_is_not_read(store: Store) -> None:
+def test_what_both_refer_to_is_not_read(memory: Store) -> None:
     weight = torch.arange(1000.0)
     numbers = []
     for step in range(2):
         weight[500] = -step
         numbers.append(
-            checkpoint.save(store, step=step, model={"w": weight, "v": torch.ones(99)},
+            checkpoint.save(memory, step=step, model={"w": weight, "v": torch.ones(99)},
                             chunk_bytes=400, incremental=True)
         )  # fmt: skip
-    found = diff(store, *numbers)
+    found = diff(memory, *numbers)
     assert [(t.name, t.changed, t.index) for t in found.tensors] == [("model/w", 1, (500,))]
     assert (found.equal, found.bytes) == (1, 800)
-    store.delete_many([next(iter(store.keys(b"windeck/t/")))])  # not looked at
-    assert diff(store, *numbers).tensors == found.tensors
+    memory.delete_many([next(iter(memory.keys(b"windeck/t/")))])  # not looked at
+    assert diff(memory, *numbers).tensors == found.tensors
 
 
-def test_two_stores(store: Store) -> None:
-    checkpoint.save(store, step=1, model={"w": torch.ones(10)})
+def test_two_stores(memory: Store) -> None:
+    checkpoint.save(memory, step=1, model={"w": torch.ones(10)})
     with open_store("memory://") as other:
-        copy(store, other, target_namespace="copied")
-        assert not diff(store, None, None, other=other, other_namespace="copied")
+        copy(memory, other, target_namespace="copied")
+        assert not diff(memory, None, None, other=other, other_namespace="copied")
         key = next(iter(other.keys(b"copied/t/")))
         value = bytearray(other.get(key) or b"")
         value[-1] ^= 1
@@ -183,34 +177,34 @@ def test_two_stores(store: Store) -> None:
         with pytest.raises(
             CorruptStoreError, match=r"copied/t/.* is damaged: found a payload with"
         ):
-            diff(store, None, None, other=other, other_namespace="copied")
+            diff(memory, None, None, other=other, other_namespace="copied")
     with pytest.raises(FileNotFoundError, match="there is no generation 7 in windeck"):
-        diff(store, 7, None)
+        diff(memory, 7, None)
 
 
-def test_tables(store: Store) -> None:
+def test_tables(memory: Store) -> None:
     rng, core = np.random.default_rng(1), ModelCore(3, 1)
     core.fill(range(-100, 100), rng, counted=0.2)
     lone = ModelCore(2)
     lone.fill(range(5), rng)
     tables = {"user": ModelTable(core, lr=0.1), "lone": ModelTable(lone)}
-    first = checkpoint.save(store, step=1, model={}, embeddings=tables)
-    assert not diff(store, first, first)
+    first = checkpoint.save(memory, step=1, model={}, embeddings=tables)
+    assert not diff(memory, first, first)
     core.fill([3, 4, 5], rng)
     core.remove([7])
     core.fill([1000, 1001], rng)
     wide = ModelCore(4)
     tables = {"user": ModelTable(core, lr=0.1), "wide": ModelTable(wide)}
-    second = checkpoint.save(store, step=2, model={}, embeddings=tables)
-    found = {table.name: table for table in diff(store, first, second).tables}
+    second = checkpoint.save(memory, step=2, model={}, embeddings=tables)
+    found = {table.name: table for table in diff(memory, first, second).tables}
     user = found.pop("user")
     assert (user.only_first, user.only_second, user.changed) == (1, 2, 3)
     assert (found["lone"].only_first, found["lone"].note) == (5, "only in the first")
     assert found["wide"].note == "only in the second"
-    third = checkpoint.save(store, step=3, model={},
+    third = checkpoint.save(memory, step=3, model={},
                             embeddings={"user": ModelTable(core, lr=0.2)})  # fmt: skip
-    (again,) = (t for t in diff(store, second, third).tables if t.name == "user")
+    (again,) = (t for t in diff(memory, second, third).tables if t.name == "user")
     assert (again.changed, again.note) == (0, "made with another configuration")
-    checkpoint.save(store, step=4, model={}, embeddings={"user": ModelTable(wide)})
-    (again,) = diff(store, third, None).tables
+    checkpoint.save(memory, step=4, model={}, embeddings={"user": ModelTable(wide)})
+    (again,) = diff(memory, third, None).tables
     assert again.note == "dim 3 with 1 slots, then dim 4 with 0 slots"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,29 +24,23 @@ from windeck.checkpoint.verifying import verify
 Fresh = Callable[[str], str]
 
 
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_from_memory_into_any_store_and_back(kind: str, fresh: Fresh, store: Store) -> None:
-    numbers = fill(store)
+def test_from_memory_into_any_store_and_back(kind: str, fresh: Fresh, memory: Store) -> None:
+    numbers = fill(memory)
     seen: list[int] = []
     url = fresh(kind)
     with open_store(url) as target:
-        done = copy(store, target, progress=seen.append)
+        done = copy(memory, target, progress=seen.append)
         assert done.generations == numbers[::-1]
         assert (done.values, done.bytes) == (len(seen), sum(seen))
         report = verify(target, deep=True)
         assert (report.ok, report.generations, report.unreferenced) == (True, numbers[::-1], 0)
         there = {k: v for k, v in target.scan(b"") if not k.startswith(b"windeck/s/")}
-        here = {k: v for k, v in store.scan(b"") if not k.startswith(b"windeck/s/")}
+        here = {k: v for k, v in memory.scan(b"") if not k.startswith(b"windeck/s/")}
         assert there == here
         with open_store("memory://") as back:
             copy(target, back)
-            assert not diff(store, None, None, other=back)
+            assert not diff(memory, None, None, other=back)
             # The next incremental save goes on from the copy.
             number = checkpoint.save(back, step=9, model={"w": torch.arange(200.0)},
                                      chunk_bytes=80, incremental=True)  # fmt: skip
@@ -54,14 +48,14 @@ def test_from_memory_into_any_store_and_back(kind: str, fresh: Fresh, store: Sto
             assert checkpoint.log(back)[0].bases != ()
 
 
-def test_chosen_generations_bring_what_they_need(store: Store) -> None:
-    numbers = fill(store, 3)
+def test_chosen_generations_bring_what_they_need(memory: Store) -> None:
+    numbers = fill(memory, 3)
     with open_store("memory://") as target:
-        assert copy(store, target, generations=[numbers[2]]).generations == [numbers[2]]
+        assert copy(memory, target, generations=[numbers[2]]).generations == [numbers[2]]
         report = verify(target, deep=True)
         assert (report.ok, report.unreferenced) == (True, 0)
         assert len(list(target.keys(b"windeck/m/"))) == 1
-        with checkpoint.open(store) as a, checkpoint.open(target) as b:
+        with checkpoint.open(memory) as a, checkpoint.open(target) as b:
             assert torch.equal(a.tensor("model/w"), b.tensor("model/w"))
             core, rng = ModelCore(3, 1), np.random.default_rng(1)
             for _ in range(3):
@@ -71,24 +65,24 @@ def test_chosen_generations_bring_what_they_need(store: Store) -> None:
         assert verify(target, deep=True).ok
 
 
-def test_a_target_that_has_one_is_refused_unless_told(store: Store) -> None:
-    fill(store, 1)
+def test_a_target_that_has_one_is_refused_unless_told(memory: Store) -> None:
+    fill(memory, 1)
     with open_store("memory://") as target:
         checkpoint.save(target, step=77, model={"other": torch.ones(3)})
         was = dict(target.scan(b""))
         words = "memory:// has a checkpoint in windeck already, expected none; .* replace=True"
         with pytest.raises(FileExistsError, match=words):
-            copy(store, target)
+            copy(memory, target)
         assert dict(target.scan(b"")) == was
-        copy(store, target, target_namespace="beside/it")
+        copy(memory, target, target_namespace="beside/it")
         assert checkpoint.log(target)[0].step == 77
         assert verify(target, deep=True, namespace="beside/it").ok
-        copy(store, target, replace=True)
+        copy(memory, target, replace=True)
         assert [commit.step for commit in checkpoint.log(target)] == [1]
         assert verify(target, deep=True).unreferenced == 0
         assert verify(target, deep=True, namespace="beside/it").ok
         with pytest.raises(ValueError, match="is the checkpoint that is to be copied, expected"):
-            copy(store, target, replace=True)
+            copy(memory, target, replace=True)
         assert verify(target, deep=True).ok
 
 
@@ -102,9 +96,9 @@ def test_a_place_by_two_names_is_not_removed(fresh: Fresh) -> None:
         assert dict(store.scan(b"")) == was
 
 
-def test_every_damaged_value_stops_it_and_leaves_no_head(store: Store) -> None:
-    fill(store, 2)
-    for key, value in list(store.scan(b"")):
+def test_every_damaged_value_stops_it_and_leaves_no_head(memory: Store) -> None:
+    fill(memory, 2)
+    for key, value in list(memory.scan(b"")):
         if key.split(b"/")[1] in (b"NEXT", b"s"):
             continue
         for damaged in (value[:-1] + bytes([value[-1] ^ 1]), value[:-1], None):
@@ -112,16 +106,16 @@ def test_every_damaged_value_stops_it_and_leaves_no_head(store: Store) -> None:
                 continue  # no digests are no damage: the next save writes all
             with open_store("memory://") as target:
                 if damaged is None:
-                    store.delete_many([key])
+                    memory.delete_many([key])
                 else:
-                    store.put_many([(key, damaged)])
+                    memory.put_many([(key, damaged)])
                 with pytest.raises((CorruptStoreError, FileNotFoundError)) as caught:
-                    copy(store, target)
+                    copy(memory, target)
                 assert key.decode() in str(caught.value)
                 assert target.get(b"windeck/HEAD") is None
-        store.put_many([(key, value)])
+        memory.put_many([(key, value)])
     with open_store("memory://") as target:
-        assert copy(store, target).values > 0
+        assert copy(memory, target).values > 0
 
 
 class _Dying(MappingStore):
@@ -136,15 +130,15 @@ class _Dying(MappingStore):
         super().put_many(items)
 
 
-def test_a_copy_that_broke_off_can_be_made_again(store: Store) -> None:
-    fill(store, 2)
+def test_a_copy_that_broke_off_can_be_made_again(memory: Store) -> None:
+    fill(memory, 2)
     data: dict[bytes, bytes] = {}
     tries = 0
     while True:
         _Dying.writes = tries
         try:
             dying: Any = _Dying(data, url="test://")
-            copy(store, dying)
+            copy(memory, dying)
             break
         except ConnectionError:
             tries += 1
@@ -152,7 +146,7 @@ def test_a_copy_that_broke_off_can_be_made_again(store: Store) -> None:
     assert tries >= 3
     with MappingStore(data) as target:
         assert verify(target, deep=True).ok
-        assert not diff(store, None, None, other=target)
+        assert not diff(memory, None, None, other=target)
 
 
 def test_memory_stays_bounded(fresh: Fresh) -> None:
@@ -170,8 +164,8 @@ def test_memory_stays_bounded(fresh: Fresh) -> None:
         tracemalloc.stop()
 
 
-def test_another_writer_at_the_target_wins(store: Store) -> None:
-    fill(store, 1)
+def test_another_writer_at_the_target_wins(memory: Store) -> None:
+    fill(memory, 1)
     with open_store("memory://") as target:
 
         def meanwhile(_: int) -> None:
@@ -181,7 +175,7 @@ def test_another_writer_at_the_target_wins(store: Store) -> None:
         with pytest.raises(
             RuntimeError, match="a checkpoint was committed to windeck in memory://"
         ):
-            copy(store, target, progress=meanwhile)
+            copy(memory, target, progress=meanwhile)
         assert target.get(b"windeck/HEAD") == b"somebody else's"
 
 
@@ -198,21 +192,21 @@ def test_within_a_store_by_its_url(kind: str, fresh: Fresh) -> None:
         copy(url, url, target_namespace="again")
 
 
-def test_wrong_arguments_are_one_sentence(store: Store, fresh: Fresh) -> None:
+def test_wrong_arguments_are_one_sentence(memory: Store, fresh: Fresh) -> None:
     with open_store("memory://") as target:
         with pytest.raises(FileNotFoundError, match="there is no checkpoint: expected the key"):
-            copy(store, target)
-        fill(store, 1)
+            copy(memory, target)
+        fill(memory, 1)
         with pytest.raises(
             FileNotFoundError, match="there is no generation 5 in windeck, expected"
         ):
-            copy(store, target, generations=[5])
+            copy(memory, target, generations=[5])
         with pytest.raises(FileNotFoundError, match="there is no generation asked for in windeck"):
-            copy(store, target, generations=[])
+            copy(memory, target, generations=[])
         with pytest.raises(ValueError, match="source and target are both windeck in one store"):
-            copy(store, store)
+            copy(memory, memory)
         with pytest.raises(ValueError, match="expected a namespace of 1 to 200 letters"):
-            copy(store, target, target_namespace="no spaces")
+            copy(memory, target, target_namespace="no spaces")
         assert list(target.keys()) == []
-    copy(store, store, target_namespace="again")
-    assert not diff(store, None, None, other_namespace="again")
+    copy(memory, memory, target_namespace="again")
+    assert not diff(memory, None, None, other_namespace="again")

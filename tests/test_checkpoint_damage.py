@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from store_servers import KINDS
 from windeck import checkpoint
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys, manifests, values
@@ -18,12 +17,6 @@ from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 Fresh = Callable[[str], str]
 MODEL = {"a": torch.tensor([1.5, -2.0, float("nan"), 4.0, 5.0]), "b": torch.tensor(7)}
 INVALID = "tensors were written to before, expected all of them: the targets are invalid"
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Store]:
-    with open_store(fresh(request.param)) as store:
-        yield store
 
 
 def save(store: Store, step: int = 1, **options: Any) -> dict[bytes, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from enum import Enum
 from importlib import import_module
@@ -32,12 +32,6 @@ from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 def trained(seed: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -96,90 +90,90 @@ def test_a_state_comes_back(kind: str, fresh: Fresh) -> None:
     assert loaded["extra"] == state["extra"]
 
 
-def test_load_reads_what_dcp_wrote(store: Store) -> None:
+def test_load_reads_what_dcp_wrote(memory: Store) -> None:
     (model, _), (other, _) = trained(1), trained(2)
     state = {"model": model, "loader": {"position": 7}, "extra": {"rng": torch.arange(4)}}
-    dcp_save(state, storage_writer=StoreWriter(store))
+    dcp_save(state, storage_writer=StoreWriter(memory))
     feed = {"position": 0}
-    loaded = checkpoint.load(store, model=other, loader=feed)
+    loaded = checkpoint.load(memory, model=other, loader=feed)
     assert same(dict(other.state_dict()), dict(model.state_dict()))
     assert (loaded.step, feed) == (1, {"position": 7})
     assert loaded.extra["rng"].tolist() == [0, 1, 2, 3]
-    with checkpoint.open(store) as found:
+    with checkpoint.open(memory) as found:
         assert found.names()[0] == "model/0.weight"
 
 
-def test_dcp_reads_what_save_wrote(store: Store) -> None:
+def test_dcp_reads_what_save_wrote(memory: Store) -> None:
     (model, adam), (other, other_adam) = trained(1), trained(2)
     tied = torch.arange(3.0)
     extra = {"tied": [tied, tied], "pair": (torch.ones(2), 3), "empty": {}}
-    checkpoint.save(store, step=4, model=model, optimizer=adam, extra=extra)
+    checkpoint.save(memory, step=4, model=model, optimizer=adam, extra=extra)
     blank: dict[str, Any] = {"tied": [torch.zeros(3), torch.zeros(3)], "pair": None, "empty": {}}
     state = {"model": other, "optimizer": other_adam, "extra": blank}
-    dcp_load(state, storage_reader=StoreReader(store))
+    dcp_load(state, storage_reader=StoreReader(memory))
     assert same(dict(other.state_dict()), dict(model.state_dict()))
     assert same(other_adam.state_dict(), adam.state_dict())
     assert same(state["extra"], extra)
     bare = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
-    dcp_load(bare, storage_reader=StoreReader(store, root="model"))
+    dcp_load(bare, storage_reader=StoreReader(memory, root="model"))
     assert same(bare, dict(model.state_dict()))
     with pytest.raises(CheckpointException, match=r"loader was not saved in .*, which has model"):
-        dcp_load(bare, storage_reader=StoreReader(store, root="loader"))
+        dcp_load(bare, storage_reader=StoreReader(memory, root="loader"))
 
 
-def test_a_state_without_roots_is_the_model(store: Store) -> None:
+def test_a_state_without_roots_is_the_model(memory: Store) -> None:
     (model, _), (other, _) = trained(1), trained(2)
-    dcp_save(dict(model.state_dict()), storage_writer=StoreWriter(store))
-    checkpoint.load(store, model=other)
+    dcp_save(dict(model.state_dict()), storage_writer=StoreWriter(memory))
+    checkpoint.load(memory, model=other)
     assert same(dict(other.state_dict()), dict(model.state_dict()))
     bare = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
-    dcp_load(bare, storage_reader=StoreReader(store))
+    dcp_load(bare, storage_reader=StoreReader(memory))
     assert same(bare, dict(model.state_dict()))
 
 
-def test_a_root_of_ones_own(store: Store) -> None:
-    dcp_save({"a": {"b": torch.ones(2)}}, storage_writer=StoreWriter(store, root="app"))
-    with checkpoint.open(store) as found:
+def test_a_root_of_ones_own(memory: Store) -> None:
+    dcp_save({"a": {"b": torch.ones(2)}}, storage_writer=StoreWriter(memory, root="app"))
+    with checkpoint.open(memory) as found:
         assert found.names() == ["app/a/b"]
     state = {"a": {"b": torch.zeros(2)}}
-    dcp_load(state, storage_reader=StoreReader(store))
+    dcp_load(state, storage_reader=StoreReader(memory))
     assert state["a"]["b"].tolist() == [1.0, 1.0]
 
 
-def test_every_dtype_and_shape_is_exact(store: Store) -> None:
+def test_every_dtype_and_shape_is_exact(memory: Store) -> None:
     kinds = [dtype for dtype in DTYPES if usable(dtype) and planned(dtype)]
     state = {f"{d}-{i}": filled(shape, d, i) for d in kinds for i, shape in
              enumerate([(), (0, 3), (5, 3)])}  # fmt: skip
     state["strided"] = filled((6, 7), torch.float32).t()[::2]
     state["conj"] = filled((3,), torch.complex64).conj()
-    dcp_save(state, storage_writer=StoreWriter(store, chunk_bytes=16))
+    dcp_save(state, storage_writer=StoreWriter(memory, chunk_bytes=16))
     blank = {name: torch.empty(v.shape, dtype=v.dtype) for name, v in state.items()}
-    dcp_load(blank, storage_reader=StoreReader(store))
+    dcp_load(blank, storage_reader=StoreReader(memory))
     assert len(kinds) > 12
     assert all(raw(blank[name]) == raw(value) for name, value in state.items())
 
 
-def test_older_generations_and_other_places(store: Store, fresh: Fresh) -> None:
+def test_older_generations_and_other_places(memory: Store, fresh: Fresh) -> None:
     url = fresh("rocksdb")
     for value in (1.0, 2.0):
         state = {"model": {"w": torch.full((2,), value)}}
-        dcp_save(state, checkpoint_id=url, storage_writer=StoreWriter(store))
+        dcp_save(state, checkpoint_id=url, storage_writer=StoreWriter(memory))
     for generation, value in ((None, 2.0), (1, 1.0)):
         state = {"model": {"w": torch.zeros(2)}}
-        reader = StoreReader(store, generation=generation)
+        reader = StoreReader(memory, generation=generation)
         dcp_load(state, checkpoint_id=url, storage_reader=reader)
         assert state["model"]["w"].tolist() == [value] * 2
-    assert checkpoint.log(store) == []
+    assert checkpoint.log(memory) == []
     assert StoreWriter.validate_checkpoint_id(url)
     assert not StoreReader.validate_checkpoint_id("/a/path")
     with pytest.raises(CheckpointException, match="there is no generation 7 in windeck"):
         dcp_load(state, storage_reader=StoreReader(url, generation=7))
 
 
-def test_nothing_in_the_store_is_pickled(store: Store) -> None:
+def test_nothing_in_the_store_is_pickled(memory: Store) -> None:
     state = {"model": {"w": torch.zeros(2)}, "extra": {"a": 1.5, "b": "text"}}
-    dcp_save(state, storage_writer=StoreWriter(store))
-    values = {key: value[64:] for key, value in store.scan()}
+    dcp_save(state, storage_writer=StoreWriter(memory))
+    values = {key: value[64:] for key, value in memory.scan()}
     data = values.pop(b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 0, 0))
     assert data == bytes(8)
     assert values.pop(b"windeck/NEXT") == (2).to_bytes(8, "little")
@@ -201,12 +195,12 @@ class Colour(Enum):
         (torch.eye(2).to_sparse(), r"TypeError: extra.x is a sparse tensor, expected a dense"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_kept_is_named(value: Any, text: str, store: Store) -> None:
-    dcp_save({"extra": {"x": 1}}, storage_writer=StoreWriter(store))
-    before = checkpoint.log(store)
+def test_what_cannot_be_kept_is_named(value: Any, text: str, memory: Store) -> None:
+    dcp_save({"extra": {"x": 1}}, storage_writer=StoreWriter(memory))
+    before = checkpoint.log(memory)
     with pytest.raises(CheckpointException, match=text):
-        dcp_save({"extra": {"x": value}}, storage_writer=StoreWriter(store))
-    assert checkpoint.log(store) == before
+        dcp_save({"extra": {"x": value}}, storage_writer=StoreWriter(memory))
+    assert checkpoint.log(memory) == before
 
 
 @pytest.mark.parametrize(
@@ -216,41 +210,41 @@ def test_what_cannot_be_kept_is_named(value: Any, text: str, store: Store) -> No
         ({"dcp": {"a": 1}}, "the state has a key 'dcp', which is reserved, expected another"),
     ],
 )  # fmt: skip
-def test_names_that_clash(state: dict[str, Any], text: str, store: Store) -> None:
+def test_names_that_clash(state: dict[str, Any], text: str, memory: Store) -> None:
     with pytest.raises(CheckpointException, match=f"ValueError: {text}"):
-        dcp_save(state, storage_writer=StoreWriter(store))
-    assert checkpoint.log(store) == []
-    assert list(store.keys(b"windeck/")) == [b"windeck/NEXT"]
+        dcp_save(state, storage_writer=StoreWriter(memory))
+    assert checkpoint.log(memory) == []
+    assert list(memory.keys(b"windeck/")) == [b"windeck/NEXT"]
 
 
-def test_other_dtypes_only_if_asked(store: Store) -> None:
-    dcp_save({"w": torch.tensor([1.5, 2.5])}, storage_writer=StoreWriter(store))
+def test_other_dtypes_only_if_asked(memory: Store) -> None:
+    dcp_save({"w": torch.tensor([1.5, 2.5])}, storage_writer=StoreWriter(memory))
     state = {"w": torch.zeros(2, dtype=torch.float64)}
     text = r"w has dtype torch.float64, expected torch.float32 as saved; cast=True casts"
     with pytest.raises(CheckpointException, match=text):
-        dcp_load(state, storage_reader=StoreReader(store))
+        dcp_load(state, storage_reader=StoreReader(memory))
     assert state["w"].tolist() == [0, 0]
-    dcp_load(state, storage_reader=StoreReader(store, cast=True))
+    dcp_load(state, storage_reader=StoreReader(memory, cast=True))
     assert state["w"].tolist() == [1.5, 2.5]
-    dcp_save({"w": torch.ones(2, dtype=torch.complex64)}, storage_writer=StoreWriter(store))
+    dcp_save({"w": torch.ones(2, dtype=torch.complex64)}, storage_writer=StoreWriter(memory))
     with pytest.raises(CheckpointException, match=r"w is torch.complex64, expected a complex"):
-        dcp_load(state, storage_reader=StoreReader(store, cast=True))
+        dcp_load(state, storage_reader=StoreReader(memory, cast=True))
 
 
-def test_damage_is_found(store: Store) -> None:
-    dcp_save({"w": torch.arange(9.0)}, storage_writer=StoreWriter(store, chunk_bytes=16))
+def test_damage_is_found(memory: Store) -> None:
+    dcp_save({"w": torch.arange(9.0)}, storage_writer=StoreWriter(memory, chunk_bytes=16))
     key = b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 0, 1)
-    value = store.get(key)
+    value = memory.get(key)
     assert value is not None
     for place in range(len(value)):
         wrong = bytearray(value)
         wrong[place] ^= 1 << place % 8
-        store.put_many([(key, bytes(wrong))])
+        memory.put_many([(key, bytes(wrong))])
         with pytest.raises(CheckpointException, match=f"{key.decode()} (is damaged|has format)"):
-            dcp_load({"w": torch.zeros(9)}, storage_reader=StoreReader(store))
-    store.delete_many([key])
+            dcp_load({"w": torch.zeros(9)}, storage_reader=StoreReader(memory))
+    memory.delete_many([key])
     with pytest.raises(CheckpointException, match=r"is missing, .*; the targets are invalid"):
-        dcp_load({"w": torch.zeros(9)}, storage_reader=StoreReader(store))
+        dcp_load({"w": torch.zeros(9)}, storage_reader=StoreReader(memory))
 
 
 def test_a_store_with_one_opener_is_waited_for(fresh: Fresh) -> None:
@@ -280,16 +274,18 @@ class Meddling(DefaultSavePlanner):
         return super().resolve_data(write_item)
 
 
-def test_of_two_writers_one_is_told(store: Store) -> None:
+def test_of_two_writers_one_is_told(memory: Store) -> None:
     text = (
         r"RuntimeError: step 5 was not committed to windeck, generation 2 of step 99 was meanwhile"
     )
     with pytest.raises(CheckpointException, match=text):
         dcp_save(
-            {"w": torch.ones(1)}, storage_writer=StoreWriter(store, step=5), planner=Meddling(store)
+            {"w": torch.ones(1)},
+            storage_writer=StoreWriter(memory, step=5),
+            planner=Meddling(memory),
         )
-    assert [commit.step for commit in checkpoint.log(store)] == [99]
-    assert not list(store.keys(b"windeck/t/"))
+    assert [commit.step for commit in checkpoint.log(memory)] == [99]
+    assert not list(memory.keys(b"windeck/t/"))
 
 
 class Bare(SavePlanner):
@@ -316,14 +312,14 @@ class Bare(SavePlanner):
         return self._inner.resolve_data(write_item)
 
 
-def test_planners_that_hand_over_pickles_are_refused(store: Store) -> None:
+def test_planners_that_hand_over_pickles_are_refused(memory: Store) -> None:
     text = r"TypeError: a is no tensor, and Bare has no lookup_object .* derives from DefaultSaveP"
     with pytest.raises(CheckpointException, match=text):
-        dcp_save({"a": 1}, storage_writer=StoreWriter(store), planner=Bare())
+        dcp_save({"a": 1}, storage_writer=StoreWriter(memory), planner=Bare())
 
 
-def test_ways_of_saving_that_are_refused(store: Store) -> None:
-    writer = StoreWriter(store)
+def test_ways_of_saving_that_are_refused(memory: Store) -> None:
+    writer = StoreWriter(memory)
     with pytest.raises(ValueError, match="use_collectives=False leaves each rank with"):
         dcp_save({"a": 1}, storage_writer=writer, use_collectives=False)
     planner = DefaultSavePlanner(enable_plan_caching=True)
@@ -333,9 +329,9 @@ def test_ways_of_saving_that_are_refused(store: Store) -> None:
     with pytest.raises(RuntimeError, match="finish was called on a writer that began no save"):
         writer.finish(Metadata({}), [])
     with pytest.raises(ValueError, match="step is -1, expected 0 to"):
-        StoreWriter(store, step=-1)
+        StoreWriter(memory, step=-1)
     with pytest.raises(ValueError, match="expected a namespace of 1 to 200"):
-        StoreReader(store, namespace="a b")
+        StoreReader(memory, namespace="a b")
 
 
 def test_generations_that_differ_between_ranks_are_refused() -> None:

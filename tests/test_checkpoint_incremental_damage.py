@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
-from store_servers import KINDS
 from windeck import checkpoint
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
-Fresh = Callable[[str], str]
 FIRST = {"w": torch.arange(10.0), "b": torch.tensor(7)}
 SECOND = {"w": torch.arange(10.0), "b": torch.tensor(8)}
 SECOND["w"][0] = -1.0
 THIRD = {"w": SECOND["w"] * 1.0, "b": torch.tensor(9)}
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Store]:
-    with open_store(fresh(request.param)) as store:
-        yield store
 
 
 def save(store: Store, state: dict[str, torch.Tensor]) -> None:

@@ -5,25 +5,19 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from store_servers import KINDS, need
+from store_servers import need
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, Store, open_store
 
 Fresh = Callable[[str], str]
 CHUNK = 128 << 10
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Store]:
-    with open_store(fresh(request.param)) as store:
-        yield store
 
 
 def filled(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

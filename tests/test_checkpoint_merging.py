@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from sharded_parts import W, fails, force, merge_of, rows, share_of_all, tampered, write
-from store_servers import KINDS
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.stores import Store, open_store
-
-Fresh = Callable[[str], str]
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Store]:
-    with open_store(fresh(request.param)) as store:
-        yield store
-
-
-@pytest.fixture
-def memory() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
+from windeck.checkpoint.stores import Store
 
 
 def test_shards_of_another_step_and_another_plan(store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,27 +13,12 @@ import torch
 
 from sharded_parts import W, rows
 from sharded_ranks import chunked
-from store_servers import KINDS
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.stores import Store, open_store
+from windeck.checkpoint.stores import Store
 from windeck.checkpoint.writers.exchange import _retold, _told
 from windeck.checkpoint.writers.pieces import _shard
-
-Fresh = Callable[[str], str]
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Store]:
-    with open_store(fresh(request.param)) as store:
-        yield store
-
-
-@pytest.fixture
-def memory() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 def test_a_plan_that_is_none() -> None:

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
 from windeck.checkpoint.partition import Partition
 from windeck.checkpoint.safetensors import export, import_
-from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.writers.merging import merged
 from windeck.checkpoint.writers.plans import begin, finish
 from windeck.checkpoint.writers.shards import Shard
@@ -37,12 +37,6 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 
 Fresh = Callable[[str], str]
 UNKNOWN = re.compile(r"torch\.(complex128|complex32|bits.*|u?int[1-7])")
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 def known() -> list[torch.dtype]:
@@ -73,13 +67,13 @@ def test_the_library_reads_what_is_exported(kind: str, fresh: Fresh, tmp_path: P
     assert sorted(path.name for path in tmp_path.glob("*m.safetensors*")) == ["m.safetensors"]
 
 
-def test_every_dtype_both_know_goes_out_and_in(store: Store, tmp_path: Path) -> None:
+def test_every_dtype_both_know_goes_out_and_in(memory: Store, tmp_path: Path) -> None:
     kinds = known()
     model = {f"{dtype}-{i}": filled(shape, dtype, i) for dtype in kinds
              for i, shape in enumerate([(4, 3), (0, 2), (70,)])}  # fmt: skip
     model |= {f"{d}-": filled((), d) for d in kinds if "float4" not in str(d)}
-    checkpoint.save(store, step=1, model=model, chunk_bytes=16)
-    (file,) = export(store, tmp_path / "m.safetensors")
+    checkpoint.save(memory, step=1, model=model, chunk_bytes=16)
+    (file,) = export(memory, tmp_path / "m.safetensors")
     with safe_open(file, framework="numpy") as found:
         assert set(found.keys()) == set(model)
     # This version of the library writes float4 and float8_e8m0 and cannot read them with torch.
@@ -88,36 +82,38 @@ def test_every_dtype_both_know_goes_out_and_in(store: Store, tmp_path: Path) -> 
         read = {name: found.get_tensor(name) for name in model if not name.startswith(odd)}
     assert len(read) > 60
     assert same(read, {name: model[name] for name in read})
-    import_(file, store, chunk_bytes=100)
+    import_(file, memory, chunk_bytes=100)
     targets = {name: torch.empty(v.shape, dtype=v.dtype) for name, v in model.items()}
-    checkpoint.load(store, model=targets)
+    checkpoint.load(memory, model=targets)
     assert same(targets, model)
 
 
-def test_dtypes_it_does_not_know_are_named(store: Store, tmp_path: Path) -> None:
+def test_dtypes_it_does_not_know_are_named(memory: Store, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = {"a": torch.ones(2), "b": torch.ones(2, dtype=torch.complex128),
                  "c": torch.empty(1, dtype=torch.complex32)}  # fmt: skip
-    checkpoint.save(store, step=1, model=model)
+    checkpoint.save(memory, step=1, model=model)
     words = "^safetensors has no dtype for b of torch.complex128, c of torch.complex32, expected on"
     with pytest.raises(TypeError, match=words):
-        export(store, tmp_path / "m.safetensors")
+        export(memory, tmp_path / "m.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_all_of_a_checkpoint_comes_back(store: Store, tmp_path: Path) -> None:
+def test_all_of_a_checkpoint_comes_back(memory: Store, tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 3))
     adam = torch.optim.Adam(model.parameters(), betas=(0.5, 0.75))
     model(torch.ones(1, 3)).sum().backward()
     adam.step()
     shared = torch.arange(4)
     extra = {"note": [1, (2.5, None)], 7: shared, "same": shared, "inf": float("inf"), "none": {}}
-    checkpoint.save(store, step=9, model=model, optimizer=adam, loader={"position": 3}, extra=extra)
-    (file,) = export(store, tmp_path / "all.safetensors", root=None)
+    checkpoint.save(
+        memory, step=9, model=model, optimizer=adam, loader={"position": 3}, extra=extra
+    )
+    (file,) = export(memory, tmp_path / "all.safetensors", root=None)
     assert "optimizer/state/0/exp_avg" in load_file(file)
-    number = import_(file, store, namespace="other")
-    with checkpoint.open(store) as was, checkpoint.open(store, namespace="other") as now:
+    number = import_(file, memory, namespace="other")
+    with checkpoint.open(memory) as was, checkpoint.open(memory, namespace="other") as now:
         assert (now.generation, now.step) == (number, 9)
         assert now.names() == was.names()
         assert now.trees == was.trees
@@ -135,38 +131,38 @@ class Tied(torch.nn.Module):
         self.last.weight = self.first.weight
 
 
-def test_tied_weights_are_written_once(store: Store, tmp_path: Path) -> None:
+def test_tied_weights_are_written_once(memory: Store, tmp_path: Path) -> None:
     model, other = Tied(), Tied()
-    checkpoint.save(store, step=1, model=model)
-    (file,) = export(store, tmp_path / "m.safetensors")
+    checkpoint.save(memory, step=1, model=model)
+    (file,) = export(memory, tmp_path / "m.safetensors")
     assert list(load_file(file)) == ["first.weight"]
     assert texts(file)["last.weight"] == "first.weight"
     load_model(other, file)
     assert torch.equal(other.last.weight, model.first.weight)
     save_model(model, str(tmp_path / "theirs.safetensors"))
-    import_(tmp_path / "theirs.safetensors", store, step=5)
+    import_(tmp_path / "theirs.safetensors", memory, step=5)
     third = Tied()
-    assert checkpoint.load(store, model=third).step == 5
+    assert checkpoint.load(memory, model=third).step == 5
     assert torch.equal(third.first.weight, model.first.weight)
 
 
-def test_files_of_others_become_the_model(store: Store, tmp_path: Path) -> None:
+def test_files_of_others_become_the_model(memory: Store, tmp_path: Path) -> None:
     model = {"a.weight": filled((9, 9), torch.float16), "b": torch.arange(5)}
     save_file(model, tmp_path / "m.safetensors", metadata={"step": "77", "who": "them"})
-    import_(tmp_path / "m.safetensors", store)
+    import_(tmp_path / "m.safetensors", memory)
     targets = {name: torch.zeros_like(value) for name, value in model.items()}
-    assert checkpoint.load(store, model=targets).step == 77
+    assert checkpoint.load(memory, model=targets).step == 77
     assert same(targets, model)
-    import_(tmp_path, store, root="optimizer", step=3)
-    with checkpoint.open(store) as found:
+    import_(tmp_path, memory, root="optimizer", step=3)
+    with checkpoint.open(memory) as found:
         assert found.names() == ["optimizer/b", "optimizer/a.weight"]  # as the data lie
 
 
-def test_large_ones_go_into_parts_with_an_index(store: Store, tmp_path: Path) -> None:
+def test_large_ones_go_into_parts_with_an_index(memory: Store, tmp_path: Path) -> None:
     model = {f"layer{i}": filled((10, 10), torch.float32, i) for i in range(5)}
     model["large"] = filled((50, 10), torch.float32)
-    checkpoint.save(store, step=4, model=model)
-    files = export(store, tmp_path / "m.safetensors", shard_bytes=900)
+    checkpoint.save(memory, step=4, model=model)
+    files = export(memory, tmp_path / "m.safetensors", shard_bytes=900)
     assert [file.name for file in files] == [
         "m-00001-of-00004.safetensors", "m-00002-of-00004.safetensors",
         "m-00003-of-00004.safetensors", "m-00004-of-00004.safetensors",
@@ -182,99 +178,99 @@ def test_large_ones_go_into_parts_with_an_index(store: Store, tmp_path: Path) ->
         read |= part
     assert same(read, model)
     for path in (files[-1], tmp_path):
-        import_(path, store)
+        import_(path, memory)
         targets = {name: torch.zeros_like(value) for name, value in model.items()}
-        assert checkpoint.load(store, model=targets).step == 4
+        assert checkpoint.load(memory, model=targets).step == 4
         assert same(targets, model)
 
 
-def test_tensors_in_parts_are_put_together(store: Store, tmp_path: Path) -> None:
+def test_tensors_in_parts_are_put_together(memory: Store, tmp_path: Path) -> None:
     whole = filled((9, 8), torch.int64)
-    plan, shards = begin(store, step=2, writers=2, chunk_bytes=16), []
+    plan, shards = begin(memory, step=2, writers=2, chunk_bytes=16), []
     for writer in range(2):
         part = whole[:, 4 * writer : 4 * writer + 4].contiguous()
         given = Partition(part, offset=(0, 4 * writer), shape=(9, 8))
         shards.append(Shard(plan, writer, State({"model": {"w": given}}, alone=False)))
         for _, items in shards[-1].loads():
-            store.bulk_load(items)
-    finish(store, plan, merged([shard.manifest() for shard in shards], plan))
-    (file,) = export(store, tmp_path / "m.safetensors")
+            memory.bulk_load(items)
+    finish(memory, plan, merged([shard.manifest() for shard in shards], plan))
+    (file,) = export(memory, tmp_path / "m.safetensors")
     assert same(load_file(file), {"w": whole})
 
 
-def test_nothing_is_no_error(store: Store, tmp_path: Path) -> None:
-    checkpoint.save(store, step=1, model={}, extra=torch.ones(2))
-    (file,) = export(store, tmp_path / "m.safetensors")
+def test_nothing_is_no_error(memory: Store, tmp_path: Path) -> None:
+    checkpoint.save(memory, step=1, model={}, extra=torch.ones(2))
+    (file,) = export(memory, tmp_path / "m.safetensors")
     assert load_file(file) == {}
-    import_(file, store)
-    with checkpoint.open(store) as found:
+    import_(file, memory)
+    with checkpoint.open(memory) as found:
         assert (found.names(), found.trees) == ([], {"model": {"dict": []}})
-    checkpoint.save(store, step=1, extra=torch.ones(2))
-    (file,) = export(store, tmp_path / "m.safetensors", root="extra")
+    checkpoint.save(memory, step=1, extra=torch.ones(2))
+    (file,) = export(memory, tmp_path / "m.safetensors", root="extra")
     assert list(load_file(file)) == ["extra"]
-    import_(file, store)
-    with checkpoint.open(store) as found:
+    import_(file, memory)
+    with checkpoint.open(memory) as found:
         assert found.tree("extra").tolist() == [1.0, 1.0]
 
 
-def test_arguments_that_cannot_be(store: Store, tmp_path: Path) -> None:
+def test_arguments_that_cannot_be(memory: Store, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the path ends in '.bin', expected .safetensors"):
-        export(store, tmp_path / "m.bin")
+        export(memory, tmp_path / "m.bin")
     with pytest.raises(ValueError, match="shard_bytes is 0, expected an integer of at least 1"):
-        export(store, tmp_path / "m.safetensors", shard_bytes=0)
+        export(memory, tmp_path / "m.safetensors", shard_bytes=0)
     with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
-        export(store, tmp_path / "m.safetensors")
-    checkpoint.save(store, step=1, model={"__metadata__": torch.ones(1)})
+        export(memory, tmp_path / "m.safetensors")
+    checkpoint.save(memory, step=1, model={"__metadata__": torch.ones(1)})
     with pytest.raises(KeyError, match=r"optimizer was not saved in .*, which has model"):
-        export(store, tmp_path / "m.safetensors", root="optimizer")
+        export(memory, tmp_path / "m.safetensors", root="optimizer")
     with pytest.raises(ValueError, match="a tensor has the name __metadata__, expected one"):
-        export(store, tmp_path / "m.safetensors")
+        export(memory, tmp_path / "m.safetensors")
     with pytest.raises(FileNotFoundError):
-        import_(tmp_path / "none.safetensors", store)
+        import_(tmp_path / "none.safetensors", memory)
     with pytest.raises(FileNotFoundError, match=r"has no file that ends in .safetensors, ex"):
-        import_(tmp_path, store)
+        import_(tmp_path, memory)
     for name in ("a", "b"):
         save_file({"x": torch.ones(1)}, tmp_path / f"{name}.safetensors")
     with pytest.raises(ValueError, match=r"has a.safetensors, b.safetensors, expected o"):
-        import_(tmp_path, store)
+        import_(tmp_path, memory)
     with pytest.raises(ValueError, match="step is -1, expected 0 to"):
-        import_(tmp_path / "a.safetensors", store, step=-1)
+        import_(tmp_path / "a.safetensors", memory, step=-1)
 
 
-def test_damaged_checkpoints_give_no_file(store: Store, tmp_path: Path) -> None:
-    checkpoint.save(store, step=1, model={"w": torch.arange(100)}, chunk_bytes=64)
+def test_damaged_checkpoints_give_no_file(memory: Store, tmp_path: Path) -> None:
+    checkpoint.save(memory, step=1, model={"w": torch.arange(100)}, chunk_bytes=64)
     key = b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 0, 7)
-    value = bytearray(store.get(key) or b"")
+    value = bytearray(memory.get(key) or b"")
     value[70] ^= 4
-    store.put_many([(key, bytes(value))])
+    memory.put_many([(key, bytes(value))])
     with pytest.raises(CorruptStoreError, match=f"{key.decode()} is damaged"):
-        export(store, tmp_path / "m.safetensors")
+        export(memory, tmp_path / "m.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_damaged_files_change_nothing(store: Store, tmp_path: Path) -> None:
+def test_damaged_files_change_nothing(memory: Store, tmp_path: Path) -> None:
     file = tmp_path / "m.safetensors"
-    checkpoint.save(store, step=1, model={"w": torch.arange(3), "b": torch.ones(2)})
-    export(store, file)
-    whole, before = file.read_bytes(), checkpoint.log(store)
+    checkpoint.save(memory, step=1, model={"w": torch.arange(3), "b": torch.ones(2)})
+    export(memory, file)
+    whole, before = file.read_bytes(), checkpoint.log(memory)
     head = 8 + int.from_bytes(whole[:8], "little")
     outcomes = []
     for length in range(len(whole)):
         file.write_bytes(whole[:length])
         with pytest.raises(ValueError, match=r"m.safetensors is not a file safetensors can"):
-            import_(file, store)
+            import_(file, memory)
     for place in range(head):  # a flipped bit in the header: refused, or another name or text
         for bit in (0, 3, 6):
             wrong = bytearray(whole)
             wrong[place] ^= 1 << bit
             file.write_bytes(wrong)
             try:
-                import_(file, store, namespace=f"n{place}-{bit}")
+                import_(file, memory, namespace=f"n{place}-{bit}")
                 outcomes.append(True)
             except ValueError:
                 outcomes.append(False)
     assert outcomes.count(False) > len(outcomes) / 2
-    assert checkpoint.log(store) == before
+    assert checkpoint.log(memory) == before
 
 
 @pytest.mark.parametrize(
@@ -290,14 +286,14 @@ def test_damaged_files_change_nothing(store: Store, tmp_path: Path) -> None:
         ('{"format":1,"step":1,"trees":{"model":null}}', "metadata under windeck leave out x"),
     ],
 )  # fmt: skip
-def test_metadata_that_lie(described: str, words: str, store: Store, tmp_path: Path) -> None:
+def test_metadata_that_lie(described: str, words: str, memory: Store, tmp_path: Path) -> None:
     file = tmp_path / "m.safetensors"
     save_file({"x": torch.ones(1)}, file, metadata={"windeck": described})
     with pytest.raises(ValueError, match=words):
-        import_(file, store)
-    assert checkpoint.log(store) == []
-    import_(file, store, root="model")  # nothing of it is asked for then
-    assert [commit.step for commit in checkpoint.log(store)] == [0]
+        import_(file, memory)
+    assert checkpoint.log(memory) == []
+    import_(file, memory, root="model")  # nothing of it is asked for then
+    assert [commit.step for commit in checkpoint.log(memory)] == [0]
 
 
 @pytest.mark.parametrize(
@@ -311,21 +307,21 @@ def test_metadata_that_lie(described: str, words: str, store: Store, tmp_path: P
         ('{"weight_map": {"z": "a.safetensors"}}', "a.safetensors has a tensor x, .* in None"),
     ],
 )  # fmt: skip
-def test_indexes_that_lie(index: str, words: str, store: Store, tmp_path: Path) -> None:
+def test_indexes_that_lie(index: str, words: str, memory: Store, tmp_path: Path) -> None:
     save_file({"x": torch.ones(1)}, tmp_path / "a.safetensors")
     (tmp_path / "m.safetensors.index.json").write_text(index)
     with pytest.raises(ValueError, match=words):
-        import_(tmp_path, store)
-    assert checkpoint.log(store) == []
+        import_(tmp_path, memory)
+    assert checkpoint.log(memory) == []
 
 
 def test_without_the_library_the_error_says_how_to_get_it(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint.save(store, step=1, model={"w": torch.ones(1)})
+    checkpoint.save(memory, step=1, model={"w": torch.ones(1)})
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ImportError, match=r"pip install 'windeck\[safetensors\]'"):
-        export(store, tmp_path / "m.safetensors")
+        export(memory, tmp_path / "m.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 

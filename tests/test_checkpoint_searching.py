@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,6 @@ from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]
 HALVES = [[(0, 3), (0, 7)], [(3, 9), (0, 4)], [(3, 9), (4, 7)]]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 def entry_of(store: Store, name: str = "model/w") -> Any:
@@ -72,20 +66,20 @@ def test_all_tensors_of_a_checkpoint(kind: str, fresh: Fresh) -> None:
             next(search(store, nan(), names=["model/c"]))
 
 
-def test_tensors_in_parts_have_indices_of_the_whole(store: Store) -> None:
+def test_tensors_in_parts_have_indices_of_the_whole(memory: Store) -> None:
     whole = torch.arange(63.0).view(9, 7)
-    save_parts(store, whole, HALVES, chunk_bytes=20)
-    (found,) = search(store, parse("value >= 20"))
+    save_parts(memory, whole, HALVES, chunk_bytes=20)
+    (found,) = search(memory, parse("value >= 20"))
     assert sorted(match.index for match in found.matches) == [
         tuple(place) for place in (whole >= 20).nonzero().tolist()
     ]
     assert all(whole[match.index].item() == match.value for match in found.matches)
-    entry = entry_of(store)
+    entry = entry_of(memory)
     for box in [((0, 9), (0, 7)), ((2, 5), (3, 6)), ((4, 4), (0, 7)), ((8, 9), (6, 7))]:
         wanted = whole[box[0][0] : box[0][1], box[1][0] : box[1][1]]
-        got = numbers("float32", read_box(store, "windeck", entry, box))
+        got = numbers("float32", read_box(memory, "windeck", entry, box))
         assert got.tolist() == wanted.reshape(-1).tolist()
-    told = statistics(store, "windeck", entry, bins=7, largest=4)
+    told = statistics(memory, "windeck", entry, bins=7, largest=4)
     assert told["largest"] == [((8, 6), 62.0), ((8, 5), 61.0), ((8, 4), 60.0), ((8, 3), 59.0)]
     assert told["histogram"].tolist() == np.histogram(whole.numpy(), 7)[0].tolist()
     assert (told["count"], told["mean"]) == (63, 31.0)
@@ -104,9 +98,9 @@ def test_tensors_in_parts_have_indices_of_the_whole(store: Store) -> None:
     ],
     ids=str,
 )
-def test_histograms_of_odd_values_have_every_finite_one(store: Store, values: list[float]) -> None:
-    checkpoint.save(store, step=1, model={"w": torch.tensor(values, dtype=torch.float64)})
-    told = statistics(store, "windeck", entry_of(store), bins=8)
+def test_histograms_of_odd_values_have_every_finite_one(memory: Store, values: list[float]) -> None:
+    checkpoint.save(memory, step=1, model={"w": torch.tensor(values, dtype=torch.float64)})
+    told = statistics(memory, "windeck", entry_of(memory), bins=8)
     finite = sum(x == x for x in values)
     if finite:
         assert int(told["histogram"].sum()) == finite
@@ -116,45 +110,45 @@ def test_histograms_of_odd_values_have_every_finite_one(store: Store, values: li
         assert told["histogram"] is None
 
 
-def test_a_condition_may_be_text(store: Store) -> None:
-    checkpoint.save(store, step=1, model={"w": torch.tensor([1.0, -5.0, 3.0])})
-    assert [*search(store, "abs > 2")] == [*search(store, parse("abs > 2"))]
-    assert next(search(store, "abs > 2")).count == 2
+def test_a_condition_may_be_text(memory: Store) -> None:
+    checkpoint.save(memory, step=1, model={"w": torch.tensor([1.0, -5.0, 3.0])})
+    assert [*search(memory, "abs > 2")] == [*search(memory, parse("abs > 2"))]
+    assert next(search(memory, "abs > 2")).count == 2
     with pytest.raises(ValueError, match="cannot read the condition 'weight > 2', expected such"):
-        next(search(store, "weight > 2"))
+        next(search(memory, "weight > 2"))
     with pytest.raises(TypeError, match="a condition is of type int, expected str"):
-        next(search(store, 2))  # type: ignore[arg-type]
+        next(search(memory, 2))  # type: ignore[arg-type]
 
 
-def test_what_is_no_number_is_skipped_and_says_so(store: Store) -> None:
+def test_what_is_no_number_is_skipped_and_says_so(memory: Store) -> None:
     packed = torch.zeros(4, dtype=torch.uint8)
-    checkpoint.save(store, step=1, model={"w": packed, "x": torch.ones(2)})
-    manifest = read_manifest(store, "windeck", find_commit(store, "windeck", None))
+    checkpoint.save(memory, step=1, model={"w": packed, "x": torch.ones(2)})
+    manifest = read_manifest(memory, "windeck", find_commit(memory, "windeck", None))
     entry = manifest["tensors"]["model/w"]._replace(dtype="quint8")
     from windeck.checkpoint.searching import search_tensor
 
-    found = search_tensor(store, "windeck", entry, nan())
+    found = search_tensor(memory, "windeck", entry, nan())
     assert found.skipped == "elements of dtype quint8 are no numbers"
     with pytest.raises(TypeError, match="model/w has elements of dtype quint8, expected numbers"):
-        statistics(store, "windeck", entry)
+        statistics(memory, "windeck", entry)
     with pytest.raises(ValueError, match="has dtype 'float99', expected one that this windeck"):
-        read_box(store, "windeck", entry._replace(dtype="float99"), ((0, 1),))
+        read_box(memory, "windeck", entry._replace(dtype="float99"), ((0, 1),))
 
 
-def test_damage_is_an_error(store: Store) -> None:
-    checkpoint.save(store, step=1, model={"w": torch.ones(100)}, chunk_bytes=40)
-    key = list(store.keys(b"windeck/t/"))[3]
-    store.delete_many([key])
+def test_damage_is_an_error(memory: Store) -> None:
+    checkpoint.save(memory, step=1, model={"w": torch.ones(100)}, chunk_bytes=40)
+    key = list(memory.keys(b"windeck/t/"))[3]
+    memory.delete_many([key])
     with pytest.raises(CorruptStoreError, match=f"{key.decode()} is missing, expected a chunk"):
-        list(search(store, nan()))
+        list(search(memory, nan()))
 
 
-def test_memory_stays_bounded(store: Store) -> None:
-    checkpoint.save(store, step=1, model={"w": torch.zeros(8 << 20)})
-    list(search(store, parse("value == 1")))
+def test_memory_stays_bounded(memory: Store) -> None:
+    checkpoint.save(memory, step=1, model={"w": torch.zeros(8 << 20)})
+    list(search(memory, parse("value == 1")))
     tracemalloc.start()
     try:
-        (found,) = search(store, parse("value == 0"), limit=10)
+        (found,) = search(memory, parse("value == 0"), limit=10)
         assert found.count == 8 << 20
         # All of one chunk's places, before they are cut, are what is held at most.
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
@@ -179,7 +173,7 @@ def test_no_torch_is_needed(fresh: Fresh) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_rows_of_tables(store: Store) -> None:
+def test_rows_of_tables(memory: Store) -> None:
     core = ModelCore(4, 1)
     rng = np.random.default_rng(0)
     for _ in range(4):
@@ -189,8 +183,8 @@ def test_rows_of_tables(store: Store) -> None:
             entry.values = rng.normal(size=8).astype(np.float32)
             if key % 7 == 0:
                 entry.values[2] = np.nan
-    checkpoint.save(store, step=1, model={}, embeddings={"user": ModelTable(core)})
-    with checkpoint.open(store) as found:
+    checkpoint.save(memory, step=1, model={}, embeddings={"user": ModelTable(core)})
+    with checkpoint.open(memory) as found:
         table = found.table("user")
         cases: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
             ({"frequency": parse("value > 2")}, lambda e: e.frequency > 2),

@@ -11,18 +11,11 @@ import pytest
 import torch
 
 from sharded_parts import W, fails, force, share_of_all, write
-from store_servers import KINDS
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Store]:
-    with open_store(fresh(request.param)) as store:
-        yield store
 
 
 def test_three_writers_make_one_checkpoint(store: Store) -> None:

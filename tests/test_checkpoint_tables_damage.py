@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from store_servers import KINDS
 from table_model import ModelCore, ModelTable, bucket
 from windeck import checkpoint
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys, manifests, values
 from windeck.checkpoint.format.values import Kind, Label
-from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.checkpoint.stores import CorruptStoreError, Store
 
-Fresh = Callable[[str], str]
 IDS = sorted([0, -1, 5, 2**63 - 1], key=lambda key: (bucket(key), key))
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Store]:
-    with open_store(fresh(request.param)) as store:
-        yield store
-
-
-@pytest.fixture
-def memory() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 def save(store: Store) -> tuple[ModelCore, dict[bytes, bytes]]:

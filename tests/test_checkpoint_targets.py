@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from windeck import checkpoint
-from windeck.checkpoint.stores import Store, open_store
-
-
-@pytest.fixture(params=["memory", "rocksdb"])
-def store(request: pytest.FixtureRequest, fresh: Callable[[str], str]) -> Iterator[Store]:
-    with open_store(fresh(request.param)) as store:
-        yield store
+from windeck.checkpoint.stores import Store
 
 
 class Counted(torch.nn.Linear):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,6 @@ from windeck.checkpoint.stores import Store, open_store
 from windeck.checkpoint.verifying import verify
 
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 def fill(store: Store, steps: int = 3) -> list[int]:
@@ -61,34 +55,34 @@ def test_a_whole_checkpoint_is_whole(kind: str, fresh: Fresh) -> None:
         assert 0 < only.values < report.values
 
 
-def test_every_byte_of_every_value_that_is_flipped_is_told(store: Store) -> None:
-    fill(store, 2)
-    pairs = dict(store.scan(b""))
+def test_every_byte_of_every_value_that_is_flipped_is_told(memory: Store) -> None:
+    fill(memory, 2)
+    pairs = dict(memory.scan(b""))
     for key, value in pairs.items():
         for place in {*range(min(len(value), 96)), *range(96, len(value), 7), len(value) - 1}:
             damaged = bytearray(value)
             damaged[place] ^= 1 << place % 8
-            store.put_many([(key, bytes(damaged))])
-            report = verify(store, deep=True)
+            memory.put_many([(key, bytes(damaged))])
+            report = verify(memory, deep=True)
             assert not report.ok, (key, place)
             named = {damage.key for damage in report.damages if damage.key}
             assert named == {key.decode()}
-        store.put_many([(key, value)])
-    assert verify(store, deep=True).ok
+        memory.put_many([(key, value)])
+    assert verify(memory, deep=True).ok
 
 
-def test_all_damage_is_told_not_only_the_first(store: Store) -> None:
-    fill(store, 3)
-    chunks = list(store.keys(b"windeck/t/"))
+def test_all_damage_is_told_not_only_the_first(memory: Store) -> None:
+    fill(memory, 3)
+    chunks = list(memory.keys(b"windeck/t/"))
     gone, swapped, cut = chunks[2], (chunks[5], chunks[6]), chunks[9]
-    was = dict(store.scan(b"windeck/t/"))
-    store.delete_many([gone])
-    store.put_many([(swapped[0], was[swapped[1]]), (swapped[1], was[swapped[0]])])
-    store.put_many([(cut, was[cut][:-3])])
-    shallow = verify(store)
+    was = dict(memory.scan(b"windeck/t/"))
+    memory.delete_many([gone])
+    memory.put_many([(swapped[0], was[swapped[1]]), (swapped[1], was[swapped[0]])])
+    memory.put_many([(cut, was[cut][:-3])])
+    shallow = verify(memory)
     assert [damage.key for damage in shallow.damages] == [gone.decode()]
     assert "is missing, expected a chunk" in shallow.damages[0].problem
-    deep = verify(store, deep=True)
+    deep = verify(memory, deep=True)
     assert [damage.key for damage in deep.damages] == [
         key.decode() for key in (gone, *swapped, cut)
     ]
@@ -98,78 +92,78 @@ def test_all_damage_is_told_not_only_the_first(store: Store) -> None:
     assert "a payload of" in words[3]
 
 
-def test_a_damaged_manifest_does_not_hide_the_others(store: Store) -> None:
-    numbers = fill(store, 3)
-    manifests = list(store.keys(b"windeck/m/"))
-    store.delete_many([manifests[1]])
-    chunk = next(iter(store.keys(b"windeck/t/")))
-    store.delete_many([chunk])
-    report = verify(store, deep=True)
+def test_a_damaged_manifest_does_not_hide_the_others(memory: Store) -> None:
+    numbers = fill(memory, 3)
+    manifests = list(memory.keys(b"windeck/m/"))
+    memory.delete_many([manifests[1]])
+    chunk = next(iter(memory.keys(b"windeck/t/")))
+    memory.delete_many([chunk])
+    report = verify(memory, deep=True)
     assert [damage.generation for damage in report.damages] == [numbers[1], numbers[0]]
     assert [damage.key for damage in report.damages] == [manifests[1].decode(), chunk.decode()]
 
 
-def test_next_and_head_are_looked_at(store: Store) -> None:
-    fill(store, 2)
-    store.put_many([(b"windeck/NEXT", encode(Label(Kind.NEXT), (2).to_bytes(8, "little")))])
-    (damage,) = verify(store).damages
+def test_next_and_head_are_looked_at(memory: Store) -> None:
+    fill(memory, 2)
+    memory.put_many([(b"windeck/NEXT", encode(Label(Kind.NEXT), (2).to_bytes(8, "little")))])
+    (damage,) = verify(memory).damages
     assert damage.problem == "windeck/NEXT says 2, expected more than the generation in force, 2"
-    store.delete_many([b"windeck/NEXT"])
-    (damage,) = verify(store).damages
+    memory.delete_many([b"windeck/NEXT"])
+    (damage,) = verify(memory).damages
     assert damage.problem == "windeck/NEXT is missing, expected a next"
-    store.put_many([(b"windeck/HEAD", b"nonsense")])
-    (damage,) = verify(store).damages
+    memory.put_many([(b"windeck/HEAD", b"nonsense")])
+    (damage,) = verify(memory).damages
     assert damage.problem == "windeck/HEAD is damaged: found 8 bytes, expected a header of 64"
 
 
-def test_what_nobody_refers_to_is_told_and_is_no_damage(store: Store) -> None:
-    numbers = fill(store, 2)
+def test_what_nobody_refers_to_is_told_and_is_no_damage(memory: Store) -> None:
+    numbers = fill(memory, 2)
     ghosts = [
         b"windeck/t/00000000000000ff/00000000/00000000/00000000",
         b"windeck/t/%016x/00000000/00000000/0000ffff" % numbers[0],
         b"windeck/e/0000000000000001/00000009/00000000/00000000", b"windeck/t/strange",
     ]  # fmt: skip
-    store.put_many((key, b"x") for key in ghosts)
-    report = verify(store, deep=True)
+    memory.put_many((key, b"x") for key in ghosts)
+    report = verify(memory, deep=True)
     assert report.ok
     assert report.unreferenced == 4
     assert sorted(report.unreferenced_keys) == sorted(key.decode() for key in ghosts)
-    assert verify(store, generation=numbers[0]).unreferenced == 0
+    assert verify(memory, generation=numbers[0]).unreferenced == 0
 
 
-def test_a_table_that_does_not_add_up(store: Store) -> None:
-    fill(store, 1)
+def test_a_table_that_does_not_add_up(memory: Store) -> None:
+    fill(memory, 1)
     from windeck.checkpoint.format.manifests import find_commit, read_manifest
     from windeck.checkpoint.verifying import _table_problem
 
-    manifest = read_manifest(store, "windeck", find_commit(store, "windeck", None))
+    manifest = read_manifest(memory, "windeck", find_commit(memory, "windeck", None))
     from dataclasses import replace
 
     table = manifest["tables"]["user"]
-    problem = _table_problem(store, "windeck", replace(table, rows=table.rows + 1))
+    problem = _table_problem(memory, "windeck", replace(table, rows=table.rows + 1))
     assert problem.startswith(f"the table user has {table.rows} rows and 0 other ids, expected")
 
 
-def test_parts_of_several_writers(store: Store) -> None:
+def test_parts_of_several_writers(memory: Store) -> None:
     whole = torch.arange(63.0).view(9, 7)
-    save_parts(store, whole, [[(0, 3), (0, 7)], [(3, 9), (0, 7)]], chunk_bytes=20)
-    assert verify(store, deep=True).ok
+    save_parts(memory, whole, [[(0, 3), (0, 7)], [(3, 9), (0, 7)]], chunk_bytes=20)
+    assert verify(memory, deep=True).ok
     victim = b"windeck/t/0000000000000001/00000001/00000000/00000002"
-    value = bytearray(store.get(victim) or b"")
+    value = bytearray(memory.get(victim) or b"")
     value[70] ^= 1
-    store.put_many([(victim, bytes(value))])
-    (damage,) = verify(store, deep=True).damages
+    memory.put_many([(victim, bytes(value))])
+    (damage,) = verify(memory, deep=True).damages
     assert (damage.key, damage.name, damage.generation) == (victim.decode(), "model/w", 1)
 
 
-def test_no_checkpoint_is_an_error(store: Store) -> None:
+def test_no_checkpoint_is_an_error(memory: Store) -> None:
     with pytest.raises(FileNotFoundError, match="there is no checkpoint: expected the key windeck"):
-        verify(store)
-    fill(store, 1)
+        verify(memory)
+    fill(memory, 1)
     with pytest.raises(
         FileNotFoundError, match="there is no generation 9 in windeck, expected one"
     ):
-        verify(store, generation=9)
+        verify(memory, generation=9)
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
@@ -193,19 +187,19 @@ def test_a_damaged_file_of_an_embedded_store(kind: str, fresh: Fresh) -> None:
     assert not report.ok
 
 
-def test_a_save_of_several_writers_that_was_merged(store: Store) -> None:
-    plan = checkpoint.begin(store, step=1, writers=2, chunk_bytes=64)
+def test_a_save_of_several_writers_that_was_merged(memory: Store) -> None:
+    plan = checkpoint.begin(memory, step=1, writers=2, chunk_bytes=64)
     whole = torch.arange(100.0).view(20, 5)
     for writer, (first, stop) in enumerate(((0, 8), (8, 20))):
         part = checkpoint.Partition(whole[first:stop], offset=(first, 0), shape=(20, 5))
-        checkpoint.save_shard(store, plan, writer=writer, model={"w": part})
-    checkpoint.merge(store, plan)
-    report = verify(store, deep=True)
+        checkpoint.save_shard(memory, plan, writer=writer, model={"w": part})
+    checkpoint.merge(memory, plan)
+    report = verify(memory, deep=True)
     assert (report.damages, report.unreferenced_keys) == ([], [])
-    spoken = list(store.keys(b"windeck/s/"))
+    spoken = list(memory.keys(b"windeck/s/"))
     if spoken:  # what the writers said is looked at too
-        value = bytearray(store.get(spoken[1]) or b"")
+        value = bytearray(memory.get(spoken[1]) or b"")
         value[80] ^= 4
-        store.put_many([(spoken[1], bytes(value))])
-        (damage,) = verify(store, deep=True).damages
+        memory.put_many([(spoken[1], bytes(value))])
+        (damage,) = verify(memory, deep=True).damages
         assert damage.key == spoken[1].decode()
