@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from programs import assert_little_memory
 from store_servers import KINDS
 from tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
@@ -336,13 +337,7 @@ with checkpoint.stores.open_store(sys.argv[1]) as store:
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_memory_beyond_the_model_is_bounded(kind: str, fresh: Fresh) -> None:
     # 160 MB of model, so a copy of half of it would show.
-    command = [sys.executable, "-c", MEMORY, fresh(kind)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    saved, loaded = map(float, done.stdout.split())
-    assert saved < 64
-    if kind != "leveldb":  # maps the files it reads from, which counts as resident
-        assert loaded < 64
+    assert_little_memory(MEMORY, fresh(kind))
 
 
 def test_torch_is_imported_on_first_use() -> None:

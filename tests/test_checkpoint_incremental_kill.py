@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from programs import printed
 
 SCRIPT = """
 import json, os, sys
@@ -99,10 +99,7 @@ print(json.dumps([saves, clears]))
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
-    command = [sys.executable, "-c", SCRIPT, fresh(kind), str(Path(__file__).parent)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    saves, clears = json.loads(done.stdout)
+    saves, clears = json.loads(printed(SCRIPT, fresh(kind), str(Path(__file__).parent)))
     assert [code for code, _ in saves] == [-9] * (len(saves) - 1) + [0]
     assert clears == [-9] * (len(clears) - 1) + [0]
     # NEXT, the load of a chunk or two and of digests, sync, manifest, sync, HEAD, sync.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from programs import printed
 
 SCRIPT = """
 import json, os, sys
@@ -67,10 +67,7 @@ print(json.dumps(seen))
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
-    command = [sys.executable, "-c", SCRIPT, fresh(kind), str(Path(__file__).parent)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
+    seen = json.loads(printed(SCRIPT, fresh(kind), str(Path(__file__).parent)))
     # NEXT, the load and its six chunks, sync, manifest, sync, HEAD, sync: killed before and after.
     assert [code for code, _ in seen] == [-9] * (len(seen) - 1) + [0]
     assert len(seen) == 2 + 1 + 6 + 2 + 2 + 2 + 2 + 2 + 1

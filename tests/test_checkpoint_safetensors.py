@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from programs import printed
 from store_servers import KINDS
 from tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
@@ -340,9 +340,7 @@ except OSError as error:
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FULL, str(tmp_path / "m.safetensors")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "27\n"), done.stderr  # EFBIG
+    assert printed(FULL, str(tmp_path / "m.safetensors")) == "27\n"  # EFBIG
     assert list(tmp_path.iterdir()) == []
 
 
@@ -371,10 +369,8 @@ print(exported, peak() - before - exported, files[0].stat().st_size)
 
 
 def test_memory_is_bounded(fresh: Fresh, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", MEMORY, fresh("rocksdb"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    exported, imported, size = map(float, done.stdout.split())
+    told = printed(MEMORY, fresh("rocksdb"), str(tmp_path))
+    exported, imported, size = map(float, told.split())
     assert size > 160e6
     assert exported < 64
     assert imported < 64

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from programs import assert_little_memory
 from store_servers import KINDS
 from table_model import ModelTable, told_by
+from threads import at_once
 from windeck import checkpoint
 from windeck._core import EmbeddingCore
 from windeck.checkpoint.stores import open_store
@@ -108,19 +108,8 @@ def test_training_goes_on_from_what_was_saved(fresh: Fresh) -> None:
 def test_other_threads_may_read_and_save_at_once(fresh: Fresh) -> None:
     core = trained(3)
     stores = [open_store(fresh("memory")) for _ in range(4)]
-    threads = [
-        threading.Thread(
-            target=checkpoint.save,
-            args=(store,),
-            kwargs={"step": 0, "embeddings": {"t": ModelTable(core)}, "incremental": True},
-        )
-        for store in stores
-        for _ in range(1)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    options: dict[str, Any] = {"embeddings": {"t": ModelTable(core)}, "incremental": True}
+    at_once(4, lambda number: checkpoint.save(stores[number], step=0, **options))
     for store in stores:
         new = EmbeddingCore(8, slots=1)
         checkpoint.load(store, embeddings={"t": ModelTable(new)})
@@ -160,10 +149,4 @@ with open_store(sys.argv[1]) as store:
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_memory_beyond_the_table_is_bounded(kind: str, fresh: Fresh) -> None:
     # 150 MB of rows, so a copy of half of them would show.
-    command = [sys.executable, "-c", MEMORY, fresh(kind)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    saved, loaded = map(float, done.stdout.split())
-    assert saved < 64
-    if kind != "leveldb":  # maps the files it reads from, which counts as resident
-        assert loaded < 64
+    assert_little_memory(MEMORY, fresh(kind))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from programs import printed
 from store_servers import KINDS, RedisServer, need
 from table_model import EXTREMES, ModelCore, ModelTable, bucket, native, told_by
 from test_checkpoint_tables import filled
@@ -75,10 +74,8 @@ def test_a_client_of_ten_lines_without_windeck(
         server: RedisServer = request.getfixturevalue("redis_server")
         where, client = str(server.port), REDIS_CLIENT
     ids = [*EXTREMES, *list(core.ids)[20:30], 77, 78]
-    command = [sys.executable, "-c", client, where, *map(str, ids)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{key} {plain(core, key)}" for key in ids]
+    told = printed(client, where, *map(str, ids))
+    assert told.splitlines() == [f"{key} {plain(core, key)}" for key in ids]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import Any
 
@@ -13,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gather_cases as cases
+from programs import printed
 from windeck import _core
 
 ROWS = 40
@@ -68,15 +68,7 @@ def test_every_instruction_set_gives_the_same_bits() -> None:
     found = {}
     for level in ("baseline", ""):
         path = os.pathsep.join(sys.path)
-        environment = {**os.environ, "WINDECK_SIMD": level, "PYTHONPATH": path}
-        done = subprocess.run(
-            [sys.executable, "-c", DIGEST],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found[level] = done.stdout
+        found[level] = printed(DIGEST, WINDECK_SIMD=level, PYTHONPATH=path)
     assert found[""] == found["baseline"]
 
 

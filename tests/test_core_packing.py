@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
+from programs import printed
+from threads import at_once
 from windeck import _core
 
 Array = np.ndarray[Any, Any]
@@ -379,17 +379,8 @@ print(state.hexdigest())
 
 
 def test_every_instruction_set_gives_the_same_batches() -> None:
-    found = set()
-    for level in ("baseline", ""):
-        environment = {**os.environ, "WINDECK_SIMD": level, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(
-            [sys.executable, "-c", DIGEST],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found.add(done.stdout)
+    path = os.pathsep.join(sys.path)
+    found = {printed(DIGEST, WINDECK_SIMD=level, PYTHONPATH=path) for level in ("baseline", "")}
     assert len(found) == 1
 
 
@@ -406,17 +397,10 @@ def test_many_threads_read_one_run() -> None:
         "lengths": np.full(rows, length + 1),
     }
     expected = pack([run], **given, sequence_length=length)["tokens"]
-    wrong = []
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(50):
             batch = pack([run], **given, sequence_length=length, threads=2)
-            if not np.array_equal(batch["tokens"], expected):
-                wrong.append(1)
+            assert np.array_equal(batch["tokens"], expected)
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(8, work)

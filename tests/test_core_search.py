@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from fractions import Fraction
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from threads import at_once
 from windeck._core import Search, Statistics
 from windeck.checkpoint.readers.where import Where, nan, near, parse
 
@@ -216,16 +216,7 @@ def test_threads_share_a_search() -> None:
     values = wide("float64", 4)
     search = parse("abs > 1 or nan").search("float64")
     wanted = search.find(values)[0].tolist()
-    found: list[list[int]] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(search.find(values)[0].tolist()))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [wanted] * 8
+    assert at_once(8, lambda _: search.find(values)[0].tolist()) == [wanted] * 8
 
 
 def test_random_arguments_never_end_the_process() -> None:

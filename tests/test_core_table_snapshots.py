@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from threads import at_once
 from windeck import _core
 
 Array = np.ndarray[Any, Any]
@@ -117,21 +119,14 @@ def test_many_threads_read_one_snapshot() -> None:
     core.lookup(np.arange(30_000), insert=True)
     snapshot = core.snapshot()
     expected = whole(snapshot)
-    wrong: list[int] = []
 
     def read(seed: int) -> None:
         rng = np.random.default_rng(seed)
         for _ in range(20):
             shown = whole(snapshot, int(rng.integers(1, 9)))
-            if not all(np.array_equal(shown[key], expected[key]) for key in expected):
-                wrong.append(seed)
+            assert all(np.array_equal(shown[key], expected[key]) for key in expected)
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(6, read)
 
 
 def test_ranges_in_any_order_by_many_threads_are_of_the_whole() -> None:
@@ -143,28 +138,18 @@ def test_ranges_in_any_order_by_many_threads_are_of_the_whole() -> None:
     order = np.lexsort((ids, buckets))
     keys, starts = ids[order], np.searchsorted(buckets[order], np.arange(1025))
     rows = core.lookup(keys, insert=False)
-    wrong: list[tuple[int, int]] = []
 
-    def read(seed: int, snapshot: Any) -> None:
-        rng = np.random.default_rng(seed)
+    def read(snapshot: Any, turn: int, number: int) -> None:
+        rng = np.random.default_rng(10 * turn + number)
         for _ in range(60):
             first, end = (int(bucket) for bucket in np.sort(rng.integers(0, 1025, 2)))
             found, own = snapshot.read(first, end), slice(starts[first], starts[end])
-            if not np.array_equal(found["keys"], keys[own]) or not np.array_equal(
-                found["values"], rows[own]
-            ):
-                wrong.append((first, end))
+            assert np.array_equal(found["keys"], keys[own]), (first, end)
+            assert np.array_equal(found["values"], rows[own]), (first, end)
 
     for turn in range(5):
         with core.snapshot() as snapshot:
-            threads = [
-                threading.Thread(target=read, args=(10 * turn + i, snapshot)) for i in range(4)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    assert not wrong
+            at_once(4, partial(read, snapshot, turn))
 
 
 def test_closed_while_it_is_read() -> None:

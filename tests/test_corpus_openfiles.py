@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
+from threads import at_once
 from windeck._core import TokenShard
 from windeck.sources.corpus.opening import OpenFiles
 
@@ -41,45 +42,28 @@ def test_the_least_recently_used_file_goes_first() -> None:
 
 
 def test_threads_that_ask_for_one_file_open_it_once() -> None:
-    files, begun, started = OpenFiles(2), list[int](), threading.Barrier(8)
-    found: list[TokenShard] = []
+    files, begun = OpenFiles(2), list[int]()
 
     def opener() -> TokenShard:
         begun.append(1)
         time.sleep(0.05)
         return shard_of(7)
 
-    def ask() -> None:
-        started.wait()
-        found.append(files.get("key", opener))
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = at_once(8, lambda _: files.get("key", opener))
     assert len(begun) == 1
     assert all(shard is found[0] for shard in found)
-    assert len(found) == 8
 
 
 def test_many_threads_and_few_files() -> None:
     files = OpenFiles(3)
-    wrong: list[int] = []
 
     def ask(seed: int) -> None:
         rng = np.random.default_rng(seed)
         for key in rng.integers(0, 10, 400).tolist():
             shard = files.get(key, lambda key=key: shard_of(key))  # type: ignore[misc]
-            if shard.document(0).tolist() != [key]:
-                wrong.append(key)
+            assert shard.document(0).tolist() == [key]
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(8, ask)
     assert files.live == 3
 
 

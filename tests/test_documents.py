@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import pickle
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from corpora import (
     write_counts,
     write_lists,
 )
+from threads import at_once
 from windeck import Documents
 from windeck.sources.corpus.protocol import Corpus
 
@@ -329,18 +329,12 @@ class TestOpenFiles:
     def test_many_threads_at_once(self, tmp_path: Path) -> None:
         shards = {f"c4/x.part{part}": [[part, j] for j in range(5)] for part in range(9)}
         documents = Documents(write_corpus(tmp_path, shards), open_files=2)
-        wrong: list[int] = []
 
         def read(seed: int) -> None:
             asked = np.random.default_rng(seed).integers(len(documents), size=300).tolist()
-            wrong.extend(i for i in asked if documents[i].tolist() != [i // 5, i % 5])
+            assert [documents[i].tolist() for i in asked] == [[i // 5, i % 5] for i in asked]
 
-        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not wrong
+        at_once(8, read)
 
 
 def mapped(root: Path) -> set[str]:

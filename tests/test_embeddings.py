@@ -7,7 +7,6 @@ import doctest
 import gc
 import json
 import pickle
-import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from torch.utils.checkpoint import checkpoint as checkpointed
 
 import windeck as wd
+from threads import at_once
 from windeck import _core
 from windeck.embeddings.ops import embedding_lookup
 
@@ -305,24 +305,15 @@ def test_copies_are_tables_of_their_own() -> None:
 
 def test_many_threads_lose_nothing() -> None:
     table = wd.EmbeddingTable(2, optimizer="sgd", lr=1.0, initializer="zeros", threads=2)
-    errors: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            for turn in range(50):
-                table(torch.arange(number, number + 40) * 7).sum().backward()
-                if turn % 10 == 9:
-                    table.step()
-        except BaseException as error:
-            errors.append(error)
+        for turn in range(50):
+            table(torch.arange(number, number + 40) * 7).sum().backward()
+            if turn % 10 == 9:
+                table.step()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(4, work)
     table.step()
-    assert not errors
     passes = [sum(number <= i < number + 40 for number in range(4)) * 50 for i in range(43)]
     found = table.eval()(torch.arange(43) * 7)[:, 0]
     assert (-found).tolist() == passes  # whole numbers, so no order of additions shows

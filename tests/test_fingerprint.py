@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+from programs import printed
 from windeck.fingerprint import check, digest, order_name, sample_rows
 
 
@@ -56,12 +55,7 @@ def test_what_has_no_canonical_bytes_is_refused() -> None:
 
 def test_a_digest_does_not_depend_on_the_process() -> None:
     code = "from windeck.fingerprint import digest; print(digest({'a': 1.5, 'b': 'x'}, [None]))"
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True
-        ).stdout.strip()
-        for _ in range(2)
-    }
+    outputs = {printed(code).strip() for _ in range(2)}
     assert outputs == {digest({"a": 1.5, "b": "x"}, [None])}
 
 

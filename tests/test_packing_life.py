@@ -18,6 +18,7 @@ import windeck as wd
 from corpora import write_corpus
 from packing_cases import WAYS, corpus, packing, tokens
 from packing_model import Model, ModelCorpus
+from threads import at_once
 from windeck.sources.packing import PackedSequences
 from windeck.sources.packs import by_blocks, by_shards
 from windeck.sources.packs.runs import LiveRuns
@@ -132,17 +133,7 @@ def test_large_blocks_map_what_a_batch_needs(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_live_runs_are_made_once_by_threads_that_ask_together() -> None:
     live = LiveRuns(2)
-    begin, found = threading.Barrier(8), []
-
-    def work() -> None:
-        begin.wait()
-        found.append(live.get("a", object))
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = at_once(8, lambda _: live.get("a", object))
     assert len(set(found)) == live.made == 1
     live.get("b", lambda: 1)
     live.get("a", lambda: 2)
@@ -181,7 +172,6 @@ def test_a_fork_leaves_the_locks_of_other_threads_behind(lasting: bool) -> None:
 def test_threads_share_one_object(way: Any) -> None:
     packed = PackedSequences(corpus(), sequence_length=16, live_shards=2, **way)
     expected = [tokens(packed.at_epoch(epoch, seed=1)) for epoch in range(3)]
-    wrong: list[Any] = []
 
     def work(number: int) -> None:
         rng = np.random.default_rng(number)
@@ -189,15 +179,9 @@ def test_threads_share_one_object(way: Any) -> None:
             epoch = int(rng.integers(3))
             rows = rng.integers(0, len(packed), 5)
             found = packed.at_epoch(epoch, seed=1).gather_rows(rows, threads=2)["tokens"]
-            if not np.array_equal(found, expected[epoch][rows]):
-                wrong.append((epoch, rows))
+            assert np.array_equal(found, expected[epoch][rows]), (epoch, rows)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(8, work)
 
 
 @pytest.mark.parametrize("way", WAYS)

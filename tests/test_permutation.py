@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windeck as wd
+from programs import printed
 from reference_permutation import ReferencePermutation
 
 LARGEST = 2**63 - 1
@@ -116,14 +114,7 @@ print(wd._core.simd(), digest.hexdigest())
 
 def digest_with(level: str) -> tuple[str, str]:
     """The level in force and the digest of some orders, in a process where `level` is asked for."""
-    found = subprocess.run(
-        [sys.executable, "-c", DIGEST],
-        env={**os.environ, "WINDECK_SIMD": level},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    used, digest = found.stdout.split()
+    used, digest = printed(DIGEST, WINDECK_SIMD=level).split()
     return used, digest
 
 

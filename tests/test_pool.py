@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from threads import at_once
 from windeck import _core
 
 Batch = dict[str, Any]
@@ -94,7 +95,6 @@ def test_batches_held_are_never_touched_again() -> None:
 
 def test_many_threads_take_and_drop() -> None:
     gather = make_gather(steps=8)
-    wrong: list[int] = []
 
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -102,17 +102,11 @@ def test_many_threads_take_and_drop() -> None:
         for _ in range(150):
             indices = rng.integers(0, len(gather), int(rng.integers(1, 60)))
             batch = gather.gather(indices, threads=2)
-            if not np.array_equal(batch["start"], indices):
-                wrong.append(seed)
+            assert np.array_equal(batch["start"], indices)
             held = [*held[-3:], batch]
 
     live = _core.pool_stats()["live"]
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(8, work)
     assert _core.pool_stats()["live"] == live
 
 

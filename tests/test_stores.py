@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import random
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from store_servers import EMBEDDED, KINDS
+from threads import at_once
 from windeck._core import crc32c
 from windeck.checkpoint.stores import (
     LARGEST_KEY,
@@ -235,44 +235,29 @@ def test_compare_and_set(store: Store) -> None:
 
 def test_of_many_writers_with_one_expectation_one_wins(store: Store) -> None:
     won: list[bytes] = []
-    start = threading.Barrier(8)
 
-    def write(name: bytes) -> None:
-        start.wait()
+    def write(number: int) -> None:
+        name = b"%d" % number
         for _ in range(5):
             before = store.get(b"count")
             if store.compare_and_set(b"count", before, (before or b"") + name):
                 won.append(name)
 
-    threads = [threading.Thread(target=write, args=(b"%d" % i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(8, write)
     assert sorted(store.get(b"count") or b"") == sorted(b"".join(won))
     assert len(won) >= 5
 
 
 def test_threads_share_a_store(store: Store) -> None:
-    errors: list[BaseException] = []
-
     def work(name: int) -> None:
-        try:
-            mine = {b"%d/%03d" % (name, i): b"%d" % i * 100 for i in range(60)}
-            for key, value in mine.items():
-                store.put_many([(key, value)])
-                assert store.get(key) == value
-            assert dict(store.scan(b"%d/" % name)) == mine
-            assert store.get_many(list(mine)) == list(mine.values())
-        except BaseException as error:
-            errors.append(error)
+        mine = {b"%d/%03d" % (name, i): b"%d" % i * 100 for i in range(60)}
+        for key, value in mine.items():
+            store.put_many([(key, value)])
+            assert store.get(key) == value
+        assert dict(store.scan(b"%d/" % name)) == mine
+        assert store.get_many(list(mine)) == list(mine.values())
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    at_once(4, work)
     assert len(list(store.keys())) == 240
 
 

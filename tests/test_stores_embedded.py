@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from programs import printed
 from store_servers import EMBEDDED, need
 from windeck.checkpoint.stores import PartStore, open_store, write_part
 from windeck.checkpoint.stores.embedded import SEAL_KEY
@@ -27,13 +26,6 @@ def opened(url: str) -> PartStore:
     store = open_store(url)
     assert isinstance(store, PartStore)
     return store
-
-
-def python(program: str, *arguments: str) -> str:
-    """Run a program in another process; what it printed."""
-    command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 # --- what is at the path -----------------------------------------------------------------------
@@ -124,9 +116,9 @@ def test_one_opener_at_a_time(kind: str, tmp_path: Path) -> None:
             "import sys\nfrom windeck.checkpoint.stores import open_store\n"
             "try: open_store(sys.argv[1])\nexcept BlockingIOError as error: print(error)"
         )
-        assert f"{url} is open already" in python(program, url)
+        assert f"{url} is open already" in printed(program, url)
         assert store.get(b"a") == b"1"
-    assert python(program, url) == ""
+    assert printed(program, url) == ""
 
 
 def test_a_folder_that_may_not_be_written(kind: str, tmp_path: Path) -> None:
@@ -143,7 +135,7 @@ def test_a_folder_that_may_not_be_written(kind: str, tmp_path: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o555)
-        assert python(program, kind, folder, str(tmp_path / "x")).startswith(
+        assert printed(program, kind, folder, str(tmp_path / "x")).startswith(
             f"refused: [Errno 13] {kind}://{folder}"
         )
 
@@ -161,11 +153,11 @@ WRITER = """if True:
 
 def test_ranks_write_parts_and_one_takes_them_in(kind: str, tmp_path: Path) -> None:
     url = f"{kind}://{tmp_path}/x"
-    assert python(WRITER, url, "0") == "1000\n"  # before there is a database
+    assert printed(WRITER, url, "0") == "1000\n"  # before there is a database
     with opened(url) as store:
         store.put_many([(b"HEAD", b"6"), (b"e/00001", b"old")])
-        assert python(WRITER, url, "1") == "1000\n"  # while it is open
-        assert python(WRITER, url, "2") == "1000\n"
+        assert printed(WRITER, url, "1") == "1000\n"  # while it is open
+        assert printed(WRITER, url, "2") == "1000\n"
         assert store.parts() == ["7-0", "7-1", "7-2"]
         assert store.get(b"e/00002") is None
         store.ingest_parts(["7-0", "7-1", "7-2"])

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from store_servers import RedisServer, free_port, need
+from threads import at_once
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
@@ -343,24 +344,15 @@ def test_what_was_synced_survives_kill_9(start: Start, how: str) -> None:
 
 def test_syncs_at_the_same_time(start: Start) -> None:
     server = start()
-    errors: list[BaseException] = []
 
     def work(name: int) -> None:
-        try:
-            with open_store(server.url) as store:
-                store.put_many([(b"%d" % name, b"x")])
-                store.sync()
-        except BaseException as error:
-            errors.append(error)
+        with open_store(server.url) as store:
+            store.put_many([(b"%d" % name, b"x")])
+            store.sync()
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(4, work)
     server.kill()
     server.start()
-    assert errors == []
     assert server.say("DBSIZE") == 4
 
 

@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from played_redis import Cut, Turns, bulk, played, trickling
 from store_servers import RedisServer, need
+from threads import at_once
 from windeck._core import crc32c
 from windeck.checkpoint.stores import Pieces, Store, StreamView, open_store
 
@@ -293,20 +293,11 @@ def test_a_server_killed_amid_a_load(tmp_path: Path) -> None:
 
 def test_several_threads(tmp_path: Path) -> None:
     with RedisServer(tmp_path / "server") as server, open_store(server.url) as store:
-        errors: list[Any] = []
 
         def work(name: int) -> None:
-            try:
-                rows = {b"%d/%s" % (name, key): value for key, value in ROWS.items()}
-                for _ in range(3):
-                    assert store.bulk_load(rows.items()) == len(rows)
-                    assert read(store, list(rows)) == list(rows.values())
-            except BaseException as error:
-                errors.append(error)
+            rows = {b"%d/%s" % (name, key): value for key, value in ROWS.items()}
+            for _ in range(3):
+                assert store.bulk_load(rows.items()) == len(rows)
+                assert read(store, list(rows)) == list(rows.values())
 
-        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
+        at_once(4, work)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from store_servers import need
+from threads import at_once
 from windeck.checkpoint.stores import open_store, write_part
 
 
@@ -160,15 +161,7 @@ def test_a_snapshot_serves_several_scans_at_once(tmp_path: Path) -> None:
             assert [one[0] for one in both] == ROWS[:100]
             assert [one[1] for one in both] == ROWS[100:200]
             assert [one[2] for one in both] == [key for key, _ in ROWS[200:]]
-            found: list[list[tuple[bytes, bytes]]] = []
-            threads = [
-                threading.Thread(target=lambda: found.append(list(view.scan()))) for _ in range(4)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert found == [ROWS] * 4
+            assert at_once(4, lambda _: list(view.scan())) == [ROWS] * 4
 
 
 def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from programs import printed
 from store_servers import RedisServer, need
 from windeck.checkpoint import stores
 from windeck.checkpoint.stores import MappingStore, StoreURL, open_store, register, urls
@@ -97,11 +98,8 @@ def test_a_missing_library(url: str, library: str, extra: str) -> None:
         except ImportError as error:
             print(error)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
     scheme = url.split(":")[0]
-    assert done.stdout == (
+    assert printed(program) == (
         f"{scheme}:// needs the package {library}: pip install 'windeck[{extra}]'\n"
     )
 

@@ -1,0 +1,25 @@
+"""The same work in several threads at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def at_once(count: int, work: Callable[[int], T]) -> list[T]:
+    """What `work(number)` returns for the numbers [0, count), each in a thread of its own.
+
+    They begin together. When all are done, what one of them raised is raised here.
+    """
+    together = threading.Barrier(count)
+
+    def begin(number: int) -> T:
+        together.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
