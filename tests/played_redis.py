@@ -11,6 +11,22 @@ from contextlib import closing, contextmanager
 INFO = b"redis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n"
 
 
+def accepting(serve: Callable[[socket.socket], None]) -> socket.socket:
+    """A listener on loopback; all who connect are served, each in a thread, until it is closed."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return listener
+
+
 class Played:
     """A server on loopback that plays Redis, but for the answers to some commands.
 
@@ -21,24 +37,15 @@ class Played:
     """
 
     def __init__(self, **answers: Callable[[list[bytes]], bytes | None]) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = accepting(self._serve)
         self.port: int = self.listener.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.data: dict[bytes, bytes] = {}
         self.seen: list[bytes] = []
         self.answers = answers
-        threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         self.listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
         with client, client.makefile("rb") as lines:
@@ -115,7 +122,6 @@ class Cut:
 @contextmanager
 def trickling(port: int) -> Iterator[int]:
     """A way to a server over which answers come a few bytes at a time, first one by one."""
-    listener = socket.create_server(("127.0.0.1", 0))
 
     def back(server: socket.socket, client: socket.socket) -> None:
         sizes = [1, 2, 3, 7, 1, 1, 1, 50, 2000]
@@ -137,14 +143,22 @@ def trickling(port: int) -> Iterator[int]:
             except OSError:
                 return
 
-    def accept() -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(client,), daemon=True).start()
+    with closing(accepting(serve)) as listener:
+        yield listener.getsockname()[1]
 
-    threading.Thread(target=accept, daemon=True).start()
-    with closing(listener):
+
+@contextmanager
+def losing_answers(port: int, word: bytes) -> Iterator[int]:
+    """A way to a server over which no answer comes to what has `word` in it: it hangs up."""
+
+    def serve(client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", port)) as server:
+            while data := client.recv(1 << 20):
+                server.sendall(data)
+                answer = server.recv(1 << 20)
+                if word in data:
+                    return
+                client.sendall(answer)
+
+    with closing(accepting(serve)) as listener:
         yield listener.getsockname()[1]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from played_redis import losing_answers
 from store_servers import RedisServer, free_port, need
 from threads import at_once
 from windeck.checkpoint.stores import Store, open_store
@@ -217,37 +215,12 @@ def test_a_server_that_does_not_answer(start: Start) -> None:
             store.get(b"a")
 
 
-class LosesAnswers:
-    """Passes on what it is sent; when that has `word` in it, hangs up instead of answering."""
-
-    def __init__(self, port: int, word: bytes) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self.listener.getsockname()[1]
-        self._target, self._word = port, word
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._target)) as server:
-            while data := client.recv(1 << 20):
-                server.sendall(data)
-                answer = server.recv(1 << 20)
-                if self._word in data:
-                    return
-                client.sendall(answer)
-
-
 def test_compare_and_set_is_never_sent_twice(start: Start) -> None:
     server = start()
-    proxy = LosesAnswers(server.port, b"EVAL")
-    with closing(proxy.listener), open_store(f"redis://127.0.0.1:{proxy.port}") as store:
+    with (
+        losing_answers(server.port, b"EVAL") as port,
+        open_store(f"redis://127.0.0.1:{port}") as store,
+    ):
         error = "comparing and setting failed: .*; whether it was done is not known: read the key"
         with pytest.raises(ConnectionError, match=error):
             store.compare_and_set(b"HEAD", None, b"1")
