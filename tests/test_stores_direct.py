@@ -165,21 +165,46 @@ def test_every_flipped_byte_gives_no_answer(tmp_path: Path) -> None:
     assert found[model[b"k"]] > 20  # another value's bytes were hit
 
 
-def test_short_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw, model, real = random.Random(5), large(10, 5), os.preadv
+def test_only_what_is_a_value_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an entry, its last byte but seven says the kind: 1 is a value, 2 an operand of a merge."""
+    value = bytes(range(256)) * 100
+    for kind in range(256):
+        monkeypatch.setattr(rocksdb_writer, "VALUE", kind.to_bytes(8, "little"))
+        file = rocksdb_writer.TableFile(tmp_path / "x.sst")
+        file.add(b"k", value)
+        file.finish()
+        table = rocksdb_direct._Table(tmp_path / "x.sst")
+        place = table.block_of(b"k")
+        assert place is not None
+        head, body = bytearray(7), bytearray(len(value) - 7)
+        wanted = (b"k", memoryview(head), memoryview(body))
+        found = list(table.read([(5, wanted, *place)], cached=True))
+        assert found == ([(5, crc32c(value[7:]))] if kind == 1 else [])
+    monkeypatch.undo()
 
-    def short(file: int, parts: list[memoryview], offset: int) -> int:
-        left = draw.randrange(1, sum(map(len, parts)) + 1)
-        some = []
-        for part in parts:
-            some.append(part[:left])
-            left -= len(some[-1])
-        return real(file, some, offset)
 
-    monkeypatch.setattr(os, "preadv", short)
+def test_each_of_many_is_answered_for_itself(tmp_path: Path) -> None:
+    """Values of several tables, small ones, missing ones, wrong sizes, the same one twice."""
+    model = {letter + key: value for letter in (b"a", b"b") for key, value in large(9, 8).items()}
     with open_store(f"rocksdb://{tmp_path}/x") as store:
-        store.bulk_load(model.items())
-        assert all(read(store, key, len(value)) == value for key, value in model.items())
+        for letter in (b"a", b"b"):
+            store.bulk_load([pair for pair in model.items() if pair[0][:1] == letter])
+        store.bulk_load([(b"c", b"small"), (b"d", b"beside it")])
+        assert isinstance(store, DirectView)
+        for seed in range(30):
+            draw = random.Random(seed)
+            keys = draw.choices([*model, b"c", b"missing", b"z"], k=draw.randrange(30))
+            sizes = [len(model.get(key, b"12345")) + draw.choice([0, 0, 0, -1, 1]) for key in keys]
+            memory = [(bytearray(3), bytearray(size - 3)) for size in sizes]
+            wanted = [
+                (key, memoryview(head), memoryview(body))
+                for key, (head, body) in zip(keys, memory, strict=True)
+            ]
+            found = store.get_many_into(wanted, cached=draw.choice([False, True]))
+            for key, size, (head, body), crc in zip(keys, sizes, memory, found, strict=True):
+                value = model.get(key, b"")
+                assert (crc is None) == (size != len(value))
+                assert crc is None or (bytes(head + body), crc) == (value, crc32c(body))
 
 
 def test_threads_read_while_others_write_and_close(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -18,6 +20,23 @@ namespace {
 
 using namespace windeck;
 using Data = std::vector<std::byte>;
+
+// In a moment of this kind, the system reads less than it is asked for, or is interrupted.
+thread_local int moody = 0;
+
+}  // namespace
+
+// Takes the place of the system's in this program.
+extern "C" ssize_t pread(int file, void* to, size_t size, off_t offset) {
+    const bool short_one = moody != 0 && size > 1;
+    if (moody != 0 && ++moody % 3 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    return syscall(SYS_pread64, file, to, short_one ? size / 3 + 1 : size, offset);
+}
+
+namespace {
 
 // Two pieces and some more.
 constexpr std::size_t file_bytes = 600'001;
@@ -93,6 +112,20 @@ void test_ends_and_errors() {
     }
 }
 
+// The loop goes on after what came, and after an interruption.
+void test_short_and_interrupted_reads() {
+    const Data data = any_bytes(file_bytes);
+    const File file(data);
+    for (const bool cached : {false, true}) {
+        Data to(file_bytes);
+        moody = 1;
+        const std::uint32_t sum = read_summed(file.handle(), 0, to, cached);
+        check(moody > 10, "the system was moody");
+        moody = 0;
+        check(sum == crc32c(data) && to == data, "all of it all the same");
+    }
+}
+
 void test_several_threads() {
     const Data data = any_bytes(file_bytes);
     const File file(data);
@@ -115,5 +148,6 @@ void test_several_threads() {
 int main() {
     test_stretches();
     test_ends_and_errors();
+    test_short_and_interrupted_reads();
     test_several_threads();
 }

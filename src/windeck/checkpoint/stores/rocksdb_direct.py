@@ -212,10 +212,10 @@ class _Table:
         found = read_summed(self._file, stretches, cached=cached)
         for (number, begin, head), (first, crc, body_crc, end) in zip(asked, found, strict=True):
             # The last byte but seven: a value, not a deletion; the others number the write.
-            if not first.startswith(begin) or first[len(begin)] != 1 or not end.startswith(_ALONE):
+            if not first.startswith(begin) or first[len(begin)] != 1:
                 continue
             head[:] = first[len(begin) + 8 :]
-            if masked(crc32c(_ALONE, crc)).to_bytes(4, "little") == end[-4:]:
+            if end == _ALONE + masked(crc32c(_ALONE, crc)).to_bytes(4, "little"):
                 yield number, body_crc
 
     def _entries(self, where: bytes) -> Iterator[tuple[bytes, bytes]]:
