@@ -112,6 +112,17 @@ def test_a_damaged_chunk_is_found_out(store: Store) -> None:
     assert all(same(target[name], saved[name]) for name in saved)
 
 
+def test_chunks_that_have_no_place_share_memory_that_grows(tmp_path: Path) -> None:
+    """Of a thread: for chunks of 80, 128 and 96 KB that go to columns, read one after the other."""
+    need("rocksdb")
+    saved = {f"{rows}": filled(rows, 100) for rows in (200, 330, 240)}
+    url = f"rocksdb://{tmp_path}/x"
+    checkpoint.save(url, step=1, model=saved, chunk_bytes=CHUNK)
+    target = {name: torch.zeros(100, len(v)).t() for name, v in saved.items()}
+    checkpoint.load(url, model=target)
+    assert all(same(target[name], saved[name]) for name in saved)
+
+
 def test_whole_values_of_another_place_are_found_out_in_tables(tmp_path: Path) -> None:
     """Chunks that are whole, read straight from a table, but not those that belong there."""
     need("rocksdb")
