@@ -189,6 +189,34 @@ def test_values_of_all_sizes_are_written(pieces: bool, tmp_path: Path) -> None:
         assert store.bulk_load(iter(())) == 0
 
 
+def test_answers_to_writes_that_come_byte_by_byte() -> None:
+    rows = [(b"%02d" % i, bytes([i]) * 33_000) for i in range(6)]
+    with (
+        played(SET=lambda _: b"+OK\r\n") as server,
+        trickling(server.port) as port,
+        open_store(f"redis://127.0.0.1:{port}") as store,
+    ):
+        assert store.bulk_load(rows) == 6
+
+
+@pytest.mark.parametrize(
+    ("odd", "rest"), [(b"+QUEUED\r\n", b""), (b"+O", b"K\r\n"), (b"", b"+OK\r\n")]
+)
+def test_answers_to_writes_of_which_one_is_odd(odd: bytes, rest: bytes) -> None:
+    """Another word than OK, or half of one; then all the others at once."""
+    count = iter(range(36))
+
+    def answer(_: list[bytes]) -> bytes:
+        number = next(count)
+        if number == 35:
+            time.sleep(0.1)  # so that the odd one is seen alone
+            return rest + b"+OK\r\n" * 15
+        return b"+OK\r\n" if number < 20 else odd if number == 20 else b""
+
+    with played(SET=answer) as server, open_store(f"{server.url}?timeout=5") as store:
+        assert store.bulk_load((b"%05d" % i, bytes(40_000)) for i in range(36)) == 36
+
+
 def test_many_values_wait_for_few_answers() -> None:
     """A server that answers only once all was sent would wait for ever, and be waited for."""
     held: list[int] = []

@@ -52,8 +52,8 @@ class Link:
         if not self.is_cluster:
             self._client = probe = redis.Redis(**settings)
             probe.connection_pool.connection_kwargs["socket_read_size"] = SOCKET_BYTES
-            info = self.guard("opening", lambda: probe.info("cluster"))
-            self.is_cluster = bool(info.get("cluster_enabled"))
+            [info] = self.guard("opening", lambda: _told(probe, "cluster"))
+            self.is_cluster = info.get("cluster_enabled", "0") != "0"
             if database or self.is_cluster:
                 self.close()
         if not self.is_cluster and database:
@@ -64,31 +64,32 @@ class Link:
         elif self.is_cluster:
             self._client = self.guard("opening", lambda: redis.RedisCluster(**settings))
         for node in self._nodes():
-            self._check(node)
-        self.check_keeps("opening")
+            server, memory = self.guard("opening", partial(_told, node, "server", "memory"))
+            version = server.get("redis_version", "0")
+            if int(version.split(".")[0]) < 6:
+                raise OSError(
+                    errno.ENOTSUP, f"{self._where} is Redis {version}, expected 6.0 or later"
+                )
+            self._refuse_eviction(memory)
 
-    def _check(self, node: Any) -> None:
-        """Refuse a server that is too old."""
-        info = self.guard("opening", lambda: node.info("server"))
-        version = str(info.get("redis_version", "0"))
-        if int(version.split(".")[0]) < 6:
-            raise OSError(errno.ENOTSUP, f"{self._where} is Redis {version}, expected 6.0 or later")
-
-    def check_keeps(self, doing: str = "making it durable") -> None:
+    def check_keeps(self) -> None:
         """Refuse a server that would throw away what is stored, now and not only when opened."""
         self.check_open()
         if self._url.flag("allow_eviction"):
             return
         for node in self._nodes():
-            memory = self.guard(doing, partial(node.info, "memory"))
-            policy = str(memory.get("maxmemory_policy", "noeviction"))
-            # volatile-* takes keys that have a time to live; ours have none.
-            if policy.startswith("allkeys"):
-                raise OSError(
-                    errno.ENOTSUP,
-                    f"{self._where} throws keys away when its memory is full (maxmemory-policy "
-                    f"{policy}), expected noeviction; ?allow_eviction=1 opens it all the same",
-                )
+            [memory] = self.guard("making it durable", partial(_told, node, "memory"))
+            self._refuse_eviction(memory)
+
+    def _refuse_eviction(self, memory: dict[str, str]) -> None:
+        policy = memory.get("maxmemory_policy", "noeviction")
+        # volatile-* takes keys that have a time to live; ours have none.
+        if policy.startswith("allkeys") and not self._url.flag("allow_eviction"):
+            raise OSError(
+                errno.ENOTSUP,
+                f"{self._where} throws keys away when its memory is full (maxmemory-policy "
+                f"{policy}), expected noeviction; ?allow_eviction=1 opens it all the same",
+            )
 
     def note(self, doing: str) -> None:
         """Something is to be written: remember the servers, as they were started, for a `sync`."""
@@ -112,7 +113,7 @@ class Link:
         return meant
 
     def _runs(self) -> list[str]:
-        return sorted(str(node.info("server").get("run_id")) for node in self._nodes())
+        return sorted(str(_told(node, "server")[0].get("run_id")) for node in self._nodes())
 
     def check_open(self) -> None:
         """ValueError once it is closed."""
@@ -270,6 +271,24 @@ class Link:
         return replies
 
 
+def _told(node: Any, *sections: str) -> list[dict[str, str]]:
+    """What a server says of itself, all sections in one round trip. As redis-py's `info`, which
+    makes numbers of every line there is."""
+    pool = node.connection_pool
+    connection = pool.get_connection()
+    try:
+        packed = connection.pack_commands([("INFO", section) for section in sections])
+        connection.send_packed_command(packed)
+        texts = [connection.read_response() for _ in sections]
+    except BaseException:
+        connection.disconnect()  # answers may be owed
+        raise
+    finally:
+        pool.release(connection)
+    lines = [str(bytes(text), "utf-8", "replace").splitlines() for text in texts]
+    return [dict(line.split(":", 1) for line in some if ":" in line) for some in lines]
+
+
 def _is_away(error: Exception) -> bool:
     refused = (redis.AuthenticationError, AuthorizationError)
     return isinstance(error, redis.ConnectionError) and not isinstance(error, refused)
@@ -311,7 +330,10 @@ def _settings(url: StoreURL) -> dict[str, Any]:
         "socket_connect_timeout": min(timeout, 10.0),
         # The library must not send again on its own: compare_and_set could be done twice.
         "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,  # the third one takes more round trips to agree on, and gives us nothing
     }
+    if hasattr(redis, "DriverInfo"):  # else it is looked for in files, each time
+        settings["driver_info"] = redis.DriverInfo(lib_version=redis.__version__)
     files = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
     if url.scheme.startswith("rediss"):
         settings["ssl"] = True

@@ -25,6 +25,7 @@ SMALL_BYTES = 256 << 10
 #: Bytes and commands sent before the answer to the first of them is waited for.
 UNANSWERED_BYTES = 16 << 20
 UNANSWERED = 256
+_OK = b"+OK\r\n"
 
 
 def send(connection: Any, pairs: Pairs) -> int:
@@ -39,19 +40,63 @@ def send(connection: Any, pairs: Pairs) -> int:
     """
     count = owed = 0
     sizes: deque[int] = deque()
+    plain, answers = plain_socket(connection), _Answers(connection)
     for parts, pairs_in in _commands(pairs):
         size = sum(map(len, parts))
         while sizes and (owed + size > UNANSWERED_BYTES or len(sizes) == UNANSWERED):
-            connection.read_response()
-            owed -= sizes.popleft()
+            for _ in range(answers.take(len(sizes))):
+                owed -= sizes.popleft()
         # With this the bytes are the kernel's: the next pair may be made where they were.
-        _put(connection, parts)
+        if plain is None:
+            connection.send_packed_command(parts, check_health=False)
+        else:
+            _put(plain, parts)
         sizes.append(size)
         owed += size
         count += pairs_in
-    for _ in sizes:
-        connection.read_response()
+    left = len(sizes)
+    while left:
+        left -= answers.take(left)
     return count
+
+
+class _Answers:
+    """What a server says to commands that are answered by OK.
+
+    As long as all is well it is the same five bytes again and again: these are taken together,
+    where redis-py takes longer for each than the server. From whatever else there is on, redis-py
+    reads: it may have read ahead then.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection, self._plain = connection, plain_socket(connection)
+
+    def take(self, owed: int) -> int:
+        """Wait for answers, and return how many came: one at least, and no more than are owed."""
+        count = self._take_plain(self._plain, owed) if self._plain is not None else 0
+        if count:
+            return count
+        self._plain = None
+        self._connection.read_response()
+        return 1
+
+    @staticmethod
+    def _take_plain(plain: socket.socket, owed: int) -> int:
+        try:
+            came = plain.recv(owed * len(_OK), socket.MSG_PEEK)
+            count = len(came) // len(_OK)
+            if not came.startswith(_OK * max(1, count)):
+                return 0
+            left = count * len(_OK)
+            while left:
+                left -= len(plain.recv(left))
+            return count
+        except TimeoutError:
+            raise redis.TimeoutError("Timeout reading from socket") from None
+        except OSError as error:
+            raise redis.ConnectionError(
+                f"Error {error.errno} while reading from socket. {error}"
+            ) from None
 
 
 def plain_socket(connection: Any) -> socket.socket | None:
@@ -60,20 +105,16 @@ def plain_socket(connection: Any) -> socket.socket | None:
     return found if type(found) is socket.socket else None
 
 
-def _put(connection: Any, parts: list[bytes | memoryview]) -> None:
+def _put(plain: socket.socket, parts: list[bytes | memoryview]) -> None:
     """Have the kernel take all of a command: in one call where it can, of redis-py's one a part."""
-    plain = plain_socket(connection)
-    if plain is None:
-        connection.send_packed_command(parts, check_health=False)
-        return
-    left = [memoryview(part) for part in parts]
+    left = parts
     try:
         while left:
-            taken = plain.sendmsg(left)
+            taken, left = plain.sendmsg(left), left.copy()
             while left and taken >= len(left[0]):
                 taken -= len(left.pop(0))
             if left:
-                left[0] = left[0][taken:]
+                left[0] = memoryview(left[0])[taken:]
     except TimeoutError:
         raise redis.TimeoutError("Timeout writing to socket") from None
     except OSError as error:
@@ -103,7 +144,7 @@ def _commands(pairs: Pairs) -> Iterator[tuple[list[bytes | memoryview], int]]:
 def _set(key: bytes, value: bytes | Pieces, size: int) -> list[bytes | memoryview]:
     head = b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, size)
     if isinstance(value, Pieces):
-        return [head + value.head, value.body, b"\r\n"]
+        return [head, value.head, value.body, b"\r\n"]
     return [head, value, b"\r\n"]
 
 
