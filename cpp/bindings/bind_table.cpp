@@ -248,6 +248,7 @@ void bind_table(py::module_& m) {
     bind_options(table);
     bind_table_rows(table);
     bind_table_snapshot(m);
+    bind_table_blocks(m);
     m.def("bucket_of", &buckets, py::arg("ids"), docs::bucket_of);
 }
 

@@ -51,7 +51,7 @@ py::dict read(const PySnapshot& self, const Number& first_bucket, const Number& 
     auto* const rows = static_cast<float*>(values.mutable_data());
     {
         const py::gil_scoped_release unlocked;
-        snapshot->read(selection, ids, facts, rows);
+        snapshot->read(selection.entries, ids, facts, rows);
     }
     py::dict out;
     out["keys"] = keys;

@@ -9,7 +9,6 @@ namespace py = pybind11;
 namespace windeck {
 
 void bind_crc32c(py::module_& m);
-void bind_crc32c_slices(py::module_& m);
 void bind_cumulative(py::module_& m);
 void bind_dispatch(py::module_& m);
 void bind_lcg(py::module_& m);

@@ -238,6 +238,72 @@ Ranges read one after the other share passes over the table: one for about a mil
 kept (16 MiB) until another range is asked for.
 )";
 
+inline constexpr const char* blocks = R"(The same ids as blocks, which is how a store keeps them.
+
+Parameters
+----------
+first_bucket, end_bucket, since : int
+    As in `read`.
+dim, slots : int
+    Of the table.
+most : int
+    Bytes that entries of a block may have, 33 each and 4 for each float of a row. A block ends
+    where the next bucket would not fit; a bucket that does not fit is cut.
+borders : sequence of int
+    Buckets before which a block ends in any case.
+
+Returns
+-------
+list of (memoryview, int, int, int, int, int, int, int)
+    Of each block the bytes, as `docs/tables.md` tells, which nobody may change, and their CRC32C;
+    how many entries, rows and dead it has; the id and the bucket of its first entry, and the bucket
+    of its last.
+
+Raises
+------
+TypeError, ValueError
+    An argument of a wrong type or out of its range; a snapshot that is closed.
+
+Notes
+-----
+Other Python threads run meanwhile. The memory is used again when the last of the blocks is gone.
+)";
+
+inline constexpr const char* pack_blocks = R"(Entries that are in order as blocks.
+
+Parameters
+----------
+keys, versions, frequencies, seen : int64[k]
+states : uint8[k]
+    0 where an id is counted only, 1 where it has a row, 2 where it is dead.
+values : float32[rows, (1 + slots) * dim]
+    Of those that have a row, in order.
+dim, slots, most, borders
+    As in `EmbeddingSnapshot.blocks`.
+
+Returns
+-------
+list of (memoryview, int, int, int, int, int, int, int)
+    As `EmbeddingSnapshot.blocks` gives them.
+
+Raises
+------
+TypeError, ValueError
+    Columns of different lengths, of a wrong dtype or shape; an argument out of its range.
+
+Examples
+--------
+>>> import numpy as np
+>>> from windeck._core import bucket_of, pack_blocks
+>>> none, states = np.zeros(2, np.int64), np.array([1, 0], np.uint8)
+>>> [block] = pack_blocks(
+...     np.array([0, 1]), none, none, none, states, np.ones((1, 2), np.float32),
+...     dim=2, slots=0, most=1000, borders=[],
+... )
+>>> len(block[0]), block[2:]
+(104, (2, 1, 0, 0, 0, 346))
+)";
+
 inline constexpr const char* dead = R"(dead(since=-1) -> (keys, clocks), int64[k] each
 
 Ids that were removed and are not back, with the clock of the step before which they were (the

@@ -49,5 +49,6 @@ int thread_count(py::handle threads);
 
 void bind_table_rows(py::class_<Table>& table);
 void bind_table_snapshot(py::module_& m);
+void bind_table_blocks(py::module_& m);
 
 }  // namespace windeck

@@ -176,24 +176,32 @@ TableSnapshot::Selection TableSnapshot::select(int first, int end, std::int64_t 
     return out;
 }
 
-void TableSnapshot::read(const Selection& selection, std::int64_t* ids, const IdFacts& facts,
+void TableSnapshot::read(std::span<const Entry> entries, std::int64_t* ids, const IdFacts& facts,
                          float* values) const {
     const Contents& c = *contents_;
-    constexpr std::size_t ahead = 8;  // more than the processor has misses under way slow it down
-    const auto entries = selection.entries;
+    // Heads lie apart from values. In one loop with them, a line of a head waits behind those of
+    // the values that were asked for before.
+    constexpr std::size_t heads_ahead = 16;
     for (std::size_t i = 0; i < entries.size(); ++i) {
-        if (i + ahead < entries.size()) {
-            const Place soon{entries[i + ahead].place};
+        if (i + heads_ahead < entries.size()) {
+            const Place soon{entries[i + heads_ahead].place};
             (soon.is_row() ? c.rows : c.counters).prefetch_head(soon.number());
-            if (soon.is_row()) c.rows.prefetch_values(soon.number(), c.width);
         }
         const Place place{entries[i].place};
         const RowHead& head = c.head(place);
-        ids[i] = head.id;
+        ids[i] = entries[i].id;
         facts.versions[i] = head.version;
         facts.frequencies[i] = head.frequency;
         facts.seen[i] = head.seen;
         facts.admitted[i] = place.is_row() ? 1 : 0;
+    }
+    constexpr std::size_t values_ahead = 24;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+        if (i + values_ahead < entries.size()) {
+            const Place soon{entries[i + values_ahead].place};
+            if (soon.is_row()) c.rows.prefetch_values(soon.number(), c.width);
+        }
+        const Place place{entries[i].place};
         if (!place.is_row()) continue;
         copy_floats(values, c.rows.values(place.number()), c.width);
         values += c.width;

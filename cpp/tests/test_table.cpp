@@ -58,7 +58,7 @@ Shown shown(const TableSnapshot& snapshot, int first = 0, int end = bucket_count
     Shown out{Ids(size), Ids(size), Ids(size), Ids(size), std::vector<std::uint8_t>(size), {}};
     out.values.resize(static_cast<std::size_t>(selection.admitted * snapshot.width()));
     snapshot.read(
-        selection, out.ids.data(),
+        selection.entries, out.ids.data(),
         {out.versions.data(), out.frequencies.data(), out.seen.data(), out.admitted.data()},
         out.values.data());
     return out;

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'crc32c_slices', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pool_stats', 'read_summed', 'real_values', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'read_summed', 'real_values', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -1132,6 +1132,38 @@ class EmbeddingSnapshot:
         """
     def __reduce__(self) -> tuple:
         ...
+    def blocks(self, first_bucket: typing.SupportsIndex, end_bucket: typing.SupportsIndex, since: typing.SupportsIndex = -1, *, dim: typing.SupportsIndex, slots: typing.SupportsIndex, most: typing.SupportsIndex, borders: collections.abc.Sequence) -> list[tuple[memoryview, int, int, int, int, int, int, int]]:
+        """
+        The same ids as blocks, which is how a store keeps them.
+        
+        Parameters
+        ----------
+        first_bucket, end_bucket, since : int
+            As in `read`.
+        dim, slots : int
+            Of the table.
+        most : int
+            Bytes that entries of a block may have, 33 each and 4 for each float of a row. A block ends
+            where the next bucket would not fit; a bucket that does not fit is cut.
+        borders : sequence of int
+            Buckets before which a block ends in any case.
+        
+        Returns
+        -------
+        list of (memoryview, int, int, int, int, int, int, int)
+            Of each block the bytes, as `docs/tables.md` tells, which nobody may change, and their CRC32C;
+            how many entries, rows and dead it has; the id and the bucket of its first entry, and the bucket
+            of its last.
+        
+        Raises
+        ------
+        TypeError, ValueError
+            An argument of a wrong type or out of its range; a snapshot that is closed.
+        
+        Notes
+        -----
+        Other Python threads run meanwhile. The memory is used again when the last of the blocks is gone.
+        """
     def close(self) -> None:
         """
         Lets go of what it holds; a second time does nothing.
@@ -1500,45 +1532,6 @@ def crc32c_joined(first: typing.Any, second: typing.Any, second_size: typing.Any
     >>> crc32c_joined(crc32c(b"12345"), crc32c(b"6789"), 4) == crc32c(b"123456789")
     True
     """
-def crc32c_slices(fronts: collections.abc.Sequence, columns: collections.abc.Sequence, stops: collections.abc.Sequence, body: typing.Any, body_stops: collections.abc.Sequence) -> list[tuple[bytes, int, int]]:
-    """
-    Slices of columns, each slice laid out as one value, and their sums.
-    
-    Parameters
-    ----------
-    fronts : sequence of bytes
-        What each slice begins with.
-    columns : sequence of buffers
-        Contiguous, each of stops[-1] items.
-    stops : sequence of int
-        Where each slice ends and the next one begins, ascending.
-    body : buffer
-        Contiguous, of body_stops[-1] items.
-    body_stops : sequence of int
-        The same for the body, which stays where it is.
-    
-    Returns
-    -------
-    list of (bytes, int, int)
-        Of each slice: its front, the slice of each column and 0s up to a multiple of 8 bytes, joined;
-        the CRC32C of that followed by the slice of the body; the CRC32C of the latter alone.
-    
-    Raises
-    ------
-    TypeError, ValueError
-        For what is no buffer, and for lengths that do not fit one another.
-    
-    Notes
-    -----
-    O(bytes). Other Python threads run meanwhile, and the lock is asked for once for all slices.
-    
-    Examples
-    --------
-    >>> from windeck._core import crc32c, crc32c_slices
-    >>> [(head, total, last)] = crc32c_slices([b"front"], [b"ab"], [2], b"body", [4])
-    >>> head, total == crc32c(head + b"body"), last == crc32c(b"body")
-    (b'frontab\\x00', True, True)
-    """
 def cu_seqlens(position_ids: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
     """
     cu_seqlens(position_ids) -> int32[m]: 0, the places behind the first at which the flattened ids are 0, and their number: where the sequences of a flattened batch begin.
@@ -1597,6 +1590,42 @@ def pack(runs: collections.abc.Sequence, row_offsets: typing.Any, run_of: typing
     Notes
     -----
     The GIL is released while the batch is written.
+    """
+def pack_blocks(keys: typing.Any, versions: typing.Any, frequencies: typing.Any, seen: typing.Any, states: typing.Any, values: typing.Any, *, dim: typing.SupportsIndex, slots: typing.SupportsIndex, most: typing.SupportsIndex, borders: collections.abc.Sequence) -> list[tuple[memoryview, int, int, int, int, int, int, int]]:
+    """
+    Entries that are in order as blocks.
+    
+    Parameters
+    ----------
+    keys, versions, frequencies, seen : int64[k]
+    states : uint8[k]
+        0 where an id is counted only, 1 where it has a row, 2 where it is dead.
+    values : float32[rows, (1 + slots) * dim]
+        Of those that have a row, in order.
+    dim, slots, most, borders
+        As in `EmbeddingSnapshot.blocks`.
+    
+    Returns
+    -------
+    list of (memoryview, int, int, int, int, int, int, int)
+        As `EmbeddingSnapshot.blocks` gives them.
+    
+    Raises
+    ------
+    TypeError, ValueError
+        Columns of different lengths, of a wrong dtype or shape; an argument out of its range.
+    
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from windeck._core import bucket_of, pack_blocks
+    >>> none, states = np.zeros(2, np.int64), np.array([1, 0], np.uint8)
+    >>> [block] = pack_blocks(
+    ...     np.array([0, 1]), none, none, none, states, np.ones((1, 2), np.float32),
+    ...     dim=2, slots=0, most=1000, borders=[],
+    ... )
+    >>> len(block[0]), block[2:]
+    (104, (2, 1, 0, 0, 0, 346))
     """
 def pool_stats() -> dict:
     """

@@ -222,9 +222,9 @@ class TableSnapshot {
     /// that finds what it needs there takes no pass over the table.
     Selection select(int first, int end, std::int64_t since) const;
 
-    /// Writes what is known of selected ids: one number each, and width() floats for each that is
-    /// admitted.
-    void read(const Selection& selection, std::int64_t* ids, const IdFacts& facts,
+    /// Writes what is known of selected ids, all or some: one number each, and width() floats for
+    /// each that is admitted.
+    void read(std::span<const Entry> entries, std::int64_t* ids, const IdFacts& facts,
               float* values) const;
 
     /// The dead (id, clock) with a clock above `since`, sorted by (bucket, id).

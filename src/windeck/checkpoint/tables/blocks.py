@@ -15,76 +15,68 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from windeck._core import crc32c_slices
-from windeck.checkpoint.format.values import HEADER_BYTES, LARGEST_PAYLOAD, Label, header
+from windeck._core import pack_blocks
+from windeck.checkpoint.format.values import HEADER_BYTES, Label, header
 from windeck.checkpoint.stores import CorruptStoreError, Pieces
 from windeck.checkpoint.tables.entries import DEAD, ROW, Entries
 from windeck.checkpoint.tables.shapes import PRELUDE_BYTES, Shape, Size
 
-__all__ = ["BLOCK_BYTES", "pack", "unpack"]
+__all__ = ["BLOCK_BYTES", "Block", "pack", "unpack"]
 
 _PRELUDE = struct.Struct("<IIIIII")
 #: Bytes for entries in a block, so that a value has up to 256 KiB.
 BLOCK_BYTES = (256 << 10) - HEADER_BYTES - PRELUDE_BYTES - 8
 
 
-def pack(
-    labels: Sequence[Label], entries: Entries, stops: Sequence[int], shape: Shape
-) -> list[tuple[Pieces, Size]]:
-    """The values of blocks, their rows where they are, and their sizes.
+class Block(NamedTuple):
+    """A block that was packed, as `pack_blocks` and a snapshot of native code give it.
+
+    Attributes
+    ----------
+    payload, payload_crc
+        Its bytes but for the header, and their CRC32C.
+    entries, rows, dead
+        How many it has.
+    key, first, last
+        The id and the bucket of its first entry, and the bucket of its last.
+    """
+
+    payload: memoryview
+    payload_crc: int
+    entries: int
+    rows: int
+    dead: int
+    key: int
+    first: int
+    last: int
+
+    @property
+    def size(self) -> Size:
+        return Size(self.entries, self.rows, self.dead)
+
+    def value(self, label: Label) -> Pieces:
+        """What is stored, its payload where it is."""
+        head = header(label, len(self.payload), self.payload_crc)
+        return Pieces(head, self.payload, self.payload_crc)
+
+
+def pack(entries: Entries, shape: Shape, borders: Sequence[int]) -> list[Block]:
+    """Entries in order as blocks.
 
     Parameters
     ----------
-    labels
-        Of each block.
-    entries
-        Of all of them, in order.
-    stops
-        Where each block ends; the first begins at 0.
-
-    Raises
-    ------
-    ValueError
-        For a row that no store takes.
+    borders
+        Buckets before which a block ends, so that readers of others need not read it too.
     """
-    sizes = _sizes(entries, stops)
-    lengths = [size.bytes(shape) for size in sizes]
-    if (longest := max(lengths, default=0)) > LARGEST_PAYLOAD:
-        raise ValueError(
-            f"a row of {shape.width:,} numbers has {longest:,} bytes, expected at most "
-            f"{LARGEST_PAYLOAD:,}"
-        )
-    columns = (entries.keys, entries.versions, entries.frequencies, entries.seen, entries.states)
-    rows = np.ascontiguousarray(entries.values).reshape(-1).view(np.uint8).data
-    # One call for all: while another thread sends, the interpreter's lock is what is dear.
-    sums = crc32c_slices(
-        [_PRELUDE.pack(s.entries, s.rows, s.dead, shape.dim, shape.slots, 0) for s in sizes],
-        [np.ascontiguousarray(column) for column in columns],
-        stops,
-        rows,
-        list(accumulate(size.rows for size in sizes)),
-    )
-    found, at = [], 0
-    for label, size, length, (head, total, rows_sum) in zip(
-        labels, sizes, lengths, sums, strict=True
-    ):
-        end = at + 4 * shape.width * size.rows
-        found.append((Pieces(header(label, length, total) + head, rows[at:end], rows_sum), size))
-        at = end
-    return found
-
-
-def _sizes(entries: Entries, stops: Sequence[int]) -> list[Size]:
-    """How many there are of what in each block."""
-    if len(entries.values) == len(entries):
-        return [Size(stop - start, stop - start, 0) for start, stop in pairwise([0, *stops])]
-    lasts = np.array(stops) - 1
-    counts = [stops] + [np.cumsum(entries.states == s)[lasts].tolist() for s in (ROW, DEAD)]
-    return [Size(*size) for size in np.diff(counts, prepend=0).T.tolist()]
+    found = pack_blocks(
+        entries.keys, entries.versions, entries.frequencies, entries.seen, entries.states,
+        entries.values, dim=shape.dim, slots=shape.slots, most=BLOCK_BYTES, borders=borders,
+    )  # fmt: skip
+    return [Block(*block) for block in found]
 
 
 def unpack(name: str, payload: memoryview, shape: Shape, size: Size) -> Entries:

@@ -11,18 +11,18 @@ search, and a block's length is known before it is read.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from windeck._core import bucket_of
 from windeck.checkpoint.stores import CorruptStoreError
+from windeck.checkpoint.tables.blocks import Block
 from windeck.checkpoint.tables.entries import Entries, Int64s, last_not_after
 from windeck.checkpoint.tables.shapes import Size
 
-__all__ = ["LINES", "Index", "lines", "parse"]
+__all__ = ["LINES", "Index", "line", "parse"]
 
 #: Blocks in one value of the index.
 LINES = 1 << 16
@@ -89,17 +89,9 @@ class Index:
         return np.where(outside, -1, found)
 
 
-def lines(entries: Entries, stops: Sequence[int], sizes: Iterable[Size]) -> list[bytes]:
-    """The lines of blocks that end at these places."""
-    ends = np.array([(first, stop - 1) for first, stop in pairwise([0, *stops])])
-    keys = entries.keys[ends.reshape(-1)]
-    buckets = bucket_of(keys).reshape(-1, 2)
-    return [
-        _LINE.pack(key, first, last, size.entries, size.rows, size.dead, 0)
-        for key, (first, last), size in zip(
-            keys[::2].tolist(), buckets.tolist(), sizes, strict=True
-        )
-    ]
+def line(block: Block) -> bytes:
+    """The line of a block."""
+    return _LINE.pack(block.key, block.first, block.last, block.entries, block.rows, block.dead, 0)
 
 
 def parse(name: str, payloads: Sequence[memoryview], buckets: tuple[int, int]) -> Index:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import as_json
-from windeck.checkpoint.format.values import Kind, Label, encode
+from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, encode
 from windeck.checkpoint.stores.protocol import Items, Pieces
 from windeck.checkpoint.tables.bases import clock_at, remember
-from windeck.checkpoint.tables.blocks import pack
-from windeck.checkpoint.tables.cutting import cut, reads_of
-from windeck.checkpoint.tables.entries import Entries
-from windeck.checkpoint.tables.index import LINES, lines
+from windeck.checkpoint.tables.blocks import Block
+from windeck.checkpoint.tables.cutting import blocks_of
+from windeck.checkpoint.tables.index import LINES, line
 from windeck.checkpoint.tables.links import Shard
-from windeck.checkpoint.tables.shapes import Shape
+from windeck.checkpoint.tables.shapes import Shape, Size
 from windeck.checkpoint.writers.ahead import one_ahead
 
 __all__ = ["Exports", "check_table"]
@@ -135,6 +133,11 @@ class _Export:
         self.core, self.name, self._item = check_table(name, table), name, item
         self._config = _plain(name, table.config)
         self._shape = Shape(self.core.dim, self.core.slots)
+        if (longest := Size(1, 1, 0).bytes(self._shape)) > LARGEST_PAYLOAD:
+            raise ValueError(
+                f"a row of embeddings/{name} has {longest:,} bytes as a block, expected at most "
+                f"{LARGEST_PAYLOAD:,}"
+            )
         self._buckets = int(self.core.first_bucket), int(self.core.end_bucket)
         self._snapshot = self.core.snapshot()
         self.clock = int(self._snapshot.clock)
@@ -153,38 +156,23 @@ class _Export:
         remember(self.core, save, self.name, self.clock, int(self._snapshot.history))
 
     def blocks(self, namespace: str, label: Label) -> Items:
-        whole = int(self._snapshot.counts(self._since).sum())
-        reads = reads_of(self._snapshot, self._buckets, self._since, self._shape)
-        packs = (
-            (size, partial(self._packed, namespace, label, read, whole)) for size, read in reads
-        )
+        calls = blocks_of(self._snapshot, self._buckets, self._since, self._shape)
         # The store writes meanwhile what was packed before.
-        for pairs in one_ahead(packs, limit=_AHEAD_BYTES):
-            yield from pairs
+        for blocks in one_ahead(calls, limit=_AHEAD_BYTES):
+            for block in blocks:
+                yield self._pair(namespace, label, block)
 
-    def _packed(
-        self, namespace: str, label: Label, read: Callable[[], Entries], whole: int
-    ) -> list[tuple[bytes, Pieces]]:
-        """The next blocks, noted as written."""
-        entries = read()
-        stops = cut(entries, self._shape, whole)
-        generation, writer, first = label.generation, label.part, len(self._lines)
-        numbers = range(first, first + len(stops))
-        labels = [
-            Label(Kind.BLOCK, generation, label.save, self._item, writer, number)
-            for number in numbers
-        ]
-        blocks = pack(labels, entries, stops, self._shape)
-        self._lines += lines(entries, stops, (size for _, size in blocks))
-        for value, size in blocks:
-            self._entries += size.entries
-            self._rows += size.rows
-            self._dead += size.dead
-            self._bytes += len(value)
-        return [
-            (keys.block(namespace, generation, writer, self._item, number), value)
-            for number, (value, _) in zip(numbers, blocks, strict=True)
-        ]
+    def _pair(self, namespace: str, label: Label, block: Block) -> tuple[bytes, Pieces]:
+        """A block with its key, noted as written."""
+        generation, writer, number = label.generation, label.part, len(self._lines)
+        own = Label(Kind.BLOCK, generation, label.save, self._item, writer, number)
+        value = block.value(own)
+        self._lines.append(line(block))
+        self._entries += block.entries
+        self._rows += block.rows
+        self._dead += block.dead
+        self._bytes += len(value)
+        return keys.block(namespace, generation, writer, self._item, number), value
 
     def index(self, namespace: str, label: Label) -> Items:
         generation, writer = label.generation, label.part
