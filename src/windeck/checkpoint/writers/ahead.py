@@ -12,7 +12,11 @@ from typing import TypeVar
 __all__ = ["in_order", "one_ahead"]
 
 #: Reading and summing leave the interpreter's lock alone, so two threads are nearly twice as fast.
-THREADS = min(2, os.cpu_count() or 1)
+CORES = os.cpu_count() or 1
+THREADS = min(2, CORES)
+#: With fewer, a store that works beside us has the other one, and what is handed over in the cache
+#: of the core that made it is worth more than a thread that makes the next meanwhile.
+CORES_AHEAD = 3
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -76,7 +80,8 @@ def one_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> It
 
     Notes
     -----
-    It ends as `in_order` does. A single call needs no thread.
+    It ends as `in_order` does. A single call needs no thread, and on two cores none has one: each
+    is made when it is asked for.
 
     Examples
     --------
@@ -85,7 +90,7 @@ def one_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> It
     """
     left = iter(calls)
     first = list(islice(left, 2))
-    if len(first) < 2 or THREADS < 2:
+    if len(first) < 2 or CORES < CORES_AHEAD:
         yield from (call() for _, call in chain(first, left))
         return
     waiting: deque[tuple[int, Future[R]]] = deque()
