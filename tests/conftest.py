@@ -1,6 +1,16 @@
 """Fixtures for the whole suite: a small table, stores, and the servers behind some of them."""
 
-from store_servers import fresh, memory, redis_cluster, redis_server, small_disk, store
+from store_servers import fresh, kind, memory, redis_cluster, redis_server, small_disk, store, url
 from window_tables import mixed
 
-__all__ = ["fresh", "memory", "mixed", "redis_cluster", "redis_server", "small_disk", "store"]
+__all__ = [
+    "fresh",
+    "kind",
+    "memory",
+    "mixed",
+    "redis_cluster",
+    "redis_server",
+    "small_disk",
+    "store",
+    "url",
+]

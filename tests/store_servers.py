@@ -184,9 +184,21 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str
 
 
 @pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, fresh: Callable[[str], str]) -> Iterator[Store]:
-    """An empty store of each kind in turn."""
-    with open_store(fresh(request.param)) as store:
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of store in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def url(kind: str, fresh: Callable[[str], str]) -> str:
+    """The URL of an empty store of each kind."""
+    return fresh(kind)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    """An empty store of each kind."""
+    with open_store(url) as store:
         yield store
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from store_servers import EMBEDDED, KINDS
+from store_servers import EMBEDDED
 from threads import at_once
 from windeck._core import crc32c
 from windeck.checkpoint.stores import (
@@ -22,24 +22,6 @@ from windeck.checkpoint.stores import (
     View,
     open_store,
 )
-
-Fresh = Callable[[str], str]
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def url(kind: str, fresh: Fresh) -> str:
-    return fresh(kind)
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with open_store(url) as store:
-        yield store
 
 
 def test_it_has_the_shape_of_a_store(store: Store, kind: str) -> None:
