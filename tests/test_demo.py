@@ -1,10 +1,7 @@
 """The demo from the outside: run as a user runs it, on made-up and on real data."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from demos import Told, demo
 from windeck.tools.commands import app
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -25,22 +23,9 @@ CLAIMS = (
 )
 
 
-@dataclass
-class Told:
-    """What one run of the demo said, and what it left."""
-
-    code: int
-    words: str
-    errors: str
-    out: Path
-
-
-def demo(out: Path, *arguments: str) -> Told:
-    """Runs the command in a process of its own, as short as it can be."""
-    command = [sys.executable, "-m", "windeck.tools.cli", "demo", *arguments]
-    command += ["--out", str(out), "--race-seconds", "0.2", "--no-progress"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    return Told(result.returncode, result.stdout, result.stderr, out)
+def short(out: Path, *arguments: str) -> Told:
+    """A run as short as it can be."""
+    return demo(out, *arguments, "--race-seconds", "0.2")
 
 
 def real(name: str) -> Path:
@@ -73,7 +58,7 @@ def assert_proved(told: Told) -> None:
 
 
 def test_synthetic(tmp_path: Path) -> None:
-    told = demo(tmp_path, "--steps", "50")
+    told = short(tmp_path, "--steps", "50")
     assert_proved(told)
     assert "synthetic: a made-up load curve, nothing in it was measured" in told.words
     assert "step 1 hour" in told.words
@@ -82,7 +67,7 @@ def test_synthetic(tmp_path: Path) -> None:
 
 
 def test_server_metrics(tmp_path: Path) -> None:
-    told = demo(tmp_path, str(real("nab.parquet")), "--steps", "40")
+    told = short(tmp_path, str(real("nab.parquet")), "--steps", "40")
     assert_proved(told)
     for words in ("series    58, named by series · ", "target    value · ", "step 5 minutes"):
         assert words in told.words
@@ -90,7 +75,7 @@ def test_server_metrics(tmp_path: Path) -> None:
 
 
 def test_air_quality(tmp_path: Path) -> None:
-    told = demo(tmp_path, str(real("beijing_pm25.parquet")), "--steps", "40")
+    told = short(tmp_path, str(real("beijing_pm25.parquet")), "--steps", "40")
     assert_proved(told)
     for words in ("target    pm25 · ", "step 1 hour", "4.7% missing"):
         assert words in told.words
@@ -111,7 +96,7 @@ def test_overrides_short_series_and_parts_of_dates(tmp_path: Path) -> None:
     file = tmp_path / "shops.csv"
     csv.write_csv(pa.table(columns), file)
     options = ("--target", "taken", "--batch-size", "32", "--steps", "8", "--horizon", "7")
-    told = demo(tmp_path / "out", str(file), *options)
+    told = short(tmp_path / "out", str(file), *options)
     assert_proved(told)
     assert "Year + Month + Day" in told.words
     assert "168 + 7 steps do not fit series of at most 150 rows: cut down" in told.words
@@ -147,7 +132,7 @@ def test_bad_files_get_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_traceback_is_never_shown(tmp_path: Path) -> None:
-    told = demo(tmp_path, str(tmp_path / "nowhere.csv"))
+    told = short(tmp_path, str(tmp_path / "nowhere.csv"))
     assert told.code == 1
     assert re.fullmatch(r"windeck demo: there is no file .*nowhere\.csv\n", told.errors)
     assert not told.words

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from demos import Told, demo
 from windeck.tools.commands import app
 from windeck.tools.stage import Page
 from windeck.tools.text import corpus
@@ -30,23 +28,10 @@ CLAIMS = (
 )
 
 
-@dataclass
-class Told:
-    """What one run of the demo said, and what it left."""
-
-    code: int
-    words: str
-    errors: str
-    out: Path
-
-
-def demo(out: Path, *arguments: str) -> Told:
-    """Runs the command in a process of its own, as short as it can be."""
-    command = [sys.executable, "-m", "windeck.tools.cli", "demo", "text", *arguments]
-    command += ["--out", str(out), "--race-seconds", "0.1", "--no-progress"]
-    command += ["--batch-size", "2", "--sequence-length", "32"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    return Told(result.returncode, result.stdout, result.stderr, out)
+def short(out: Path, *arguments: str) -> Told:
+    """A run as short as it can be."""
+    small = ("--race-seconds", "0.1", "--batch-size", "2", "--sequence-length", "32")
+    return demo(out, "text", *arguments, *small)
 
 
 def log(out: Path, name: str) -> np.ndarray:
@@ -77,7 +62,7 @@ def assert_proved(told: Told, steps: int) -> None:
 
 
 def test_real_documents(tmp_path: Path) -> None:
-    told = demo(tmp_path, "--steps", "16")
+    told = short(tmp_path, "--steps", "16")
     assert_proved(told, 16)
     assert "real documents: the sources of Python's own standard library" in told.words
     assert len(told.words.splitlines()) < 50
@@ -101,7 +86,7 @@ def test_a_corpus_of_ones_own(tmp_path: Path) -> None:
     (root / "dataset=words").mkdir()
     table = pa.table({"tokens": ["Zoë said: " + "no " * number for number in range(60)]})
     pq.write_table(table, root / "dataset=words/x.part0.parquet")
-    told = demo(tmp_path / "out", "--data", str(root), "--steps", "8")
+    told = short(tmp_path / "out", "--data", str(root), "--steps", "8")
     assert_proved(told, 8)
     assert "the model takes token ids modulo 4,096" in told.words
     assert "a name that is long: 30 documents" in told.words
