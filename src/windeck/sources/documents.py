@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from windeck._core import TokenShard, checked_bulk, checked_one
 from windeck.positions import integer
 from windeck.sources.corpus import describing, verifying
-from windeck.sources.corpus.changes import changed_shard, file_digest, syndromes
+from windeck.sources.corpus.changes import explained, file_digest, syndromes
 from windeck.sources.corpus.checking import Look
 from windeck.sources.corpus.countcache import CountCache, cache_path
 from windeck.sources.corpus.counting import count
@@ -360,25 +360,7 @@ class Documents:
         str or None
             One sentence; None where the values themselves say it all.
         """
-        if was is None or now is None:
-            return None
-        if field in self._reading.fingerprint:
-            what = f"documents were read with {field} = {was!r}"
-            return f"{what} when the state was saved, and are with {field} = {now!r} now"
-        if field == "datasets":
-            return f"datasets were {was} when the state was saved, and are {now} now"
-        if field == "files":
-            return (
-                f"the corpus had {was} files when the state was saved and has {now} now; "
-                "expected the same ones, which files= can name"
-            )
-        if field != "contents":
-            return None
-        shards = len(self._listing.paths)
-        shard = changed_shard(was, now, shards)
-        if shard is not None:
-            return f"{self._listing.paths[shard]} has changed since the state was saved"
-        return f"several of the {shards:,} files have changed since the state was saved"
+        return explained(field, was, now, self._reading.fingerprint, self._listing.paths)
 
     def explain(self) -> str:
         """A few lines on what there is: datasets, shards, documents, tokens, bytes, filtered."""

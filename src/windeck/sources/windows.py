@@ -321,13 +321,7 @@ class Windows:
             raise ValueError(f"by is {by!r}, expected 'time' or 'series'")
         cuts = [self._cut.part(part) for part in found]
         border = len(self) - sum(cut.kept for cut in cuts)
-        for name, cut, asked in zip(Split._fields, cuts, (1, validation, test), strict=True):
-            if cut.kept == 0 and not (isinstance(asked, (int, float)) and asked == 0):
-                raise ValueError(
-                    f"the {name} part of the split holds no window (validation={validation!r}, "
-                    f"test={test!r}, by={by!r}), expected {self.span.judged_rows} rows or more of "
-                    "some series in it"
-                )
+        splits.check_some([cut.kept for cut in cuts], self.span, validation, test, by)
         inside = len(self) - border
         cuts = [cut.drop(border=border, others=inside - cut.kept) for cut in cuts]
         return Split(*map(self._with_cut, cuts))

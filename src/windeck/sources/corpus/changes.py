@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-__all__ = ["PRIME", "changed_shard", "file_digest", "syndromes"]
+__all__ = ["PRIME", "changed_shard", "explained", "file_digest", "syndromes"]
 
 PRIME = 2**61 - 1
 PAGE = 4096
@@ -94,3 +94,37 @@ def _parsed(text: object) -> tuple[int, int] | None:
     except ValueError:
         return None
     return first % PRIME, second % PRIME
+
+
+def explained(
+    field: str, was: object, now: object, options: Container[str], paths: Sequence[str]
+) -> str | None:
+    """One sentence on a field of a fingerprint that differs; None where its values say it all.
+
+    Parameters
+    ----------
+    was, now
+        The values, saved and current; None where there is none.
+    options
+        The fields that say how documents are read.
+    paths
+        The files there are now.
+    """
+    if was is None or now is None:
+        return None
+    if field in options:
+        what = f"documents were read with {field} = {was!r}"
+        return f"{what} when the state was saved, and are with {field} = {now!r} now"
+    if field == "datasets":
+        return f"datasets were {was} when the state was saved, and are {now} now"
+    if field == "files":
+        return (
+            f"the corpus had {was} files when the state was saved and has {now} now; "
+            "expected the same ones, which files= can name"
+        )
+    if field != "contents":
+        return None
+    shard = changed_shard(was, now, len(paths))
+    if shard is not None:
+        return f"{paths[shard]} has changed since the state was saved"
+    return f"several of the {len(paths):,} files have changed since the state was saved"

@@ -129,3 +129,14 @@ def by_series(runs: Runs, validation: Any, test: Any, seed: int) -> list[Part]:
     cuts = [0, sizes[1], sum(sizes), len(live)]
     chosen = [np.sort(dealt[a:b]) for a, b in pairwise(cuts)]
     return [Part.of_runs(runs, numbers) for numbers in (chosen[2], chosen[1], chosen[0])]
+
+
+def check_some(kept: list[int], span: Span, validation: Any, test: Any, by: str) -> None:
+    """Every part that was asked for must have windows."""
+    for name, count, asked in zip(Split._fields, kept, (1, validation, test), strict=True):
+        if count == 0 and not (isinstance(asked, (int, float)) and asked == 0):
+            raise ValueError(
+                f"the {name} part of the split holds no window (validation={validation!r}, "
+                f"test={test!r}, by={by!r}), expected {span.judged_rows} rows or more of some "
+                "series in it"
+            )
