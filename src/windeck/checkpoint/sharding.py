@@ -85,7 +85,7 @@ def merge(store: Store | str, plan: Plan) -> int:
     Parameters
     ----------
     store
-        An open store, or the URL of one, which is opened for the time of the call.
+        As for `save`.
     plan
         From `begin`.
 
