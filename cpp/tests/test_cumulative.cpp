@@ -1,13 +1,12 @@
 #include <limits>
-#include <random>
 #include <stdexcept>
 #include <vector>
 
 #include "check.hpp"
+#include "numbers.hpp"
 #include "windeck/cumulative.hpp"
 
 using namespace windeck;
-using Numbers = std::vector<std::int64_t>;
 
 namespace {
 
@@ -15,12 +14,8 @@ constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
 
 /// Every position of random sizes, many of them 0, against walking through the parts.
 void random_sizes() {
-    std::mt19937_64 random(3);
-    const auto draw = [&](std::int64_t low, std::int64_t high) {
-        return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-    };
     for (int round = 0; round < 2000; ++round) {
-        Numbers sizes(static_cast<std::size_t>(draw(0, 20)));
+        Numbers sizes(at(draw(0, 20)));
         for (std::int64_t& size : sizes)
             size = draw(0, 2) == 0 ? 0 : draw(0, draw(0, 4) == 0 ? 300 : 5);
         const Cumulative sums(sizes);

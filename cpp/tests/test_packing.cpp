@@ -1,27 +1,16 @@
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <stdexcept>
 #include <vector>
 
 #include "check.hpp"
+#include "numbers.hpp"
 #include "windeck/packing.hpp"
 #include "windeck/tokens.hpp"
 
 using namespace windeck;
-using Numbers = std::vector<std::int64_t>;
 
 namespace {
-
-std::mt19937_64 random_bits(7);
-
-std::int64_t draw(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random_bits);
-}
-
-std::size_t at(std::int64_t position) {
-    return static_cast<std::size_t>(position);
-}
 
 /// Documents in memory, and the shard of them.
 template <typename T>
@@ -74,118 +63,7 @@ Frame random_frame() {
     return frame;
 }
 
-// --- parts
-// ----------------------------------------------------------------------------------------
-
-void part_orders() {
-    for (int round = 0; round < 500; ++round) {
-        Numbers sizes(at(draw(1, 60)));
-        for (auto& size : sizes)
-            size = draw(0, 2) == 0 ? 0 : draw(1, 30);
-        const std::int64_t every = draw(1, 20);
-        const PartOrder order(std::make_shared<const Numbers>(sizes), 3, 4, every);
-        const Permutation plain(sizes.size(), 3, 4);
-        std::int64_t position = 0;
-        for (std::int64_t place = 0; place < order.parts(); ++place) {
-            const auto part =
-                static_cast<std::int64_t>(plain.at(static_cast<std::uint64_t>(place)));
-            check(order.at(place) == part && order.index_of(part) == place, "at and index_of");
-            check(order.before(place) == position, "before");
-            for (std::int64_t within = 0; within < sizes[at(part)]; ++within, ++position) {
-                const auto found = order.find(position);
-                check(found.place == place && found.within == within, "find");
-            }
-        }
-        check(order.total() == position && order.before(order.parts()) == position, "total");
-    }
-}
-
-void pieces_of_rows() {
-    const Numbers sizes{5, 0, 1, 9, 0, 2};
-    const PartOrder order(std::make_shared<const Numbers>(sizes), 1, 2);
-    Numbers of, within;  // each position, one by one
-    for (std::int64_t place = 0; place < order.parts(); ++place) {
-        for (std::int64_t i = 0; i < sizes[at(order.at(place))]; ++i) {
-            of.push_back(order.at(place));
-            within.push_back(i);
-        }
-    }
-    for (std::int64_t length = 1; length <= 17; ++length) {
-        const std::int64_t samples = (17 - length) / 2 + 1;
-        Numbers indices;
-        for (std::int64_t i = 0; i < 2 * samples; ++i)
-            indices.push_back(draw(0, samples - 1));
-        Numbers parts;
-        const Pieces pieces = order.pieces(indices, 2, length, samples, parts);
-        for (std::size_t r = 0; r < indices.size(); ++r) {
-            std::int64_t position = 2 * indices[r];
-            for (std::int64_t p = pieces.row_offsets[r]; p < pieces.row_offsets[r + 1]; ++p) {
-                for (std::int64_t i = 0; i < pieces.lengths[at(p)]; ++i, ++position) {
-                    check(parts[at(pieces.run_of[at(p)])] == of[at(position)], "part");
-                    check(pieces.starts[at(p)] + i == within[at(position)], "start");
-                }
-            }
-            check(position == 2 * indices[r] + length, "length");
-        }
-        check_throws<std::out_of_range>(
-            [&] { (void)order.pieces(Numbers{samples}, 2, length, samples, parts); },
-            "is out of range for");
-    }
-}
-
-// --- best fit
-// -------------------------------------------------------------------------------------
-
-/// By trying every bin.
-Bins slow_fit(const Numbers& lengths, std::int64_t capacity) {
-    struct Bin {
-        std::int64_t room;
-        Numbers starts, lengths;
-    };
-    std::vector<Bin> bins;
-    std::int64_t start = 0;
-    for (const std::int64_t length : lengths) {
-        std::int64_t from = 0;
-        for (; length - from >= capacity; from += capacity - 1)
-            bins.push_back({0, {start + from}, {capacity}});
-        const std::int64_t rest = length - from;
-        if (rest > (from > 0 ? 1 : 0)) {
-            Bin* best = nullptr;
-            for (Bin& bin : bins) {
-                if (bin.room >= rest && (best == nullptr || bin.room <= best->room)) best = &bin;
-            }
-            if (best == nullptr) best = &bins.emplace_back(Bin{capacity, {}, {}});
-            best->room -= rest;
-            best->starts.push_back(start + from);
-            best->lengths.push_back(rest);
-        }
-        start += length;
-    }
-    Bins out;
-    for (const Bin& bin : bins) {
-        out.starts.insert(out.starts.end(), bin.starts.begin(), bin.starts.end());
-        out.lengths.insert(out.lengths.end(), bin.lengths.begin(), bin.lengths.end());
-        out.offsets.push_back(static_cast<std::int64_t>(out.starts.size()));
-    }
-    return out;
-}
-
-void fits() {
-    for (int round = 0; round < 2000; ++round) {
-        const std::int64_t capacity = draw(2, 30);
-        Numbers lengths(at(draw(0, 60)));
-        for (auto& length : lengths)
-            length = draw(0, 9) == 0 ? draw(0, 100) : draw(0, capacity);
-        const Bins fast = best_fit(lengths, capacity);
-        const Bins slow = slow_fit(lengths, capacity);
-        check(fast.offsets == slow.offsets && fast.starts == slow.starts &&
-                  fast.lengths == slow.lengths,
-              "best fit");
-    }
-}
-
 // --- rows
-// -----------------------------------------------------------------------------------------
 
 struct Batch {
     std::vector<std::int64_t> tokens, ids;
@@ -345,7 +223,6 @@ void block_sums() {
 }
 
 // --- what is refused
-// ------------------------------------------------------------------------------
 
 void refuses() {
     Texts<std::int64_t> texts;
@@ -371,13 +248,6 @@ void refuses() {
     rows(0, 0, 3, 2)();
     check_throws<invalid_argument>([&] { DocumentRun(shard, Permutation(3), {}, 1); },
                                    "the order is one of 3 documents, expected 2");
-    const auto parts = [](Numbers sizes, std::int64_t every) {
-        return [=] { PartOrder(std::make_shared<const Numbers>(sizes), 0, 0, every); };
-    };
-    check_throws<invalid_argument>(parts({}, 1), "sizes is empty");
-    check_throws<invalid_argument>(parts({1, -2}, 1), "part 1 has size -2");
-    check_throws<invalid_argument>(parts({1}, 0), "every is 0, expected 1 or more");
-    check_throws<std::overflow_error>(parts({INT64_MAX, 1}, 1), "more than 2^63 - 1");
 }
 
 void bounds() {
@@ -399,9 +269,6 @@ void bounds() {
 }  // namespace
 
 int main() {
-    part_orders();
-    pieces_of_rows();
-    fits();
     rows_of<std::int8_t>(DType::int8);
     rows_of<std::int16_t>(DType::int16);
     rows_of<std::int32_t>(DType::int32);

@@ -1,13 +1,12 @@
 #include <algorithm>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "check.hpp"
+#include "numbers.hpp"
 #include "windeck/tokens.hpp"
 
 using namespace windeck;
-using Numbers = std::vector<std::int64_t>;
 using Documents = std::vector<Numbers>;
 
 namespace {
@@ -62,12 +61,8 @@ void equals(const TokenShard& shard, const Documents& raw, const TokenFilter& fi
 
 template <typename T>
 void random_documents(DType dtype) {
-    std::mt19937_64 random(5);
-    const auto draw = [&](std::int64_t low, std::int64_t high) {
-        return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-    };
     for (int round = 0; round < 500; ++round) {
-        Documents documents(static_cast<std::size_t>(draw(0, 9)));
+        Documents documents(at(draw(0, 9)));
         std::vector<T> values;
         std::vector<std::int32_t> offsets{0};
         for (Numbers& document : documents) {

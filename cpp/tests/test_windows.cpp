@@ -1,13 +1,12 @@
 #include <limits>
-#include <random>
 #include <stdexcept>
 #include <vector>
 
 #include "check.hpp"
+#include "numbers.hpp"
 #include "windeck/windows.hpp"
 
 using namespace windeck;
-using Numbers = std::vector<std::int64_t>;
 
 namespace {
 
@@ -52,12 +51,8 @@ void equals(const WindowIndex& index, const Listed& expected) {
 }
 
 void random_configurations() {
-    std::mt19937_64 random(1);
-    const auto draw = [&](std::int64_t low, std::int64_t high) {
-        return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-    };
     for (int round = 0; round < 2000; ++round) {
-        const auto runs = static_cast<std::size_t>(draw(0, 12));
+        const auto runs = at(draw(0, 12));
         const std::int64_t stride = draw(1, 5);
         Numbers first;
         Numbers count;
