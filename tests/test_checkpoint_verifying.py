@@ -13,6 +13,7 @@ from checkpoint_parts import save_parts
 from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
+from windeck.checkpoint import verifying
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.stores import Store, open_store
 from windeck.checkpoint.verifying import verify
@@ -90,6 +91,20 @@ def test_all_damage_is_told_not_only_the_first(memory: Store) -> None:
     words = [damage.problem for damage in deep.damages]
     assert "expected index" in words[1]
     assert "a payload of" in words[3]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_damage_without_end_is_not_told_without_end(
+    memory: Store, deep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(memory, 2)
+    memory.delete_range(b"windeck/t/")
+    every = [damage.key for damage in verify(memory, deep=deep).damages]
+    assert len(every) > 3
+    monkeypatch.setattr(verifying, "MOST", 3)
+    *told, last = verify(memory, deep=deep).damages
+    assert [damage.key for damage in told] == every[:3]
+    assert last.problem == "that is damage in 3 places: it was not looked for more"
 
 
 def test_a_damaged_manifest_does_not_hide_the_others(memory: Store) -> None:

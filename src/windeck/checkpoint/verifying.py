@@ -1,8 +1,9 @@
-"""Looking for damage: all of it is told, not only the first. Needs no torch."""
+"""Looking for damage: all of it is told, not only the first, up to `MOST`. Needs no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from windeck.checkpoint.format import keys, trees
@@ -24,6 +25,8 @@ __all__ = ["Damage", "Report", "verify"]
 
 #: Keys that nobody refers to, shown at most.
 _SHOWN = 1000
+#: Damages after which no more are looked for: what a manifest says is there may be without end.
+MOST = 100_000
 
 
 def verify(
@@ -76,6 +79,10 @@ def verify(
         return _Verification(view, namespace, deep, generation).run()
 
 
+class _Enough(Exception):
+    """There is as much damage as is told."""
+
+
 class _Verification:
     def __init__(self, view: View, namespace: str, deep: bool, generation: int | None) -> None:
         self._view, self._namespace, self._deep = view, namespace, deep
@@ -85,9 +92,14 @@ class _Verification:
         self._holdings: list[tuple[int, Holding]] = []
 
     def run(self) -> Report:
+        with suppress(_Enough):
+            self._run()
+        return self.report
+
+    def _run(self) -> None:
         commits = self._head()
         if commits is None:
-            return self.report
+            return
         self._next(commits)
         wanted = [c for c in commits if self._only in (None, c.generation)]
         self.report.generations = [commit.generation for commit in wanted]
@@ -100,11 +112,14 @@ class _Verification:
                 self._own(commit)
             for commit, manifest in self._manifests:
                 self._tables(commit, manifest)
-        return self.report
 
     def _tell(self, problem: object, generation: int, key: str = "", name: str = "") -> None:
         words = getattr(problem, "strerror", None) or str(problem)
         self.report.damages.append(Damage(key, name, generation, words))
+        if len(self.report.damages) >= MOST:
+            words = f"that is damage in {MOST:,} places: it was not looked for more"
+            self.report.damages.append(Damage("", "", generation, words))
+            raise _Enough
 
     def _head(self) -> list[Commit] | None:
         key = keys.head(self._namespace).decode()
