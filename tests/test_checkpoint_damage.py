@@ -123,28 +123,38 @@ def test_lost_numbers_do_not_bring_back_old_ones(store: Store) -> None:
     assert [commit.generation for commit in checkpoint.log(store)] == [3, 2, 1]
 
 
-def rewrite(store: Store, **changes: Any) -> None:
+def put(store: Store, payload: bytes) -> None:
     """A manifest that was never made by us, and a HEAD that fits it."""
     was, (commit,) = manifests.read_head(store, "windeck")
     assert was is not None
-    key = keys.manifest("windeck", 1)
-    label = Label(Kind.MANIFEST, 1, commit.save)
-    entry = {"name": "model/a", "dtype": "float32", "shape": [5]}
-    entry["parts"] = [{"box": [[0, 5]], "writer": 0, "item": 0}]
-    entry |= changes
-    trees = {"model": {"dict": [["a", {"tensor": "model/a"}]]}}
-    found = {"chunk_bytes": 16, "tensors": [entry], "trees": trees}
-    value = values.encode(label, manifests.as_json(found))
+    value = values.encode(Label(Kind.MANIFEST, 1, commit.save), payload)
     now = manifests.Commit(1, commit.save, 1, 0.0, len(value), crc32c(value))
-    store.put_many([(key, value), (keys.head("windeck"), manifests.encode_head([now]))])
+    head = manifests.encode_head([now])
+    store.put_many([(keys.manifest("windeck", 1), value), (keys.head("windeck"), head)])
 
 
-BOX = [{"box": [[0, 4]], "writer": 0, "item": 0}]
-TWO = [{"box": box, "writer": 0, "item": item} for item, box in enumerate(([[0, 3]], [[1, 3]]))]
+def rewrite(store: Store, *, parts: Any = None, **changes: Any) -> None:
+    """A manifest of one tensor, as docs/checkpoint.md says, with something else in it."""
+    kind = {"dtype": "float32", "shape": [5], "chunk_bytes": 16}
+    kind |= {name: changes.pop(name) for name in tuple(changes) if name in kind}
+    found = {"kinds": [kind], "tensors": [0], "trees": {"model": {"dict": ["a"]}}, **changes}
+    lines = found, [[[0, 0]]] if parts is None else parts
+    put(store, b"\n".join(map(manifests.as_json, lines)))
+
+
+def box(*boxes: Any) -> list[Any]:
+    return [[[0, item, box] for item, box in enumerate(boxes)]]
 
 
 def kept(*runs: Any) -> list[Any]:
-    return [{"box": [[0, 5]], "writer": 0, "item": 0, "kept": list(runs)}]
+    return [[[0, 0, [[0, 5]], list(runs)]]]
+
+
+TREES: Any = [
+    {"model": {"dict": ["a", "b"]}}, {"model": {"dict": []}}, {"model": {"dict": ["a", "a"]}},
+    {"model": {"dict": ["a", ["a", 1]]}}, {"model": {"dict": [["a", 1], "a"]}}, {"model": ["a"]},
+    {"model": {"dict": ["a", 7]}}, {"model": {"dict": ["a", ["b"]]}}, ["model"],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -154,11 +164,21 @@ def kept(*runs: Any) -> list[Any]:
         ({"shape": [-5]}, "expected a size, found -5"),
         ({"shape": [5.0]}, "expected a size, found 5.0"),
         ({"shape": [2**63]}, "expected a size, found 9223372036854775808"),
-        ({"shape": [6]}, "model/a has 5 elements in its parts, expected 6 of shape"),
-        ({"parts": BOX}, "model/a has 4 elements in its parts"),
-        ({"parts": []}, "model/a has 0 elements in its parts"),
-        ({"shape": [3], "parts": BOX}, r"which does not lie in \(\(0, 3\),\)"),
-        ({"parts": TWO}, r"model/a has parts \(\(0, 3\),\) and \(\(1, 3\),\), which overlap"),
+        ({"dtype": 3}, "a tensor has dtype '3', expected the name of one"),
+        ({"chunk_bytes": "16"}, "expected a size, found '16'"),
+        (
+            {"shape": [6], "parts": box([[0, 5]])},
+            "model/a has 5 elements in its parts, expected 6 of shape",
+        ),
+        ({"parts": box([[0, 4]])}, "model/a has 4 elements in its parts"),
+        ({"parts": [[]]}, "model/a has 0 elements in its parts"),
+        ({"shape": [3], "parts": box([[0, 4]])}, r"which does not lie in \(\(0, 3\),\)"),
+        ({"parts": box([[0, 5], [0, 1]])}, r"which does not lie in \(\(0, 5\),\)"),
+        (
+            {"parts": box([[0, 3]], [[1, 3]])},
+            r"model/a has parts \(\(0, 3\),\) and \(\(1, 3\),\), which overlap",
+        ),
+        ({"parts": [[[0, 0], [0, 1]]]}, r"model/a has parts .*, which overlap"),
         ({"parts": kept([0, 1, 1, 5, 0, 0])}, "keeps chunks of generation 1, expected one before"),
         (
             {"parts": kept([0, 1, 0, 5, 0, 0])},
@@ -168,7 +188,32 @@ def kept(*runs: Any) -> list[Any]:
         ({"parts": kept([0, 9, 0, 5, 0, 0])}, r"keeps chunks \[0, 9\), expected a range from 0 on"),
         ({"parts": kept([1, 2, 0, 5, 0, 0], [0, 1, 0, 5, 0, 0])}, r"expected a range from 2 on"),
         ({"parts": kept([0, 1, 0, 5, 0])}, "missing 1 required positional argument"),
-        ({"name": "model/b"}, "model/a refers to model/b|model/a, which is none"),
+        (
+            {"parts": [[[0]]]},
+            r"model/a has a part '\[0\]', expected a writer, an item, a box",
+        ),
+        ({"parts": [[[0, 0, None, [], 1]]]}, "model/a has a part '.*', expected a writer, an item"),
+        ({"parts": [["00"]]}, "model/a has a part '00', expected a writer, an item"),
+        ({"parts": [[[0, -1]]]}, "expected a size, found -1"),
+        ({"parts": []}, "has 1 tensors, expected the parts of as many, found"),
+        ({"parts": [[[0, 0]], [[0, 1]]]}, "has 1 tensors, expected the parts of as many, found"),
+        ({"parts": {"0": 1}}, "has 1 tensors, expected the parts of as many, found"),
+        ({"tensors": [1]}, r"its tensors are of kinds \[1\], expected numbers below 1"),
+        ({"tensors": [-1]}, r"its tensors are of kinds \[-1\], expected numbers below 1"),
+        ({"tensors": [False]}, r"its tensors are of kinds \[False\], expected numbers below 1"),
+        ({"tensors": [0.0]}, r"its tensors are of kinds \[0.0\], expected numbers below 1"),
+        ({"tensors": [0, 0]}, "its trees name 1 tensors, expected as many kinds of tensors, found"),
+        ({"tensors": "0"}, "its trees name 1 tensors, expected as many kinds of tensors, found 0"),
+        ({"kinds": []}, r"its tensors are of kinds \[0\], expected numbers below 0"),
+        ({"trees": TREES[0]}, "its trees name 2 tensors, expected as many"),
+        ({"trees": TREES[1]}, "its trees name 0 tensors, expected as many"),
+        ({"trees": TREES[2]}, "model has the key 'a' twice, expected once"),
+        ({"trees": TREES[3]}, "model has the key 'a' twice, expected once"),
+        ({"trees": TREES[4]}, "model has the key 'a' twice, expected once"),
+        ({"trees": TREES[5]}, "its trees name 0 tensors, expected as many"),
+        ({"trees": TREES[6]}, "model has '7', expected a key and a value"),
+        ({"trees": TREES[7]}, r"model has \"\['b'\]\", expected a key and a value"),
+        ({"trees": TREES[8]}, r"expected trees by root, found \"\['model'\]\""),
     ],
 )
 def test_manifests_that_cannot_be(fresh: Fresh, changes: dict[str, Any], words: str) -> None:
@@ -178,6 +223,17 @@ def test_manifests_that_cannot_be(fresh: Fresh, changes: dict[str, Any], words: 
         assert torch.equal(checkpoint.open(store).tensor("model/a")[3:], MODEL["a"][3:])
         rewrite(store, **changes)
         with pytest.raises(CorruptStoreError, match=f"cannot be read as a manifest: .*({words})"):
+            checkpoint.open(store)
+
+
+def test_manifests_of_another_number_of_lines(fresh: Fresh) -> None:
+    with open_store("memory://") as store:
+        save(store)
+        put(store, b'{"kinds":[],"tensors":[],"trees":{}}')
+        with pytest.raises(CorruptStoreError, match="a manifest: it is one line of JSON, expected"):
+            checkpoint.open(store)
+        put(store, b'{"kinds":[],"tensors":[],"trees":{}}\n[]\n[]')
+        with pytest.raises(CorruptStoreError, match="cannot be read as a manifest: Extra data: li"):
             checkpoint.open(store)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.entries import Part, Run, check_tiles, parse_entries, whole_number
+from windeck.checkpoint.format.catalogs import as_lines, catalog_of, whole_number, whole_tree
+from windeck.checkpoint.format.entries import Part, Run, check_tiles, parse_entries
 
 
 def tiles(shape: tuple[int, ...], boxes: list[Box]) -> bool:
@@ -109,15 +113,96 @@ def test_sources_of_chunks(pieces: list[tuple[int, bool]]) -> None:
 
 
 def test_what_is_read_back() -> None:
-    part = {"box": [[0, 4]], "writer": 2, "item": 9, "kept": [[0, 1, 3, 33, 2, 8]]}
-    found = {"chunk_bytes": 16, "tensors": [{"name": "w", "dtype": "int8", "shape": [4]}]}
-    found["tensors"][0]["parts"] = [part]  # type: ignore[index]
-    (entry,) = parse_entries(found, 7, 77).values()
-    assert entry.parts == (Part(((0, 4),), 2, 9, 7, 77, (Run(0, 1, 3, 33, 2, 8),)),)
-    assert (entry.shape, entry.dtype, entry.chunk_bytes) == ((4,), "int8", 16)
-    found["tensors"] *= 2  # type: ignore[operator]
-    with pytest.raises(ValueError, match="w is there twice, expected each tensor once"):
-        parse_entries(found, 7, 77)
+    run = [0, 1, 3, 33, 2, 8]
+    whole = {"box": [[0, 4]], "writer": 2, "item": 9, "kept": [run]}
+    halves = [{"box": [[a, a + 2], [0, 3]], "writer": 0, "item": a} for a in (0, 2)]
+    found: dict[str, Any] = {
+        "chunk_bytes": 16,
+        "tensors": [
+            {"name": "m/w", "dtype": "int8", "shape": [4], "parts": [whole]},
+            {"name": "m/v", "dtype": "int8", "shape": [4, 3], "chunk_bytes": 6, "parts": halves},
+            {"name": "m/u", "dtype": "int8", "shape": [4], "parts": [{**whole, "kept": []}]},
+        ],
+        "trees": {"m": {"dict": [[name, {"tensor": f"m/{name}"}] for name in ("v", "u", "w")]}},
+    }
+    first, second = as_lines(found).decode().split("\n")
+    assert json.loads(first) == {
+        "kinds": [
+            {"dtype": "int8", "shape": [4, 3], "chunk_bytes": 6},
+            {"dtype": "int8", "shape": [4], "chunk_bytes": 16},
+        ],
+        "tensors": [0, 1, 1],
+        "trees": {"m": {"dict": ["v", "u", "w"]}},
+    }
+    assert json.loads(second) == [
+        [[0, 0, [[0, 2], [0, 3]]], [0, 2, [[2, 4], [0, 3]]]],
+        [[2, 9, None, []]],
+        [[2, 9, None, [run]]],
+    ]
+    entries = parse_entries(catalog_of(first), json.loads(second), 7, 77)
+    assert [(entry.name, *entry[1:3], entry.chunk_bytes) for entry in entries.values()] == [
+        ("m/v", "int8", (4, 3), 6), ("m/u", "int8", (4,), 16), ("m/w", "int8", (4,), 16)
+    ]  # fmt: skip
+    assert entries["m/w"].parts == (Part(((0, 4),), 2, 9, 7, 77, (Run(0, 1, 3, 33, 2, 8),)),)
+    assert [part.box for part in entries["m/v"].parts] == [((0, 2), (0, 3)), ((2, 4), (0, 3))]
+    found["tensors"] *= 2
+    with pytest.raises(ValueError, match="m/w is there twice, expected each tensor once"):
+        as_lines(found)
     for wrong in (True, 1.0, -1, 1 << 63, "1", None):
         with pytest.raises(ValueError, match=f"expected a size, found {wrong!r}"):
             whole_number(wrong)
+
+
+def test_tensors_and_trees_that_do_not_agree() -> None:
+    entry = {"name": "m/w", "dtype": "int8", "shape": [], "parts": []}
+    of = {"chunk_bytes": 16, "tensors": [entry]}
+    with pytest.raises(ValueError, match="the tensor m/w is in no tree, expected tensors and tre"):
+        as_lines({**of, "trees": {"m": {"dict": []}}})
+    tree = {"dict": [["w", {"tensor": "m/w"}], ["v", {"tensor": "m/v"}]]}
+    with pytest.raises(ValueError, match="the tensor m/v is named by a tree, and not there, expec"):
+        as_lines({**of, "trees": {"m": tree}})
+
+
+@given(
+    some.recursive(
+        some.sampled_from(["t", None, True, 3, 0.5, "text", float("inf")]),
+        lambda inner: (
+            some.lists(inner, max_size=4)
+            | some.lists(inner, max_size=4).map(tuple)
+            | some.dictionaries(some.sampled_from(["a", "b", "a/b", 0, 1, ""]), inner, max_size=5)
+        ),
+        max_leaves=12,
+    )
+)
+def test_trees_are_stored_short_and_come_back_whole(value: Any) -> None:
+    """With a text "t" for a tensor, each third of which is the same as the one before."""
+    names: list[str] = []
+
+    def tensors(tree: Any, place: str) -> Any:
+        if tree == "t":
+            names.append(names[-1] if len(names) % 3 == 2 else place)
+            return {"tensor": names[-1]}
+        if isinstance(tree, dict) and "dict" in tree:
+            return {"dict": [[k, tensors(v, f"{place}/{k}")] for k, v in tree["dict"]]}
+        if isinstance(tree, dict) and "tuple" in tree:
+            return {"tuple": tensors(tree["tuple"], place)}
+        if isinstance(tree, list):
+            return [tensors(item, f"{place}/{i}") for i, item in enumerate(tree)]
+        return tree
+
+    tree = tensors(trees.encode(value, "m", lambda *_: ""), "m")
+    entries = [
+        {"name": name, "dtype": f"int{8 * (1 + i % 2)}", "shape": [i % 3], "parts": []}
+        for i, name in enumerate(dict.fromkeys(names))
+    ]
+    found = {"chunk_bytes": 16, "tensors": entries[::-1], "trees": {"m": tree}}
+    catalog = catalog_of(as_lines(found).decode().split("\n")[0])
+    assert whole_tree(catalog.trees["m"], "m") == tree
+    assert catalog.data["m"] == names
+    assert list(zip(catalog.names["m"], names, strict=True)) == list(trees.tensors_in(tree, "m"))
+    assert [(name, *catalog.kinds[kind][:2]) for name, kind in catalog.tensors.items()] == [
+        (entry["name"], entry["dtype"], tuple(entry["shape"])) for entry in entries
+    ]
+    if catalog.trees["m"] != tree:
+        with pytest.raises(ValueError, match="expected a key and a value"):
+            list(trees.tensors_in(catalog.trees["m"], "m"))  # what else has trees has whole ones

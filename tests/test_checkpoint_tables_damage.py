@@ -161,9 +161,10 @@ def rewrite(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
     _, (commit, *older) = manifests.read_head(store, "windeck")
     key = keys.manifest("windeck", commit.generation)
     label = Label(Kind.MANIFEST, commit.generation, commit.save)
-    found = json.loads(bytes(values.decode(key, store.get(key), label)))
+    first, rest = bytes(values.decode(key, store.get(key), label)).split(b"\n")
+    found = json.loads(first)
     change(found["tables"][0])
-    value = values.encode(label, manifests.as_json(found))
+    value = values.encode(label, manifests.as_json(found), b"\n", rest)
     sums: dict[str, Any] = {"manifest_bytes": len(value), "manifest_crc": crc32c(value)}
     now = manifests.Commit(**{**commit._asdict(), **sums})
     store.put_many([(key, value), (keys.head("windeck"), manifests.encode_head([now, *older]))])

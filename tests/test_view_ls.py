@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
-from windeck.checkpoint.format import manifests
+from windeck.checkpoint.format import manifests, trees
 from windeck.checkpoint.format.dtypes import ITEM_BYTES, item_bytes
 from windeck.checkpoint.stores import open_store
 from windeck.tools.view import listing, output
@@ -278,14 +278,14 @@ def test_a_dtype_of_a_later_torch(fresh: Fresh, monkeypatch: pytest.MonkeyPatch)
     assert line.split()[-1] == "?"
 
 
-def leaf(name: str, held: int = 2, remark: str = "") -> Leaf:
-    return name, ("", "", "", remark), 1, held
+def leaf(held: int = 2, remark: str = "") -> Leaf:
+    return ("", "", "", remark), 1, held
 
 
 def test_the_tree_of_names_that_begin_alike() -> None:
-    leaves = [leaf(name) for name in ("a", "a.b", "a.c.d.e", "f..g", "/h/", "a.c.d.z")]
-    found = [(line[0], line[2], line[3]) for line in lines(leaves, depth=None, unicode=False)]
-    assert found == [
+    names = ["a", "a.b", "a.c.d.e", "f..g", "/h/", "a.c.d.z"]
+    told = lines(names, [leaf()] * 6, depth=None, unicode=False)
+    assert [(line[0], line[2], line[3]) for line in told] == [
         ("a", 1, 2),
         ("a.", 3, 6),
         ("|- b", 1, 2),
@@ -297,10 +297,24 @@ def test_the_tree_of_names_that_begin_alike() -> None:
     ]
 
 
+def test_groups_that_are_the_same_inside_but_for_what_stands_beside() -> None:
+    one, two = leaf(1), leaf(2)
+    names = [f"{layer}.{name}" for layer in "abc" for name in ("v", "x.y", "x.z")]
+    leaves = [one, one, two, one, two, one, one, one, two]
+    told = lines(names, leaves, depth=None, unicode=False)
+    assert [(line[0], line[3]) for line in told] == [
+        *(("a.", 4), ("|- v", 1), ("`- x.", 3), ("   |- y", 1), ("   `- z", 2)),
+        *(("b.", 4), ("|- v", 1), ("`- x.", 3), ("   |- y", 2), ("   `- z", 1)),
+        *(("c.", 4), ("|- v", 1), ("`- x.", 3), ("   |- y", 1), ("   `- z", 2)),
+    ]
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_tree_of_a_name_that_is_the_beginning_of_another(turned: bool) -> None:
-    leaves = [leaf("a/", 2, "x"), leaf("a/b", 3, "y")]
-    found = list(lines(leaves[::-1] if turned else leaves, depth=None, unicode=True))
+    names, leaves = ["a/", "a/b"], [leaf(2, "x"), leaf(3, "y")]
+    if turned:
+        names, leaves = names[::-1], leaves[::-1]
+    found = lines(names, leaves, depth=None, unicode=True)
     group, *inside = [(line[0], line[1] and line[1][3], line[3]) for line in found]
     assert group == ("a/", None, 5)
     expected = [("├─ ", "x", 2), ("└─ b", "y", 3)]
@@ -308,13 +322,13 @@ def test_the_tree_of_a_name_that_is_the_beginning_of_another(turned: bool) -> No
 
 
 def test_the_same_name_twice_is_two_lines() -> None:
-    found = lines([leaf("a.b", 1), leaf("a.b", 2)], depth=None, unicode=True)
+    found = lines(["a.b", "a.b"], [leaf(1), leaf(2)], depth=None, unicode=True)
     assert [line[3] for line in found] == [3, 1, 2]
 
 
 def test_names_of_ten_thousand_dots() -> None:
-    leaves = [leaf("." * n) for n in (10_000, 9_999, 3)]
-    found = lines(leaves, depth=None, unicode=True)
+    names = ["." * n for n in (10_000, 9_999, 3)]
+    found = lines(names, [leaf()] * 3, depth=None, unicode=True)
     assert sum(beside is not None for _, beside, _, _ in found) == 3
 
 
@@ -334,24 +348,29 @@ def test_sizes(count: int, text: str) -> None:
     assert output.size(count) == text
 
 
-def test_a_manifest_without_its_parts_says_the_same_of_tensors(fresh: Fresh) -> None:
+def test_a_catalog_says_the_same_of_tensors_as_the_manifest(fresh: Fresh) -> None:
     with open_store(saved(fresh("rocksdb"))) as store:
         commit = manifests.find_commit(store, "windeck", None)
-        whole = manifests.read_manifest(store, "windeck", commit)["tensors"]
-        short = manifests.read_manifest(store, "windeck", commit, parts=False)["tensors"]
-    assert all(entry.parts for entry in whole.values() if 0 not in entry.shape)
-    assert short == {name: entry._replace(parts=()) for name, entry in whole.items()}
+        whole = manifests.read_manifest(store, "windeck", commit)
+        short = manifests.read_catalog(store, "windeck", commit)
+    assert {
+        name: (entry.dtype, entry.shape, entry.chunk_bytes)
+        for name, entry in whole["tensors"].items()
+    } == {name: short.kinds[number] for name, number in short.tensors.items()}
+    for root, pairs in whole["places"].items():
+        assert pairs == list(zip(short.names[root], short.data[root], strict=True))
+        assert pairs == list(trees.tensors_in(whole["trees"][root], root))
 
 
 @given(
     st.lists(st.text("ab./", max_size=9), max_size=12, unique=True), st.none() | st.integers(1, 3)
 )
 def test_names_can_be_read_off_any_tree(names: list[str], depth: int | None) -> None:
-    leaves = [leaf(name, 1 << i) for i, name in enumerate(names)]
+    leaves = [leaf(1 << i) for i in range(len(names))]
     path: list[str] = []
     seen: list[tuple[str, int]] = []
     deepest = 0
-    for text, beside, below, held in lines(leaves, depth=depth, unicode=False):
+    for text, beside, below, held in lines(names, leaves, depth=depth, unicode=False):
         label = text.lstrip(" |`-")
         level = (len(text) - len(label)) // 3
         path[level:] = [label]
@@ -359,7 +378,7 @@ def test_names_can_be_read_off_any_tree(names: list[str], depth: int | None) -> 
         if beside is not None:
             seen.append(("".join(path), held))
             continue
-        inside = [one for one in leaves if one[0].startswith("".join(path))]
+        inside = [one for one in names if one.startswith("".join(path))]
         assert below <= len(inside)
         if depth is not None and level == depth - 1:  # folded: told by its totals
             seen += [("".join(path), 1 << i) for i in range(len(names)) if held >> i & 1]

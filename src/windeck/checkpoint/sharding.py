@@ -11,7 +11,8 @@ from typing import Any
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.manifests import Commit, as_json, parse_manifest, read_head
+from windeck.checkpoint.format.catalogs import as_json, as_lines
+from windeck.checkpoint.format.manifests import Commit, parse_manifest, read_head
 from windeck.checkpoint.format.part_names import PartName, drop_parts, has_parts, parts_of
 from windeck.checkpoint.format.references import bases_of
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
@@ -203,7 +204,7 @@ def merge_in(store: Store, plan: Plan) -> int:
         # What nobody could read is not put in force: a writer may say anything.
         bases = bases_of(manifest, plan.generation)
         now = Commit(plan.generation, plan.save, plan.step, 0.0, 0, 0, bases)
-        parse_manifest(as_json(manifest), now)
+        parse_manifest(as_lines(manifest), now)
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError) as error:
         where = keys.shard(plan.namespace, plan.generation, 0)[:-9].decode()
         raise CorruptStoreError(f"what lies under {where} is no shards: {error!r}") from error

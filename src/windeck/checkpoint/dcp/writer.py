@@ -23,7 +23,7 @@ from torch.futures import Future
 from windeck.checkpoint.dcp.states import manifest_of
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.chunks import check_plain, dtype_name
-from windeck.checkpoint.format.manifests import parse_entries
+from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.part_names import PartName, has_parts
 from windeck.checkpoint.readers.opened import is_url, opened
 from windeck.checkpoint.stores import Store, write_part
@@ -229,7 +229,7 @@ class StoreWriter(StorageWriter):
                 place.ingest_parts([ticket.part for ticket in tickets])
             try:
                 manifest = manifest_of(metadata, results, self._root, plan.chunk_bytes)
-                parse_entries(manifest, plan.generation, plan.save)  # as a reader will
+                check_manifest(manifest, plan.generation, plan.save)
             except (TypeError, ValueError):
                 discard(place, plan)
                 raise

@@ -6,13 +6,14 @@ import itertools
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from windeck.checkpoint.format.boxes import Box, overlapping, shape_of, whole
+from windeck.checkpoint.format.catalogs import Catalog, whole_number
 
-__all__ = ["Entry", "Part", "Run", "check_tiles", "parse_entries", "whole_number"]
+__all__ = ["Entry", "Part", "Run", "check_tiles", "parse_entries"]
 
 _first = itemgetter(0)
 
@@ -76,49 +77,37 @@ class Entry(NamedTuple):
     chunk_bytes: int
 
 
-def parse_entries(
-    manifest: Mapping[str, Any], generation: int, save: int, *, parts: bool = True
-) -> dict[str, Entry]:
-    """The tensors of a manifest by name, their sizes and boxes checked.
+def parse_entries(catalog: Catalog, parts: Any, generation: int, save: int) -> dict[str, Entry]:
+    """The tensors of a manifest by name, their boxes checked.
 
     Parameters
     ----------
-    manifest
-        As it was read: nothing in it is trusted.
+    catalog
+        Its first line.
+    parts
+        Its second line, as it was read: nothing in it is trusted.
     generation, save
         Of the save whose manifest it is.
-    parts
-        False: names, dtypes and shapes alone, which takes less time; entries then have no parts.
 
     Raises
     ------
-    KeyError, TypeError, ValueError
-        Naming the tensor where there is one: for sizes that are none, parts that overlap or leave
-        gaps, runs of kept chunks that cannot be.
+    TypeError, ValueError
+        Naming the tensor where there is one: for parts that overlap or leave gaps, runs of kept
+        chunks that cannot be.
     """
-    usual = max(1, whole_number(manifest["chunk_bytes"]))
+    if type(parts) is not list or len(parts) != len(catalog.tensors):
+        raise ValueError(
+            f"it has {len(catalog.tensors):,} tensors, expected the parts of as many, found "
+            f"{str(parts)[:80]!r}"
+        )
     entries: dict[str, Entry] = {}
-    wholes: dict[tuple[int, ...], tuple[tuple[int, ...], Box]] = {}  # many have the same shape
-    for found in manifest["tensors"]:
-        name, known = str(found["name"]), wholes.get(tuple(found["shape"]))
-        if known is None:
-            shape = tuple(map(whole_number, found["shape"]))
-            if math.prod(shape) * 16 >= 1 << 63:
-                raise ValueError(f"{name} has shape {shape}, more than can be")
-            known = wholes[shape] = shape, whole(shape)
-        if name in entries:
-            raise ValueError(f"{name} is there twice, expected each tensor once")
-        shape, outer = known
-        chunk_bytes = usual
-        if "chunk_bytes" in found:
-            chunk_bytes = max(1, whole_number(found["chunk_bytes"]))
-        if not parts:
-            entries[name] = Entry(name, str(found["dtype"]), shape, (), chunk_bytes)
-            continue
-        own = tuple([_part(part, name, outer, generation, save) for part in found["parts"]])
+    wholes = [whole(kind.shape) for kind in catalog.kinds]
+    for (name, number), stated in zip(catalog.tensors.items(), parts, strict=True):
+        (dtype, shape, chunk_bytes), outer = catalog.kinds[number], wholes[number]
+        own = tuple([_part(part, name, outer, generation, save) for part in stated])
         if len(own) != 1 or own[0].box is not outer:
             check_tiles(name, shape, [part.box for part in own])
-        entries[name] = Entry(name, str(found["dtype"]), shape, own, chunk_bytes)
+        entries[name] = Entry(name, dtype, shape, own, chunk_bytes)
     return entries
 
 
@@ -159,13 +148,6 @@ def check_tiles(name: str, shape: Sequence[int], boxes: Sequence[Box]) -> None:
         )
 
 
-def whole_number(value: Any) -> int:
-    """The value itself; ValueError unless it is an integer from 0 to 2^63 - 1."""
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"expected a size, found {value!r}")
-    return value
-
-
 def _corners(boxes: Iterable[Box]) -> dict[tuple[int, ...], int]:
     """The signed corners of boxes, added up, those that cancel left out."""
     signed: Counter[tuple[int, ...]] = Counter()
@@ -176,20 +158,27 @@ def _corners(boxes: Iterable[Box]) -> dict[tuple[int, ...], int]:
     return {place: sign for place, sign in signed.items() if sign}
 
 
-def _part(found: Mapping[str, Any], name: str, outer: Box, generation: int, save: int) -> Part:
-    box = outer
-    if tuple(map(tuple, found["box"])) != outer:
-        box = tuple((whole_number(first), whole_number(end)) for first, end in found["box"])
-        if len(box) != len(outer) or any(
-            not first <= end <= size for (first, end), (_, size) in zip(box, outer, strict=False)
-        ):
-            raise ValueError(f"{name} has a part {box}, which does not lie in {outer}")
-    writer, item = whole_number(found["writer"]), whole_number(found["item"])
-    if "kept" not in found:
+def _part(found: Any, name: str, outer: Box, generation: int, save: int) -> Part:
+    if type(found) is not list or not 2 <= len(found) <= 4:
+        raise ValueError(
+            f"{name} has a part {str(found)[:80]!r}, expected a writer, an item, a box and runs"
+        )
+    writer, item = whole_number(found[0]), whole_number(found[1])
+    box = outer if len(found) == 2 or found[2] is None else _box(found[2], name, outer)
+    if len(found) < 4:
         return Part(box, writer, item, generation, save)
-    kept = tuple(Run(*map(whole_number, run)) for run in found["kept"])
+    kept = tuple(Run(*map(whole_number, run)) for run in found[3])
     _check_kept(kept, f"{name} {box}", math.prod(shape_of(box)), generation)
     return Part(box, writer, item, generation, save, kept)
+
+
+def _box(found: Any, name: str, outer: Box) -> Box:
+    box = tuple((whole_number(first), whole_number(end)) for first, end in found)
+    if len(box) != len(outer) or any(
+        not first <= end <= size for (first, end), (_, size) in zip(box, outer, strict=False)
+    ):
+        raise ValueError(f"{name} has a part {box}, which does not lie in {outer}")
+    return outer if box == outer else box
 
 
 def _check_kept(kept: Sequence[Run], name: str, elements: int, generation: int) -> None:

@@ -33,6 +33,7 @@ __all__ += ["head", "index", "manifest", "next_generation", "numbers", "of_gener
 
 #: Of all that belongs to a generation, its manifest first.
 LETTERS = "msdeit"
+_NAMESPACE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/")
 
 
 def check_namespace(namespace: str) -> str:
@@ -45,7 +46,7 @@ def check_namespace(namespace: str) -> str:
     """
     if not isinstance(namespace, str):
         raise TypeError(f"expected a namespace of type str, got {type(namespace).__name__}")
-    if not re.fullmatch(r"[A-Za-z0-9_.\-/]{1,200}", namespace):
+    if not 0 < len(namespace) <= 200 or not _NAMESPACE.issuperset(namespace):
         raise ValueError(
             "expected a namespace of 1 to 200 letters, digits, -, _, . and /, got "
             f"{namespace[:40]!r}"

@@ -6,23 +6,30 @@ bytes and the CRC32C of its manifest; the first is in force. All of it is JSON.
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.entries import Entry, Part, Run, parse_entries, whole_number
-from windeck.checkpoint.format.trees import tensors_in
-from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.format.catalogs import (
+    Catalog,
+    as_json,
+    as_lines,
+    catalog_of,
+    whole_number,
+    whole_tree,
+)
+from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, View
 
 if TYPE_CHECKING:
+    from windeck.checkpoint.format.entries import Entry
     from windeck.checkpoint.tables.links import TableEntry
 
-__all__ = ["Commit", "Entry", "Part", "Run", "as_json", "encode_head", "find_commit"]
-__all__ += ["parse_entries", "parse_manifest", "read_head", "read_manifest"]
+__all__ = ["Commit", "as_json", "check_manifest", "encode_head", "find_commit", "parse_manifest"]
+__all__ += ["read_catalog", "read_head", "read_manifest"]
 
 #: What JSON that says something else than expected leads to.
 _UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
@@ -54,11 +61,6 @@ class Commit(NamedTuple):
     manifest_bytes: int
     manifest_crc: int
     bases: tuple[int, ...] = ()
-
-
-def as_json(value: Any) -> bytes:
-    """JSON as it is stored: ASCII, no NaN."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
 def encode_head(commits: Sequence[Commit]) -> bytes:
@@ -105,15 +107,18 @@ def find_commit(view: View, namespace: str, generation: int | None) -> Commit:
     )
 
 
-def read_manifest(
-    view: View, namespace: str, commit: Commit, *, parts: bool = True
-) -> dict[str, Any]:
-    """The manifest of a generation, compared with what HEAD says of it.
+def read_catalog(view: View, namespace: str, commit: Commit) -> Catalog:
+    """What there is in a generation: names, dtypes and shapes, but not where the data are.
 
-    Parameters
-    ----------
-    parts
-        False: of tensors, their names, dtypes and shapes alone.
+    `tables` has entries by name, as in `read_manifest`.
+    """
+    with _reading(view, namespace, commit) as value:
+        catalog = catalog_of(_first_line(value, HEADER_BYTES)[0])
+        return catalog._replace(tables=_parse_tables(catalog.tables, commit))
+
+
+def read_manifest(view: View, namespace: str, commit: Commit) -> dict[str, Any]:
+    """The manifest of a generation, compared with what HEAD says of it.
 
     Returns
     -------
@@ -121,45 +126,51 @@ def read_manifest(
         ``"tensors"``, entries by name; ``"trees"``, state by root; ``"places"``, of each root what
         `tensors_in` gives; ``"tables"``, entries by name.
     """
-    key = keys.manifest(namespace, commit.generation)
-    value = view.get(key)
-    payload = decode(key, value, Label(Kind.MANIFEST, commit.generation, commit.save))
-    if value is None or (len(value), crc32c(value)) != (commit.manifest_bytes, commit.manifest_crc):
-        raise CorruptStoreError(
-            f"{key.decode()} is not the manifest that {namespace}/HEAD was committed with: "
-            f"expected {commit.manifest_bytes:,} bytes with CRC32C {commit.manifest_crc:08x}"
-        )
-    try:
-        return parse_manifest(str(payload, "utf-8"), commit, parts=parts)
-    except _UNREADABLE as error:
-        raise _unreadable(key, "a manifest", error) from error
+    with _reading(view, namespace, commit) as value:
+        return parse_manifest(value, commit, at=HEADER_BYTES)
 
 
-def parse_manifest(payload: str | bytes, commit: Commit, *, parts: bool = True) -> dict[str, Any]:
-    """What `read_manifest` gives, of the JSON of a manifest.
+def parse_manifest(data: bytes, commit: Commit, *, at: int = 0) -> dict[str, Any]:
+    """What `read_manifest` gives, of the bytes of a manifest, which begins at `at`.
 
     Raises
     ------
     AttributeError, KeyError, RecursionError, TypeError, ValueError
         For what cannot be one.
     """
-    found = json.loads(payload, object_hook=None if parts else _without_part)
-    entries = parse_entries(found, commit.generation, commit.save, parts=parts)
-    tables = _parse_tables(found["tables"], commit) if "tables" in found else {}
-    _check_bases(entries, tables, commit)
-    roots = found["trees"]
-    if type(roots) is not dict:
-        raise ValueError(f"expected trees by root, found {str(roots)[:80]!r}")
-    places = {root: list(tensors_in(tree, root)) for root, tree in roots.items()}
-    for place, name in itertools.chain.from_iterable(places.values()):
-        if name not in entries:
-            raise ValueError(f"{place} refers to {name}, which is none of its tensors")
-    return {"tensors": entries, "trees": roots, "places": places, "tables": tables}
+    from windeck.checkpoint.format.entries import parse_entries  # who lists a catalog needs none
+
+    line, rest = _first_line(data, at)
+    catalog = catalog_of(line)
+    parts = json.loads(str(memoryview(data)[rest:], "utf-8"))
+    entries = parse_entries(catalog, parts, commit.generation, commit.save)
+    tables = _parse_tables(catalog.tables, commit)
+    _check_kept(entries, commit)
+    trees = {root: whole_tree(tree, root) for root, tree in catalog.trees.items()}
+    places = {root: [*zip(catalog.names[root], catalog.data[root], strict=True)] for root in trees}
+    return {"tensors": entries, "trees": trees, "places": places, "tables": tables}
 
 
-def _without_part(found: dict[str, Any]) -> dict[str, Any] | None:
-    """Lets go of a part as soon as it is read: its memory, untouched before, serves the next."""
-    return None if "box" in found else found
+def check_manifest(manifest: Mapping[str, Any], generation: int, save: int) -> None:
+    """Raises what a reader of a full save's manifest would: ValueError or TypeError."""
+    parse_manifest(as_lines(manifest), Commit(generation, save, 0, 0.0, 0, 0))
+
+
+@contextmanager
+def _reading(view: View, namespace: str, commit: Commit) -> Iterator[bytes]:
+    """The value of a manifest; what is wrong with what they say becomes a CorruptStoreError."""
+    key = keys.manifest(namespace, commit.generation)
+    value = view.get(key)
+    decode(key, value, Label(Kind.MANIFEST, commit.generation, commit.save))
+    if value is None or (len(value), crc32c(value)) != (commit.manifest_bytes, commit.manifest_crc):
+        raise CorruptStoreError(
+            f"{key.decode()} is not the manifest that {namespace}/HEAD was committed with: "
+            f"expected {commit.manifest_bytes:,} bytes with CRC32C {commit.manifest_crc:08x}"
+        )
+    try:
+        yield value
+    except _UNREADABLE as error:
+        raise _unreadable(key, "a manifest", error) from error
 
 
 def _commit(found: Mapping[str, Any]) -> Commit:
@@ -174,21 +185,22 @@ def _commit(found: Mapping[str, Any]) -> Commit:
 
 
 def _parse_tables(found: Any, commit: Commit) -> dict[str, TableEntry]:
-    from windeck.checkpoint.tables.links import parse_tables  # most models have none
+    if found is None:  # as most models
+        return {}
+    from windeck.checkpoint.tables.links import parse_tables
 
-    return parse_tables(found, commit.generation, commit.save)
-
-
-def _check_bases(
-    entries: Mapping[str, Entry], tables: Mapping[str, TableEntry], commit: Commit
-) -> None:
-    """What is not among the bases, `gc` would take away."""
+    tables = parse_tables(found, commit.generation, commit.save)
     for table in tables.values():
         for generation in sorted(table.bases - {commit.generation, *commit.bases}):
             raise ValueError(
                 f"the table {table.name} refers to generation {generation}, expected one of "
                 f"{list(commit.bases)}, as HEAD says"
             )
+    return tables
+
+
+def _check_kept(entries: Mapping[str, Entry], commit: Commit) -> None:
+    """What is not among the bases, `gc` would take away."""
     for entry in entries.values():
         for part in entry.parts:
             for run in part.kept:
@@ -197,6 +209,14 @@ def _check_bases(
                         f"{entry.name} keeps chunks of generation {run.generation}, expected one "
                         f"of {list(commit.bases)}, as HEAD says"
                     )
+
+
+def _first_line(data: bytes, at: int) -> tuple[str, int]:
+    """The line of a manifest that begins at `at`, and where the next one does."""
+    end = data.find(b"\n", at)
+    if end < 0:
+        raise ValueError("it is one line of JSON, expected two")
+    return str(memoryview(data)[at:end], "utf-8"), end + 1
 
 
 def _unreadable(key: bytes, what: str, error: Exception) -> CorruptStoreError:

@@ -24,7 +24,7 @@ from windeck.checkpoint.partition import Partition
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ABSENT", "decode", "encode", "merged", "tensors_in"]
+__all__ = ["ABSENT", "decode", "encode", "merged", "places_in", "tensors_in"]
 
 _DEEPEST = 100
 #: Bits of an integer: Python reads no more than 4,300 digits.
@@ -126,7 +126,7 @@ def decode(tree: Any, tensor: Callable[[str], Any]) -> Any:
     raise ValueError(f"expected a tree of state, found {str(tree)[:80]!r}")
 
 
-def tensors_in(tree: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+def tensors_in(tree: Any, name: str) -> Iterator[tuple[str, str]]:
     """Of each tensor in a tree, the name of its place and the name it is saved under.
 
     Raises
@@ -134,6 +134,26 @@ def tensors_in(tree: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]
     ValueError
         For a tree that `encode` does not make, naming the place: then `decode` takes any other.
     """
+    return zip(*places_in(tree, name), strict=True)
+
+
+def places_in(tree: Any, name: str, *, short: bool = False) -> tuple[list[str], list[str]]:
+    """The same as two lists: the names of the places, and the names of the data.
+
+    Parameters
+    ----------
+    short
+        Whether a key may stand alone in a dict, as in the trees of a catalog, for a tensor that is
+        saved under the name of its place.
+    """
+    places, data = list[str](), list[str]()
+    _collect(tree, name, 0, short, places, data)
+    return places, data
+
+
+def _collect(
+    tree: Any, name: str, depth: int, short: bool, places: list[str], data: list[str]
+) -> None:
     if depth > _DEEPEST:
         raise ValueError(f"{name[:80]}... is nested deeper than {_DEEPEST} levels")
     if tree is None or type(tree) in (bool, int, float, str):
@@ -142,29 +162,40 @@ def tensors_in(tree: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]
     if type(tree) is dict and len(tree) == 1:
         ((kind, inside),) = tree.items()
     if kind == "tensor" and type(inside) is str:
-        yield name, inside
+        places.append(name)
+        data.append(inside)
     elif kind == "dict" and type(inside) is list:
-        yield from _in_dict(inside, name, depth + 1)
+        alone = short and depth < _DEEPEST and {*map(type, inside)} == {str}
+        if alone and len({*inside}) == len(inside):  # the dict of most models
+            own = [f"{name}/{key}" for key in inside]
+            places += own
+            data += own
+        else:
+            _collect_dict(inside, name, depth + 1, short, places, data)
     elif kind in ("list", "tuple") and type(inside) is list:
         for i, item in enumerate(inside):
-            yield from tensors_in(item, f"{name}/{i}", depth + 1)
+            _collect(item, f"{name}/{i}", depth + 1, short, places, data)
     elif kind != "float" or inside not in ("nan", "inf", "-inf"):
         raise ValueError(f"{name} is {str(tree)[:80]!r}, expected a tree of state")
 
 
-def _in_dict(pairs: list[Any], name: str, depth: int) -> Iterator[tuple[str, str]]:
+def _collect_dict(
+    pairs: list[Any], name: str, depth: int, short: bool, places: list[str], data: list[str]
+) -> None:
     known = set()
     for pair in pairs:
-        if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in (str, int):
+        if short and type(pair) is str:
+            key, item = pair, None
+            places.append(f"{name}/{key}")
+            data.append(places[-1])
+        elif type(pair) is list and len(pair) == 2 and type(pair[0]) in (str, int):
+            key, item = pair
+        else:
             raise ValueError(f"{name} has {str(pair)[:80]!r}, expected a key and a value")
-        key, item = pair
         if key in known:
             raise ValueError(f"{name} has the key {key!r} twice, expected once")
         known.add(key)
-        if type(item) is dict and len(item) == 1 and type(saved := item.get("tensor")) is str:
-            yield f"{name}/{key}", saved  # as nearly all are: without a generator of its own
-        else:
-            yield from tensors_in(item, f"{name}/{key}", depth)
+        _collect(item, f"{name}/{key}", depth, short, places, data)
 
 
 def merged(target: Any, value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.chunks import chunk_items, named_dtype
-from windeck.checkpoint.format.manifests import parse_entries
+from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, renamed
@@ -97,7 +97,7 @@ def import_(
     }
     with opened(store) as place:
         plan = begin(place, step=found, writers=1, namespace=namespace, chunk_bytes=chunk_bytes)
-        parse_entries(manifest, plan.generation, plan.save)
+        check_manifest(manifest, plan.generation, plan.save)
         place.bulk_load(_pairs(sources, plan))
         place.sync()
         return finish(place, plan, manifest)

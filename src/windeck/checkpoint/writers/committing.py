@@ -8,7 +8,8 @@ from typing import Any
 
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import Commit, as_json, encode_head, read_head
+from windeck.checkpoint.format.catalogs import as_lines
+from windeck.checkpoint.format.manifests import Commit, encode_head, read_head
 from windeck.checkpoint.format.references import bases_of
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, Store
@@ -59,7 +60,7 @@ def commit(
     RuntimeError
         When another save was committed since; the data of this one are removed.
     """
-    payload = as_json(manifest)
+    payload = as_lines(manifest)
     if len(payload) > LARGEST_PAYLOAD:
         raise ValueError(f"the manifest has {len(payload):,} bytes, expected fewer tensors")
     value = encode(Label(Kind.MANIFEST, generation, save), payload)

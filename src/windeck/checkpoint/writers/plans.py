@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import as_json, read_head
+from windeck.checkpoint.format.catalogs import as_json
+from windeck.checkpoint.format.manifests import read_head
 from windeck.checkpoint.format.part_names import drop_parts, parts_of
 from windeck.checkpoint.format.references import LONGEST_CHAIN
 from windeck.checkpoint.readers.opened import opened

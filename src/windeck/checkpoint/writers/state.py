@@ -7,7 +7,7 @@ from typing import Any
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.boxes import slices
-from windeck.checkpoint.format.manifests import as_json
+from windeck.checkpoint.format.catalogs import as_json
 from windeck.checkpoint.writers.pieces import Pieces, is_distributed, pieces_of
 
 __all__ = ["State"]

@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.dtypes import item_bytes
-from windeck.checkpoint.format.manifests import Entry, read_head
+from windeck.checkpoint.format.manifests import read_head
 from windeck.checkpoint.stores import Store
 from windeck.tools.view import output
 from windeck.tools.view.naming import TABLES, matching
-from windeck.tools.view.session import Catalog, Different, namespace_of, plain_url, shown
-from windeck.tools.view.tree import Beside, Leaf, lines
+from windeck.tools.view.session import Different, namespace_of, plain_url, shown
+from windeck.tools.view.tree import Beside, Leaf, Line, lines
 
 if TYPE_CHECKING:
+    from windeck.checkpoint.format.catalogs import Catalog, TensorKind
+    from windeck.checkpoint.format.entries import Entry
     from windeck.checkpoint.tables.links import TableEntry
+    from windeck.tools.view.session import Catalog as Whole
+    from windeck.tools.view.session import Listing
 
 __all__ = ["described", "log", "ls", "plain_values", "table_document"]
 __all__ += ["tensor_document"]
 
 
-def ls(found: Catalog, pattern: str | None, *, depth: int | None, flat: bool, json: bool) -> None:
+def ls(found: Listing, pattern: str | None, *, depth: int | None, flat: bool, json: bool) -> None:
     """Prints tensors, tables and plain values."""
-    wanted = None if pattern is None else matching(pattern)
-    tables = [*map(table_document, found.tables.values())]
-    tensors = [pair for pairs in found.places.values() for pair in pairs]
-    values = [*plain_values(found.trees)]
-    if wanted is not None:
-        tensors = [pair for pair in tensors if wanted(pair[0])]
+    saved = found.saved
+    names, data = [*chain(*saved.names.values())], [*chain(*saved.data.values())]
+    tables = [*map(table_document, saved.tables.values())]
+    values = [*plain_values(saved.trees)]
+    if pattern is not None:
+        wanted = matching(pattern)
+        data = [held for name, held in zip(names, data, strict=True) if wanted(name)]
+        names = [*filter(wanted, names)]
         tables = [table for table in tables if wanted(TABLES + table["name"])]
         values = [value for value in values if wanted(value[0])]
     if json:
-        documents = [tensor_document(found, *pair) for pair in tensors]
+        kinds = (saved.kinds[saved.tensors[name]] for name in data)
+        documents = [*map(tensor_document, names, data, kinds)]
         texts = [{"name": name, "value": value} for name, value in values]
         held = sum(t["bytes"] or 0 for t in documents if t["data"] == t["name"])
         held += sum(table["bytes"] for table in tables)
         parts = {"tensors": documents, "tables": tables, "values": texts}
         output.write_json({**described(found), "bytes": held, **parts})
     else:
-        leaves = _tensor_leaves(found.entries, tensors)
+        leaves = _tensor_leaves(saved, names, data)
         leaves += [*map(_table_leaf, tables), *map(_value_leaf, values)]
-        _print(found, leaves, (len(tensors), len(tables)), depth, flat)
-    if pattern is not None and not (tensors or tables or values):
+        counts = len(names), len(tables)
+        names += [TABLES + table["name"] for table in tables] + [name for name, _ in values]
+        _print(found, names, leaves, counts, depth, flat)
+    if pattern is not None and not names and not tables and not values:
         raise Different
 
 
-def described(found: Catalog) -> dict[str, Any]:
+def described(found: Whole | Listing) -> dict[str, Any]:
     """Which checkpoint it is: the first keys of every JSON document."""
     commit = found.commit
     return {
@@ -60,12 +70,11 @@ def described(found: Catalog) -> dict[str, Any]:
     }
 
 
-def tensor_document(found: Catalog, name: str, data: str) -> dict[str, Any]:
-    """A tensor in JSON."""
-    entry = found.entries[data]
-    held, _ = _described(entry.dtype, entry.shape)
-    kind = {"dtype": entry.dtype, "shape": entry.shape, "bytes": held}
-    return {"name": name, **kind, "data": data}
+def tensor_document(name: str, data: str, kind: Entry | TensorKind) -> dict[str, Any]:
+    """A tensor in JSON: what it is called, what its data are, of which kind it is."""
+    held, _ = _described(kind.dtype, kind.shape)
+    told = {"dtype": kind.dtype, "shape": kind.shape, "bytes": held}
+    return {"name": name, **told, "data": data}
 
 
 def table_document(entry: TableEntry) -> dict[str, Any]:
@@ -78,7 +87,8 @@ def table_document(entry: TableEntry) -> dict[str, Any]:
 
 
 def plain_values(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What is no tensor: the items of dicts by name, anything else whole."""
+    """What is no tensor, in trees as they are stored or as they were: the items of dicts by name,
+    anything else whole."""
     for root, tree in roots.items():
         yield from _plain(tree, root)
 
@@ -107,9 +117,9 @@ def _plain(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
     if type(tree) is dict and "tensor" in tree:
         return
     if type(tree) is dict and "dict" in tree and tree["dict"]:
-        for key, item in tree["dict"]:
-            if not (type(item) is dict and "tensor" in item):
-                yield from _plain(item, f"{name}/{key}")
+        for pair in tree["dict"]:
+            if type(pair) is list:  # else it is a tensor
+                yield from _plain(pair[1], f"{name}/{pair[0]}")
         return
     inside = tree["tuple"] if type(tree) is dict and "tuple" in tree else tree
     if type(inside) is list and any(_has_tensor(item) for item in inside):
@@ -124,26 +134,31 @@ def _plain(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _has_tensor(tree: Any) -> bool:
-    return next(trees.tensors_in(tree, ""), None) is not None
+    return bool(trees.places_in(tree, "", short=True)[0])
 
 
 def _print(
-    found: Catalog, leaves: list[Leaf], counts: tuple[int, int], depth: int | None, flat: bool
+    found: Listing,
+    names: list[str],
+    leaves: list[Leaf],
+    counts: tuple[int, int],
+    depth: int | None,
+    flat: bool,
 ) -> None:
     commit, (tensors, tables) = found.commit, counts
     count = f"{tensors:,} tensor{'s' * (tensors != 1)}"
     if tables:
         count += f", {tables:,} table{'s' * (tables != 1)}"
     head = f"{found.namespace}  generation {commit.generation}  step {commit.step}"
-    total = output.size(sum(leaf[3] for leaf in leaves))
+    total = output.size(sum([leaf[2] for leaf in leaves]))
     output.say(output.paint(f"{head}  {output.moment(commit.time)}  {count}  {total}", "bold"))
+    if not all(map(str.isprintable, names)):
+        names = [*map(shown, names)]
+    rows: list[Line]
     if flat:
-        rows = [leaf[:2] for leaf in leaves]
+        rows = [(name, *leaf) for name, leaf in zip(names, leaves, strict=True)]
     else:
-        rows = [
-            (text, _totals(below, held) if beside is None else beside)
-            for text, beside, below, held in lines(leaves, depth=depth, unicode=output.unicode_ok())
-        ]
+        rows = lines(names, leaves, depth=depth, unicode=output.unicode_ok())
     if rows:
         output.say(*_aligned(rows))
 
@@ -164,36 +179,43 @@ def _totals(tensors: int, held: int) -> Beside:
     return "", f"{tensors:,} tensor{'s' * (tensors != 1)}", output.size(held), ""
 
 
-def _tensor_leaves(entries: Mapping[str, Entry], tensors: Sequence[tuple[str, str]]) -> list[Leaf]:
-    leaves: list[Leaf] = []
-    for name, data in tensors:
-        entry = entries[data]
-        held, beside = _described(entry.dtype, entry.shape)
-        text = name if name.isprintable() else shown(name)
-        if data == name:
-            leaves.append((text, beside, 1, held or 0))
-        else:
-            leaves.append((text, (*beside[:3], f"= {shown(data)}"), 1, 0))
-    return leaves
+def _tensor_leaves(saved: Catalog, names: Sequence[str], data: Sequence[str]) -> list[Leaf]:
+    described = [_described(kind.dtype, kind.shape) for kind in saved.kinds]
+    plain: list[Leaf] = [(beside, 1, held or 0) for held, beside in described]
+    return [
+        plain[saved.tensors[held]]
+        if held == name
+        else ((*plain[saved.tensors[held]][0][:3], f"= {shown(held)}"), 1, 0)
+        for name, held in zip(names, data, strict=True)
+    ]
 
 
 def _table_leaf(table: dict[str, Any]) -> Leaf:
     shape = f"[{table['rows']:,} ids, {table['dim']}]"
     beside = (table["dtype"], shape, output.size(table["bytes"]), "table")
-    return TABLES + shown(table["name"]), beside, 1, table["bytes"]
+    return beside, 1, table["bytes"]
 
 
 def _value_leaf(item: tuple[str, Any]) -> Leaf:
     text = shown(repr(item[1]))
-    return shown(item[0]), ("", text if len(text) <= 60 else f"{text[:57]}...", "", ""), 0, 0
+    return ("", text if len(text) <= 60 else f"{text[:57]}...", "", ""), 0, 0
 
 
-def _aligned(rows: Sequence[tuple[str, Beside]]) -> list[str]:
+def _aligned(rows: Sequence[Line]) -> list[str]:
     """Columns of names, dtypes, shapes, bytes and remarks; values may be wider than shapes."""
-    name = max([len(text) for text, _ in rows])
-    besides = {beside for _, beside in rows}
-    dtype, size = (max(len(beside[i]) for beside in besides) for i in (0, 2))
-    shape = max((len(beside[1]) for beside in besides if beside[2]), default=0)
+    each = {id(row): row for row in rows}  # in a tree, many are the same object
+    besides = {
+        number: _totals(below, held) if beside is None else beside
+        for number, (_, beside, below, held) in each.items()
+    }
+    every = {*besides.values()}
+    name = max([len(row[0]) for row in each.values()])
+    dtype, size = (max(len(beside[i]) for beside in every) for i in (0, 2))
+    shape = max((len(beside[1]) for beside in every if beside[2]), default=0)
     line = f"  %-{dtype}s  %-{shape}s  %{size}s  %s"
-    ends = {beside: (line % beside).rstrip() for beside in besides}
-    return [text.ljust(name) + end if (end := ends[beside]) else text for text, beside in rows]
+    ends = {beside: (line % beside).rstrip() for beside in every}
+    told = {
+        number: text.ljust(name) + end if (end := ends[besides[number]]) else text
+        for number, (text, *_) in each.items()
+    }
+    return [told[id(row)] for row in rows]

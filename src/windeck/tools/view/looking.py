@@ -31,7 +31,7 @@ def ls(
         from windeck.tools.view import listing
 
         with opened_store(url) as store:
-            found = session.catalog(url, store, namespace, generation, parts=False)
+            found = session.listing(url, store, namespace, generation)
             listing.ls(found, pattern, depth=depth, flat=flat, json=json)
     finally:
         if collects:

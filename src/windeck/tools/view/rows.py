@@ -26,8 +26,9 @@ def row(store: Store, found: Catalog, name: str, ids: Sequence[str], *, json: bo
     wanted = [integer(text, "an id") for text in ids]
     data = places_of(found).get(name)
     if data is not None:
-        document = {**described(found), **tensor_document(found, name, data)}
-        rows = [_dense(store, found, found.entries[data], place) for place in wanted]
+        entry = found.entries[data]
+        document = {**described(found), **tensor_document(name, data, entry)}
+        rows = [_dense(store, found, entry, place) for place in wanted]
     else:
         table = table_called(found, name)
         if table is None:

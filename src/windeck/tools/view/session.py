@@ -9,15 +9,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import Commit, Entry, find_commit, read_manifest
+from windeck.checkpoint.format.manifests import Commit, find_commit, read_catalog, read_manifest
 from windeck.checkpoint.readers.opened import reading_url
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
 
 if TYPE_CHECKING:
+    from windeck.checkpoint.format import catalogs
+    from windeck.checkpoint.format.entries import Entry
     from windeck.checkpoint.tables.links import TableEntry
 
-__all__ = ["Catalog", "Different", "Exit", "Wrong", "catalog", "found_in", "guarded"]
-__all__ += ["namespace_of", "opened_store", "plain_url", "shown", "tell"]
+__all__ = ["Catalog", "Different", "Exit", "Listing", "Wrong", "catalog", "found_in"]
+__all__ += ["guarded", "listing", "namespace_of", "opened_store", "plain_url", "shown", "tell"]
 
 
 class Exit:
@@ -56,6 +58,15 @@ class Catalog(NamedTuple):
     tables: dict[str, TableEntry]
 
 
+class Listing(NamedTuple):
+    """What the first line of a manifest says, which has all that `ls` shows."""
+
+    url: str
+    namespace: str
+    commit: Commit
+    saved: catalogs.Catalog
+
+
 @contextmanager
 def opened_store(url: str, *, writing: bool = False, making: bool = False) -> Iterator[Store]:
     """The store of a URL; one that does not exist is made if `making` says so."""
@@ -86,12 +97,16 @@ def plain_url(url: str) -> str:
         raise Wrong(str(error)) from error
 
 
-def catalog(
-    url: str, store: Store, namespace: str, generation: int | None, *, parts: bool = True
-) -> Catalog:
-    """Reads HEAD and one manifest, and nothing else; without `parts` no more than `ls` shows."""
+def listing(url: str, store: Store, namespace: str, generation: int | None) -> Listing:
+    """Reads HEAD and one manifest, and no more of it than `ls` shows."""
     commit = find_commit(store, namespace_of(namespace), generation)
-    found = read_manifest(store, namespace, commit, parts=parts)
+    return Listing(plain_url(url), namespace, commit, read_catalog(store, namespace, commit))
+
+
+def catalog(url: str, store: Store, namespace: str, generation: int | None) -> Catalog:
+    """Reads HEAD and one manifest, and nothing else."""
+    commit = find_commit(store, namespace_of(namespace), generation)
+    found = read_manifest(store, namespace, commit)
     return Catalog(
         plain_url(url), namespace, commit, found["tensors"], found["trees"], found["places"],
         found["tables"],

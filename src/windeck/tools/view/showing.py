@@ -48,7 +48,7 @@ def show(
     picked = _picked(entry, part, rows, stats, COLUMNS if json else _columns())
     values: Any = None if picked is None else values_of(store, found, entry, picked)
     told = _stats(store, found, entry) if stats else None
-    document = {**described(found), **tensor_document(found, name, data)}
+    document = {**described(found), **tensor_document(name, data, entry)}
     if json:
         if picked is not None:
             document |= {"box": picked.box, "values": values.tolist()}
