@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import sys
 
@@ -35,10 +34,10 @@ def process() -> None:
 
 def main() -> None:
     """Runs the command of `sys.argv`."""
-    missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
-    if missing:
-        sys.exit(f"The command line needs {' and '.join(missing)}: pip install 'windeck[cli]'")
-    if sys.argv[1:2] == ["view"]:  # which does without what takes time to import
+    views = sys.argv[1:2] == ["view"]
+    if not views or sys.stdout.isatty():  # elsewhere, the viewer needs none of them
+        _check_extras()
+    if views:  # which does without what takes time to import
         gc.disable()  # nothing of what imports make is garbage
         from windeck.tools.view.app import main as view
 
@@ -48,6 +47,14 @@ def main() -> None:
     from windeck.tools.commands import app
 
     app(prog_name="windeck")
+
+
+def _check_extras() -> None:
+    import importlib.util
+
+    missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(f"The command line needs {' and '.join(missing)}: pip install 'windeck[cli]'")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,14 @@ import os
 import re
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from windeck.checkpoint.stores.errors import CorruptStoreError
 from windeck.checkpoint.stores.urls import StoreURL
+
+if TYPE_CHECKING:
+    from pathlib import Path  # to import it takes longer than to open a small database
 
 __all__ = ["PARTS", "SEAL_KEY", "Seal", "fsync_folder", "part_path", "prepare", "refuse_reserved"]
 
@@ -26,24 +30,24 @@ SEAL = "windeck.seal"
 PARTS = "windeck.parts"
 _NAMES = {"rocksdb": "RocksDB", "leveldb": "LevelDB"}
 #: What an opener that was killed leaves before there is a database.
-_BEGUN = re.compile(
+_BEGUN = (
     r"LOCK|LOG(\.old.*)?|IDENTITY|MANIFEST-\d+|OPTIONS-\d+|\d+\.(log|dbtmp)|OPTIONS-\d+\.dbtmp"
     rf"|rocksdict-config\.json|{re.escape(PARTS)}"
 )
 
 
-def prepare(url: StoreURL, *, create: bool) -> Path:
+def prepare(url: StoreURL, *, create: bool) -> str:
     """The folder of the database, looked at and made if need be.
 
     RocksDB would turn a LevelDB database into its own and make the folder of a mistyped path, so
     the files are judged by their names before an engine sees them.
     """
     path, given = _path(url), _as_given(url)
-    if not path.exists():
+    if not _exists(path):
         if not create:
             raise FileNotFoundError(f"there is no database at {given}")
-        path.mkdir(parents=True, exist_ok=True)
-    if not path.is_dir():
+        os.makedirs(path, exist_ok=True)
+    if not os.path.isdir(path):
         raise NotADirectoryError(f"expected a folder for {given}, found a file")
     names = os.listdir(path)
     if "CURRENT" in names:
@@ -56,7 +60,7 @@ def prepare(url: StoreURL, *, create: bool) -> Path:
         return path
     if SEAL in names:
         raise CorruptStoreError(f"{given} is damaged: its file CURRENT is missing")
-    strange = sorted(name for name in names if not _BEGUN.fullmatch(name))
+    strange = sorted(name for name in names if not re.fullmatch(_BEGUN, name))
     if strange:
         raise FileExistsError(
             f"expected a {_NAMES[url.scheme]} database or an empty folder at {given}, found other "
@@ -74,15 +78,17 @@ def part_path(url: StoreURL, name: str) -> Path:
             "expected the name of a part of 1 to 100 letters, digits, -, _ and ., not ending in "
             f".tmp, got {name!r}"
         )
-    folder = _path(url) / PARTS
+    from pathlib import Path
+
+    folder = Path(_path(url), PARTS)
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name
 
 
-def part_names(path: Path, unfinished: bool = False) -> list[str]:
+def part_names(path: str, unfinished: bool = False) -> list[str]:
     """The finished parts beside the database in `path`, or also the others, sorted."""
-    folder = path / PARTS
-    names = os.listdir(folder) if folder.is_dir() else []
+    folder = os.path.join(path, PARTS)
+    names = os.listdir(folder) if os.path.isdir(folder) else []
     if unfinished:
         return sorted({name.removesuffix(".tmp") for name in names})
     return sorted(name for name in names if not name.endswith(".tmp"))
@@ -106,17 +112,18 @@ def drop_part(url: StoreURL, name: str) -> None:
     remove(path.with_name(name + ".tmp"))
 
 
-def remove(path: Path) -> None:
+def remove(path: str | Path) -> None:
     """Remove a file or a folder, or nothing."""
-    if path.is_dir():
+    if os.path.isdir(path):
         import shutil
 
         shutil.rmtree(path)
     else:
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: str | Path, data: bytes) -> None:
     """Write a small file; its name is durable after `fsync_folder`."""
     with open(path, "wb") as out:
         out.write(data)
@@ -124,7 +131,7 @@ def write_durably(path: Path, data: bytes) -> None:
         os.fsync(out.fileno())
 
 
-def fsync_folder(path: Path) -> None:
+def fsync_folder(path: str | Path) -> None:
     """Make the names in a folder durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -142,11 +149,11 @@ def refuse_reserved(keys: Sequence[bytes]) -> None:
 class Seal:
     """The number of the last `sync`, in the database and in a file beside it."""
 
-    def __init__(self, path: Path, url: str) -> None:
+    def __init__(self, path: str, url: str) -> None:
         """Read the file: before the database is opened, since a writer may go on meanwhile."""
-        self._file, self._url = path / SEAL, url
+        self._file, self._url = os.path.join(path, SEAL), url
         self.number = 0
-        self._expected = self._read() if self._file.exists() else 0
+        self._expected = self._read() if _exists(self._file) else 0
 
     def check(self, stored: bytes | None) -> None:
         """Compare what the opened database holds with the file."""
@@ -162,7 +169,7 @@ class Seal:
 
     def moved_on(self) -> bool:
         """Whether something was synced since the file was read, before the database was opened."""
-        return (self._read() if self._file.exists() else 0) != self._expected
+        return (self._read() if _exists(self._file) else 0) != self._expected
 
     def next(self) -> bytes:
         """The value to write into the database."""
@@ -172,20 +179,31 @@ class Seal:
         """Count the sync whose value is durable in the database now."""
         self.number += 1
         line = b"windeck seal %d " % self.number
-        temporary = self._file.with_suffix(".tmp")
+        temporary = f"{os.path.splitext(self._file)[0]}.tmp"
         write_durably(temporary, b"%s%08x\n" % (line, zlib.crc32(line)))
         os.replace(temporary, self._file)
-        fsync_folder(self._file.parent)
+        fsync_folder(os.path.dirname(self._file))
 
     def _read(self) -> int:
-        data = self._file.read_bytes()
-        match = re.fullmatch(rb"(windeck seal (\d{1,19}) )([0-9a-f]{8})\n", data)
-        if match is None or zlib.crc32(match[1]) != int(match[3], 16):
+        with open(self._file, "rb", buffering=0) as file:
+            data = file.read(100)
+        number = data[13:-10]
+        told = b"windeck seal %s " % number
+        if data != b"%s%08x\n" % (told, zlib.crc32(told)) or not number.isdigit():
             raise CorruptStoreError(f"{self._url} is damaged: its file {SEAL} cannot be read")
-        return int(match[2])
+        return int(number)
 
 
-def _path(url: StoreURL) -> Path:
+def _exists(path: str) -> bool:
+    """Whether something is there; OSError where one may not look."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _path(url: StoreURL) -> str:
     """The path a URL means; relative ones begin with . or .. where a host would stand."""
     given = _as_given(url)
     if url.host not in ("", ".", "..") or url.port is not None or url.user or url.password:
@@ -197,13 +215,15 @@ def _path(url: StoreURL) -> Path:
         raise ValueError(f"expected a path in {given}, such as {url.scheme}:///data/run")
     if "\0" in path:
         raise ValueError(f"expected a path without a NUL character in a {url.scheme}:// URL")
-    return Path(path)
+    return path.rstrip("/")
 
 
 def _kind(names: Sequence[str]) -> str:
     """Which engine made the database of these files."""
     # Not by *.sst: LevelDB's tables had that name too, once.
-    ours = [name for name in names if re.fullmatch(r"IDENTITY|OPTIONS-\d+", name)]
+    ours = any(
+        name == "IDENTITY" or (name[:8] == "OPTIONS-" and name[8:].isdecimal()) for name in names
+    )
     return "rocksdb" if ours else "leveldb"
 
 

@@ -6,8 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import plyvel
 
@@ -17,6 +16,9 @@ from windeck.checkpoint.stores.errors import already_open, from_engine
 from windeck.checkpoint.stores.leveldb_reading import LevelDBSnapshot, Reading, meaning
 from windeck.checkpoint.stores.protocol import Facts, Items
 from windeck.checkpoint.stores.urls import StoreURL
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["LevelDBStore", "open_url", "write_part"]
 
@@ -212,7 +214,7 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
     return count
 
 
-def _opened(path: Path, url: StoreURL) -> Any:
+def _opened(path: str | Path, url: StoreURL) -> Any:
     compression = url.choice("compression", ("none", "snappy"), "none")
     try:
         return plyvel.DB(

@@ -12,17 +12,21 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rocksdict
 
 from windeck.checkpoint.stores import checks, embedded
 from windeck.checkpoint.stores.embedded import SEAL_KEY
 from windeck.checkpoint.stores.protocol import Facts, Items, Wanted
-from windeck.checkpoint.stores.rocksdb_direct import DirectReading
 from windeck.checkpoint.stores.rocksdb_engine import fail, options_for
 from windeck.checkpoint.stores.rocksdb_reading import Moment, Reading
 from windeck.checkpoint.stores.urls import StoreURL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from windeck.checkpoint.stores.rocksdb_direct import DirectReading
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
 
@@ -72,7 +76,7 @@ class RocksDBStore:
         self._seal = embedded.Seal(self._path, self.url)
         self._db: rocksdict.Rdict | None = self._opened()
         self._reading = Reading(self._db, self.url)
-        self._direct = DirectReading(self._db, self._path)
+        self._made: DirectReading | None = None
         try:
             self._seal.check(self._reading.get(SEAL_KEY))
             if not self._readonly:
@@ -92,7 +96,7 @@ class RocksDBStore:
         for attempts in range(3 if self._readonly else 1, 0, -1):
             try:
                 return rocksdict.Rdict(
-                    str(self._path), options_for(self._where), access_type=access
+                    self._path, options_for(self._where, self._path), access_type=access
                 )
             except Exception as error:  # noqa: PERF203
                 if attempts == 1 or os.strerror(2) not in str(error):
@@ -104,6 +108,18 @@ class RocksDBStore:
         if self._db is None:
             raise ValueError(f"the store {self.url} is closed")
         return self._db
+
+    @property
+    def _direct(self) -> DirectReading:
+        """Made when it is asked for first: who reads little does without its import."""
+        with self._lock:
+            if self._made is None:
+                from pathlib import Path
+
+                from windeck.checkpoint.stores.rocksdb_direct import DirectReading
+
+                self._made = DirectReading(self._open, Path(self._path))
+            return self._made
 
     @property
     def _writable(self) -> rocksdict.Rdict:
@@ -223,7 +239,7 @@ class RocksDBStore:
             except Exception as error:
                 fail(error, "making it durable", self.url)
             finally:
-                self._direct.changed()
+                self._changed()
             self._seal.write()
 
     def close(self) -> None:
@@ -232,7 +248,8 @@ class RocksDBStore:
             if db is None:
                 return
             self._reading.close()
-            self._direct.close()
+            if self._made is not None:
+                self._made.close()
             try:
                 db.close()
             except Exception as error:
@@ -252,7 +269,11 @@ class RocksDBStore:
             except Exception as error:
                 fail(error, "writing", self.url)
             finally:
-                self._direct.changed()
+                self._changed()
+
+    def _changed(self) -> None:
+        if self._made is not None:
+            self._made.changed()
 
     def _ingest(self, paths: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()
@@ -267,12 +288,10 @@ class RocksDBStore:
 
     def _drop_begun(self, prefix: str) -> None:
         """Remove table files of a bulk load that was not done, or was: links of what is in use."""
-        for name in os.listdir(self._path / embedded.PARTS) if self._has_parts() else ():
+        folder = os.path.join(self._path, embedded.PARTS)
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.startswith(prefix):
-                embedded.remove(self._path / embedded.PARTS / name)
-
-    def _has_parts(self) -> bool:
-        return (self._path / embedded.PARTS).is_dir()
+                embedded.remove(os.path.join(folder, name))
 
 
 def write_part(url: StoreURL, name: str, items: Items) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NoReturn
 
 import rocksdict
@@ -14,7 +15,8 @@ __all__ = ["COMPRESSIONS", "fail", "options_for"]
 COMPRESSIONS = ("none", "lz4", "zstd")
 
 
-def options_for(url: StoreURL) -> rocksdict.Options:
+def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
+    """What a database, or a table file, is opened with; `path` is that of a database."""
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_paranoid_checks(True)
@@ -29,6 +31,10 @@ def options_for(url: StoreURL) -> rocksdict.Options:
     options.set_target_file_size_base(256 << 20)
     options.set_max_bytes_for_level_base(1 << 30)
     options.set_max_open_files(-1 if url.flag("readonly") else 256)
+    if path is not None:
+        # As many threads are made to open tables as may be, 16 unless told, for however few.
+        count = sum(name.endswith(".sst") for name in os.listdir(path))
+        options.set_max_file_opening_threads(min(max(count, 1), 16))
     tables = rocksdict.BlockBasedOptions()
     tables.set_format_version(5)  # readable by RocksDB from 6.6 on
     tables.set_checksum_type(rocksdict.ChecksumType.crc32c())

@@ -7,15 +7,17 @@ left out. (The snapshots of rocksdict are not used: their iterators see what cam
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rocksdict
 
 from windeck.checkpoint.stores.checks import bounds, check_key, check_keys
 from windeck.checkpoint.stores.embedded import SEAL_KEY
 from windeck.checkpoint.stores.rocksdb_engine import fail
+
+if TYPE_CHECKING:
+    import weakref
 
 __all__ = ["Moment", "Reading"]
 
@@ -26,7 +28,7 @@ class Reading:
     def __init__(self, db: rocksdict.Rdict, where: str) -> None:
         self._db: rocksdict.Rdict | None = db
         self._where = where
-        self._moments: weakref.WeakSet[Moment] = weakref.WeakSet()
+        self._moments: weakref.WeakSet[Moment] | None = None
 
     def get(self, key: bytes) -> bytes | None:
         db = self._open
@@ -45,16 +47,20 @@ class Reading:
         return list(found)
 
     def moment(self) -> Moment:
+        import weakref  # who gets single values needs none
+
         options = rocksdict.ReadOptions()
         options.set_verify_checksums(True)
         moment = Moment(self._open.iter(options), self._where)
+        if self._moments is None:
+            self._moments = weakref.WeakSet()
         self._moments.add(moment)
         return moment
 
     def close(self) -> None:
         """Let go of all iterators: the engine keeps its folder locked while one lives."""
         self._db = None
-        for moment in list(self._moments):
+        for moment in list(self._moments or ()):
             moment.close()
 
     @property

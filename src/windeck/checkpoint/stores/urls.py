@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.protocol import Items, Store
@@ -79,9 +78,9 @@ class StoreURL(NamedTuple):
             scheme=scheme,
             host=match[1].strip("[]"),
             port=int(match[2]) if match[2] else None,
-            path=unquote(slash + path),
-            user=unquote(user),
-            password=unquote(password),
+            path=_decoded(slash + path),
+            user=_decoded(user),
+            password=_decoded(password),
             options=_options(scheme, query),
         )
 
@@ -241,6 +240,14 @@ def _backend(scheme: str) -> ModuleType:
         ) from None
 
 
+def _decoded(text: str) -> str:
+    if "%" not in text:
+        return text
+    from urllib.parse import unquote  # takes longer to import than a small store to open
+
+    return unquote(text)
+
+
 def _options(scheme: str, query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for pair in query.split("&") if query else ():
@@ -250,7 +257,7 @@ def _options(scheme: str, query: str) -> dict[str, str]:
                 f"the options of a {scheme}:// URL cannot be read at {name!r}: expected each once, "
                 "as name=value, with & between them"
             )
-        options[name] = unquote(value)
+        options[name] = _decoded(value)
     return options
 
 

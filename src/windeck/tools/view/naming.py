@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windeck.checkpoint.format.entries import Entry
 from windeck.tools.view.session import Catalog, Wrong
 
 if TYPE_CHECKING:
+    from windeck.checkpoint.format.entries import Entry
     from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["TABLES", "matching", "places_of", "table_called", "tensor_called", "unknown"]
@@ -36,6 +35,8 @@ def table_called(found: Catalog, name: str) -> TableEntry | None:
 
 def matching(pattern: str) -> Callable[[str], bool]:
     """Which names a pattern means: a glob, or a name and all below it."""
+    import fnmatch
+
     below = (pattern if pattern[-1:] in "/." else f"{pattern}/", f"{pattern}.")
     return lambda name: (
         name == pattern or name.startswith(below) or fnmatch.fnmatchcase(name, pattern)
