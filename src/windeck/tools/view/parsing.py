@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 __all__ = ["GENERATION", "JSON", "NAMESPACE", "Argument", "Command", "argument", "at_least"]
 __all__ += ["fail", "parsed"]
 
 
-class Argument(NamedTuple):
+# Plain classes: a named tuple is source text that is compiled on import.
+class Argument:
     """An argument of a command, or an option, as argparse's `add_argument` takes it.
 
     Of its settings, these are known: `type`, `default`, `nargs` (``"?"`` or ``"+"``), `required`,
     `dest`, `action` (``"store_true"`` or ``"append"``), `metavar` and `help`.
     """
 
-    names: tuple[str, ...]
-    settings: dict[str, Any]
+    def __init__(self, names: tuple[str, ...], settings: dict[str, Any]) -> None:
+        self.names, self.settings = names, settings
 
     @property
     def optional(self) -> bool:
@@ -59,11 +60,11 @@ class Argument(NamedTuple):
         return self.settings.get("default", False if flag else None)
 
 
-class Command(NamedTuple):
+class Command:
     """A command: what it does, and what it understands; its docstring is its help."""
 
-    run: Callable[..., None]
-    arguments: tuple[Argument, ...]
+    def __init__(self, run: Callable[..., None], arguments: tuple[Argument, ...]) -> None:
+        self.run, self.arguments = run, arguments
 
 
 def argument(*names: str, **settings: Any) -> Argument:
