@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.boxes import Box
@@ -273,8 +274,7 @@ def _read(found: Checkpoint, jobs: Mapping[tuple[str, Box], list[torch.Tensor]])
         with torch.no_grad():
             for target in (target for targets in jobs.values() for target in targets):
                 if not target.is_inference():  # autograd has to know, whoever writes the bytes
-                    nothing = target.unsqueeze(0)[:0]
-                    nothing.copy_(nothing)
+                    increment_version(target)
             wanted = ((name, targets, box) for (name, box), targets in jobs.items())
             for name, _ in found.read_many(wanted):
                 written.add(name)
