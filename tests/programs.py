@@ -22,3 +22,20 @@ def assert_little_memory(program: str, url: str) -> None:
     assert saved < 64
     if not url.startswith("leveldb:"):  # maps the files it reads from, which counts as resident
         assert loaded < 64
+
+
+def assert_not_imported(heavy: set[str], *arguments: str) -> None:
+    """`windeck ARGUMENTS` works, and imports none of these."""
+    printed(
+        f"""if True:
+        import sys
+        sys.argv = {["windeck", *arguments]!r}
+        from windeck.tools.cli import main
+        try:
+            main()
+        except SystemExit as end:
+            assert not end.code, end.code
+        heavy = {heavy!r} & set(sys.modules)
+        assert not heavy, heavy
+        """
+    )

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from programs import assert_not_imported
 from view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
 from windeck.checkpoint.format import manifests, trees
@@ -231,17 +232,8 @@ def test_beside_the_process_that_writes(fresh: Fresh) -> None:
 @pytest.mark.parametrize("command", ["ls", "log"])
 def test_torch_and_numpy_stay_outside(fresh: Fresh, command: str) -> None:
     url = saved(fresh("rocksdb"))
-    program = (
-        f"import sys; sys.argv = ['windeck', 'view', {url!r}, {command!r}]\n"
-        "from windeck.tools.cli import main\n"
-        "try: main()\n"
-        "except SystemExit as end: assert not end.code, end.code\n"
-        "heavy = {'torch', 'numpy', 'pyarrow', 'rich', 'typer', 'matplotlib'}\n"
-        "heavy &= set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    heavy = {"torch", "numpy", "pyarrow", "rich", "typer", "matplotlib"}
+    assert_not_imported(heavy, "view", url, command)
 
 
 @pytest.mark.parametrize("arguments", [("ls",), ("ls", "--json")])

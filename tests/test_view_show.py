@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from programs import assert_not_imported
 from view_cases import EXTRA, Fresh, Table, model, refused, run, run_json, saved, saved_table, url
 from windeck import checkpoint
 from windeck.tools.view import output
@@ -377,12 +376,4 @@ def test_a_table_in_ls_and_show(fresh: Fresh) -> None:
 def test_torch_stays_outside(fresh: Fresh) -> None:
     url = saved_table(fresh("rocksdb"))
     for words in ("show model/w --stats", "row user 1", "find --nan", "diff 2 2", "verify --deep"):
-        program = (
-            f"import sys; sys.argv = ['windeck', 'view', {url!r}, *{words.split()!r}]\n"
-            "from windeck.tools.cli import main\n"
-            "try: main()\n"
-            "except SystemExit as end: assert not end.code, end.code\n"
-            "assert 'torch' not in sys.modules"
-        )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        assert_not_imported({"torch"}, "view", url, *words.split())
