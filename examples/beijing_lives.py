@@ -6,8 +6,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from beijing_trainee import chained, digest, record_type
 from windeck import checkpoint
 from windeck.tools.infer import infer
 from windeck.tools.job import Deal, Job, prepare
+from windeck.tools.kill import running
 from windeck.tools.proof import expected_samples
 
 TRAINEE = Path(__file__).with_name("beijing_trainee.py")
@@ -78,18 +78,11 @@ class Lives:
             sys.exit(f"{self.out} is not empty, expected a new folder or an empty one")
         (self.out / "job.json").write_text(self.task.to_json())
 
-    @contextmanager
-    def life(self, name: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    def life(self, name: str, *options: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """A process that trains; it never outlives this one."""
         command = [sys.executable, str(TRAINEE), str(self.out / "job.json"), *options]
         command += ["--log", str(self.log(name)), "--marks", str(self.out / f"{name}.marks")]
-        with open(self.out / f"{name}.errors", "wb") as errors:
-            process = subprocess.Popen(command, stderr=errors)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+        return running(command, self.out / f"{name}.errors")
 
     def run_through(self, name: str, *options: str) -> None:
         """A life that nobody ends."""

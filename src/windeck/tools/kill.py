@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,13 +83,18 @@ def kill_and_resume(task: Job, per_epoch: int, out: Path, page: stage.Page) -> K
     return killed
 
 
-@contextmanager
-def trainee(out: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A training process of its own, on the job and the state in `out`; it never outlives us."""
+def trainee(out: Path, *options: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """A training process of its own, on the job and the state in `out`."""
     command = [sys.executable, "-m", "windeck.tools.training", str(out / "job.json")]
     command += ["--state", str(out / "state.pt"), *options]
-    with open(out / WORDS, "wb") as words:
-        process = subprocess.Popen(command, stderr=words)
+    return running(command, out / WORDS)
+
+
+@contextmanager
+def running(command: Sequence[str], words: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that writes its errors to a file, and never outlives us."""
+    with open(words, "wb") as file:
+        process = subprocess.Popen(command, stderr=file)
     try:
         yield process
     finally:
