@@ -1,7 +1,6 @@
 """The examples run, and what they compare is the same."""
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
@@ -11,18 +10,15 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "four_ways.py"
+from loaded_examples import EXAMPLES, example
+
+SCRIPT = EXAMPLES / "four_ways.py"
 ROWS, COLUMNS = 3000, 12
 
 
 @pytest.fixture(scope="module")
 def four_ways() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("four_ways", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example("four_ways")
 
 
 # The workers of torch's DataLoader are forked, which newer Pythons advise against.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from pathlib import Path
 from types import ModuleType
@@ -11,28 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loaded_examples import example
+
 pytest.importorskip("rocksdict", reason="pip install windeck[rocksdb]")
-
-EXAMPLES = Path(__file__).parents[1] / "examples"
-
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
 def recommender() -> ModuleType:
-    return loaded("recommender")
+    return example("recommender")
 
 
 @pytest.fixture(scope="module")
 def trainee() -> ModuleType:
-    return loaded("recommender_trainee")
+    return example("recommender_trainee")
 
 
 def test_killed_and_resumed_on_other_ranks_it_goes_on_bit_for_bit(

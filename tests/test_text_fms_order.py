@@ -6,7 +6,6 @@ at a time, in lists, and knows every document by its file's name and its number 
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import random
 import subprocess
@@ -22,21 +21,16 @@ import pyarrow as pa
 import pytest
 import torch
 
+from loaded_examples import EXAMPLES, example
 from windeck.tools.text.corpus import write_shard
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "fms_order.py"
+SCRIPT = EXAMPLES / "fms_order.py"
 EOS = 999
 
 
 @pytest.fixture(scope="module")
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fms_order", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fms_order"] = module  # Dataclasses look their module up.
-    spec.loader.exec_module(module)
-    return module
+def fms_order() -> ModuleType:
+    return example("fms_order")
 
 
 # The model.
@@ -122,9 +116,9 @@ def part_of(name: str) -> int:
     return int(name.split(".part")[1].removesuffix(".arrow"))
 
 
-def tokens(example: Any) -> Iterator[tuple[int, int]]:
+def tokens(order: Any) -> Iterator[tuple[int, int]]:
     """(part, document) of each visit of an order, read off its walk."""
-    return ((visit.shard_id, visit.doc_id) for visit in example.walk())
+    return ((visit.shard_id, visit.doc_id) for visit in order.walk())
 
 
 SIZES = [*range(1, 70), 127, 128, 129, 255, 256, 257, 1023, 1024, 1025, 2500]
@@ -139,9 +133,9 @@ def by_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_one_file_of_any_size(example: ModuleType, by_size: Path, size: int) -> None:
+def test_one_file_of_any_size(fms_order: ModuleType, by_size: Path, size: int) -> None:
     for seed in (0, 42, 1000):
-        order = example.FmsOrder(
+        order = fms_order.FmsOrder(
             by_size, f"n{size}", rank=0, world_size=1, delimiter=EOS, seed=seed
         )
         visits = epoch({"x.part1.arrow": (1, size)}, 0, 1, seed, "bytes")
@@ -166,7 +160,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Files]:
 @pytest.mark.parametrize("ownership", ["bytes", "pieces"])
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 7, 16])
 def test_several_files_and_ranks(
-    example: ModuleType, several: tuple[Path, Files], ownership: str, world: int
+    fms_order: ModuleType, several: tuple[Path, Files], ownership: str, world: int
 ) -> None:
     root, files = several
     for seed in (0, 42):
@@ -175,7 +169,7 @@ def test_several_files_and_ranks(
             visits = epoch(files, rank, world, seed, ownership)
             if not visits:
                 continue
-            order = example.FmsOrder(
+            order = fms_order.FmsOrder(
                 root, "c4", rank=rank, world_size=world, delimiter=EOS, seed=seed,
                 ownership=ownership,
             )  # fmt: skip
@@ -186,11 +180,11 @@ def test_several_files_and_ranks(
         assert sorted(everyone) == sorted(stored)
 
 
-def test_golden(example: ModuleType, several: tuple[Path, Files]) -> None:
+def test_golden(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
     """As computed by the model once; ownership by bytes depends on how Arrow lays files out."""
     root, _ = several
     options = {"world_size": 3, "delimiter": EOS, "ownership": "pieces"}
-    order = example.FmsOrder(root, "c4", rank=1, **options)
+    order = fms_order.FmsOrder(root, "c4", rank=1, **options)
     assert list(tokens(order))[:12] == [
         *((11, doc) for doc in (0, 2, 1, 4, 3)),
         *((100, doc) for doc in (59, 42, 21, 44, 31, 30, 25)),
@@ -200,7 +194,7 @@ def test_golden(example: ModuleType, several: tuple[Path, Files]) -> None:
 @pytest.mark.parametrize("bos", [None, 998])
 @pytest.mark.parametrize("size", [1, 2, 3, 64])
 def test_chunks_and_going_on_from_any_of_them(
-    example: ModuleType, several: tuple[Path, Files], bos: int | None, size: int
+    fms_order: ModuleType, several: tuple[Path, Files], bos: int | None, size: int
 ) -> None:
     """Stopped at many chunks of an epoch and a bit, and gone on from the state."""
     root, files = several
@@ -210,7 +204,7 @@ def test_chunks_and_going_on_from_any_of_them(
         for name, doc in epoch(files, 1, 2, 42, "bytes")
         for chunk in chunks(PARTS[part_of(name)][doc], size, bos)
     ]
-    order, fresh = (example.FmsOrder(root, "c4", **options) for _ in range(2))
+    order, fresh = (fms_order.FmsOrder(root, "c4", **options) for _ in range(2))
     endless = iter(order)
     for given in range(len(expected) + 5):
         if given % 23 == 0 or given >= len(expected) - 2:
@@ -223,9 +217,9 @@ def test_chunks_and_going_on_from_any_of_them(
     assert order.state_dict()["StreamingDocDataset.epochs_seen"] == 1
 
 
-def test_counts_of_what_was_seen(example: ModuleType, several: tuple[Path, Files]) -> None:
+def test_counts_of_what_was_seen(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
     root, files = several
-    order = example.FmsOrder(
+    order = fms_order.FmsOrder(
         root, "c4", rank=0, world_size=2, delimiter=EOS, bos=998, max_chunksize=2
     )
     names = ("epochs_seen", "tokens_seen", "docs_seen", "percent_seen")
@@ -237,23 +231,23 @@ def test_counts_of_what_was_seen(example: ModuleType, several: tuple[Path, Files
     assert found[3] == pytest.approx(100)
 
 
-def test_empty_short_and_stripped_documents(example: ModuleType, tmp_path: Path) -> None:
+def test_empty_short_and_stripped_documents(fms_order: ModuleType, tmp_path: Path) -> None:
     """An empty document takes its turn and no more, wherever the walk meets it."""
     documents = [[], [7], [7, 7, 1, 2, 7, 7], [1], [7, 7], [], [3, 4, 5], []]
     write(tmp_path, "c4", {4: documents})
     options = {"rank": 0, "world_size": 1, "delimiter": EOS}
-    order = example.FmsOrder(tmp_path, "c4", **options)
+    order = fms_order.FmsOrder(tmp_path, "c4", **options)
     visits = [doc for _, doc in epoch({"x.part4.arrow": (1, 8)}, 0, 1, 42, "bytes")]
     whole = [[*documents[doc], EOS] for doc in visits if documents[doc]]
     assert list(order.rest_of_epoch()) == whole
     assert list(order.rest_of_epoch()) == whole
     # At most one token of each end; what is left may be nothing.
-    order = example.FmsOrder(tmp_path, "c4", strip_tokens=[7], min_length=3, **options)
+    order = fms_order.FmsOrder(tmp_path, "c4", strip_tokens=[7], min_length=3, **options)
     left = {2: [7, 1, 2, 7], 6: [3, 4, 5]}
     assert list(order.rest_of_epoch()) == [[*left[doc], EOS] for doc in visits if doc in left]
 
 
-def test_a_state_of_theirs(example: ModuleType, several: tuple[Path, Files]) -> None:
+def test_a_state_of_theirs(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
     """With tensors, with names as they are or bare, and with entries of other layers."""
     root, files = several
     visits = epoch(files, 0, 2, 42, "bytes")
@@ -261,18 +255,18 @@ def test_a_state_of_theirs(example: ModuleType, several: tuple[Path, Files]) -> 
     before = visits[19][1] - lows[visits[19][0]]
     own = {"docset_index": torch.tensor(20), "chunk_index": 0, "lcg_state": torch.tensor(before)}
     for state in (own, {f"StreamingDocDataset.{k}": v for k, v in own.items()} | {"Other.x": "y"}):
-        order = example.FmsOrder(root, "c4", rank=0, world_size=2, delimiter=EOS)
+        order = fms_order.FmsOrder(root, "c4", rank=0, world_size=2, delimiter=EOS)
         order.load_state_dict(state)
         expected = [[*PARTS[part_of(name)][doc], EOS] for name, doc in visits[21:]]
         assert list(order.rest_of_epoch()) == expected
 
 
-def test_known_weaknesses_are_the_same(example: ModuleType, by_size: Path) -> None:
+def test_known_weaknesses_are_the_same(fms_order: ModuleType, by_size: Path) -> None:
     """The order's, which the example's text speaks of: if they went, it would be another order."""
     sizes, documents = [4] * 4, [10**6, 10, 10, 10]
-    owned = [example.owned_by_pieces(sizes, documents, rank, 4) for rank in range(4)]
+    owned = [fms_order.owned_by_pieces(sizes, documents, rank, 4) for rank in range(4)]
     assert [sum(map(len, own)) for own in owned] == documents
-    follows = [_successors(example, by_size, rank) for rank in range(3)]
+    follows = [_successors(fms_order, by_size, rank) for rank in range(3)]
     assert all((one + other) % 2 for one, other in follows[0].items())
     sides = range(256)
     assert any(
@@ -281,19 +275,19 @@ def test_known_weaknesses_are_the_same(example: ModuleType, by_size: Path) -> No
     assert any(
         all(follows[1][(d - x) % 256] == (d - follows[0][x]) % 256 for x in sides) for d in sides
     )
-    order = example.FmsOrder(by_size, "n69", rank=0, world_size=1, delimiter=EOS)
+    order = fms_order.FmsOrder(by_size, "n69", rank=0, world_size=1, delimiter=EOS)
     assert list(islice(order, 69)) == list(islice(order, 69))
 
 
-def _successors(example: ModuleType, root: Path, rank: int) -> dict[int, int]:
+def _successors(fms_order: ModuleType, root: Path, rank: int) -> dict[int, int]:
     """Which document of its range of 256 a rank visits after which, round the whole cycle."""
-    order = example.FmsOrder(root, "n1024", rank=rank, world_size=4, delimiter=EOS)
+    order = fms_order.FmsOrder(root, "n1024", rank=rank, world_size=4, delimiter=EOS)
     walk = [doc - 256 * rank for _, doc in tokens(order)]
     assert sorted(walk) == list(range(256))
     return dict(zip(walk, [*walk[1:], walk[0]], strict=True))
 
 
-def test_what_does_not_fit_is_told(example: ModuleType, several: tuple[Path, Files]) -> None:
+def test_what_does_not_fit_is_told(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
     root, _ = several
     options: dict[str, Any] = {"rank": 0, "world_size": 2, "delimiter": EOS}
     for wrong, words in (
@@ -303,14 +297,14 @@ def test_what_does_not_fit_is_told(example: ModuleType, several: tuple[Path, Fil
         ({"world_size": 1000}, "rank 0 of 1000 owns none of the 161 documents in 7 files"),
     ):
         with pytest.raises(ValueError, match=words):
-            example.FmsOrder(root, "c4", **{**options, **wrong})
-    order = example.FmsOrder(root, "c4", **options)
+            fms_order.FmsOrder(root, "c4", **{**options, **wrong})
+    order = fms_order.FmsOrder(root, "c4", **options)
     with pytest.raises(KeyError, match="the state has no chunk_index and no lcg_state"):
         order.load_state_dict({"docset_index": 1})
     with pytest.raises(ValueError, match=r"at document 5000, rank 0 of 2 has \d+"):
         order.load_state_dict({"docset_index": 5000, "chunk_index": 0, "lcg_state": 1})
     with pytest.raises(ValueError, match=r"expected a name like NAME\.part3\.arrow, got 'x.arrow'"):
-        example.part_number("x.arrow")
+        fms_order.part_number("x.arrow")
 
 
 def test_it_shows_itself() -> None:
