@@ -18,12 +18,6 @@ from windeck.checkpoint.tables.reading import SavedTable, TableRows
 Fresh = Callable[[str], str]
 
 
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
-
-
 def filled(
     dim: int, slots: int, count: int, *, seed: int = 0, counted: float = 0.2, **options: int
 ) -> ModelCore:
@@ -100,24 +94,24 @@ def test_tables_of_a_step_come_back(kind: str, fresh: Fresh) -> None:
     ("dim", "slots", "count"),
     [(1, 0, 1), (1, 0, 40_000), (2, 2, 9), (64, 1, 1500), (5000, 0, 40), (70_000, 0, 3)],
 )
-def test_shapes_and_sizes(dim: int, slots: int, count: int, store: Store) -> None:
+def test_shapes_and_sizes(dim: int, slots: int, count: int, memory: Store) -> None:
     core = filled(dim, slots, count)
-    checkpoint.save(store, step=0, embeddings={"t": ModelTable(core)})
-    check(checkpoint.open(store).table("t"), core)
-    sizes = [len(value) for _, value in store.scan(b"windeck/e/")]
+    checkpoint.save(memory, step=0, embeddings={"t": ModelTable(core)})
+    check(checkpoint.open(memory).table("t"), core)
+    sizes = [len(value) for _, value in memory.scan(b"windeck/e/")]
     row = 4 * dim * (1 + slots)
     assert all(size <= 256 << 10 for size in sizes) or row > 200_000
     # Blocks are as full as borders that suit readers of other shards let them be.
     assert len(sizes) <= 22 + 1 + 2 * (len(core) * row + 33 * count) / (256 << 10) or row > 100_000
 
 
-def test_a_bucket_of_many_blocks(store: Store) -> None:
+def test_a_bucket_of_many_blocks(memory: Store) -> None:
     rng, core = np.random.default_rng(3), ModelCore(256)
     ids = [key for key in range(1_500_000, 2_400_000) if bucket_is_nine(key)]
     core.fill(ids, rng)
-    checkpoint.save(store, step=0, embeddings={"t": ModelTable(core)})
-    assert len(list(store.keys(b"windeck/e/"))) > 2
-    saved = checkpoint.open(store).table("t")
+    checkpoint.save(memory, step=0, embeddings={"t": ModelTable(core)})
+    assert len(list(memory.keys(b"windeck/e/"))) > 2
+    saved = checkpoint.open(memory).table("t")
     check(saved, core)
     assert told(saved.scan(9, 10)) == core.told()
     assert list(saved.scan(0, 9)) == list(saved.scan(10, 1024)) == list(saved.scan(9, 9)) == []
@@ -128,35 +122,35 @@ def bucket_is_nine(key: int) -> bool:
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 5, 1024, 1500])
-def test_shards_of_other_numbers(shards: int, store: Store) -> None:
+def test_shards_of_other_numbers(shards: int, memory: Store) -> None:
     core = filled(6, 1, 2000)
-    checkpoint.save(store, step=0, embeddings={"t": ModelTable(core)})
+    checkpoint.save(memory, step=0, embeddings={"t": ModelTable(core)})
     every: dict[int, tuple[Any, ...]] = {}
     ranks = range(shards) if shards < 9 else (0, 1, shards // 3, shards - 1)
     for rank in ranks:
         own = rank * 1024 // shards, (rank + 1) * 1024 // shards
         part = ModelCore(6, 1, first_bucket=own[0], end_bucket=own[1])
-        checkpoint.load(store, embeddings={"t": ModelTable(part)})
+        checkpoint.load(memory, embeddings={"t": ModelTable(part)})
         inside = {key for key in core.ids if own[0] <= bucket(key) < own[1]}
         assert part.told() == {key: core.ids[key].told() for key in inside}
-        assert told(checkpoint.open(store).table("t").scan(*own)) == part.told()
+        assert told(checkpoint.open(memory).table("t").scan(*own)) == part.told()
         every |= part.told()
     assert every == core.told() or shards > 9
 
 
-def test_reads_touch_what_they_need(store: Store) -> None:
+def test_reads_touch_what_they_need(memory: Store) -> None:
     core = filled(64, 1, 20_000, counted=0)
-    checkpoint.save(store, step=0, embeddings={"t": ModelTable(core)})
-    blocks = dict(store.scan(b"windeck/e/"))
+    checkpoint.save(memory, step=0, embeddings={"t": ModelTable(core)})
+    blocks = dict(memory.scan(b"windeck/e/"))
     asked: list[bytes] = []
 
     class Watched:
         def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
+            return getattr(memory, name)
 
         def get_many(self, keys: Any) -> Any:
             asked.extend(keys)
-            return store.get_many(keys)
+            return memory.get_many(keys)
 
     saved = checkpoint.open(Watched()).table("t")
     saved.rows([next(iter(core.ids))])
@@ -182,9 +176,9 @@ def test_reads_touch_what_they_need(store: Store) -> None:
         ([2**63], TypeError, "the ids have dtype uint64, expected int64"),
     ],
 )
-def test_ids_that_are_none(ids: Any, error: type[Exception], words: str, store: Store) -> None:
-    checkpoint.save(store, step=0, embeddings={"t": ModelTable(filled(2, 0, 9))})
-    saved = checkpoint.open(store).table("t")
+def test_ids_that_are_none(ids: Any, error: type[Exception], words: str, memory: Store) -> None:
+    checkpoint.save(memory, step=0, embeddings={"t": ModelTable(filled(2, 0, 9))})
+    saved = checkpoint.open(memory).table("t")
     with pytest.raises(error, match=words):
         saved.rows(ids)
     assert len(saved.rows([])) == 0
@@ -192,10 +186,10 @@ def test_ids_that_are_none(ids: Any, error: type[Exception], words: str, store: 
         with pytest.raises(ValueError, match=f"the buckets are {first} to {end}, expected a range"):
             saved.scan(first, end)
     with pytest.raises(KeyError, match=r"there is no table 'u' in .*, expected one of \['t'\]"):
-        checkpoint.open(store).table("u")
+        checkpoint.open(memory).table("u")
 
 
-def test_what_cannot_be_saved(store: Store) -> None:
+def test_what_cannot_be_saved(memory: Store) -> None:
     good = ModelTable(ModelCore(2))
     cases: list[tuple[Any, type[Exception], str]] = [
         ([good], TypeError, "embeddings is of type list, expected a dict of tables"),
@@ -206,24 +200,24 @@ def test_what_cannot_be_saved(store: Store) -> None:
     ]
     for given, error, words in cases:
         with pytest.raises(error, match=words):
-            checkpoint.save(store, step=0, embeddings=given)
+            checkpoint.save(memory, step=0, embeddings=given)
     bare = ModelTable(ModelCore(2))
     bare.config = [1]  # type: ignore[assignment]
     with pytest.raises(
         TypeError, match="the config of embeddings/t is of type list, expected dict"
     ):
-        checkpoint.save(store, step=0, embeddings={"t": bare})
+        checkpoint.save(memory, step=0, embeddings={"t": bare})
     half = ModelTable(ModelCore(2, first_bucket=3, end_bucket=700))
     with pytest.raises(
         ValueError, match="table t has buckets 0 to 2 written by nobody, expected e"
     ):
-        checkpoint.save(store, step=0, embeddings={"t": half})
-    assert checkpoint.log(store) == []
+        checkpoint.save(memory, step=0, embeddings={"t": half})
+    assert checkpoint.log(memory) == []
 
 
-def test_what_cannot_be_loaded(store: Store) -> None:
+def test_what_cannot_be_loaded(memory: Store) -> None:
     core = filled(4, 1, 30)
-    checkpoint.save(store, step=0, model={"w": torch.ones(2)}, embeddings={"t": ModelTable(core)})
+    checkpoint.save(memory, step=0, model={"w": torch.ones(2)}, embeddings={"t": ModelTable(core)})
     full = filled(4, 1, 3, counted=0)
     cases: list[tuple[Any, type[Exception], str]] = [
         ([core], TypeError, "embeddings is of type list, expected a dict of tables"),
@@ -238,21 +232,21 @@ def test_what_cannot_be_loaded(store: Store) -> None:
     for given, error, words in cases:
         target = {"w": torch.zeros(2)}
         with pytest.raises(error, match=words):
-            checkpoint.load(store, model=target, embeddings=given)
+            checkpoint.load(memory, model=target, embeddings=given)
         assert not target["w"].any()
     assert len(full) == 3
     part = ModelCore(4, 1)
     both = {"t": ModelTable(part), "u": ModelTable(ModelCore(1))}
-    checkpoint.load(store, embeddings=both, strict=False)
+    checkpoint.load(memory, embeddings=both, strict=False)
     assert part.told() == core.told()
-    checkpoint.load(store, model={"w": torch.zeros(2)})  # tables need not be asked for
+    checkpoint.load(memory, model={"w": torch.zeros(2)})  # tables need not be asked for
 
 
-def test_rows_are_a_value(store: Store) -> None:
+def test_rows_are_a_value(memory: Store) -> None:
     core = filled(4, 0, 20, counted=0)
-    checkpoint.save(store, step=0, embeddings={"t": ModelTable(core)})
-    rows = checkpoint.open(store).table("t").rows(np.array(list(core.ids)[:5]))
+    checkpoint.save(memory, step=0, embeddings={"t": ModelTable(core)})
+    rows = checkpoint.open(memory).table("t").rows(np.array(list(core.ids)[:5]))
     assert isinstance(rows, TableRows)
     assert len(rows) == 5
     assert rows.values.shape == (5, 4)
-    assert repr(checkpoint.open(store).table("t")) == "<saved table t, 20 rows of 4>"
+    assert repr(checkpoint.open(memory).table("t")) == "<saved table t, 20 rows of 4>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,6 @@ from windeck import checkpoint
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 def step(core: ModelCore, rng: np.random.Generator) -> None:
@@ -71,39 +65,39 @@ def test_every_generation_is_what_the_model_was(kind: str, fresh: Fresh) -> None
             step(core, rng)
 
 
-def test_a_loaded_table_goes_on_with_deltas(store: Store) -> None:
+def test_a_loaded_table_goes_on_with_deltas(memory: Store) -> None:
     rng, core = np.random.default_rng(2), filled(3, 1, 300)
-    save(store, core)
+    save(memory, core)
     for _ in range(3):
         new = ModelCore(3, 1)
-        checkpoint.load(store, embeddings={"t": ModelTable(new)})
+        checkpoint.load(memory, embeddings={"t": ModelTable(new)})
         step(new, rng)
-        save(store, new)
-        check(checkpoint.open(store).table("t"), new)
+        save(memory, new)
+        check(checkpoint.open(memory).table("t"), new)
         core = new
-    assert since(store) == [3, 2, 1, -1]
+    assert since(memory) == [3, 2, 1, -1]
 
 
-def test_a_delta_is_small_and_scattered_rows_are_packed(store: Store) -> None:
+def test_a_delta_is_small_and_scattered_rows_are_packed(memory: Store) -> None:
     core = filled(32, 1, 10_000, counted=0)
-    save(store, core)
+    save(memory, core)
     core.fill(list(core.ids)[::100], np.random.default_rng(0))
-    save(store, core)
-    new, old = checkpoint.open(store).tables["t"].links
+    save(memory, core)
+    new, old = checkpoint.open(memory).tables["t"].links
     assert (new.rows, new.since) == (100, 1)
     assert old.bytes >= 20 * new.bytes
     assert old.bytes > 8 << 18  # many blocks, which are merged with few
-    check(checkpoint.open(store).table("t"), core)
+    check(checkpoint.open(memory).table("t"), core)
     # One value is read for an id and link.
     asked: list[list[bytes]] = []
 
     class Watched:
         def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
+            return getattr(memory, name)
 
         def get_many(self, keys: Any) -> Any:
             asked.append(list(keys))
-            return store.get_many(keys)
+            return memory.get_many(keys)
 
     saved = checkpoint.open(Watched()).table("t")
     changed, unchanged, *_ = core.ids
@@ -114,20 +108,20 @@ def test_a_delta_is_small_and_scattered_rows_are_packed(store: Store) -> None:
 
 
 @pytest.mark.parametrize("other", ["fresh", "older", "name", "cleared", "insert", "dead", "most"])
-def test_no_delta_to_what_the_table_was_not(other: str, store: Store) -> None:
+def test_no_delta_to_what_the_table_was_not(other: str, memory: Store) -> None:
     """What a delta needs to hold is known only of saves the table was equal to once."""
     core, rng = filled(3, 0, 200), np.random.default_rng(0)
-    first = save(store, core)
+    first = save(memory, core)
     core.fill([5], rng)
-    save(store, core)
+    save(memory, core)
     if other == "fresh":
         core = filled(3, 0, 100, seed=9)
     elif other == "older":
         core = ModelCore(3)
-        checkpoint.load(store, generation=first, embeddings={"t": ModelTable(core)})
+        checkpoint.load(memory, generation=first, embeddings={"t": ModelTable(core)})
     elif other == "name":
-        checkpoint.save(store, step=3, embeddings={"u": ModelTable(core)}, incremental=True)
-        assert [link.since for link in checkpoint.open(store).tables["u"].links] == [-1]
+        checkpoint.save(memory, step=3, embeddings={"u": ModelTable(core)}, incremental=True)
+        assert [link.since for link in checkpoint.open(memory).tables["u"].links] == [-1]
     elif other == "cleared":
         core.clear()
         for _ in range(5):  # its clock is beyond that of the save
@@ -142,28 +136,28 @@ def test_no_delta_to_what_the_table_was_not(other: str, store: Store) -> None:
     else:
         core.fill(list(core.ids)[:150], rng)
     core.fill([7, 8], rng)
-    save(store, core)
-    assert since(store) == [-1]
-    check(checkpoint.open(store).table("t"), core)
+    save(memory, core)
+    assert since(memory) == [-1]
+    check(checkpoint.open(memory).table("t"), core)
     core.fill([9], rng)
-    save(store, core)
-    assert since(store) == [core.clock - 1, -1]
-    check(checkpoint.open(store).table("t"), core)
+    save(memory, core)
+    assert since(memory) == [core.clock - 1, -1]
+    check(checkpoint.open(memory).table("t"), core)
 
 
-def test_two_stores_in_turn(store: Store) -> None:
+def test_two_stores_in_turn(memory: Store) -> None:
     core, rng = filled(3, 1, 200), np.random.default_rng(0)
     with open_store("memory://") as other:
         for turn in range(5):
-            place = (store, other)[turn % 2]
+            place = (memory, other)[turn % 2]
             save(place, core)
             check(checkpoint.open(place).table("t"), core)
             step(core, rng)
-        assert since(store) == [3, 1, -1]
+        assert since(memory) == [3, 1, -1]
         assert since(other) == [2, -1]
 
 
-def test_what_is_dead_is_remembered_for_eight_saves(store: Store) -> None:
+def test_what_is_dead_is_remembered_for_eight_saves(memory: Store) -> None:
     core, rng = filled(3, 0, 300), np.random.default_rng(0)
     with open_store("memory://") as rare:
         for turn in range(20):
@@ -171,21 +165,21 @@ def test_what_is_dead_is_remembered_for_eight_saves(store: Store) -> None:
                 save(rare, core)
                 assert len(since(rare)) == turn // 7 + 1
                 check(checkpoint.open(rare).table("t"), core)
-            save(store, core)
+            save(memory, core)
             step(core, rng)
             assert len(core.gone) <= 9 * 8
-        save(store, core)
+        save(memory, core)
         core.fill([1], rng)
         for _ in range(9):
-            save(store, core)
+            save(memory, core)
         save(rare, core)
         assert since(rare) == [-1]
         check(checkpoint.open(rare).table("t"), core)
 
 
-def test_a_save_that_failed_is_no_base(store: Store) -> None:
+def test_a_save_that_failed_is_no_base(memory: Store) -> None:
     core, rng = filled(3, 0, 200), np.random.default_rng(0)
-    save(store, core)
+    save(memory, core)
     core.fill([5], rng)
     core.remove([EXTREMES[0]])
 
@@ -193,26 +187,26 @@ def test_a_save_that_failed_is_no_base(store: Store) -> None:
         def __getattr__(self, name: str) -> Any:
             if name == "bulk_load":
                 raise OSError(28, "disk full")
-            return getattr(store, name)
+            return getattr(memory, name)
 
     with pytest.raises(OSError, match="disk full"):
         save(Broken(), core)
     core.fill([6], rng)
-    save(store, core)
-    assert since(store) == [1, -1]
-    check(checkpoint.open(store).table("t"), core)
+    save(memory, core)
+    assert since(memory) == [1, -1]
+    check(checkpoint.open(memory).table("t"), core)
 
 
-def test_a_table_that_did_not_change(store: Store) -> None:
+def test_a_table_that_did_not_change(memory: Store) -> None:
     core = filled(3, 0, 200)
     for _ in range(3):
-        save(store, core)
-        check(checkpoint.open(store).table("t"), core)
-    assert since(store) == [1, 1, -1]
-    assert len(list(store.keys(b"windeck/e/%016x" % 3))) == 0
+        save(memory, core)
+        check(checkpoint.open(memory).table("t"), core)
+    assert since(memory) == [1, 1, -1]
+    assert len(list(memory.keys(b"windeck/e/%016x" % 3))) == 0
 
 
-def test_full_and_changed_shards_side_by_side(store: Store) -> None:
+def test_full_and_changed_shards_side_by_side(memory: Store) -> None:
     """One writer has what the base held, the other begins anew: of each bucket the chain ends
     where it should."""
     from windeck.checkpoint.tables.writing import Exports
@@ -225,8 +219,8 @@ def test_full_and_changed_shards_side_by_side(store: Store) -> None:
     halves = [filled(3, 1, 400, first_bucket=a, end_bucket=b) for a, b in ((0, 400), (400, 1024))]
 
     def save_all(parts: list[ModelCore], incremental: bool) -> None:
-        plan = begin(store, step=1, writers=len(parts))
-        base: Any = checkpoint.open(store) if plan.base else None
+        plan = begin(memory, step=1, writers=len(parts))
+        base: Any = checkpoint.open(memory) if plan.base else None
         entries, manifests = base.table_entries if base else {}, []
         for writer, part in enumerate(parts):
             with Exports({"t": ModelTable(part)}) as tables:
@@ -234,17 +228,17 @@ def test_full_and_changed_shards_side_by_side(store: Store) -> None:
                     tables.base_on(base.save)
                 shard = Shard(plan, writer, State({}), tables=tables)
                 for _, items in shard.loads():
-                    store.bulk_load(items)
+                    memory.bulk_load(items)
                 manifests.append(shard.manifest())
                 tables.committed(plan.save)
-        finish(store, plan, merged(manifests, plan, entries))
+        finish(memory, plan, merged(manifests, plan, entries))
 
     def expected(parts: list[ModelCore]) -> dict[int, Any]:
         return {key: value for part in parts for key, value in part.told().items()}
 
     def found() -> dict[int, Any]:
         new = ModelCore(3, 1)
-        checkpoint.load(store, embeddings={"t": ModelTable(new)})
+        checkpoint.load(memory, embeddings={"t": ModelTable(new)})
         return new.told()
 
     save_all(halves, False)
@@ -252,18 +246,18 @@ def test_full_and_changed_shards_side_by_side(store: Store) -> None:
     halves[0].fill(list(halves[0].ids)[:9], rng)
     halves[1] = filled(3, 1, 300, seed=8, first_bucket=400, end_bucket=1024)
     save_all(halves, True)
-    entry = checkpoint.open(store).table_entries["t"]
+    entry = checkpoint.open(memory).table_entries["t"]
     assert [[shard.since for shard in link.shards] for link in entry.links] == [[1, -1], [-1, -1]]
     assert found() == expected(halves)
     halves[0] = filled(3, 1, 20, seed=3, first_bucket=0, end_bucket=400)
     halves[1].remove(list(halves[1].ids)[:20])
     save_all(halves, True)
-    entry = checkpoint.open(store).table_entries["t"]
+    entry = checkpoint.open(memory).table_entries["t"]
     assert [[shard.since for shard in link.shards] for link in entry.links] == [[-1, 1], [1, -1]]
     assert found() == expected(halves)
     for rank in range(3):
         own = rank * 1024 // 3, (rank + 1) * 1024 // 3
         part = ModelCore(3, 1, first_bucket=own[0], end_bucket=own[1])
-        checkpoint.load(store, embeddings={"t": ModelTable(part)})
+        checkpoint.load(memory, embeddings={"t": ModelTable(part)})
         whole = expected(halves)
         assert part.told() == {k: v for k, v in whole.items() if own[0] <= bucket(k) < own[1]}

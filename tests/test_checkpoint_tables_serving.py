@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,6 @@ for i in map(int, sys.argv[2:]):
     row = database.get(b"shop/r/user/%d" % i)
     print(i, None if row is None else numpy.frombuffer(row, "<f4").tolist())
 """
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 def plain(core: ModelCore, key: int) -> list[float] | None:
@@ -109,42 +103,42 @@ def test_rows_come_back(kind: str, fresh: Fresh) -> None:
         assert store.get(b"windeck/r/users/5") == b"another table's"
 
 
-def test_a_new_export_replaces_rows_and_removes_those_that_went(store: Store) -> None:
+def test_a_new_export_replaces_rows_and_removes_those_that_went(memory: Store) -> None:
     rng, core = np.random.default_rng(0), filled(3, 0, 400, counted=0)
-    checkpoint.export(store, ModelTable(core), "t")
+    checkpoint.export(memory, ModelTable(core), "t")
     core.remove(list(core.ids)[:150])
     core.fill([*list(core.ids)[:9], *range(50)], rng)
-    assert checkpoint.export(store, ModelTable(core), "t") == len(core)
-    assert dict(store.scan(b"windeck/r/t/")) == {
+    assert checkpoint.export(memory, ModelTable(core), "t") == len(core)
+    assert dict(memory.scan(b"windeck/r/t/")) == {
         b"windeck/r/t/%d" % key: entry.values.tobytes() for key, entry in core.ids.items()
     }
     core.remove(list(core.ids))
-    assert checkpoint.export(store, ModelTable(core), "t") == 0
-    assert list(store.keys(b"windeck/r/t/")) == []
+    assert checkpoint.export(memory, ModelTable(core), "t") == 0
+    assert list(memory.keys(b"windeck/r/t/")) == []
     empty = ModelCore(3)
-    assert checkpoint.import_rows(store, ModelTable(empty), "t") == 0
+    assert checkpoint.import_rows(memory, ModelTable(empty), "t") == 0
 
 
-def test_shards_take_their_own_rows(store: Store) -> None:
+def test_shards_take_their_own_rows(memory: Store) -> None:
     core = filled(3, 0, 400, counted=0)
-    checkpoint.export(store, ModelTable(core), "t")
+    checkpoint.export(memory, ModelTable(core), "t")
     part = ModelCore(3, first_bucket=100, end_bucket=300)
-    count = checkpoint.import_rows(store, ModelTable(part), "t")
+    count = checkpoint.import_rows(memory, ModelTable(part), "t")
     assert set(part.ids) == {key for key in core.ids if 100 <= bucket(key) < 300}
     assert count == len(part.ids)
 
 
-def test_a_saved_table_and_the_native_one(store: Store) -> None:
+def test_a_saved_table_and_the_native_one(memory: Store) -> None:
     core = filled(8, 1, 3000)
-    checkpoint.save(store, step=1, embeddings={"t": ModelTable(core)})
-    with checkpoint.open(store) as found, open_store("memory://") as other:
+    checkpoint.save(memory, step=1, embeddings={"t": ModelTable(core)})
+    with checkpoint.open(memory) as found, open_store("memory://") as other:
         checkpoint.export(other, found.table("t"), "t", slots=True)
-        checkpoint.export(store, ModelTable(native(core)), "t", slots=True)
-        rows = dict(store.scan(b"windeck/r/t"))
+        checkpoint.export(memory, ModelTable(native(core)), "t", slots=True)
+        rows = dict(memory.scan(b"windeck/r/t"))
         assert rows == dict(other.scan(b"windeck/r/t"))
         assert len(rows) == len(core) + 1
     new = native(ModelCore(8, 1))
-    checkpoint.import_rows(store, ModelTable(new), "t")
+    checkpoint.import_rows(memory, ModelTable(new), "t")
     assert {key: told[3] for key, told in told_by(new).items()} == {
         key: told[3] for key, told in core.told().items() if told[3] is not None
     }
@@ -160,13 +154,13 @@ def test_a_saved_table_and_the_native_one(store: Store) -> None:
     ],
 )
 def test_what_cannot_be_exported(
-    name: Any, options: Any, error: type[Exception], words: str, store: Store
+    name: Any, options: Any, error: type[Exception], words: str, memory: Store
 ) -> None:
     with pytest.raises(error, match=words):
-        checkpoint.export(store, ModelTable(ModelCore(2)), name, **options)
+        checkpoint.export(memory, ModelTable(ModelCore(2)), name, **options)
     with pytest.raises(TypeError, match="embeddings/t is of type dict, expected a table"):
-        checkpoint.export(store, {}, "t")
-    assert list(store.keys()) == []
+        checkpoint.export(memory, {}, "t")
+    assert list(memory.keys()) == []
 
 
 ROWS = [(b"windeck/r/t/1", np.zeros(2, np.float32).tobytes())]
@@ -190,22 +184,22 @@ TOLD = {"dim": 2, "slots": 0, "rows": 1, "clock": 3, "with_slots": False}
         (ROWS, {"with_slots": 1}, "cannot be read as an export: expected true or false"),
     ],
 )
-def test_rows_that_cannot_be(rows: Any, told: Any, words: str, store: Store) -> None:
+def test_rows_that_cannot_be(rows: Any, told: Any, words: str, memory: Store) -> None:
     with pytest.raises(FileNotFoundError, match="there is no export windeck/r/t, expected that k"):
-        checkpoint.import_rows(store, ModelTable(ModelCore(2)), "t")
+        checkpoint.import_rows(memory, ModelTable(ModelCore(2)), "t")
     value = json.dumps({**TOLD, **told}).encode()
-    store.put_many([*rows, (b"windeck/r/t", value)])
+    memory.put_many([*rows, (b"windeck/r/t", value)])
     with pytest.raises(CorruptStoreError, match=words):
-        checkpoint.import_rows(store, ModelTable(ModelCore(2)), "t")
+        checkpoint.import_rows(memory, ModelTable(ModelCore(2)), "t")
 
 
-def test_tables_that_rows_do_not_fit(store: Store) -> None:
-    store.put_many([*ROWS, (b"windeck/r/t", json.dumps(TOLD).encode())])
+def test_tables_that_rows_do_not_fit(memory: Store) -> None:
+    memory.put_many([*ROWS, (b"windeck/r/t", json.dumps(TOLD).encode())])
     with pytest.raises(ValueError, match="t has dim 3 and 0 slots, expected 2 and 0 as exported"):
-        checkpoint.import_rows(store, ModelTable(ModelCore(3)), "t")
+        checkpoint.import_rows(memory, ModelTable(ModelCore(3)), "t")
     with pytest.raises(ValueError, match="the table t has 3 rows and counts 0 ids"):
-        checkpoint.import_rows(store, ModelTable(filled(2, 0, 3, counted=0)), "t")
-    assert checkpoint.import_rows(store, ModelTable(ModelCore(2, 1)), "t") == 1
-    store.put_many([(b"windeck/r/t", b"{}")])
+        checkpoint.import_rows(memory, ModelTable(filled(2, 0, 3, counted=0)), "t")
+    assert checkpoint.import_rows(memory, ModelTable(ModelCore(2, 1)), "t") == 1
+    memory.put_many([(b"windeck/r/t", b"{}")])
     with pytest.raises(CorruptStoreError, match="cannot be read as an export: 'dim'"):
-        checkpoint.import_rows(store, ModelTable(ModelCore(2)), "t")
+        checkpoint.import_rows(memory, ModelTable(ModelCore(2)), "t")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,10 @@ import pytest
 from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
-from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.checkpoint.stores import CorruptStoreError, Store
 
 Fresh = Callable[[str], str]
 Told = dict[int, tuple[Any, ...]]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with open_store("memory://") as store:
-        yield store
 
 
 def ranges(shards: int) -> list[tuple[int, int]]:
@@ -74,33 +68,33 @@ def test_from_four_to_three_to_one_and_on(kind: str, fresh: Fresh) -> None:
             core.remove([key for key in ids[turn::50].tolist() if key in core.ids])
 
 
-def test_writers_that_save_again_and_again_write_what_changed(store: Store) -> None:
+def test_writers_that_save_again_and_again_write_what_changed(memory: Store) -> None:
     cores, ids = parts(3), np.arange(-300, 300)
     train(cores, ids)
     for turn in range(4):
-        save(store, cores, incremental=True)
-        assert told(load(store, 2)) == told(cores)
-        links = checkpoint.open(store).tables["t"].links
+        save(memory, cores, incremental=True)
+        assert told(load(memory, 2)) == told(cores)
+        links = checkpoint.open(memory).tables["t"].links
         assert [link.since for link in links] == [*range(turn, 0, -1), -1]
         train(cores, ids[turn::20], seed=turn)
     # A save that was never merged is none that a delta is based on.
-    plan = checkpoint.begin(store, step=1, writers=3, incremental=True)
-    checkpoint.save_shard(store, plan, writer=0, embeddings={"t": ModelTable(cores[0])})
+    plan = checkpoint.begin(memory, step=1, writers=3, incremental=True)
+    checkpoint.save_shard(memory, plan, writer=0, embeddings={"t": ModelTable(cores[0])})
     train(cores, ids[3::20], seed=9)
-    save(store, cores, incremental=True)
-    assert told(load(store, 2)) == told(cores)
-    assert [link.since for link in checkpoint.open(store).tables["t"].links] == [4, 3, 2, 1, -1]
+    save(memory, cores, incremental=True)
+    assert told(load(memory, 2)) == told(cores)
+    assert [link.since for link in checkpoint.open(memory).tables["t"].links] == [4, 3, 2, 1, -1]
 
 
-def test_bytes_read_from_four_shards_to_three(store: Store) -> None:
+def test_bytes_read_from_four_shards_to_three(memory: Store) -> None:
     cores = parts(4, dim=64)
     train(cores, np.arange(20_000))
-    save(store, cores)
+    save(memory, cores)
     read = 0
 
     class Counting:
         def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
+            return getattr(memory, name)
 
         def get(self, key: bytes) -> bytes | None:
             found: bytes | None = self.get_many([key])[0]
@@ -108,7 +102,7 @@ def test_bytes_read_from_four_shards_to_three(store: Store) -> None:
 
         def get_many(self, keys: Any) -> Any:
             nonlocal read
-            found = store.get_many(keys)
+            found = memory.get_many(keys)
             read += sum(len(value or b"") for value in found)
             return found
 
@@ -121,15 +115,15 @@ def test_bytes_read_from_four_shards_to_three(store: Store) -> None:
     assert read >= total
 
 
-def test_tables_of_some_writers_only(store: Store) -> None:
+def test_tables_of_some_writers_only(memory: Store) -> None:
     one, two = ModelCore(2), ModelCore(5)
     train([one, two], range(50))
-    plan = checkpoint.begin(store, step=1, writers=3)
+    plan = checkpoint.begin(memory, step=1, writers=3)
     for writer, given in enumerate(({"a": ModelTable(one)}, {"b": ModelTable(two)}, None)):
-        checkpoint.save_shard(store, plan, writer=writer, embeddings=given)
-    checkpoint.merge(store, plan)
+        checkpoint.save_shard(memory, plan, writer=writer, embeddings=given)
+    checkpoint.merge(memory, plan)
     new = ModelCore(2), ModelCore(5)
-    checkpoint.load(store, embeddings={"b": ModelTable(new[1]), "a": ModelTable(new[0])})
+    checkpoint.load(memory, embeddings={"b": ModelTable(new[1]), "a": ModelTable(new[0])})
     assert told([new[0]]) == told([one])
     assert told([new[1]]) == told([two])
 
@@ -151,18 +145,18 @@ def shard(first: int, end: int, dim: int = 3, slots: int = 1, **config: Any) -> 
     ],
 )
 def test_shards_that_make_no_table(
-    tables: tuple[ModelTable, ...], words: str, store: Store
+    tables: tuple[ModelTable, ...], words: str, memory: Store
 ) -> None:
-    save(store, parts(2))
-    plan = checkpoint.begin(store, step=2, writers=2)
+    save(memory, parts(2))
+    plan = checkpoint.begin(memory, step=2, writers=2)
     for writer, table in enumerate(tables):
-        checkpoint.save_shard(store, plan, writer=writer, embeddings={"t": table})
+        checkpoint.save_shard(memory, plan, writer=writer, embeddings={"t": table})
     with pytest.raises(ValueError, match=words):
-        checkpoint.merge(store, plan)
-    assert [commit.step for commit in checkpoint.log(store)] == [1]
+        checkpoint.merge(memory, plan)
+    assert [commit.step for commit in checkpoint.log(memory)] == [1]
 
 
-def test_a_foreign_bucket_in_a_shard(store: Store) -> None:
+def test_a_foreign_bucket_in_a_shard(memory: Store) -> None:
     """Blocks that hold what is another writer's are refused by who reads them."""
     cores = parts(2)
     train(cores, range(100))
@@ -170,15 +164,15 @@ def test_a_foreign_bucket_in_a_shard(store: Store) -> None:
         core.ids[key] = entry  # past what the table itself would let in
         core.end_bucket = 1024
     save_as = [ModelTable(core) for core in cores]
-    plan = checkpoint.begin(store, step=1, writers=2)
+    plan = checkpoint.begin(memory, step=1, writers=2)
     for writer, table in enumerate(save_as):
         core = table.core
         if writer == 0:
             table.core = Lying(core)
-        checkpoint.save_shard(store, plan, writer=writer, embeddings={"t": table})
-    checkpoint.merge(store, plan)
+        checkpoint.save_shard(memory, plan, writer=writer, embeddings={"t": table})
+    checkpoint.merge(memory, plan)
     with pytest.raises(CorruptStoreError, match=r"found block \d+ out of place, expected it after"):
-        load(store, 1)
+        load(memory, 1)
 
 
 class Lying:
