@@ -24,7 +24,7 @@ __all__ = ["Exports", "check_table"]
 #: A delta of more than this share of the ids is no delta: all is written.
 _MOST_CHANGED = 0.5
 #: Bytes of blocks that may wait for the store.
-_AHEAD_BYTES = 8 << 20
+_AHEAD_BYTES = 4 << 20
 
 
 def check_table(name: str, table: Any) -> Any:

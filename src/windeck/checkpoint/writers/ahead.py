@@ -12,11 +12,7 @@ from typing import TypeVar
 __all__ = ["in_order", "one_ahead"]
 
 #: Reading and summing leave the interpreter's lock alone, so two threads are nearly twice as fast.
-CORES = os.cpu_count() or 1
-THREADS = min(2, CORES)
-#: With fewer, a store that works beside us has the other one, and what is handed over in the cache
-#: of the core that made it is worth more than a thread that makes the next meanwhile.
-CORES_AHEAD = 3
+THREADS = min(2, os.cpu_count() or 1)
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -80,8 +76,7 @@ def one_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> It
 
     Notes
     -----
-    It ends as `in_order` does. A single call needs no thread, and on two cores none has one: each
-    is made when it is asked for.
+    It ends as `in_order` does. A single call needs no thread.
 
     Examples
     --------
@@ -90,7 +85,7 @@ def one_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> It
     """
     left = iter(calls)
     first = list(islice(left, 2))
-    if len(first) < 2 or CORES < CORES_AHEAD:
+    if len(first) < 2 or THREADS < 2:
         yield from (call() for _, call in chain(first, left))
         return
     waiting: deque[tuple[int, Future[R]]] = deque()
