@@ -88,6 +88,8 @@ def layouts() -> dict[str, torch.Tensor]:
         "channels": filled((2, 3, 4, 5), torch.float32).to(memory_format=torch.channels_last),
         "conjugate": torch.arange(6).view(2, 3).to(torch.complex64).mul(1 + 2j).conj().t(),
         "negative": torch.ones(9, dtype=torch.complex64).mul(3j).conj().imag,
+        "conjugate row": filled((6,), torch.complex64).conj(),
+        "negative row": torch._neg_view(filled((9,), torch.float32)),
         "scalar": base[1, 2, 3],
         "lonely": base.as_strided((1,), (3,), 5),
     }
@@ -106,6 +108,10 @@ def test_strides_do_not_matter_on_either_side(memory: Store, chunk_bytes: int) -
     }
     checkpoint.load(memory, model=strided)
     assert {k: raw(v) for k, v in strided.items()} == {k: raw(v) for k, v in model.items()}
+    lazy = {name: torch._neg_view(torch.zeros_like(v)) for name, v in plain.items()}
+    lazy |= {k: torch.zeros_like(v).conj() for k, v in plain.items() if v.is_complex()}
+    checkpoint.load(memory, model=lazy)
+    assert {k: raw(v) for k, v in lazy.items()} == {k: raw(v) for k, v in model.items()}
 
 
 def test_the_same_memory_is_stored_once(memory: Store) -> None:

@@ -121,6 +121,11 @@ def test_lost_numbers_do_not_bring_back_old_ones(store: Store) -> None:
     store.delete_many([b"windeck/NEXT"])
     save(store)
     assert [commit.generation for commit in checkpoint.log(store)] == [3, 2, 1]
+    # Nor do those of a backup that is older than HEAD.
+    old = values.encode(Label(Kind.NEXT), (2).to_bytes(8, "little"))
+    store.put_many([(b"windeck/NEXT", old)])
+    save(store)
+    assert [commit.generation for commit in checkpoint.log(store)] == [4, 3, 2, 1]
 
 
 def put(store: Store, payload: bytes) -> None:

@@ -88,6 +88,26 @@ def test_every_dtype_both_know_goes_out_and_in(memory: Store, tmp_path: Path) ->
     assert same(targets, model)
 
 
+def test_a_file_that_ends_while_it_is_read(memory: Store, tmp_path: Path) -> None:
+    checkpoint.save(memory, step=1, model={"w": torch.arange(100.0)})
+    (file,) = export(memory, tmp_path / "m.safetensors")
+    before = {key: value for key, value in memory.scan() if not key.endswith(b"NEXT")}
+
+    class Cut:
+        def bulk_load(self, items: Any) -> int:
+            os.truncate(file, file.stat().st_size - 1)
+            return memory.bulk_load(items)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(memory, name)
+
+    words = f"{file} ended in w, expected 16 bytes at [0-9]+: it was changed meanwhile"
+    with pytest.raises(ValueError, match=words):
+        import_(file, Cut(), chunk_bytes=64)
+    assert checkpoint.log(memory)[0].generation == 1
+    assert before.items() <= dict(memory.scan()).items()
+
+
 def test_dtypes_it_does_not_know_are_named(memory: Store, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

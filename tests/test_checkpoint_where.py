@@ -82,6 +82,8 @@ def test_wrong_conditions_are_one_sentence() -> None:
         near(math.nan)
     with pytest.raises(ValueError, match="tolerance is -1, expected a finite number"):
         near(1, -1)
+    with pytest.raises(ValueError, match="tolerance is inf, expected a finite number"):
+        near(1, math.inf)
     with pytest.raises(TypeError, match="value is of type str, expected a number"):
         near("1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="cannot search in elements of dtype quint8: dtype is"):
@@ -101,6 +103,23 @@ def test_rounding_is_that_of_torch(name: str) -> None:
         found = Fraction(intervals.rounded(value, name))
         if abs(found) <= intervals._FLOATS[name][2] and abs(value) < 400:
             assert float(found) == wanted.to(torch.float64).item(), value
+
+
+@pytest.mark.parametrize("name", [n for n in FLOATS if hasattr(torch, n)])
+def test_rounding_at_the_greatest_number(name: str) -> None:
+    """Eighths of the last place around it; behind half of one there is none to round to."""
+    digits, _, greatest = intervals._FLOATS[name]
+    top = torch.finfo(getattr(torch, name)).max
+    assert top == greatest
+    unit = 2.0 ** (math.frexp(top)[1] - 1 - digits)
+    for eighths, sign in itertools.product(range(-12, 9), (1, -1)):
+        value = sign * (top + eighths * unit / 8)
+        found = intervals.rounded(value, name)
+        if eighths < 4:
+            wanted = torch.tensor(value, dtype=torch.float64).to(getattr(torch, name))
+            assert found == wanted.to(torch.float64).item(), value
+        elif eighths > 4:
+            assert found == Fraction(value)
 
 
 def test_sets_are_sets() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import itertools
 import statistics
 from typing import Any
 
@@ -224,6 +225,31 @@ def test_evicted_by_age_frequency_and_length() -> None:
     assert core.snapshot().dead(since=4)[0].tolist() == []
     core.lookup(np.array([2]), insert=True)
     assert 2 not in core.snapshot().dead()[0].tolist()
+
+
+@pytest.mark.parametrize("admit_after", [1, 3])
+def test_evicted_where_all_conditions_hold(admit_after: int) -> None:
+    """Every combination, at the very numbers that ids have; those that are only counted too."""
+    bounds = (None, 1, 2, 3), (None, 0.0, 1.0, 1e9), (None, 1, 3, 4)
+    gone = set()
+    for seen, length, frequency in itertools.product(*bounds):
+        given = {"seen_before": seen, "l2_below": length, "frequency_below": frequency}
+        conditions: dict[str, Any] = {
+            name: bound for name, bound in given.items() if bound is not None
+        }
+        if not conditions:
+            continue
+        core = small(admit_after=admit_after)
+        expected = model.Table(3, scale=1.0, admit_after=admit_after)
+        for ids in ([1, 2, 2, 3, 3, 3], [4, 4, 4, 5], [3, 6]):
+            core.lookup(np.array(ids), insert=True)
+            expected.lookup(ids, insert=True)
+            core.apply(np.array([3, 4]), ones(2), kind="sgd", lr=1.0)
+            expected.apply([3, 4], ones(2), "sgd", lr=1.0)
+        assert core.evict(**conditions).tolist() == expected.evict(**conditions), conditions
+        model.assert_shows(core.snapshot(), expected.snapshot())
+        gone.add(len(expected.dead))
+    assert len(gone) > 4  # as many as there are
 
 
 @pytest.mark.parametrize("thing", ["EmbeddingCore", "EmbeddingSnapshot", "bucket_of"])

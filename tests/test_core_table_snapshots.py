@@ -69,6 +69,46 @@ def test_slabs_are_copied_only_where_a_snapshot_holds_them() -> None:
     assert core.lookup(ids, insert=False).sum() == -3 * 64
 
 
+def test_ids_that_are_counted_on_are_as_before_in_a_snapshot() -> None:
+    core = _core.EmbeddingCore(1, initializer="zeros", admit_after=3)
+    ids = np.arange(20_000)
+    core.lookup(ids, insert=True)
+    core.apply(ids[:0], np.ones((0, 1), np.float32), kind="sgd", lr=1.0)
+    held = []
+    for times in (1, 2, 3, 4):
+        held.append((times, core.snapshot()))
+        core.lookup(ids[::2], insert=True)
+    for times, snapshot in held:
+        shown = whole(snapshot)
+        even = shown["keys"] % 2 == 0
+        assert np.array_equal(shown["frequencies"], np.where(even, times, 1))
+        assert np.array_equal(shown["seen"], np.where(even & (times > 1), 2, 1))
+        assert np.array_equal(shown["admitted"], even & (times > 2))
+
+
+@pytest.mark.parametrize("admit_after", [1, 2])
+@pytest.mark.parametrize("back", ["looked up", "put in"])
+def test_ids_that_come_back_are_dead_in_snapshots_before(back: str, admit_after: int) -> None:
+    core = _core.EmbeddingCore(1, initializer="zeros", admit_after=admit_after)
+    ids = np.array([1, 2, 3])
+    core.lookup(ids, insert=True)
+    core.remove(ids)
+    before = core.snapshot()
+    if back == "looked up":
+        core.lookup(ids[:1], insert=True)
+    else:
+        with core.snapshot() as empty:
+            facts = {key: value[:0] for key, value in empty.read(0, 1024).items()}
+        one = np.ones(1, np.int64)
+        facts |= {"keys": ids[:1], "versions": one, "frequencies": one, "seen": one}
+        core.insert(**{**facts, "admitted": np.zeros(1, bool)})
+    middle = core.snapshot()
+    core.remove(ids[:1])
+    assert sorted(before.dead(-1)[0].tolist()) == [1, 2, 3]
+    assert sorted(middle.dead(-1)[0].tolist()) == [2, 3]
+    assert sorted(core.snapshot().dead(-1)[0].tolist()) == [1, 2, 3]
+
+
 def test_more_ids_than_are_kept_at_a_time() -> None:
     """A million entries are kept for the next range: here are more, read in many ways."""
     ids = np.arange(-650_000, 650_000)

@@ -114,6 +114,7 @@ def test_nobody_listens() -> None:
     [
         ("redis://", "expected a host in redis://, such as redis://localhost:6379/0"),
         ("redis://h/x", "expected the number of a database after the host of a redis:// URL"),
+        ("redis://h/²", "expected the number of a database after the host of a redis:// URL"),
         ("redis://h:70000", "the host and port of a redis:// URL cannot be read"),
         ("redis://h:port", "the host and port of a redis:// URL cannot be read"),
         ("redis://h?timeout=0", "expected timeout= a number above 0 in redis://h.*, got '0'"),
