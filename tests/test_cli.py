@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def test_missing_extras_get_one_sentence(
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert str(caught.value).startswith(words)
+
+
+def test_the_viewer_needs_the_extras_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["windeck", "view", "memory://", "log"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 3
+    assert capsys.readouterr().err.startswith("windeck view: there is no checkpoint: ")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert str(caught.value).startswith("The command line needs typer and rich and matplotlib")
 
 
 def test_version() -> None:
