@@ -100,7 +100,7 @@ def test_columns_become_the_models_blocks(dim: int, slots: int, most: int, same:
     width = dim * (1 + slots)
     for count in (0, 1, 2, 60):
         entries = some_entries(rng, count, width, same=same)
-        for borders in ([], [512], [0, 1, 100, 512, 1023]):
+        for borders in ([], [512], [512] * 256, [0, 1, 100, 512, 1023]):
             rules: dict[str, Any] = {"dim": dim, "slots": slots, "most": most, "borders": borders}
             found = pack_blocks(*columns(entries, width), **rules)
             assert told(found) == expected(entries, dim, slots, most, borders)

@@ -81,7 +81,7 @@ class Cutter {
     std::size_t most_;
     std::vector<std::size_t> before_;  // bytes of all entries before each
     std::vector<std::uint16_t> buckets_;
-    std::array<std::uint8_t, bucket_count> borders_before_{};  // how many up to each bucket
+    std::array<std::uint32_t, bucket_count> borders_before_{};  // how many up to each bucket
     std::size_t start_ = 0;
     std::vector<std::size_t> ends_;
 };

@@ -24,7 +24,7 @@ LARGE_BYTES = 64 << 10
 LARGE_GROUP_BYTES = (16 << 20) + (64 << 10)
 #: And of others: one of the usual size.
 GROUP_BYTES = (1 << 20) + (64 << 10)
-#: What a key counts for beside its bytes: of small tensors no more than a thousand are asked for.
+#: What a key counts for beside its bytes: of the smallest tensors some thousand are asked for.
 KEY_BYTES = 1 << 10
 
 #: The name data are under, the tensors to write them to, and the box these stand for (None: all).
