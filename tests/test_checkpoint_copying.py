@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from failing import Between, error_of
 from store_servers import KINDS
 from table_model import ModelCore
 from test_checkpoint_tables import check
@@ -147,6 +148,27 @@ def test_a_copy_that_broke_off_can_be_made_again(memory: Store) -> None:
     with MappingStore(data) as target:
         assert verify(target, deep=True).ok
         assert not diff(memory, None, None, other=target)
+
+
+def test_what_is_replaced_is_a_checkpoint_until_it_is_none(memory: Store) -> None:
+    """Whatever call fails, what HEAD shows then is all there."""
+    fill(memory, 2)
+    calls = ("put_many", "bulk_load", "delete_many", "delete_range", "compare_and_set", "sync")
+
+    def broken() -> None:
+        raise ConnectionError("gone for the test")
+
+    seen = set()
+    for left in range(100):
+        with open_store("memory://") as target:
+            checkpoint.save(target, step=77, model={"other": torch.ones(3)})
+            watched = Between(target, calls, left, broken)
+            if error_of(lambda: copy(memory, watched, replace=True)) is None:  # noqa: B023
+                break
+            steps = [commit.step for commit in checkpoint.log(target)]
+            assert not steps or verify(target, deep=True).ok
+            seen.add(tuple(steps))
+    assert seen == {(77,), (), (2, 1)}  # of these the last one has but to be made durable
 
 
 def test_memory_stays_bounded(fresh: Fresh) -> None:

@@ -209,6 +209,10 @@ TREES: Any = [
         ({"tensors": [0.0]}, r"its tensors are of kinds \[0.0\], expected numbers below 1"),
         ({"tensors": [0, 0]}, "its trees name 1 tensors, expected as many kinds of tensors, found"),
         ({"tensors": "0"}, "its trees name 1 tensors, expected as many kinds of tensors, found 0"),
+        (
+            {"trees": TREES[0], "tensors": [-1, 0]},
+            r"its tensors are of kinds \[-1, 0\], expected numbers below 1",
+        ),
         ({"kinds": []}, r"its tensors are of kinds \[0\], expected numbers below 0"),
         ({"trees": TREES[0]}, "its trees name 2 tensors, expected as many"),
         ({"trees": TREES[1]}, "its trees name 0 tensors, expected as many"),

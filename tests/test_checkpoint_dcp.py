@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
+from torch.distributed.checkpoint.storage import WriteResult
 
 import windeck as wd
 from store_servers import KINDS
@@ -88,6 +89,15 @@ def test_a_state_comes_back(kind: str, fresh: Fresh) -> None:
     assert same(other_adam.state_dict(), adam.state_dict())
     assert other_feed.state_dict() == feed.state_dict()
     assert loaded["extra"] == state["extra"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_without_tensors(kind: str, fresh: Fresh) -> None:
+    url = fresh(kind)
+    dcp_save({"model": {"epoch": 3, "note": "x"}}, storage_writer=StoreWriter(url))
+    state = {"model": {"epoch": 0, "note": ""}}
+    dcp_load(state, storage_reader=StoreReader(url))
+    assert state == {"model": {"epoch": 3, "note": "x"}}
 
 
 def test_load_reads_what_dcp_wrote(memory: Store) -> None:
@@ -287,6 +297,20 @@ def test_of_two_writers_one_is_told(memory: Store) -> None:
         )
     assert [commit.step for commit in checkpoint.log(memory)] == [99]
     assert not list(memory.keys(b"windeck/t/"))
+
+
+class Forgetful(StoreWriter):
+    """One to whom a rank does not tell all that it was to write."""
+
+    def finish(self, metadata: Any, results: list[list[WriteResult]]) -> None:
+        super().finish(metadata, [[r for r in rank if r.index.fqn != "b"] for rank in results])
+
+
+def test_what_nobody_wrote_is_missed(memory: Store) -> None:
+    for lost in (torch.ones(2), "text"):
+        with pytest.raises(CheckpointException, match="ValueError: no rank wrote b, expected all"):
+            dcp_save({"a": torch.ones(1), "b": lost}, storage_writer=Forgetful(memory))
+    assert list(memory.keys(b"windeck/")) == [b"windeck/NEXT"]
 
 
 class Bare(SavePlanner):

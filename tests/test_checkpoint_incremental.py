@@ -16,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from incremental_model import CHUNK, Model, State, copied, log_of, named
 from store_servers import KINDS
 from windeck import checkpoint
+from windeck.checkpoint import incremental
+from windeck.checkpoint.format.values import HEADER_BYTES
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
@@ -225,6 +227,26 @@ def test_strided_and_tied_tensors() -> None:
             base[0, step] = -1.0 - step  # then columns 0, 1 (next time 2, which `part` has)
             if step == 1:
                 base[0, 2] = 77
+
+
+@pytest.mark.parametrize("size", [16, 48, 160, 176, 1 << 20])
+def test_digests_in_several_values(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of more than 65,536 chunks are stored."""
+    monkeypatch.setattr(incremental, "_VALUE_BYTES", size)
+    state = {"w": torch.arange(6 * CHUNK // 4, dtype=torch.int32)}
+    state["b"] = torch.arange(5 * CHUNK, dtype=torch.uint8)
+    with open_store("memory://") as store:
+        run = Run(store)
+        for turn in range(4):
+            number = run.save(state)
+            prefix = f"windeck/d/{number:016x}/".encode()
+            held = [len(value) - HEADER_BYTES for _, value in store.scan(prefix)]
+            assert held == [min(size, 176 - at) for at in range(0, 176, size)]
+            state = copied(state)
+            state["w"][turn] += 1
+            state["b"][-1 - CHUNK * turn] += 1
+        run.check()
+        assert checkpoint.verify(store, deep=True).ok
 
 
 def test_optimizer_and_slices_of_what_was_kept() -> None:

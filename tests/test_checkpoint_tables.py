@@ -218,7 +218,7 @@ def test_what_cannot_be_saved(memory: Store) -> None:
 def test_what_cannot_be_loaded(memory: Store) -> None:
     core = filled(4, 1, 30)
     checkpoint.save(memory, step=0, model={"w": torch.ones(2)}, embeddings={"t": ModelTable(core)})
-    full = filled(4, 1, 3, counted=0)
+    full, counting = filled(4, 1, 3, counted=0), filled(4, 1, 3, counted=1)
     cases: list[tuple[Any, type[Exception], str]] = [
         ([core], TypeError, "embeddings is of type list, expected a dict of tables"),
         ({"t": core}, TypeError, "embeddings/t is of type ModelCore, expected a table"),
@@ -228,6 +228,7 @@ def test_what_cannot_be_loaded(memory: Store) -> None:
         ({"t": ModelTable(ModelCore(4, 2))}, ValueError, "t has slots 2, expected 1 as saved"),
         ({"t": ModelTable(ModelCore(4, 1), optimizer="adam")}, ValueError, "has optimizer .adam."),
         ({"t": ModelTable(full)}, ValueError, "t has 3 rows and counts 0 ids without"),
+        ({"t": ModelTable(counting)}, ValueError, "t has 0 rows and counts 3 ids without"),
     ]
     for given, error, words in cases:
         target = {"w": torch.zeros(2)}

@@ -78,6 +78,36 @@ def test_a_loaded_table_goes_on_with_deltas(memory: Store) -> None:
     assert since(memory) == [3, 2, 1, -1]
 
 
+def test_what_changes_amid_a_save_is_in_the_next(memory: Store) -> None:
+    rng, core = np.random.default_rng(3), filled(3, 1, 300)
+
+    class Trained:
+        """A store to which a save takes its time, while training goes on."""
+
+        def bulk_load(self, items: Any) -> int:
+            step(core, rng)
+            return memory.bulk_load(items)
+
+        def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
+            step(core, rng)
+            return memory.compare_and_set(key, expected, value)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(memory, name)
+
+    moments = [-1]
+    for _ in range(4):
+        watched = Trained()
+        plan = checkpoint.begin(watched, step=core.clock, writers=1, incremental=True)
+        was = copy.deepcopy(core)
+        checkpoint.save_shard(watched, plan, writer=0, embeddings={"t": ModelTable(core)})
+        checkpoint.merge(watched, plan)
+        assert core.clock > was.clock + 1
+        assert since(memory) == moments[::-1]
+        moments.append(was.clock)
+        check(checkpoint.open(memory).table("t"), was)
+
+
 def test_a_delta_is_small_and_scattered_rows_are_packed(memory: Store) -> None:
     core = filled(32, 1, 10_000, counted=0)
     save(memory, core)

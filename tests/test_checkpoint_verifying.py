@@ -72,6 +72,21 @@ def test_every_byte_of_every_value_that_is_flipped_is_told(memory: Store) -> Non
     assert verify(memory, deep=True).ok
 
 
+def test_what_several_generations_refer_to_is_told_of_the_newest(memory: Store) -> None:
+    numbers = fill(memory)
+    last = b"windeck/t/%016x/%08x/%08x/%08x" % (numbers[0], 0, 0, 9)  # of weight: no step wrote it
+    for value in (None, b"x" * 144):
+        for deep in (False, True):
+            memory.delete_many([last])
+            memory.put_many([] if value is None else [(last, value)])
+            for only in (None, *numbers):
+                found = verify(memory, deep=deep, generation=only).damages
+                told = [(damage.key, damage.name, damage.generation) for damage in found]
+                newest = numbers[-1] if only is None else only
+                expected = [(last.decode(), "model/w", newest)]
+                assert told == ([] if value and not deep else expected)
+
+
 def test_all_damage_is_told_not_only_the_first(memory: Store) -> None:
     fill(memory, 3)
     chunks = list(memory.keys(b"windeck/t/"))

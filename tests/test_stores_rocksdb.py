@@ -118,6 +118,32 @@ def test_a_bulk_load_is_there_whole_or_not_at_all(
     assert len(list((tmp_path / "x").glob("*.sst"))) > 1
 
 
+def test_what_a_killed_bulk_load_left_goes_when_a_writer_opens(tmp_path: Path) -> None:
+    program = """if True:
+        import os, sys
+        from windeck.checkpoint.stores import open_store
+        def rows():
+            yield b"a", bytes(1 << 20)
+            os._exit(9)
+        open_store(sys.argv[1]).bulk_load(rows())
+    """
+    url, parts = f"rocksdb://{tmp_path}/x", tmp_path / "x" / "windeck.parts"
+    with open_store(url) as store:
+        store.put_many([(b"b", b"1")])
+        write_part(url, "mine", ROWS)
+    assert subprocess.run([sys.executable, "-c", program, url]).returncode == 9
+    left = sorted(os.listdir(parts))
+    assert len(left) == 2
+    assert left[0].startswith("bulk-")
+    with open_store(f"{url}?readonly=1") as reader:
+        assert list(reader.keys()) == [b"b"]
+        assert reader.parts(unfinished=True) == ["mine"]  # type: ignore[attr-defined]
+    assert sorted(os.listdir(parts)) == left
+    with open_store(url) as store:
+        assert os.listdir(parts) == ["mine"]
+        assert list(store.keys()) == [b"b"]
+
+
 def test_parts_are_taken_in_by_a_link(tmp_path: Path) -> None:
     url = f"rocksdb://{tmp_path}/x"
     with open_store(url) as store:
@@ -162,6 +188,11 @@ def test_a_snapshot_serves_several_scans_at_once(tmp_path: Path) -> None:
             assert [one[1] for one in both] == ROWS[100:200]
             assert [one[2] for one in both] == [key for key, _ in ROWS[200:]]
             assert at_once(4, lambda _: list(view.scan())) == [ROWS] * 4
+            found = []
+            for number, row in enumerate(view.scan()):
+                found.append(row)
+                assert view.get(ROWS[-1 - number][0]) == ROWS[-1 - number][1]
+            assert found == ROWS
 
 
 def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
