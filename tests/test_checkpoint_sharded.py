@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from failing import Between
 from sharded_parts import W, fails, force, share_of_all, write
 from windeck import checkpoint
 from windeck.checkpoint import Partition
@@ -40,6 +41,37 @@ def test_three_writers_make_one_checkpoint(store: Store) -> None:
     # One process saves again, as ever.
     assert checkpoint.save(store, step=11, model={"w": W, **share_of_all()}) == 2
     assert force(store) == [(2, 11), (1, 10)]
+
+
+def test_of_two_merges_of_one_plan_one_is_told() -> None:
+    """Whenever the other comes, what is in force is all there: none gives way to itself."""
+    calls, told = ("get", "put_many", "sync", "compare_and_set"), list[str]()
+
+    for left in range(100):
+        with open_store("memory://") as store:
+            plan = checkpoint.begin(store, step=10, writers=3, chunk_bytes=16)
+            write(store, plan)
+
+            def other(store: Store = store, plan: checkpoint.Plan = plan) -> None:
+                try:
+                    checkpoint.merge(store, plan)
+                except RuntimeError as error:
+                    told.append(str(error))
+
+            watched: Any = Between(store, calls, left, other)
+            before = len(told)
+            try:
+                checkpoint.merge(watched, plan)
+            except RuntimeError as error:
+                told.append(str(error))
+            assert force(store) == [(1, 10)]
+            assert checkpoint.verify(store, deep=True).ok
+            if len(watched.made) <= left:
+                break
+            assert len(told) == before + 1
+    assert left > 5
+    text = "generation 1 of windeck was committed already, expected a save that was not"
+    assert set(told) == {text}
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])

@@ -172,6 +172,8 @@ def test_a_table_that_does_not_add_up(memory: Store) -> None:
     table = manifest["tables"]["user"]
     problem = _table_problem(memory, "windeck", replace(table, rows=table.rows + 1))
     assert problem.startswith(f"the table user has {table.rows} rows and 0 other ids, expected")
+    problem = _table_problem(memory, "windeck", replace(table, counted=2))
+    assert problem.endswith(f"expected {table.rows} and 2 as its manifest says")
 
 
 def test_parts_of_several_writers(memory: Store) -> None:

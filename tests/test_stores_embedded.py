@@ -264,6 +264,15 @@ def test_the_key_of_the_seal_is_neither_seen_nor_taken(kind: str, tmp_path: Path
         store.delete_range(b"")
         assert list(store.keys()) == []
     opened(url).close()  # the seal outlived the deletion, or this would complain
+    for prefix, ends in (
+        (SEAL_KEY, {}), (SEAL_KEY[:-1], {}), (b"", {"start": SEAL_KEY}), (b"", {"stop": b"\1"}),
+        (b"", {"start": SEAL_KEY, "stop": SEAL_KEY + b"\0"}),
+    ):  # fmt: skip
+        with opened(url) as store:
+            store.put_many([(key, b"x") for key in around])
+            store.sync()
+            store.delete_range(prefix, **ends)
+        opened(url).close()
 
 
 def test_parts_of_stores_that_have_none() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from store_servers import need
-from windeck.checkpoint.stores import open_store
+from windeck.checkpoint.stores import open_store, write_part
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +31,29 @@ def test_a_second_opener_does_not_give_up_the_lock_of_the_first(tmp_path: Path) 
     del store
     with open_store(url) as store:
         assert store.get(b"a") == b"1"
+
+
+def test_closing_twice_does_not_let_a_third_in(tmp_path: Path) -> None:
+    url = f"leveldb://{tmp_path}/x"
+    first = open_store(url)
+    first.close()
+    (tmp_path / "y").symlink_to(tmp_path / "x")  # LevelDB itself knows a database by its path
+    with open_store(url) as store:
+        first.close()
+        for other in (url, f"leveldb://{tmp_path}/y"):
+            with pytest.raises(BlockingIOError, match="is open already"):
+                open_store(other)
+        store.put_many([(b"a", b"1")])
+
+
+def test_a_part_is_not_added_to_what_a_killed_one_left(tmp_path: Path) -> None:
+    url, parts = f"leveldb://{tmp_path}/x", tmp_path / "x" / "windeck.parts"
+    write_part(url, "a", [(b"old", b"1")])
+    (parts / "a").rename(parts / "a.tmp")
+    assert write_part(url, "a", [(b"new", b"2")]) == 1
+    with open_store(url) as store:
+        store.ingest_parts(["a"])  # type: ignore[attr-defined]
+        assert list(store.scan()) == [(b"new", b"2")]
 
 
 def test_a_store_that_nobody_holds_any_more_is_closed(tmp_path: Path) -> None:
