@@ -269,3 +269,25 @@ def test_head_without_its_manifest_and_another_manifest(fresh: Fresh) -> None:
         store.delete_range(b"windeck/m/")
         with pytest.raises(CorruptStoreError, match=r"windeck/m/0{15}1 is missing, expected a man"):
             load(store)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"bases": [1]}, r"generation 1 is based on \(1,\)"),
+        ({"bases": [0, 2]}, r"generation 1 is based on \(0, 2\)"),
+        ({"bases": [-1]}, "expected a size, found -1"),
+        ({"generation": "1"}, "expected a size, found '1'"),
+        ({"save": 0.5}, "expected a size, found 0.5"),
+        ({"time": None}, "the time or the checksum of generation 1 is no number"),
+        ({"manifest_crc": True}, "the time or the checksum of generation 1 is no number"),
+    ],
+)
+def test_heads_that_cannot_be(changes: dict[str, Any], words: str) -> None:
+    with open_store("memory://") as store:
+        save(store)
+        _, (commit,) = manifests.read_head(store, "windeck")
+        payload = manifests.as_json({"kept": [{**commit._asdict(), **changes}]})
+        store.put_many([(keys.head("windeck"), values.encode(Label(Kind.HEAD), payload))])
+        with pytest.raises(CorruptStoreError, match=f"HEAD cannot be read as a HEAD: {words}"):
+            load(store)

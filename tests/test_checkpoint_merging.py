@@ -183,4 +183,9 @@ def test_shards_that_are_none(memory: Store) -> None:
         tampered(memory, plan, 1, tensors=[{**W_ENTRY, "parts": [{"box": sides, "item": 0}]}])
         with pytest.raises(ValueError, match=r"^model/w has elements .* with writer"):
             checkpoint.merge(memory, plan)
+    plan = merge_of(memory, {"w": rows(W, 0, 3)}, {"w": rows(W, 3, 7)})
+    part = {"box": [[3, 7], [0, 5]], "item": 0}
+    tampered(memory, plan, 1, tensors=[{**W_ENTRY, "chunk_bytes": 40, "parts": [part]}])
+    text = "model/w has chunk_bytes 16384 with writer 0 and 40 with writer 1, expected one chunk_b"
+    fails(memory, plan, text, ValueError)
     assert checkpoint.log(memory) == []

@@ -139,6 +139,7 @@ FOREIGN = next(key for key in range(1, 9999) if bucket(key) < bucket(IDS[1]))
         (INDEX, 8, "<I", (1024,), "found block 0 out of place"),
         (INDEX, 12, "<I", (1024,), "found block 0 out of place"),
         (INDEX, 16, "<I", (0,), "found block 0 out of place"),
+        (INDEX, 16, "<III", (0, 0, 0), "found block 0 out of place"),
         (INDEX, 16, "<I", (2**32 - 1,), "found Size.entries=4294967295, .* as the manifest of ge"),
         (INDEX, 20, "<I", (5,), "found block 0 out of place"),
         (INDEX, 20, "<I", (3,), "found Size.entries=4, rows=3, dead=0., expected Size.entries=4"),
@@ -168,6 +169,28 @@ def rewrite(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
     sums: dict[str, Any] = {"manifest_bytes": len(value), "manifest_crc": crc32c(value)}
     now = manifests.Commit(**{**commit._asdict(), **sums})
     store.put_many([(key, value), (keys.head("windeck"), manifests.encode_head([now, *older]))])
+
+
+def test_a_block_that_ends_before_its_index_says(memory: Store) -> None:
+    core, found = save(memory)
+    assert bucket(IDS[-1]) < 1023
+    put(memory, INDEX, forged(found[INDEX], 12, "<I", 1023))
+    words = f"{BLOCK.decode()} is damaged: found id .*, expected .* to 1023 as its index says"
+    with pytest.raises(CorruptStoreError, match=words):
+        load(memory, core)
+
+
+def test_a_removed_id_in_what_is_no_delta(memory: Store) -> None:
+    core, _ = save(memory)
+
+    def change(table: dict[str, Any]) -> None:
+        del table["links"][1]
+        table["links"][0]["shards"][0]["since"] = -1
+
+    rewrite(memory, change)
+    words = f"{DELTA.decode()} is damaged: found a removed id, expected none in what is no delta"
+    with pytest.raises(CorruptStoreError, match=words):
+        load(memory, core)
 
 
 def shard(**changes: Any) -> Callable[[dict[str, Any]], None]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from played_redis import losing_answers
+from played_redis import bulk, losing_answers, played
 from store_servers import RedisServer, free_port, need
 from threads import at_once
 from windeck.checkpoint.stores import Store, open_store
@@ -385,3 +385,34 @@ def test_waiting_for_the_append_only_file_of_newer_servers() -> None:
     assert node.sent == [("SET", b"key", b"", "PX", 1), ("WAITAOF", 1, 0, 1000)]
     with pytest.raises(OSError, match="cannot write its append-only file"):
         make_durable(Node([0, 1]), b"key")
+
+
+def test_a_dump_that_somebody_else_began_is_not_waited_for_alone() -> None:
+    """It began before the last writes, so that another one is asked for."""
+    import redis
+
+    from windeck.checkpoint.stores.redis_durable import make_durable
+
+    class Node:
+        refusals, sent = 2, list[str]()
+
+        def info(self, section: str) -> dict[str, object]:
+            return {"rdb_last_bgsave_status": "ok"}
+
+        def execute_command(self, command: str) -> None:
+            self.sent.append(command)
+            if len(self.sent) <= self.refusals:
+                raise redis.ResponseError("Background save already in progress")
+
+    node = Node()
+    make_durable(node, b"key")
+    assert node.sent == ["BGSAVE"] * 3
+
+
+def test_a_server_that_is_too_old() -> None:
+    told = b"redis_version:5.0.14\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n"
+    with played(INFO=lambda words: bulk(told)) as server:
+        words = f"{server.url} is Redis 5.0.14, expected 6.0 or later"
+        with pytest.raises(OSError, match=words) as caught:
+            open_store(server.url)
+    assert caught.value.errno == errno.ENOTSUP
