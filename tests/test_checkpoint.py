@@ -133,6 +133,7 @@ def test_slices_and_rows_read_what_they_need(memory: Store, chunk_bytes: int) ->
     checkpoint.save(memory, step=0, model={"w": value}, chunk_bytes=chunk_bytes)
     places: list[Any] = [(), 0, -1, slice(2, 4), (slice(1, 3), 2), (1, 2, 3), (5, slice(0, 0))]
     places += [(slice(None), slice(None), 1), (slice(-2, None), slice(1, 9), slice(0, 2))]
+    places += [slice(4, 2), (1, slice(9, -9)), (slice(7, 9), 0)]  # of none
     places += [..., (..., 1), (2, ...), (1, ..., slice(1, 3)), (1, 2, ..., 3), (1, ..., 2, 3)]
     with checkpoint.open(memory) as found:
         for where in places:

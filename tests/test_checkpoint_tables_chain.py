@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from table_model import EXTREMES, ModelCore, ModelTable, bucket
 from test_checkpoint_tables import check, filled
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store, open_store
+from windeck.checkpoint.tables import cutting
 
 Fresh = Callable[[str], str]
 
@@ -76,6 +78,30 @@ def test_a_loaded_table_goes_on_with_deltas(memory: Store) -> None:
         check(checkpoint.open(memory).table("t"), new)
         core = new
     assert since(memory) == [3, 2, 1, -1]
+
+
+@pytest.mark.parametrize("read_bytes", [1 << 20, 5000])
+def test_the_removed_of_every_bucket_stay_away(
+    read_bytes: int, memory: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ranges of buckets are read at once; of each the first and last bucket too."""
+    monkeypatch.setattr(cutting, "READ_BYTES", read_bytes)
+    rng, core, of_bucket = np.random.default_rng(5), ModelCore(2), dict[int, list[int]]()
+    for key in range(20_000):
+        some = of_bucket.setdefault(bucket(key), [])
+        some += [key] * (len(some) < 4)
+    assert {len(some) for some in of_bucket.values()} == {4}
+    assert len(of_bucket) == 1024
+    core.fill(chain.from_iterable(of_bucket.values()), rng)
+    save(memory, core)
+    core.remove([some[0] for some in of_bucket.values()])
+    core.fill([of_bucket[number][1] for number in range(0, 1024, 3)], rng)
+    save(memory, core)
+    assert since(memory) == [1, -1]
+    check(checkpoint.open(memory).table("t"), core)
+    new = ModelCore(2)
+    checkpoint.load(memory, embeddings={"t": ModelTable(new)})
+    assert new.told() == core.told()
 
 
 def test_what_changes_amid_a_save_is_in_the_next(memory: Store) -> None:

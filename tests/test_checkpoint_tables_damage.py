@@ -171,6 +171,20 @@ def rewrite(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
     store.put_many([(key, value), (keys.head("windeck"), manifests.encode_head([now, *older]))])
 
 
+def test_a_table_that_needs_what_head_does_not_name(memory: Store) -> None:
+    """gc would take it away."""
+    core, _ = save(memory)
+    _, (commit, older) = manifests.read_head(memory, "windeck")
+    assert commit.bases == (1,)
+    head = manifests.encode_head([commit._replace(bases=()), older])
+    memory.put_many([(keys.head("windeck"), head)])
+    words = r"the table t refers to generation 1, expected one of \[\], as HEAD says"
+    with pytest.raises(CorruptStoreError, match=words):
+        load(memory, core)
+    with pytest.raises(CorruptStoreError, match=words):
+        checkpoint.open(memory)
+
+
 def test_a_block_that_ends_before_its_index_says(memory: Store) -> None:
     core, found = save(memory)
     assert bucket(IDS[-1]) < 1023
