@@ -17,6 +17,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.format import keys, manifests, values
 from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.tables.index import parse
 
 IDS = sorted([0, -1, 5, 2**63 - 1], key=lambda key: (bucket(key), key))
 
@@ -155,6 +156,25 @@ def test_values_that_cannot_be(
     put(memory, key, forged(found[key], at, layout, *numbers))
     with pytest.raises(CorruptStoreError, match=f"{key.decode()} is damaged: .*{words}"):
         load(memory, core)
+
+
+def test_blocks_are_in_order_in_an_index() -> None:
+    """Every pair of lines that could be: those that come one after the other are taken."""
+    ids = sorted(range(3000), key=lambda key: (bucket(key), key))
+    near = ids[:8] + [key for key in ids if bucket(key) in (2, 3)]
+    lines = [(key, bucket(key), last) for key in near for last in range(bucket(key), 5)]
+    taken = 0
+    for one in lines:
+        for two in lines:
+            payload = b"".join(struct.pack("<qIIIIII", *line, 1, 1, 0, 0) for line in (one, two))
+            fits = one[2] <= two[1] and (one[1], one[0]) < (two[1], two[0])
+            taken += fits
+            if fits:
+                assert len(parse("the index", [memoryview(payload)], (0, 1024))) == 2
+                continue
+            with pytest.raises(CorruptStoreError, match="index is damaged: found block 1 out of"):
+                parse("the index", [memoryview(payload)], (0, 1024))
+    assert 0 < taken < len(lines) ** 2
 
 
 def rewrite(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
