@@ -155,6 +155,20 @@ def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
     assert counts == [16] * 15 + [15]
 
 
+def test_a_large_group_comes_last() -> None:
+    """Whoever reads it has the other thread beside it, at what is small."""
+    given = []
+    for i, size in enumerate([100, 1 << 18, 200, 3 << 18]):
+        box = ((0, size),)
+        part = Part(box, 0, i, 1, 2)
+        run = Run(
+            f"{i}", torch.float32, [], box, part, 0, -(-size // (1 << 18)), 1 << 18, size, None
+        )
+        given.append(run)
+    found = [(large, [run.name for run in group]) for large, group in grouped(given, straight=True)]
+    assert found == [(False, ["0", "2"]), (True, ["1", "3"])]
+
+
 def test_common_is_what_touching_means() -> None:
     """The model of the test above against the box's own arithmetic."""
     part = Part(((2, 5), (1, 4)), 0, 0, 1, 2)

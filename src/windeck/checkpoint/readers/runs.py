@@ -136,7 +136,9 @@ def _span(part: Box, box: Box) -> tuple[int, int]:
 def grouped(some: Iterable[Run], *, straight: bool) -> Iterator[tuple[bool, list[Run]]]:
     """Runs to be read together, cut where they are long; with `straight`, those of large chunks
     apart, which the first item says."""
-    groups = {True: _Group(LARGE_GROUP_BYTES), False: _Group(GROUP_BYTES)}
+    # The last small ones come before the last large ones: they are read at the same time, and
+    # those alone would keep one thread waiting for the other.
+    groups = {False: _Group(GROUP_BYTES), True: _Group(LARGE_GROUP_BYTES)}
     for run in some:
         large = straight and run.chunk_bytes >= LARGE_BYTES
         for full in groups[large].add(run):

@@ -70,6 +70,8 @@ class Pieces:
 
 def is_distributed(value: Any) -> bool:
     """Whether a value is a DTensor. Without an import: where there is none, its module is not."""
+    if type(value) is torch.Tensor:
+        return False
     for module in ("torch.distributed.tensor", "torch.distributed._tensor"):
         kind = getattr(sys.modules.get(module), "DTensor", None)
         if kind is not None and isinstance(value, kind):
