@@ -14,8 +14,10 @@ from store_servers import KINDS
 from table_model import EXTREMES, ModelCore, ModelTable, bucket
 from test_checkpoint_tables import check, filled
 from windeck import checkpoint
+from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.stores import Store, open_store
 from windeck.checkpoint.tables import cutting
+from windeck.checkpoint.tables.writing import Exports
 
 Fresh = Callable[[str], str]
 
@@ -132,6 +134,23 @@ def test_what_changes_amid_a_save_is_in_the_next(memory: Store) -> None:
         assert since(memory) == moments[::-1]
         moments.append(was.clock)
         check(checkpoint.open(memory).table("t"), was)
+
+
+def test_what_a_table_became_after_its_snapshot_is_no_base(memory: Store) -> None:
+    rng, core = np.random.default_rng(4), filled(3, 1, 300)
+    save(memory, core)
+    core.remove(list(core.ids)[:10])
+    core.fill([7], rng)
+    with Exports({"t": ModelTable(core)}) as tables:
+        core.clear()
+        checkpoint.load(memory, embeddings={"t": ModelTable(core)})
+        tables.base_on(checkpoint.open(memory).save)
+        assert list(tables.items("windeck", Label(Kind.BLOCK, 9, 9)))
+        assert tables.stated(0)[0]["shard"]["since"] == -1
+    with Exports({"t": ModelTable(core)}) as tables:  # as it is now, it is equal to that
+        tables.base_on(checkpoint.open(memory).save)
+        assert list(tables.items("windeck", Label(Kind.BLOCK, 9, 9))) == []
+        assert tables.stated(0)[0]["shard"]["since"] == core.clock
 
 
 def test_a_delta_is_small_and_scattered_rows_are_packed(memory: Store) -> None:

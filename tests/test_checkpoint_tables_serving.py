@@ -178,6 +178,7 @@ TOLD = {"dim": 2, "slots": 0, "rows": 1, "clock": 3, "with_slots": False}
         ([(b"windeck/r/t/" + b"9" * 5000, bytes(8))], {}, "9' is no key of an id"),
         ([], {}, "has 0 rows, expected 1 as exported: the table is invalid"),
         (ROWS, {"rows": 2}, "has 1 rows, expected 2 as exported"),
+        ([*ROWS, (b"windeck/r/t/2", bytes(8))], {}, "has 2 rows, expected 1 as exported"),
         (ROWS, {"rows": -1}, "windeck/r/t cannot be read as an export: expected numbers"),
         (ROWS, {"clock": 2**62}, "cannot be read as an export: expected numbers"),
         (ROWS, {"dim": 2.0}, "cannot be read as an export: expected numbers"),

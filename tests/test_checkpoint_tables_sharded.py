@@ -13,6 +13,7 @@ from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.tables.uniting import united
 
 Fresh = Callable[[str], str]
 Told = dict[int, tuple[Any, ...]]
@@ -193,3 +194,20 @@ class Lying:
 
         found.read = more
         return found
+
+
+def test_what_changed_is_of_a_table_of_that_shape() -> None:
+    shard = {"writer": 0, "item": 0, "buckets": [0, 1024], "since": -1, "clock": 3}
+    shard |= dict.fromkeys(("blocks", "entries", "rows", "bytes"), 1) | {"dead": 0}
+    table = {"name": "t", "dim": 2, "dtype": "float32", "slots": 1, "config": {}, "clock": 3}
+    table |= {"rows": 1, "counted": 0, "shard": shard}
+    (base,) = united([(0, [table])], generation=1, save=11, base={})
+    later = {**table, "clock": 5, "shard": {**shard, "since": 3, "clock": 5}}
+    (found,) = united([(0, [later])], generation=2, save=12, base={"t": base})
+    assert [link.generation for link in found.links] == [2, 1]
+    words = "the table t is written as what changed, expected a table of .* in force, found "
+    with pytest.raises(ValueError, match=words + "none"):
+        united([(0, [later])], generation=2, save=12, base={"u": base})
+    for other in ({"dim": 4}, {"slots": 0}):
+        with pytest.raises(ValueError, match=words + "one of .*dim=2, slots=1"):
+            united([(0, [{**later, **other}])], generation=2, save=12, base={"t": base})

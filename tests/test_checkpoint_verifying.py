@@ -14,7 +14,8 @@ from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
 from windeck.checkpoint import verifying
-from windeck.checkpoint.format.values import Kind, Label, encode
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import Store, open_store
 from windeck.checkpoint.verifying import verify
 
@@ -85,6 +86,23 @@ def test_what_several_generations_refer_to_is_told_of_the_newest(memory: Store) 
                 newest = numbers[-1] if only is None else only
                 expected = [(last.decode(), "model/w", newest)]
                 assert told == ([] if value and not deep else expected)
+
+
+@pytest.mark.parametrize("number", [0, 9])
+def test_chunks_of_another_length_are_told(number: int, memory: Store) -> None:
+    """By somebody who can count checksums; the last chunk of a tensor may be shorter."""
+    save = checkpoint.save(memory, step=1, model={"w": torch.arange(195.0)}, chunk_bytes=80)
+    key = keys.chunk("windeck", save, 0, 0, number)
+    label = Label(Kind.CHUNK, save, checkpoint.open(memory).save, 0, 0, number)
+    payload = bytes(decode(key, memory.get(key), label))
+    assert len(payload) == (80 if number == 0 else 60)
+    for wrong in (payload[:-4], payload + bytes(4), payload + bytes(20), b""):
+        memory.put_many([(key, encode(label, wrong))])
+        (damage,) = verify(memory, deep=True).damages
+        assert (damage.key, damage.name) == (key.decode(), "model/w")
+        assert f"found a payload of {len(wrong)} bytes, expected {len(payload)}" in damage.problem
+    memory.put_many([(key, encode(label, payload))])
+    assert verify(memory, deep=True).ok
 
 
 def test_all_damage_is_told_not_only_the_first(memory: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import Any
 
@@ -100,10 +101,14 @@ def test_columns_become_the_models_blocks(dim: int, slots: int, most: int, same:
     width = dim * (1 + slots)
     for count in (0, 1, 2, 60):
         entries = some_entries(rng, count, width, same=same)
-        for borders in ([], [512], [512] * 256, [0, 1, 100, 512, 1023]):
-            rules: dict[str, Any] = {"dim": dim, "slots": slots, "most": most, "borders": borders}
+        row = 33 + 4 * width
+        for borders, limit in itertools.product(
+            ([], [512], [512] * 256, [0, 1, 100, 512, 1023]),
+            {most, most // row * row},  # also what so many rows have and no byte more
+        ):
+            rules: dict[str, Any] = {"dim": dim, "slots": slots, "most": limit, "borders": borders}
             found = pack_blocks(*columns(entries, width), **rules)
-            assert told(found) == expected(entries, dim, slots, most, borders)
+            assert told(found) == expected(entries, dim, slots, limit, borders)
             for block in found:
                 assert block[0].readonly
                 assert block[0].itemsize == 1

@@ -14,6 +14,7 @@ import pytest
 from store_servers import need
 from threads import at_once
 from windeck.checkpoint.stores import open_store, write_part
+from windeck.checkpoint.stores.lanes import LANE_BYTES, Lanes
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +117,26 @@ def test_a_bulk_load_is_there_whole_or_not_at_all(
         assert list(store.scan()) == ROWS
         assert os.listdir(tmp_path / "x" / "windeck.parts") == []
     assert len(list((tmp_path / "x").glob("*.sst"))) > 1
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_keys_ascend_from_lane_to_lane(
+    lanes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windeck.checkpoint.stores import rocksdb_tables
+
+    monkeypatch.setattr(rocksdb_tables, "LANES", lanes)
+    one = [(b"b", b"1"), (b"d", b"2")]
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        for first in (b"a", b"b", b"c", b"d"):
+            other = [(first, b"3"), (b"e", b"4")]
+            wrong = Lanes([(LANE_BYTES, one.copy), (LANE_BYTES, other.copy)])
+            words = f"expected keys in ascending order, got {first!r} after b'd'"
+            with pytest.raises(ValueError, match=words):
+                store.bulk_load(wrong)
+        assert list(store.keys()) == []
+        right = Lanes([(LANE_BYTES, one.copy), (LANE_BYTES, lambda: [(b"d\0", b"3")])])
+        assert store.bulk_load(right) == 3
 
 
 def test_what_a_killed_bulk_load_left_goes_when_a_writer_opens(tmp_path: Path) -> None:
