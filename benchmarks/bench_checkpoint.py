@@ -20,6 +20,7 @@ import torch
 from measure import Costs, Row, compare_costs
 
 from windeck import checkpoint
+from windeck.checkpoint.writers import ahead
 
 GIGABYTE = 10**9
 WIDTH, LAYERS = 2048, 60
@@ -131,19 +132,28 @@ def at(place: Place, model: dict[str, torch.Tensor]) -> Iterator[Row]:
         )
         text = f"save 1 GB of float32 against {name}"
         yield from both(text, "RocksDB, synced", f"{name} + fsync", costs, place, NEEDED[name])
+    yield from loads(place, model)
+
+
+def loads(place: Place, model: dict[str, torch.Tensor]) -> Iterator[Row]:
+    """Against a copy by one thread, and by as many as we read with."""
     place.clear()
-    ours()
+    checkpoint.save(place.url, step=1, model=model)
     torch_save(model, place)
     check(model, lambda target: torch_load(target, place))
     target = {name: torch.zeros_like(value) for name, value in model.items()}
-    costs = compare_costs(
-        lambda: checkpoint.load(place.url, model=target),
-        lambda: torch_load(target, place),
-        rounds=rounds,
-    )
-    rival = "torch.load(mmap=True), copied"
-    text = "load 1 GB of float32 in place"
-    yield from both(text, "RocksDB, every byte checked", rival, costs, place, NEEDED["torch.load"])
+    before = torch.get_num_threads()
+    for threads in (1, ahead.THREADS):
+        torch.set_num_threads(threads)
+        costs = compare_costs(
+            lambda: checkpoint.load(place.url, model=target),
+            lambda: torch_load(target, place),
+            rounds=ROUNDS[place.name],
+        )
+        rival = f"torch.load(mmap=True), copied by {threads}"
+        text, ours = "load 1 GB of float32 in place", "RocksDB, every byte checked"
+        yield from both(text, ours, rival, costs, place, NEEDED["torch.load"])
+    torch.set_num_threads(before)
 
 
 def rows() -> Iterator[Row]:
