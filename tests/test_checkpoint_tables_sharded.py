@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from sharded_parts import tampered
 from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.uniting import united
 
@@ -155,6 +159,21 @@ def test_shards_that_make_no_table(
     with pytest.raises(ValueError, match=words):
         checkpoint.merge(memory, plan)
     assert [commit.step for commit in checkpoint.log(memory)] == [1]
+
+
+def test_a_shard_that_says_it_is_another_writers(memory: Store) -> None:
+    plan = checkpoint.begin(memory, step=2, writers=2)
+    for writer, table in enumerate((shard(0, 512), shard(512, 1024))):
+        checkpoint.save_shard(memory, plan, writer=writer, embeddings={"t": table})
+    key = keys.shard("windeck", plan.generation, 1)
+    label = Label(Kind.SHARD, plan.generation, plan.save, part=1)
+    said = json.loads(bytes(decode(key, memory.get(key), label)))
+    said["tables"][0]["shard"]["writer"] = 0
+    tampered(memory, plan, 1, tables=said["tables"])
+    words = "writer 1 states a shard of writer 0 of the table t, expected its own"
+    with pytest.raises(ValueError, match=words):
+        checkpoint.merge(memory, plan)
+    assert checkpoint.log(memory) == []
 
 
 def test_a_foreign_bucket_in_a_shard(memory: Store) -> None:

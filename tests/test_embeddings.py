@@ -299,6 +299,8 @@ def test_copies_are_tables_of_their_own() -> None:
     table.step()
     assert not torch.equal(rows(other), rows(table))
     assert not torch.equal(rows(other), before)
+    assert other(IDS).requires_grad
+    assert not copy.deepcopy(table.requires_grad_(False))(IDS).requires_grad
     with pytest.raises(TypeError, match=r"not pickled, expected checkpoint.save\(..., embeddings="):
         pickle.dumps(table)
 

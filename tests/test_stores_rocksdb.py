@@ -174,6 +174,30 @@ def test_parts_are_taken_in_by_a_link(tmp_path: Path) -> None:
         assert written in {path.stat().st_ino for path in (tmp_path / "x").glob("*.sst")}
 
 
+def test_tables_are_durable_before_they_are_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with the bytes it has in the end, of a bulk load and of parts."""
+    synced: dict[int, int] = {}
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        real(file)
+        found = os.fstat(file)
+        synced[found.st_ino] = found.st_size
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        store.bulk_load((b"k%03d" % i, bytes(70_000)) for i in range(20))
+        write_part(url, "a", [(b"z", b"1"), (b"zz", bytes(90_000))])
+        store.ingest_parts(["a"])  # type: ignore[attr-defined]
+        tables = [path.stat() for path in (tmp_path / "x").glob("*.sst")]
+        ours = [found for found in tables if found.st_size > 50_000]
+        assert len(ours) == 2
+        assert all(synced.get(found.st_ino) == found.st_size for found in ours)
+
+
 def test_a_damaged_part_changes_nothing(tmp_path: Path) -> None:
     url = f"rocksdb://{tmp_path}/x"
     with open_store(url) as store:

@@ -39,6 +39,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "stores.md"
         ("memory://x?a=1&a=2", r"the options of a memory:// URL cannot be read at 'a'"),
         ("memory://x?=1", r"the options of a memory:// URL cannot be read at ''"),
         ("redis://h:1:2", r"the host and port of a redis:// URL cannot be read"),
+        ("redis://h:65536", r"the host and port of a redis:// URL cannot be read"),
     ],
 )
 def test_urls_with_a_typo(text: str, error: str) -> None:

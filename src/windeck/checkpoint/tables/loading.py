@@ -60,19 +60,15 @@ class Targets:
         ]
 
     def read(self, get: Callable[[str], SavedTable]) -> None:
-        """Put the rows in, block by block; what fails leaves the tables empty.
+        """Put the rows in, block by block; after an error, `clear` is for the caller to call.
 
         Parameters
         ----------
         get
             Gives the saved table of a name.
         """
-        try:
-            for name, core in self._jobs:
-                _fill(core, get(name))
-        except BaseException:
-            self.clear()
-            raise
+        for name, core in self._jobs:
+            _fill(core, get(name))
 
     def clear(self) -> None:
         """Take all out again."""
