@@ -6,6 +6,7 @@ with a server that is asked over several of them.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -148,3 +149,27 @@ def test_nothing_shows_that_could_be_lost(
     assert place.values
     assert place.unsafe() == set(), "the call returned and something could be lost"
     assert bool(place.removed) == (act in (copy, collect))
+
+
+def test_an_exported_file_is_durable_before_it_has_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    synced, named = dict[int, int](), list[Path]()
+    fsync, replace = os.fsync, os.replace
+
+    def sync(file: int) -> None:
+        fsync(file)
+        found = os.fstat(file)
+        synced[found.st_ino] = found.st_size
+
+    def name(source: Path, target: Path) -> None:
+        found = source.stat()
+        assert synced.get(found.st_ino) == found.st_size, f"{target.name} could be cut short"
+        named.append(Path(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", name)
+    checkpoint.save("memory://durable-file", step=1, model=state(1))
+    (file,) = export("memory://durable-file", tmp_path / "m.safetensors")
+    assert named == [file]

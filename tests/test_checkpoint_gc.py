@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from incremental_model import CHUNK
 from store_servers import KINDS
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.stores import CorruptStoreError, open_store
+from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]
 
@@ -57,6 +57,39 @@ def test_gc_leaves_other_namespaces(kind: str, fresh: Fresh) -> None:
         assert before <= after
         assert {keys.numbers("run", key) for key in after - before} == {(3,), (3, 0, 0, 0)}
         assert all(len(checkpoint.log(store, namespace=name)) == 3 for name in others)
+
+
+class Removals:
+    """A store that notes what is removed: keys, and the prefixes of ranges."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.removed = store, list[bytes]()
+
+    def delete_many(self, names: Iterable[bytes]) -> None:
+        every = list(names)
+        self.removed += every
+        self._store.delete_many(every)
+
+    def delete_range(self, prefix: bytes = b"", **ends: Any) -> None:
+        self.removed.append(prefix)
+        self._store.delete_range(prefix, **ends)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_manifest_goes_before_what_it_names(kind: str, fresh: Fresh) -> None:
+    """Whenever gc is killed, no generation looks whole that is not."""
+    with open_store(fresh(kind)) as store:
+        for step in range(4):
+            checkpoint.save(store, step=step, model={f"w{i}": torch.ones(3) for i in range(5)})
+        watched: Any = Removals(store)
+        assert checkpoint.gc(watched, keep=1) == [1, 2, 3]
+        for generation in (1, 2, 3):
+            own = [key for key in watched.removed if b"/%016x" % generation in key]
+            assert len(own) > 1
+            assert own[0] == keys.manifest("windeck", generation)
 
 
 def test_gc_does_not_guess_what_a_damaged_manifest_needs() -> None:
