@@ -94,15 +94,6 @@ Found of_snapshot(const PySnapshot& self, const Number& first_bucket, const Numb
     });
 }
 
-Indices as_many(py::handle value, const char* name, std::size_t size) {
-    Indices found = index_array(value, name);
-    if (found.values.size() != size) {
-        throw py::value_error(std::string(name) + " has " + std::to_string(found.values.size()) +
-                              " entries, expected " + std::to_string(size) + ", as many as keys");
-    }
-    return found;
-}
-
 /// Copied: how many values are read depends on them, and the caller's own may change meanwhile.
 std::vector<std::uint8_t> states_of(py::handle value, std::size_t size) {
     const Bytes given = byte_array(value, "states");

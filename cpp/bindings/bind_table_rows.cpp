@@ -70,15 +70,6 @@ std::vector<std::uint8_t> flags(py::handle value, py::ssize_t size, const std::s
     return out;
 }
 
-Indices as_many(py::handle value, const char* name, std::size_t size) {
-    Indices found = index_array(value, name);
-    if (found.values.size() != size) {
-        throw py::value_error(std::string(name) + " has " + std::to_string(found.values.size()) +
-                              " entries, expected " + std::to_string(size) + ", as many as keys");
-    }
-    return found;
-}
-
 void insert(Table& table, py::handle keys, py::handle versions, py::handle frequencies,
             py::handle seen, py::handle admitted, py::handle values) {
     const Indices given = index_array(keys, "keys");

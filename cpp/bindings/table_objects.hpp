@@ -44,6 +44,16 @@ inline py::array_t<std::int64_t> int64_copy(std::span<const std::int64_t> values
     return out;
 }
 
+/// An int64 array of as many entries as there are keys, or a ValueError.
+inline Indices as_many(py::handle value, const char* name, std::size_t size) {
+    Indices found = index_array(value, name);
+    if (found.values.size() != size) {
+        throw py::value_error(std::string(name) + " has " + std::to_string(found.values.size()) +
+                              " entries, expected " + std::to_string(size) + ", as many as keys");
+    }
+    return found;
+}
+
 /// How many threads work at a call; None for default_threads().
 int thread_count(py::handle threads);
 
