@@ -1,6 +1,16 @@
 """Fixtures for the whole suite: a small table, stores, and the servers behind some of them."""
 
-from store_servers import fresh, kind, memory, redis_cluster, redis_server, small_disk, store, url
+from store_servers import (
+    fresh,
+    kind,
+    memory,
+    redis_cluster,
+    redis_server,
+    small_disk,
+    start_redis,
+    store,
+    url,
+)
 from window_tables import mixed
 
 __all__ = [
@@ -11,6 +21,7 @@ __all__ = [
     "redis_cluster",
     "redis_server",
     "small_disk",
+    "start_redis",
     "store",
     "url",
 ]

@@ -114,10 +114,26 @@ class RedisServer:
             return False
 
 
+StartRedis = Callable[..., RedisServer]
+
+
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server
+
+
+@pytest.fixture
+def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
+    """Starts servers with options of their own; all are stopped in the end."""
+    with ExitStack() as stack:
+        numbers = itertools.count()
+
+        def started(*options: str) -> RedisServer:
+            folder = tmp_path / f"server{next(numbers)}"
+            return stack.enter_context(RedisServer(folder, *options))
+
+        yield started
 
 
 @pytest.fixture(scope="session")

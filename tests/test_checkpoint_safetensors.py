@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
 import json
-import os
 import re
 import sys
 import warnings
@@ -18,8 +16,9 @@ import pytest
 import torch
 
 from programs import printed
+from safetensors_files import load_file, load_model, safe_open, same, save_model, texts
 from store_servers import KINDS
-from tensor_bits import DTYPES, filled, raw, usable
+from tensor_bits import DTYPES, filled, usable
 from windeck import checkpoint
 from windeck.checkpoint.partition import Partition
 from windeck.checkpoint.safetensors import export, import_
@@ -29,30 +28,12 @@ from windeck.checkpoint.writers.plans import begin, finish
 from windeck.checkpoint.writers.shards import Shard
 from windeck.checkpoint.writers.state import State
 
-if importlib.util.find_spec("safetensors") is None and "CI" not in os.environ:
-    reason = "safetensors is not installed: pip install 'windeck[safetensors]'"
-    pytest.skip(reason, allow_module_level=True)
-from safetensors import safe_open
-from safetensors.torch import load_file, load_model, save_file, save_model
-
 Fresh = Callable[[str], str]
 UNKNOWN = re.compile(r"torch\.(complex128|complex32|bits.*|u?int[1-7])")
 
 
 def known() -> list[torch.dtype]:
     return [dtype for dtype in DTYPES if usable(dtype) and not UNKNOWN.fullmatch(str(dtype))]
-
-
-def texts(file: Path) -> dict[str, str]:
-    with safe_open(file, framework="pt") as found:
-        return dict(found.metadata())
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(
-        (v.dtype, v.shape, raw(v)) == (b[name].dtype, b[name].shape, raw(b[name]))
-        for name, v in a.items()
-    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,26 +67,6 @@ def test_every_dtype_both_know_goes_out_and_in(memory: Store, tmp_path: Path) ->
     targets = {name: torch.empty(v.shape, dtype=v.dtype) for name, v in model.items()}
     checkpoint.load(memory, model=targets)
     assert same(targets, model)
-
-
-def test_a_file_that_ends_while_it_is_read(memory: Store, tmp_path: Path) -> None:
-    checkpoint.save(memory, step=1, model={"w": torch.arange(100.0)})
-    (file,) = export(memory, tmp_path / "m.safetensors")
-    before = {key: value for key, value in memory.scan() if not key.endswith(b"NEXT")}
-
-    class Cut:
-        def bulk_load(self, items: Any) -> int:
-            os.truncate(file, file.stat().st_size - 1)
-            return memory.bulk_load(items)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(memory, name)
-
-    words = f"{file} ended in w, expected 16 bytes at [0-9]+: it was changed meanwhile"
-    with pytest.raises(ValueError, match=words):
-        import_(file, Cut(), chunk_bytes=64)
-    assert checkpoint.log(memory)[0].generation == 1
-    assert before.items() <= dict(memory.scan()).items()
 
 
 def test_dtypes_it_does_not_know_are_named(memory: Store, tmp_path: Path) -> None:
@@ -164,18 +125,6 @@ def test_tied_weights_are_written_once(memory: Store, tmp_path: Path) -> None:
     third = Tied()
     assert checkpoint.load(memory, model=third).step == 5
     assert torch.equal(third.first.weight, model.first.weight)
-
-
-def test_files_of_others_become_the_model(memory: Store, tmp_path: Path) -> None:
-    model = {"a.weight": filled((9, 9), torch.float16), "b": torch.arange(5)}
-    save_file(model, tmp_path / "m.safetensors", metadata={"step": "77", "who": "them"})
-    import_(tmp_path / "m.safetensors", memory)
-    targets = {name: torch.zeros_like(value) for name, value in model.items()}
-    assert checkpoint.load(memory, model=targets).step == 77
-    assert same(targets, model)
-    import_(tmp_path, memory, root="optimizer", step=3)
-    with checkpoint.open(memory) as found:
-        assert found.names() == ["optimizer/b", "optimizer/a.weight"]  # as the data lie
 
 
 def test_large_ones_go_into_parts_with_an_index(memory: Store, tmp_path: Path) -> None:
@@ -245,16 +194,6 @@ def test_arguments_that_cannot_be(memory: Store, tmp_path: Path) -> None:
         export(memory, tmp_path / "m.safetensors", root="optimizer")
     with pytest.raises(ValueError, match="a tensor has the name __metadata__, expected one"):
         export(memory, tmp_path / "m.safetensors")
-    with pytest.raises(FileNotFoundError):
-        import_(tmp_path / "none.safetensors", memory)
-    with pytest.raises(FileNotFoundError, match=r"has no file that ends in .safetensors, ex"):
-        import_(tmp_path, memory)
-    for name in ("a", "b"):
-        save_file({"x": torch.ones(1)}, tmp_path / f"{name}.safetensors")
-    with pytest.raises(ValueError, match=r"has a.safetensors, b.safetensors, expected o"):
-        import_(tmp_path, memory)
-    with pytest.raises(ValueError, match="step is -1, expected 0 to"):
-        import_(tmp_path / "a.safetensors", memory, step=-1)
 
 
 def test_damaged_checkpoints_give_no_file(memory: Store, tmp_path: Path) -> None:
@@ -266,73 +205,6 @@ def test_damaged_checkpoints_give_no_file(memory: Store, tmp_path: Path) -> None
     with pytest.raises(CorruptStoreError, match=f"{key.decode()} is damaged"):
         export(memory, tmp_path / "m.safetensors")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_damaged_files_change_nothing(memory: Store, tmp_path: Path) -> None:
-    file = tmp_path / "m.safetensors"
-    checkpoint.save(memory, step=1, model={"w": torch.arange(3), "b": torch.ones(2)})
-    export(memory, file)
-    whole, before = file.read_bytes(), checkpoint.log(memory)
-    head = 8 + int.from_bytes(whole[:8], "little")
-    outcomes = []
-    for length in range(len(whole)):
-        file.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=r"m.safetensors is not a file safetensors can"):
-            import_(file, memory)
-    for place in range(head):  # a flipped bit in the header: refused, or another name or text
-        for bit in (0, 3, 6):
-            wrong = bytearray(whole)
-            wrong[place] ^= 1 << bit
-            file.write_bytes(wrong)
-            try:
-                import_(file, memory, namespace=f"n{place}-{bit}")
-                outcomes.append(True)
-            except ValueError:
-                outcomes.append(False)
-    assert outcomes.count(False) > len(outcomes) / 2
-    assert checkpoint.log(memory) == before
-
-
-@pytest.mark.parametrize(
-    ("described", "words"),
-    [
-        ("{", "metadata under windeck cannot be read: Expecting"),
-        ("[" * 5000, "the metadata under windeck cannot be read: maximum recursion"),
-        ("3", "metadata under windeck cannot be read: 'int' object is not subscriptable"),
-        ('{"format":2}', "metadata under windeck cannot be read: it has format 2, expected 1"),
-        ('{"format":1,"step":-4,"trees":{"model":{"tensor":"x"}}}', "read: step is -4, expected 0"),
-        ('{"format":1,"step":1,"trees":{"model":{"tensor":"y"}}}', "model is the tensor y, which"),
-        ('{"format":1,"step":1,"trees":{"model":{"what":1}}}', "expected a tree of state, found"),
-        ('{"format":1,"step":1,"trees":{"model":null}}', "metadata under windeck leave out x"),
-    ],
-)  # fmt: skip
-def test_metadata_that_lie(described: str, words: str, memory: Store, tmp_path: Path) -> None:
-    file = tmp_path / "m.safetensors"
-    save_file({"x": torch.ones(1)}, file, metadata={"windeck": described})
-    with pytest.raises(ValueError, match=words):
-        import_(file, memory)
-    assert checkpoint.log(memory) == []
-    import_(file, memory, root="model")  # nothing of it is asked for then
-    assert [commit.step for commit in checkpoint.log(memory)] == [0]
-
-
-@pytest.mark.parametrize(
-    ("index", "words"),
-    [
-        ("{", r"index.json cannot be read as JSON"),
-        ("[]", "has no weight_map of names and files, expected an index of parts"),
-        ('{"weight_map": {"x": 3}}', "has no weight_map of names and files"),
-        ('{"weight_map": {"x": "../a.safetensors"}}', "refers to the file '../a.safetensors'"),
-        ('{"weight_map": {"x": "a.safetensors", "z": "a.safetensors"}}', "tensors no file has: z"),
-        ('{"weight_map": {"z": "a.safetensors"}}', "a.safetensors has a tensor x, .* in None"),
-    ],
-)  # fmt: skip
-def test_indexes_that_lie(index: str, words: str, memory: Store, tmp_path: Path) -> None:
-    save_file({"x": torch.ones(1)}, tmp_path / "a.safetensors")
-    (tmp_path / "m.safetensors.index.json").write_text(index)
-    with pytest.raises(ValueError, match=words):
-        import_(tmp_path, memory)
-    assert checkpoint.log(memory) == []
 
 
 def test_without_the_library_the_error_says_how_to_get_it(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from played_redis import bulk, losing_answers, played
-from store_servers import RedisServer, free_port, need
-from threads import at_once
+from store_servers import RedisServer, StartRedis, free_port, need
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
@@ -24,31 +21,11 @@ def _library() -> None:
     need("redis")
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
-    """Starts servers with options of their own; all are stopped in the end."""
-    servers: list[RedisServer] = []
-
-    def started(*options: str) -> RedisServer:
-        servers.append(RedisServer(tmp_path / f"server{len(servers)}", *options))
-        servers[-1].start()
-        return servers[-1]
-
-    try:
-        yield started
-    finally:
-        for server in servers:
-            server.kill()
-
-
-Start = Callable[..., RedisServer]
-
-
 # --- opening -------------------------------------------------------------------------------------
 
 
-def test_a_server_that_throws_keys_away_is_refused(start: Start) -> None:
-    url = start("--maxmemory-policy", "allkeys-lru").url
+def test_a_server_that_throws_keys_away_is_refused(start_redis: StartRedis) -> None:
+    url = start_redis("--maxmemory-policy", "allkeys-lru").url
     error = (
         r"throws keys away when its memory is full \(maxmemory-policy allkeys-lru\), expected noev"
     )
@@ -57,11 +34,11 @@ def test_a_server_that_throws_keys_away_is_refused(start: Start) -> None:
     assert caught.value.errno == errno.ENOTSUP
     with open_store(f"{url}?allow_eviction=1") as store:
         store.put_many([(b"a", b"1")])
-    open_store(start("--maxmemory-policy", "volatile-lru").url).close()
+    open_store(start_redis("--maxmemory-policy", "volatile-lru").url).close()
 
 
-def test_passwords(start: Start) -> None:
-    server = start("--requirepass", "s/ec:r@t")
+def test_passwords(start_redis: StartRedis) -> None:
+    server = start_redis("--requirepass", "s/ec:r@t")
     place = f"127.0.0.1:{server.port}/0"
     for login in ("", "wrong-word@", ":wrong-word@", "me:wrong-word@"):
         with pytest.raises(PermissionError, match="does not allow it: opening failed: ") as caught:
@@ -81,8 +58,8 @@ def test_passwords(start: Start) -> None:
     assert "ec:r" not in str(caught2.value)
 
 
-def test_users_who_may_not(start: Start) -> None:
-    server = start()
+def test_users_who_may_not(start_redis: StartRedis) -> None:
+    server = start_redis()
     server.say(
         "ACL", "SETUSER", "reader", "on", ">pw", "~a*", "+@read", "+info", "+ping", "+exists"
     )
@@ -101,6 +78,15 @@ def test_users_who_may_not(start: Start) -> None:
             OSError, match=r"does not allow BGSAVE, .*; \?sync=server leaves that to"
         ):
             store.sync()
+
+
+def test_a_server_that_is_too_old() -> None:
+    told = b"redis_version:5.0.14\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n"
+    with played(INFO=lambda words: bulk(told)) as server:
+        words = f"{server.url} is Redis 5.0.14, expected 6.0 or later"
+        with pytest.raises(OSError, match=words) as caught:
+            open_store(server.url)
+    assert caught.value.errno == errno.ENOTSUP
 
 
 def test_nobody_listens() -> None:
@@ -132,8 +118,8 @@ def test_urls_that_mean_nothing(url: str, error: str) -> None:
 # --- while it is open ----------------------------------------------------------------------------
 
 
-def test_out_of_memory(start: Start) -> None:
-    with open_store(start("--maxmemory", "30mb").url) as store:
+def test_out_of_memory(start_redis: StartRedis) -> None:
+    with open_store(start_redis("--maxmemory", "30mb").url) as store:
         store.put_many([(b"a", b"1")])
         rows = [(b"b%03d" % i, bytes([i]) * 1_000_000) for i in range(60)]
         with pytest.raises(OSError, match="is out of memory: writing failed: ") as caught:
@@ -153,9 +139,9 @@ def put_one_by_one(store: Store, count: int) -> None:
         store.put_many([(b"b%d" % i, bytes(200_000))])
 
 
-def test_a_replica_that_only_reads(start: Start) -> None:
-    first = start("--repl-diskless-sync-delay", "0")
-    replica = start("--replicaof", "127.0.0.1", str(first.port))
+def test_a_replica_that_only_reads(start_redis: StartRedis) -> None:
+    first = start_redis("--repl-diskless-sync-delay", "0")
+    replica = start_redis("--replicaof", "127.0.0.1", str(first.port))
     with open_store(first.url) as store:
         store.put_many([(b"a", b"1")])
     while replica.say("GET", "a") != b"1":
@@ -172,8 +158,8 @@ def test_a_replica_that_only_reads(start: Start) -> None:
             assert caught.value.errno == errno.EROFS
 
 
-def test_a_server_that_goes_and_comes_back(start: Start) -> None:
-    server = start("--appendonly", "yes", "--appendfsync", "always")
+def test_a_server_that_goes_and_comes_back(start_redis: StartRedis) -> None:
+    server = start_redis("--appendonly", "yes", "--appendfsync", "always")
     with open_store(server.url) as store:
         store.put_many([(b"a", b"1")])
         server.kill()
@@ -197,8 +183,10 @@ def test_a_server_that_goes_and_comes_back(start: Start) -> None:
         assert list(store.scan()) == [(b"a", b"3")]
 
 
-def test_a_server_that_is_loading(start: Start) -> None:
-    server = start("--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024")
+def test_a_server_that_is_loading(start_redis: StartRedis) -> None:
+    server = start_redis(
+        "--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024"
+    )
     with open_store(server.url) as store:
         store.bulk_load([(b"%04d" % i, os.urandom(1000)) for i in range(400)])
         store.sync()
@@ -208,16 +196,16 @@ def test_a_server_that_is_loading(start: Start) -> None:
             store.get(b"0000")
 
 
-def test_a_server_that_does_not_answer(start: Start) -> None:
-    server = start()
+def test_a_server_that_does_not_answer(start_redis: StartRedis) -> None:
+    server = start_redis()
     with open_store(f"{server.url}?timeout=0.2") as store:
         server.say("CLIENT", "PAUSE", "60000", "ALL")
         with pytest.raises(TimeoutError, match="did not answer in time: reading failed"):
             store.get(b"a")
 
 
-def test_compare_and_set_is_never_sent_twice(start: Start) -> None:
-    server = start()
+def test_compare_and_set_is_never_sent_twice(start_redis: StartRedis) -> None:
+    server = start_redis()
     with (
         losing_answers(server.port, b"EVAL") as port,
         open_store(f"redis://127.0.0.1:{port}") as store,
@@ -247,8 +235,8 @@ def test_databases_are_apart(fresh: Fresh, redis_server: RedisServer) -> None:
         assert redis_server.say("GET", "a", db=3) == b"3"
 
 
-def test_a_bulk_load_is_sent_in_bounded_pieces(start: Start) -> None:
-    server = start("--client-query-buffer-limit", "20mb", "--proto-max-bulk-len", "5mb")
+def test_a_bulk_load_is_sent_in_bounded_pieces(start_redis: StartRedis) -> None:
+    server = start_redis("--client-query-buffer-limit", "20mb", "--proto-max-bulk-len", "5mb")
     rows = [(b"%03d" % i, bytes([i]) * 1_000_000) for i in range(60)]
     with open_store(server.url) as store:
         assert store.bulk_load(iter(rows)) == 60
@@ -256,10 +244,12 @@ def test_a_bulk_load_is_sent_in_bounded_pieces(start: Start) -> None:
         assert store.get_many([key for key, _ in rows]) == [value for _, value in rows]
 
 
-def test_a_scan_over_a_restart_is_done_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_over_a_restart_is_done_again(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from windeck.checkpoint.stores import redis_link
 
-    server = start()
+    server = start_redis()
     rows = [(b"%05d" % i, b"x") for i in range(3000)]
     scans: list[int] = []
     real = redis_link._scanned
@@ -283,136 +273,3 @@ def test_a_scan_over_a_restart_is_done_again(start: Start, monkeypatch: pytest.M
         restarts = 9
         with pytest.raises(ConnectionError, match="servers restarted or keys moved during a scan"):
             list(store.keys())
-
-
-# --- durability ----------------------------------------------------------------------------------
-
-PERSISTENCE = {
-    "none": (),
-    "everysec": ("--appendonly", "yes", "--appendfsync", "everysec"),
-    "no": ("--appendonly", "yes", "--appendfsync", "no"),
-    "always": ("--appendonly", "yes", "--appendfsync", "always"),
-}
-
-
-@pytest.mark.parametrize("how", PERSISTENCE)
-def test_what_was_synced_survives_kill_9(start: Start, how: str) -> None:
-    server = start(*PERSISTENCE[how])
-    with open_store(server.url) as store:
-        store.put_many([(b"a", b"1")])
-        rows = [(b"b%d" % i, os.urandom(100_000)) for i in range(9)]
-        store.bulk_load(rows)
-        before = server.client().info("persistence")
-        store.sync()
-        after = server.client().info("persistence")
-        store.put_many([(b"c", b"not synced")])
-        server.kill()
-        server.start()
-        assert store.get(b"a") == b"1"
-        assert list(store.scan(b"b")) == rows
-        if how == "none":
-            assert store.get(b"c") is None
-    if how in ("everysec", "no"):  # written anew, whole
-        assert after["aof_base_size"] > before["aof_base_size"] + 900_000
-
-
-def test_syncs_at_the_same_time(start: Start) -> None:
-    server = start()
-
-    def work(name: int) -> None:
-        with open_store(server.url) as store:
-            store.put_many([(b"%d" % name, b"x")])
-            store.sync()
-
-    at_once(4, work)
-    server.kill()
-    server.start()
-    assert server.say("DBSIZE") == 4
-
-
-def test_durability_may_be_left_to_the_server(start: Start) -> None:
-    server = start()
-    with open_store(f"{server.url}?sync=server") as store:
-        store.put_many([(b"a", b"1")])
-        store.sync()
-    assert not list(server.folder.glob("*.rdb"))
-
-
-def test_a_server_that_cannot_save(start: Start) -> None:
-    server = start("--dbfilename", "dump.rdb")
-    with open_store(server.url) as store:
-        store.put_many([(b"a", b"1")])
-        store.sync()
-        shutil.rmtree(server.folder)
-        with pytest.raises(
-            OSError, match="could not write its data to its disk: BGSAVE ended with"
-        ):
-            store.sync()
-
-
-def test_waiting_for_the_append_only_file_of_newer_servers() -> None:
-    """Debian's server is older than WAITAOF, so the answers of a newer one are played here."""
-    from windeck.checkpoint.stores.redis_durable import make_durable
-
-    class Pipe:
-        def __init__(self, node: Node) -> None:
-            self.node = node
-
-        def __enter__(self) -> Pipe:
-            return self
-
-        def __exit__(self, *error: object) -> None: ...
-
-        def execute_command(self, *command: object) -> None:
-            self.node.sent.append(command)
-
-        def execute(self) -> list[object]:
-            return [True, [self.node.answers.pop(0), 0]]
-
-    class Node:
-        def __init__(self, answers: list[int]) -> None:
-            self.answers, self.sent = answers, list[tuple[object, ...]]()
-
-        def info(self, section: str) -> dict[str, object]:
-            return {"aof_enabled": 1, "redis_version": "7.2.4", "aof_last_write_status": "err"}
-
-        def pipeline(self, transaction: bool) -> Pipe:
-            assert not transaction
-            return Pipe(self)
-
-    node = Node([1])
-    make_durable(node, b"key")
-    assert node.sent == [("SET", b"key", b"", "PX", 1), ("WAITAOF", 1, 0, 1000)]
-    with pytest.raises(OSError, match="cannot write its append-only file"):
-        make_durable(Node([0, 1]), b"key")
-
-
-def test_a_dump_that_somebody_else_began_is_not_waited_for_alone() -> None:
-    """It began before the last writes, so that another one is asked for."""
-    import redis
-
-    from windeck.checkpoint.stores.redis_durable import make_durable
-
-    class Node:
-        refusals, sent = 2, list[str]()
-
-        def info(self, section: str) -> dict[str, object]:
-            return {"rdb_last_bgsave_status": "ok"}
-
-        def execute_command(self, command: str) -> None:
-            self.sent.append(command)
-            if len(self.sent) <= self.refusals:
-                raise redis.ResponseError("Background save already in progress")
-
-    node = Node()
-    make_durable(node, b"key")
-    assert node.sent == ["BGSAVE"] * 3
-
-
-def test_a_server_that_is_too_old() -> None:
-    told = b"redis_version:5.0.14\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n"
-    with played(INFO=lambda words: bulk(told)) as server:
-        words = f"{server.url} is Redis 5.0.14, expected 6.0 or later"
-        with pytest.raises(OSError, match=words) as caught:
-            open_store(server.url)
-    assert caught.value.errno == errno.ENOTSUP
