@@ -147,6 +147,21 @@ def test_the_caller_and_the_others_are_at_work_at_once() -> None:
     assert len(names) == 2
 
 
+def test_in_the_end_the_caller_does_what_nobody_has_begun() -> None:
+    caller, free, own = threading.get_ident(), threading.Event(), list[int]()
+
+    def call(number: int) -> int:
+        if threading.get_ident() == caller:
+            own.append(number)
+            free.set()
+        else:
+            free.wait(60)  # until the caller was at one
+        return number
+
+    assert list(ahead.in_order(range(2), call, threads=2)) == [0, 1]
+    assert own
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_few_calls_are_ahead_of_who_asks(threads: int) -> None:
     done: list[int] = []

@@ -51,6 +51,26 @@ def test_memory_of_any_items_is_filled(file: int) -> None:
     assert body.tobytes() == DATA[7:127]
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_large_stretches_equal_the_model(tmp_path: Path, cached: bool) -> None:
+    """So large that they are mapped, in another order than in the file."""
+    path, sizes, stretches = tmp_path / "file", [1 << 20, 5, 3 << 20, 70_000], list[Any]()
+    path.write_bytes(DATA * 8)
+    data, at = path.read_bytes(), 77
+    for size in sizes:
+        stretches.insert(0, (at, 134, bytearray(size), 13))
+        at += 134 + size + 13 + 1
+    with path.open("rb") as file:
+        found = read_summed(file.fileno(), stretches, cached=cached)
+    for (offset, front, body, back), (before, both, alone, behind) in zip(
+        stretches, found, strict=True
+    ):
+        begin, end = offset + front, offset + front + len(body)
+        assert body == data[begin:end]
+        assert (before, behind) == (data[offset:begin], data[end : end + back])
+        assert (both, alone) == (crc32c(data[offset:end]), crc32c(data[begin:end]))
+
+
 def test_what_cannot_be_is_refused(file: int) -> None:
     body, last = bytearray(10), 2**63 - 1
     cases: list[tuple[Any, Any, type[Exception], str]] = [

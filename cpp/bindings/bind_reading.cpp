@@ -12,7 +12,6 @@
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "held.hpp"
-#include "windeck/crc32c.hpp"
 #include "windeck/reading.hpp"
 
 namespace windeck {
@@ -85,34 +84,22 @@ struct Fresh {
     std::span<std::byte> memory;
 };
 
-struct Stretch {
-    explicit Stretch(const py::tuple& given)
+/// What Python asked for, and holds the memory of.
+struct Asked {
+    explicit Asked(const py::tuple& given)
         : front(integer(given[1], "front", 0, most_around)),
           body(given[2]),
-          back(integer(given[3], "back", 0, most_around)) {
-        const auto bytes = static_cast<std::int64_t>(whole());
+          back(integer(given[3], "back", 0, most_around)),
+          stretch{0, front.memory, body.bytes(), back.memory} {
+        const auto bytes = static_cast<std::int64_t>(stretch.end());
         const std::int64_t furthest = std::numeric_limits<std::int64_t>::max() - bytes;
-        offset = static_cast<std::uint64_t>(integer(given[0], "offset", 0, furthest));
+        stretch.offset = static_cast<std::uint64_t>(integer(given[0], "offset", 0, furthest));
     }
 
-    [[nodiscard]] std::size_t whole() const {
-        return front.memory.size() + body.bytes().size() + back.memory.size();
-    }
-
-    void read(int file, bool cached) {
-        const std::size_t size = body.bytes().size();
-        read_exactly(file, offset, front.memory);
-        sum = read_summed(file, offset + front.memory.size(), body.bytes(), cached);
-        read_exactly(file, offset + front.memory.size() + size, back.memory);
-        both = crc32c_joined(crc32c(front.memory), sum, size);
-    }
-
-    std::uint64_t offset = 0;
     Fresh front;
     HeldWritable body;
     Fresh back;
-    std::uint32_t both = 0;
-    std::uint32_t sum = 0;
+    Stretch stretch;
 };
 
 py::tuple four(py::handle given) {
@@ -125,13 +112,15 @@ py::tuple four(py::handle given) {
 
 Found read(const py::object& file, const py::sequence& stretches, bool cached) {
     const auto handle = static_cast<int>(integer(file, "file", 0, std::numeric_limits<int>::max()));
-    std::deque<Stretch> asked;  // they do not move
+    std::deque<Asked> asked;  // they do not move
     for (const py::handle given : stretches)
         asked.emplace_back(four(given));
+    std::vector<Stretch> plain;
+    for (const Asked& one : asked)
+        plain.push_back(one.stretch);
     try {
         const py::gil_scoped_release unlocked;
-        for (Stretch& stretch : asked)
-            stretch.read(handle, cached);
+        read_summed(handle, plain, cached);
     } catch (const EndOfFile& end) {
         throw py::value_error(std::string(end.what()) +
                               ", expected a stretch to end there or before");
@@ -141,8 +130,9 @@ Found read(const py::object& file, const py::sequence& stretches, bool cached) {
         throw py::error_already_set();
     }
     Found found;
-    for (const Stretch& done : asked)
-        found.append(py::make_tuple(done.front.made, done.both, done.sum, done.back.made));
+    for (std::size_t i = 0; i < plain.size(); ++i)
+        found.append(
+            py::make_tuple(asked[i].front.made, plain[i].both, plain[i].sum, asked[i].back.made));
     return found;
 }
 

@@ -59,14 +59,14 @@ std::uint32_t crc::copied_by_tables(std::uint32_t state, const std::byte* data, 
 }
 
 std::vector<crc::Way> crc::ways() {
-    std::vector<Way> found{{by_tables, copied_by_tables}};
+    std::vector<Way> found{{by_tables, copied_by_tables, false}};
 #ifdef WINDECK_X86
     if (!__builtin_cpu_supports("sse4.2")) return found;
-    found.push_back({by_instruction, copied_by_instruction});
+    found.push_back({by_instruction, copied_by_instruction, false});
     // Exactly the features CMakeLists.txt compiles it with.
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("pclmul") &&
         __builtin_cpu_supports("vpclmulqdq"))
-        found.push_back({by_folding, copied_by_folding});
+        found.push_back({by_folding, copied_by_folding, true});
 #endif
     return found;
 }
@@ -77,6 +77,10 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
 
 std::uint32_t crc32c_copied(std::byte* to, std::span<const std::byte> from, std::uint32_t before) {
     return ~way().copied(~before, from.data(), from.size(), to);
+}
+
+bool crc32c_copies_once() {
+    return way().once;
 }
 
 std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t before) {

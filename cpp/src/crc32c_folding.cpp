@@ -52,7 +52,8 @@ std::uint64_t word(const void* data) {
     return bytes;
 }
 
-/// With `copied`, what is loaded is stored at `to` too, which is aligned for that.
+/// With `copied`, what is loaded is stored at `to` too, which is aligned for that. Each byte is
+/// loaded once: what is stored is what was summed, whoever writes to `data` meanwhile.
 template <bool copied>
 std::uint32_t folded(std::uint32_t before, const std::byte* data, std::size_t size, std::byte* to) {
     std::size_t at = 0;
@@ -84,8 +85,9 @@ std::uint32_t folded(std::uint32_t before, const std::byte* data, std::size_t si
         for (std::size_t i = 0; i < register_bytes; i += 8)
             state = _mm_crc32_u64(state, word(left + i));
     }
-    if (copied && at != size) std::memcpy(to + at, data + at, size - at);
-    return by_instruction(static_cast<std::uint32_t>(state), data + at, size - at);
+    const std::byte* last = data + at;
+    if (copied && at != size) last = static_cast<std::byte*>(std::memcpy(to + at, last, size - at));
+    return by_instruction(static_cast<std::uint32_t>(state), last, size - at);
 }
 
 }  // namespace
@@ -99,7 +101,7 @@ std::uint32_t copied_by_folding(std::uint32_t before, const std::byte* data, std
     const auto past = reinterpret_cast<std::uintptr_t>(to) % register_bytes;
     const std::size_t first = past == 0 ? 0 : std::min(size, register_bytes - past);
     if (first != 0) std::memcpy(to, data, first);
-    before = by_instruction(before, data, first);
+    before = by_instruction(before, to, first);
     before = folded<true>(before, data + first, size - first, to + first);
     _mm_sfence();  // other threads see the bytes before they see what is written after them
     return before;

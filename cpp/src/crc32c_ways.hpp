@@ -63,6 +63,8 @@ using Copy = std::uint32_t (*)(std::uint32_t state, const std::byte* data, std::
 struct Way {
     Sum sum;
     Copy copied;
+    /// Whether `copied` loads each byte once.
+    bool once;
 };
 
 /// By tables, eight bytes at a time: for any processor.

@@ -7,7 +7,9 @@
 #include <memory>
 #include <system_error>
 
+#include "file_mapping.hpp"
 #include "windeck/crc32c.hpp"
+#include "windeck/guard.hpp"
 
 namespace windeck {
 namespace {
@@ -16,6 +18,9 @@ namespace {
 /// are as quick; with 32 KiB the calls cost a fifth more.
 constexpr std::size_t piece_bytes = 256 << 10;
 
+/// Fewer bytes are not worth a mapping of their own.
+constexpr std::uint64_t mapped_bytes = 2 << 20;
+
 /// Kept for the next call of this thread: fresh memory would cost more than the copy.
 std::span<std::byte> buffer() {
     thread_local const std::unique_ptr<std::byte[]> held(new std::byte[piece_bytes + 64]);
@@ -23,8 +28,6 @@ std::span<std::byte> buffer() {
     std::size_t room = piece_bytes + 64;
     return {static_cast<std::byte*>(std::align(64, piece_bytes, aligned, room)), piece_bytes};
 }
-
-}  // namespace
 
 void read_exactly(int file, std::uint64_t offset, std::span<std::byte> into) {
     while (!into.empty()) {
@@ -37,7 +40,7 @@ void read_exactly(int file, std::uint64_t offset, std::span<std::byte> into) {
     }
 }
 
-std::uint32_t read_summed(int file, std::uint64_t offset, std::span<std::byte> into, bool cached) {
+std::uint32_t read_body(int file, std::uint64_t offset, std::span<std::byte> into, bool cached) {
     std::uint32_t sum = 0;
     const std::span<std::byte> held = cached ? into.first(0) : buffer();
     while (!into.empty()) {
@@ -49,6 +52,51 @@ std::uint32_t read_summed(int file, std::uint64_t offset, std::span<std::byte> i
         offset += place.size();
     }
     return sum;
+}
+
+void read(int file, Stretch& stretch, bool cached) {
+    const std::uint64_t body = stretch.offset + stretch.front.size();
+    read_exactly(file, stretch.offset, stretch.front);
+    stretch.sum = read_body(file, body, stretch.body, cached);
+    read_exactly(file, body + stretch.body.size(), stretch.back);
+}
+
+/// In memory, and called under a guard: nothing here is to be ended.
+void copy(std::span<const std::byte> from, Stretch& stretch) {
+    const auto body = from.subspan(stretch.front.size(), stretch.body.size());
+    std::ranges::copy(from.first(stretch.front.size()), stretch.front.begin());
+    stretch.sum = crc32c_copied(stretch.body.data(), body);
+    std::ranges::copy(from.last(stretch.back.size()), stretch.back.begin());
+}
+
+/// Whether all was read from a mapping of the file.
+bool read_mapped(int file, std::span<Stretch> stretches) {
+    std::uint64_t bytes = 0;
+    std::uint64_t first = UINT64_MAX;
+    std::uint64_t end = 0;
+    for (const Stretch& stretch : stretches) {
+        bytes += stretch.end() - stretch.offset;
+        first = std::min(first, stretch.offset);
+        end = std::max(end, stretch.end());
+    }
+    // A sum that loads twice would load from memory twice; and what lies between is mapped too.
+    if (bytes < mapped_bytes || end - first > 2 * bytes || !crc32c_copies_once()) return false;
+    const FileMapping mapping(file, first, end);
+    return mapping && guarded([&] {
+               for (Stretch& stretch : stretches)
+                   copy(mapping.bytes(stretch.offset, stretch.end()), stretch);
+           });
+}
+
+}  // namespace
+
+void read_summed(int file, std::span<Stretch> stretches, bool cached) {
+    // What a mapping does not give, the kernel gives, or says what is wrong.
+    const bool done = !cached && read_mapped(file, stretches);
+    for (Stretch& stretch : stretches) {
+        if (!done) read(file, stretch, cached);
+        stretch.both = crc32c_joined(crc32c(stretch.front), stretch.sum, stretch.body.size());
+    }
 }
 
 }  // namespace windeck

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "check.hpp"
@@ -119,6 +121,27 @@ void test_copies() {
     check(crc32c_copied(nullptr, {}, 77) == 77, "a copy of nothing");
 }
 
+// Of the ways that say so, the sum is that of what was stored, though the bytes change meanwhile.
+void test_copies_of_what_changes() {
+    Data bytes(63 + 256 + 64 + 63);  // up to a register's place, a round, a register, what is left
+    std::atomic<unsigned> written = 0;
+    std::atomic<bool> over = false;
+    std::thread writer([&] {
+        for (; !over; ++written)
+            for (std::byte& byte : bytes)
+                std::atomic_ref(byte).store(std::byte(written & 255), std::memory_order_relaxed);
+    });
+    alignas(64) std::byte to[1000];
+    for (const crc::Way& way : crc::ways()) {
+        for (const unsigned first = written; way.once && written - first < 500'000;) {
+            const std::uint32_t state = way.copied(5, bytes.data(), bytes.size(), to + 1);
+            check(state == way.sum(5, to + 1, bytes.size()), "the sum of what was stored");
+        }
+    }
+    over = true;
+    writer.join();
+}
+
 void test_rounds_and_splits() {
     const Data bytes = any_bytes(50'001);
     const std::span<const std::byte> all(bytes);
@@ -167,6 +190,7 @@ int main() {
     test_sizes_and_places();
     test_each_bit();
     test_copies();
+    test_copies_of_what_changes();
     test_rounds_and_splits();
     test_joining_long_runs();
     test_each_flipped_bit_shows();

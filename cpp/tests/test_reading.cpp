@@ -1,4 +1,6 @@
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,11 +25,18 @@ using Data = std::vector<std::byte>;
 
 // In a moment of this kind, the system reads less than it is asked for, or is interrupted.
 thread_local int moody = 0;
+// How often it was asked to read, and to map, which it refuses when it is told to.
+thread_local int reads = 0;
+thread_local int maps = 0;
+thread_local bool refuses = false;
+// What it says of a file's size, so that a mapping reaches past the end.
+thread_local off_t pretended = 0;
 
 }  // namespace
 
-// Takes the place of the system's in this program.
+// These take the place of the system's in this program.
 extern "C" ssize_t pread(int file, void* to, size_t size, off_t offset) {
+    ++reads;
     const bool short_one = moody != 0 && size > 1;
     if (moody != 0 && ++moody % 3 == 0) {
         errno = EINTR;
@@ -36,10 +45,25 @@ extern "C" ssize_t pread(int file, void* to, size_t size, off_t offset) {
     return syscall(SYS_pread64, file, to, short_one ? size / 3 + 1 : size, offset);
 }
 
+extern "C" void* mmap(void* at, size_t size, int access, int flags, int file, off_t offset) {
+    if (file >= 0) ++maps;
+    if (file >= 0 && refuses) {
+        errno = ENODEV;
+        return MAP_FAILED;
+    }
+    return reinterpret_cast<void*>(syscall(SYS_mmap, at, size, access, flags, file, offset));
+}
+
+extern "C" int fstat(int file, struct stat* found) {
+    const auto failed = static_cast<int>(syscall(SYS_fstat, file, found));
+    if (pretended != 0) found->st_size = pretended;
+    return failed;
+}
+
 namespace {
 
-// Two pieces and some more.
-constexpr std::size_t file_bytes = 600'001;
+// Enough for a mapping, and two pieces and some more.
+constexpr std::size_t file_bytes = (3 << 20) + 600'001;
 
 class File {
   public:
@@ -64,11 +88,18 @@ Data any_bytes(std::size_t size) {
     return bytes;
 }
 
-const std::size_t sizes[] = {0,       1,       63,      64,      65,      1000,   65'537,
-                             262'143, 262'144, 262'145, 524'287, 524'288, 524'289};
+const std::size_t sizes[] = {0,       1,       63,      64,        65,        1000,     65'537,
+                             262'143, 262'144, 262'145, 2'097'151, 2'097'152, 2'500'001};
+
+std::uint32_t read_one(int file, std::uint64_t offset, std::span<std::byte> into, bool cached) {
+    Stretch stretch{.offset = offset, .body = into};
+    read_summed(file, {&stretch, 1}, cached);
+    check(stretch.both == stretch.sum, "no front");
+    return stretch.sum;
+}
 
 // The bytes and their sum, at any place of the file and of memory; nothing around them changes.
-void test_stretches() {
+void test_bodies() {
     const Data data = any_bytes(file_bytes);
     const File file(data);
     for (const std::size_t size : sizes) {
@@ -78,7 +109,7 @@ void test_stretches() {
                 for (const bool cached : {false, true}) {
                     Data to(size + 32, std::byte{0xee});
                     const std::span<std::byte> into = std::span(to).subspan(place, size);
-                    const std::uint32_t sum = read_summed(file.handle(), offset, into, cached);
+                    const std::uint32_t sum = read_one(file.handle(), offset, into, cached);
                     check(sum == crc32c(expected), "the sum");
                     check(std::ranges::equal(into, expected), "the bytes");
                     const auto left = std::ranges::count(to, std::byte{0xee});
@@ -90,12 +121,75 @@ void test_stretches() {
     }
 }
 
+// Stretches of all sizes, in some order of the file, with fronts and backs.
+struct Several {
+    explicit Several(const Data& file) : data(file), to(sizes_of.size()), stretches(to.size()) {
+        std::uint64_t at = 3;
+        for (const std::size_t i : {2U, 0U, 3U, 1U}) {
+            to[i].resize(5 + sizes_of[i] + 13);
+            const std::span<std::byte> all = to[i];
+            stretches[i] = {.offset = at,
+                            .front = all.first(5),
+                            .body = all.subspan(5, sizes_of[i]),
+                            .back = all.last(13)};
+            at = stretches[i].end() + 7;
+        }
+    }
+
+    void check_all() const {
+        for (std::size_t i = 0; i < to.size(); ++i) {
+            const auto expected = std::span(data).subspan(stretches[i].offset, to[i].size());
+            check(std::ranges::equal(to[i], expected), "front, body and back");
+            check(stretches[i].sum == crc32c(expected.subspan(5, sizes_of[i])), "the body's sum");
+            check(stretches[i].both == crc32c(expected.first(5 + sizes_of[i])), "the sum of both");
+        }
+    }
+
+    inline static const std::vector<std::size_t> sizes_of{1'000'000, 0, 1'100'000, 300'001};
+    const Data& data;
+    std::vector<Data> to;
+    std::vector<Stretch> stretches;
+};
+
+// Large ones are mapped where one pass is enough; what the system refuses is read instead.
+void test_ways() {
+    const Data data = any_bytes(file_bytes);
+    const File file(data);
+    for (const bool cached : {false, true}) {
+        for (const bool refused : {false, true}) {
+            Several several(data);
+            reads = maps = 0;
+            refuses = refused;
+            read_summed(file.handle(), several.stretches, cached);
+            refuses = false;
+            several.check_all();
+            const bool tried = !cached && crc32c_copies_once();
+            check(maps == (tried ? 1 : 0), "whether a mapping was asked for");
+            check((reads == 0) == (tried && !refused), "whether it was read from");
+        }
+    }
+}
+
+// What lies far apart is not mapped with all that is between.
+void test_distant_stretches() {
+    const File file(any_bytes(1));
+    check(ftruncate(file.handle(), 100 << 20) == 0, "a hole");
+    Data to(2 << 20);
+    const auto halves = std::span(to);
+    Stretch stretches[] = {{.offset = 0, .body = halves.first(1 << 20)},
+                           {.offset = 99 << 20, .body = halves.last(1 << 20)}};
+    maps = 0;
+    read_summed(file.handle(), stretches, false);
+    check(maps == 0, "nothing was mapped");
+    check(stretches[1].sum == crc32c(halves.last(1 << 20)), "and all was read");
+}
+
 void test_ends_and_errors() {
     const File file(any_bytes(1000));
     Data to(2000);
     for (const bool cached : {false, true}) {
         const auto read = [&](int handle, std::uint64_t offset, std::size_t size) {
-            read_summed(handle, offset, std::span(to).first(size), cached);
+            read_one(handle, offset, std::span(to).first(size), cached);
         };
         read(file.handle(), 1000, 0);
         read(file.handle(), 999, 1);
@@ -112,17 +206,37 @@ void test_ends_and_errors() {
     }
 }
 
+// Of large stretches: a file that is too short, one that is cut once its size was looked at, and
+// what is no file.
+void test_ends_and_errors_of_mappings() {
+    const Data data = any_bytes(file_bytes);
+    const File file(data);
+    Several several(data);
+    check(ftruncate(file.handle(), 2'000'000) == 0, "cut");
+    const auto read = [&] { read_summed(file.handle(), several.stretches, false); };
+    maps = 0;
+    check_throws<EndOfFile>(read, "the file ends at byte 2000000");
+    check(maps == 0, "its size was seen");
+    pretended = file_bytes;
+    check_throws<EndOfFile>(read, "the file ends at byte 2000000");
+    pretended = 0;
+    check(maps == (crc32c_copies_once() ? 1 : 0), "it was touched beyond its end");
+    check_throws<std::system_error>([&] { read_summed(-1, several.stretches, false); },
+                                    "Bad file descriptor");
+}
+
 // The loop goes on after what came, and after an interruption.
 void test_short_and_interrupted_reads() {
     const Data data = any_bytes(file_bytes);
     const File file(data);
     for (const bool cached : {false, true}) {
-        Data to(file_bytes);
+        Data to(600'001);
         moody = 1;
-        const std::uint32_t sum = read_summed(file.handle(), 0, to, cached);
+        const std::uint32_t sum = read_one(file.handle(), 0, to, cached);
         check(moody > 10, "the system was moody");
         moody = 0;
-        check(sum == crc32c(data) && to == data, "all of it all the same");
+        check(sum == crc32c(to), "the sum");
+        check(std::ranges::equal(to, std::span(data).first(to.size())), "all of it all the same");
     }
 }
 
@@ -134,7 +248,7 @@ void test_several_threads() {
     for (Data& to : found) {
         threads.emplace_back([&] {
             for (int round = 0; round < 20; ++round)
-                check(read_summed(file.handle(), 0, to, round % 2 == 0) == crc32c(data), "a sum");
+                check(read_one(file.handle(), 0, to, round % 2 == 0) == crc32c(data), "a sum");
         });
     }
     for (std::thread& thread : threads)
@@ -146,8 +260,11 @@ void test_several_threads() {
 }  // namespace
 
 int main() {
-    test_stretches();
+    test_bodies();
+    test_ways();
+    test_distant_stretches();
     test_ends_and_errors();
+    test_ends_and_errors_of_mappings();
     test_short_and_interrupted_reads();
     test_several_threads();
 }

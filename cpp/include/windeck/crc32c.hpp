@@ -34,6 +34,10 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0)
 std::uint32_t crc32c_copied(std::byte* to, std::span<const std::byte> from,
                             std::uint32_t before = 0);
 
+/// Whether crc32c_copied loads each byte once: then the sum is that of what it stored, whoever
+/// writes to `from` meanwhile, and memory that is in no cache is summed as quickly as it is copied.
+bool crc32c_copies_once();
+
 /// The sum of `bytes` after those of `before`, always by tables.
 std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t before = 0);
 

@@ -1,16 +1,15 @@
-// Reading a stretch of a file to its place in memory, and its sum.
+// Reading stretches of a file to their places in memory, and their sums.
 //
-// read_summed(file, offset, into, cached) fills `into` with the bytes of an open file from `offset`
-// on and returns their CRC32C. With `cached`, somebody reads `into` at once: the kernel copies
-// straight to it. Without, the kernel copies to a buffer of this thread that stays in a cache, and
-// from there the bytes go, summed on the way, to their place past the caches. That is as quick as
-// reading without a sum, and pushes nothing out: for a tensor that is wanted later.
+// read_summed(file, stretches, cached) reads of each stretch a front, a body and a back, which
+// follow one another in the file, and sums the front and the body (CRC32C). With `cached`, somebody
+// reads the bodies at once: the kernel copies straight to them. Without, the bytes go to their
+// place past the caches, summed on the way, and push nothing out: for tensors that are wanted
+// later. They come from a mapping of the file where that pays and the system allows it, else by way
+// of a buffer of this thread that stays in a cache.
 //
-// read_exactly(file, offset, into) reads without a sum.
-//
-// Both throw std::system_error for what the kernel refuses, and EndOfFile where the file is
-// shorter; `into` holds anything then. The offset is at most 2^63 - 1 less the bytes. O(bytes);
-// thread-safe. A file that is cut meanwhile is an EndOfFile too: nothing is mapped.
+// Throws std::system_error for what the kernel refuses, and EndOfFile where the file is shorter;
+// the memory holds anything then. An offset is at most 2^63 - 1 less the bytes of its stretch.
+// O(bytes); thread-safe. A file that is cut meanwhile is an EndOfFile too: mappings are guarded.
 
 #pragma once
 
@@ -33,8 +32,22 @@ class EndOfFile : public std::runtime_error {
     std::uint64_t at_;
 };
 
-void read_exactly(int file, std::uint64_t offset, std::span<std::byte> into);
+struct Stretch {
+    /// Where it begins in the file.
+    std::uint64_t offset = 0;
+    std::span<std::byte> front{};
+    std::span<std::byte> body{};
+    std::span<std::byte> back{};
+    /// The sums of the body, and of the front and the body, once they were read.
+    std::uint32_t sum = 0;
+    std::uint32_t both = 0;
 
-std::uint32_t read_summed(int file, std::uint64_t offset, std::span<std::byte> into, bool cached);
+    /// Where it ends in the file.
+    [[nodiscard]] std::uint64_t end() const {
+        return offset + front.size() + body.size() + back.size();
+    }
+};
+
+void read_summed(int file, std::span<Stretch> stretches, bool cached);
 
 }  // namespace windeck

@@ -34,7 +34,7 @@ def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREA
     if len(first) < 2 or threads < 2:
         yield from map(call, chain(first, left))
         return
-    waiting: deque[Future[R]] = deque()
+    waiting: deque[tuple[T, Future[R]]] = deque()
     others: deque[Future[R]] = deque()  # of the waiting ones, those the other threads are at
     pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="windeck-read")
     try:
@@ -43,13 +43,16 @@ def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREA
                 others.popleft()
             if len(others) < 2 * (threads - 1):  # one under way, and the next one at hand
                 others.append(pool.submit(call, item))
-                waiting.append(others[-1])
+                waiting.append((item, others[-1]))
             else:
-                waiting.append(_done(call, item))
-            while waiting and (len(waiting) > 2 * threads or waiting[0].done()):
-                yield waiting.popleft().result()
+                waiting.append((item, _done(call, item)))
+            while waiting and (len(waiting) > 2 * threads or waiting[0][1].done()):
+                yield waiting.popleft()[1].result()
+        for place, (item, made) in enumerate(waiting):
+            if made.cancel():  # none of the others was at it yet
+                waiting[place] = item, _done(call, item)
         while waiting:
-            yield waiting.popleft().result()
+            yield waiting.popleft()[1].result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
