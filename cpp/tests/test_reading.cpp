@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "check.hpp"
+#include "quicker.hpp"
+#include "reading_ways.hpp"
 #include "windeck/crc32c.hpp"
 #include "windeck/hash.hpp"
 #include "windeck/reading.hpp"
@@ -91,9 +93,17 @@ Data any_bytes(std::size_t size) {
 const std::size_t sizes[] = {0,       1,       63,      64,        65,        1000,     65'537,
                              262'143, 262'144, 262'145, 2'097'151, 2'097'152, 2'500'001};
 
-std::uint32_t read_one(int file, std::uint64_t offset, std::span<std::byte> into, bool cached) {
+using Way = void (*)(int, std::span<Stretch>);
+
+void mapped(int file, std::span<Stretch> stretches) {
+    read_mapped(file, stretches, extent_of(stretches));
+}
+
+const Way ways[] = {read_cached, read_buffered, mapped};
+
+std::uint32_t read_one(Way way, int file, std::uint64_t offset, std::span<std::byte> into) {
     Stretch stretch{.offset = offset, .body = into};
-    read_summed(file, {&stretch, 1}, cached);
+    way(file, {&stretch, 1});
     check(stretch.both == stretch.sum, "no front");
     return stretch.sum;
 }
@@ -106,10 +116,11 @@ void test_bodies() {
         for (const std::size_t offset : {std::size_t{0}, std::size_t{57}, file_bytes - size}) {
             for (const std::size_t place : {0U, 1U, 17U}) {
                 const std::span<const std::byte> expected = std::span(data).subspan(offset, size);
-                for (const bool cached : {false, true}) {
+                for (const Way way : ways) {
+                    if (way == mapped && size == 0) continue;
                     Data to(size + 32, std::byte{0xee});
                     const std::span<std::byte> into = std::span(to).subspan(place, size);
-                    const std::uint32_t sum = read_one(file.handle(), offset, into, cached);
+                    const std::uint32_t sum = read_one(way, file.handle(), offset, into);
                     check(sum == crc32c(expected), "the sum");
                     check(std::ranges::equal(into, expected), "the bytes");
                     const auto left = std::ranges::count(to, std::byte{0xee});
@@ -151,47 +162,65 @@ struct Several {
     std::vector<Stretch> stretches;
 };
 
-// Large ones are mapped where one pass is enough; what the system refuses is read instead.
+// What the system does not map is read instead.
 void test_ways() {
     const Data data = any_bytes(file_bytes);
     const File file(data);
-    for (const bool cached : {false, true}) {
+    for (const Way way : ways) {
         for (const bool refused : {false, true}) {
             Several several(data);
             reads = maps = 0;
             refuses = refused;
-            read_summed(file.handle(), several.stretches, cached);
+            way(file.handle(), several.stretches);
             refuses = false;
             several.check_all();
-            const bool tried = !cached && crc32c_copies_once();
-            check(maps == (tried ? 1 : 0), "whether a mapping was asked for");
-            check((reads == 0) == (tried && !refused), "whether it was read from");
+            check(maps == (way == mapped ? 1 : 0), "whether a mapping was asked for");
+            check((reads == 0) == (way == mapped && !refused), "whether it was read from");
         }
     }
 }
 
-// What lies far apart is not mapped with all that is between.
-void test_distant_stretches() {
-    const File file(any_bytes(1));
-    check(ftruncate(file.handle(), 100 << 20) == 0, "a hole");
-    Data to(2 << 20);
-    const auto halves = std::span(to);
-    Stretch stretches[] = {{.offset = 0, .body = halves.first(1 << 20)},
-                           {.offset = 99 << 20, .body = halves.last(1 << 20)}};
-    maps = 0;
-    read_summed(file.handle(), stretches, false);
-    check(maps == 0, "nothing was mapped");
-    check(stretches[1].sum == crc32c(halves.last(1 << 20)), "and all was read");
+// Both ways are tried, and one is gone from then on.
+void test_the_choice() {
+    const Data data = any_bytes(file_bytes);
+    const File file(data);
+    const auto mapped_of = [&](int calls) {
+        maps = 0;
+        for (int call = 0; call < calls; ++call) {
+            Several several(data);
+            read_summed(file.handle(), several.stretches, false);
+            several.check_all();
+        }
+        return maps;
+    };
+    const int tried = mapped_of(2 * Quicker::trials);
+    check(tried == (crc32c_copies_once() ? Quicker::trials : 0), "half of the trials");
+    const int later = mapped_of(10);
+    check(later == 0 || (later == 10 && tried != 0), "the same way each time");
+    Several several(data);
+    reads = maps = 0;
+    read_summed(file.handle(), several.stretches, true);
+    check(maps == 0 && reads != 0, "what is read at once is not mapped");
+}
+
+void test_what_is_worth_mapping() {
+    const bool once = crc32c_copies_once();
+    const std::uint64_t least = 2 << 20;
+    check(is_worth_mapping({.bytes = least, .first = 5, .end = 5 + least}) == once, "many bytes");
+    check(!is_worth_mapping({.bytes = least - 1, .first = 5, .end = 5 + least}), "few bytes");
+    check(is_worth_mapping({.bytes = least, .first = 0, .end = 2 * least}) == once, "gaps");
+    check(!is_worth_mapping({.bytes = least, .first = 0, .end = 2 * least + 1}), "wide gaps");
+    check(!is_worth_mapping(extent_of({})), "nothing");
 }
 
 void test_ends_and_errors() {
     const File file(any_bytes(1000));
     Data to(2000);
-    for (const bool cached : {false, true}) {
+    for (const Way way : ways) {
         const auto read = [&](int handle, std::uint64_t offset, std::size_t size) {
-            read_one(handle, offset, std::span(to).first(size), cached);
+            read_one(way, handle, offset, std::span(to).first(size));
         };
-        read(file.handle(), 1000, 0);
+        if (way != mapped) read(file.handle(), 1000, 0);
         read(file.handle(), 999, 1);
         check_throws<EndOfFile>([&] { read(file.handle(), 999, 2); }, "the file ends at byte 1000");
         check_throws<EndOfFile>([&] { read(file.handle(), 0, 2000); }, "ends at byte 1000");
@@ -206,33 +235,30 @@ void test_ends_and_errors() {
     }
 }
 
-// Of large stretches: a file that is too short, one that is cut once its size was looked at, and
-// what is no file.
-void test_ends_and_errors_of_mappings() {
+// A file that is too short, and one that is cut once its size was looked at.
+void test_files_that_are_cut() {
     const Data data = any_bytes(file_bytes);
     const File file(data);
     Several several(data);
     check(ftruncate(file.handle(), 2'000'000) == 0, "cut");
-    const auto read = [&] { read_summed(file.handle(), several.stretches, false); };
+    const auto read = [&] { mapped(file.handle(), several.stretches); };
     maps = 0;
     check_throws<EndOfFile>(read, "the file ends at byte 2000000");
     check(maps == 0, "its size was seen");
     pretended = file_bytes;
     check_throws<EndOfFile>(read, "the file ends at byte 2000000");
     pretended = 0;
-    check(maps == (crc32c_copies_once() ? 1 : 0), "it was touched beyond its end");
-    check_throws<std::system_error>([&] { read_summed(-1, several.stretches, false); },
-                                    "Bad file descriptor");
+    check(maps == 1, "it was touched beyond its end");
 }
 
 // The loop goes on after what came, and after an interruption.
 void test_short_and_interrupted_reads() {
     const Data data = any_bytes(file_bytes);
     const File file(data);
-    for (const bool cached : {false, true}) {
+    for (const Way way : {read_cached, read_buffered}) {
         Data to(600'001);
         moody = 1;
-        const std::uint32_t sum = read_one(file.handle(), 0, to, cached);
+        const std::uint32_t sum = read_one(way, file.handle(), 0, to);
         check(moody > 10, "the system was moody");
         moody = 0;
         check(sum == crc32c(to), "the sum");
@@ -248,7 +274,7 @@ void test_several_threads() {
     for (Data& to : found) {
         threads.emplace_back([&] {
             for (int round = 0; round < 20; ++round)
-                check(read_one(file.handle(), 0, to, round % 2 == 0) == crc32c(data), "a sum");
+                check(read_one(ways[round % 3], file.handle(), 0, to) == crc32c(data), "a sum");
         });
     }
     for (std::thread& thread : threads)
@@ -262,9 +288,10 @@ void test_several_threads() {
 int main() {
     test_bodies();
     test_ways();
-    test_distant_stretches();
+    test_the_choice();
+    test_what_is_worth_mapping();
     test_ends_and_errors();
-    test_ends_and_errors_of_mappings();
+    test_files_that_are_cut();
     test_short_and_interrupted_reads();
     test_several_threads();
 }
