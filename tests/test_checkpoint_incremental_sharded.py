@@ -10,7 +10,7 @@ import torch
 from store_servers import KINDS
 from windeck import checkpoint
 from windeck.checkpoint import Partition
-from windeck.checkpoint.stores import open_store
+from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
 #: Elements of a chunk: tensors that several share are cut into 16 KiB at least.
@@ -88,3 +88,20 @@ def test_a_part_that_another_writer_has_now() -> None:
         assert checkpoint.log(store)[0].bases == (1,)
         checkpoint.gc(store, keep=1)
         check(url, whole)
+
+
+def test_a_writer_that_has_its_tensors_in_another_order(memory: Store) -> None:
+    """Its digests are in its own order, whatever that of the manifest is."""
+    whole = {"a": torch.arange(4.0 * CHUNK), "b": torch.arange(6.0 * CHUNK)}
+    for step in range(2):
+        plan = checkpoint.begin(memory, step=step, writers=2, incremental=True)
+        for writer, names in enumerate(("ab", "ba")):
+            halves = {name: torch.chunk(whole[name], 2)[writer] for name in names}
+            model = {
+                name: Partition(half, offset=(writer * len(half),), shape=whole[name].shape)
+                for name, half in halves.items()
+            }
+            checkpoint.save_shard(memory, plan, writer=writer, model=model)
+        checkpoint.merge(memory, plan)
+    assert len(list(memory.keys(b"windeck/t/%016x/" % 1))) == 10
+    assert list(memory.keys(b"windeck/t/%016x/" % 2)) == []

@@ -247,6 +247,8 @@ def shard(**changes: Any) -> Callable[[dict[str, Any]], None]:
         (lambda t: t.update(name=3), "expected a name and float32, found 3"),
         (lambda t: t.update(links=[]), r"are of generations \[\], expected descending"),
         (lambda t: t["links"].reverse(), r"are of generations \[1, 2\], expected descending"),
+        (lambda t: t["links"][1].update(generation=2), r"of generations \[2, 2\], expected desc"),
+        (lambda t: t["links"][0].update(generation=9), r"t refers to generation 9, expected"),
         (lambda t: t["links"].pop(), "the links of t do not end with full ones"),
         (lambda t: t.pop("rows"), "'rows'"),
         (lambda t: t["links"][-1].update(generation=3), r"of generations \[2, 3\], expected desc"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.tables.uniting import united
 
 Fresh = Callable[[str], str]
@@ -230,3 +232,19 @@ def test_what_changed_is_of_a_table_of_that_shape() -> None:
     for other in ({"dim": 4}, {"slots": 0}):
         with pytest.raises(ValueError, match=words + "one of .*dim=2, slots=1"):
             united([(0, [{**later, **other}])], generation=2, save=12, base={"t": base})
+
+
+def test_a_manifest_may_tell_of_shards_in_any_order(memory: Store) -> None:
+    cores = parts(3)
+    train(cores, range(300))
+    save(memory, cores)
+    with checkpoint.open(memory) as found:
+        entry = found.table_entries["t"]
+        (link,) = entry.links
+        turned = replace(entry, links=(replace(link, shards=link.shards[::-1]),))
+        rows, again = (
+            [row.keys.tolist() for row in SavedTable(memory, "windeck", one).scan()]
+            for one in (entry, turned)
+        )
+    assert sum(map(len, rows)) > 200
+    assert rows == again

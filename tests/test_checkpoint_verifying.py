@@ -15,6 +15,7 @@ from table_model import ModelCore, ModelTable
 from windeck import checkpoint
 from windeck.checkpoint import verifying
 from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import encode_head
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import Store, open_store
 from windeck.checkpoint.verifying import verify
@@ -162,6 +163,16 @@ def test_next_and_head_are_looked_at(memory: Store) -> None:
     memory.put_many([(b"windeck/HEAD", b"nonsense")])
     (damage,) = verify(memory).damages
     assert damage.problem == "windeck/HEAD is damaged: found 8 bytes, expected a header of 64"
+
+
+@pytest.mark.parametrize("order", [[2, 3, 1], [3, 2, 2, 1], [1, 2, 3]])
+def test_a_head_in_another_order_is_told(order: list[int], memory: Store) -> None:
+    fill(memory, 3)
+    kept = {commit.generation: commit for commit in checkpoint.log(memory)}
+    memory.put_many([(b"windeck/HEAD", encode_head([kept[number] for number in order]))])
+    (damage,) = verify(memory).damages
+    words = f"windeck/HEAD lists generations {order}, expected them descending"
+    assert (damage.key, damage.problem) == ("windeck/HEAD", words)
 
 
 def test_what_nobody_refers_to_is_told_and_is_no_damage(memory: Store) -> None:

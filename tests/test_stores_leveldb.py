@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,3 +92,64 @@ def test_compression(compression: str, tmp_path: Path) -> None:
     assert (0 < size < 100_000) == (compression == "snappy")
     with open_store(f"leveldb://{tmp_path}/x") as store:
         assert list(store.scan()) == rows
+
+
+class Watched:
+    """A database that was opened, and what was asked of the batches written to it."""
+
+    def __init__(self, database: Any, asked: list[dict[str, bool]]) -> None:
+        self._database, self._asked = database, asked
+
+    def write_batch(self, **options: bool) -> Any:
+        self._asked.append(options)
+        return self._database.write_batch(**options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+def test_every_batch_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync is of the log that is written now; that of an earlier batch may be another."""
+    from windeck.checkpoint.stores import leveldb
+
+    asked, opened = list[dict[str, bool]](), leveldb._opened
+    monkeypatch.setattr(leveldb, "_opened", lambda *where: Watched(opened(*where), asked))
+    url = f"leveldb://{tmp_path}/x"
+    write_part(url, "a", [(b"p", b"1")])
+    with open_store(url) as store:
+        store.put_many([(b"a", b"1")])
+        store.bulk_load([(b"b", b"1")])
+        store.delete_many([b"a"])
+        store.ingest_parts(["a"])  # type: ignore[attr-defined]
+        store.sync()
+        assert dict(store.scan()) == {b"b": b"1", b"p": b"1"}
+    assert len(asked) > 5
+    assert all(options.get("sync") for options in asked)
+
+
+def test_a_batch_that_was_interrupted_is_not_written(tmp_path: Path) -> None:
+    from windeck.checkpoint.stores import leveldb
+
+    def interrupted() -> Iterator[tuple[bytes, bytes]]:
+        yield b"a", b"1"
+        raise KeyboardInterrupt
+
+    url = f"leveldb://{tmp_path}/x"
+    with open_store(url) as store:
+        with pytest.raises(KeyboardInterrupt):
+            leveldb._write(store._open, interrupted(), (), url)  # type: ignore[attr-defined]
+        assert list(store.scan()) == []
+
+
+def test_the_name_of_a_part_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, parts = list[list[str]](), tmp_path / "x" / "windeck.parts"
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        real(file)
+        if os.fstat(file).st_ino == parts.stat().st_ino:
+            seen.append(os.listdir(parts))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_part(f"leveldb://{tmp_path}/x", "a", [(b"p", b"1")])
+    assert seen == [["a"]]

@@ -236,6 +236,10 @@ def test_lanes_are_written_at_the_same_time(
         assert store.bulk_load(lanes) == 900
         assert dict(store.scan()) == model
         assert store.bulk_load(Lanes([])) == 0
+        holes = [(32 << 20, lambda pairs=pairs: pairs) for pairs in ([(b"y", b"1")], [], [])]
+        assert store.bulk_load(Lanes([*holes, (32 << 20, lambda: [(b"y2", b"2")])])) == 2
+        assert [key for key, _ in store.scan(b"y")] == [b"y", b"y2"]
+        store.delete_range(b"y")
         with pytest.raises(RuntimeError, match="no more after "):
             store.bulk_load(lanes_of({b"z" + k: v for k, v in model.items()}, 7, broken=True))
         mixed = [(32 << 20, lambda: [(b"z2", b"1")]), (32 << 20, lambda: [(b"z1", b"2")])]
@@ -244,6 +248,39 @@ def test_lanes_are_written_at_the_same_time(
         assert dict(store.scan()) == model
         assert os.listdir(tmp_path / "x" / "windeck.parts") == []
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("how", ["a lane", "the user"])
+def test_lanes_end_when_another_fails(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with their last pair: what they write is thrown away."""
+    begun, many, asked = threading.Event(), 2_000_000, [0]
+
+    def long() -> Iterator[tuple[bytes, bytes]]:
+        for asked[0] in range(many):
+            begun.set()
+            yield b"%08d" % asked[0], b""
+
+    def failing() -> Iterator[tuple[bytes, bytes]]:
+        begun.wait()
+        if how == "a lane":
+            raise RuntimeError("no more")
+        yield b"z", b""
+
+    def interrupted(running: object) -> None:
+        begun.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rocksdb_tables, "LANES", 2)
+    if how == "the user":
+        monkeypatch.setattr(rocksdb_tables, "wait", interrupted)
+    expected = RuntimeError if how == "a lane" else KeyboardInterrupt
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        with pytest.raises(expected):
+            store.bulk_load(Lanes([(32 << 20, long), (32 << 20, failing)]))
+        assert asked[0] < many - 1
+        assert list(store.scan()) == []
 
 
 def test_what_asks_for_compression_is_written_by_the_engine(tmp_path: Path) -> None:

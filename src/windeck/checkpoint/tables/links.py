@@ -165,7 +165,7 @@ def parse_tables(
     """The tables of a manifest by name; KeyError, TypeError, ValueError for what cannot be."""
     tables: dict[str, TableEntry] = {}
     for given in found:
-        table = parse_table(given, generation)
+        table = parse_table(given)
         if table.name in tables:
             raise ValueError(f"the table {table.name} is there twice, expected once")
         if any(k.generation == generation and k.save != save for k in table.links):
@@ -174,8 +174,8 @@ def parse_tables(
     return tables
 
 
-def parse_table(found: Mapping[str, Any], generation: int) -> TableEntry:
-    """A table of a generation's manifest, everything about it checked.
+def parse_table(found: Mapping[str, Any]) -> TableEntry:
+    """A table of a manifest, everything about it checked but whose generations it may refer to.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def parse_table(found: Mapping[str, Any], generation: int) -> TableEntry:
         raise ValueError(f"{name} has rows of {shape.width:,} numbers, expected up to {_WIDEST:,}")
     links = tuple(_link(name, link) for link in found["links"])
     numbers = [link.generation for link in links]
-    if not links or numbers[0] > generation or numbers != sorted(set(numbers), reverse=True):
+    if not links or numbers != sorted(set(numbers), reverse=True):
         raise ValueError(f"the links of {name} are of generations {numbers}, expected descending")
     chain = pieces(links)
     if not all(chain) or not _ends(chain):

@@ -69,7 +69,7 @@ def _united(
             )
         shards.append(shard)
     check_cover(name, [shard.buckets for shard in shards])
-    link = Link(generation, save, tuple(sorted(shards, key=lambda shard: shard.buckets)))
+    link = Link(generation, save, tuple(shards))
     shape = Shape(first["dim"], first["slots"])
     links = (link, *_older(name, link, shape, base))
     clock, rows, counted = (
