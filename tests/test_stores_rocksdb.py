@@ -70,6 +70,45 @@ def test_a_reader_does_not_write(tmp_path: Path) -> None:
             assert list(view.scan()) == list(reader.scan()) == ROWS
 
 
+@pytest.mark.parametrize("options", ["", "?create=0", "?readonly=1"])
+def test_a_database_of_objects_is_left_alone(options: str, tmp_path: Path) -> None:
+    """rocksdict keeps Python objects unless told otherwise, in an order of its own, and notes in a
+    file what it was told last: an opener who says otherwise locks the owner out, even a reader."""
+    import rocksdict
+
+    with rocksdict.Rdict(str(tmp_path / "x")) as objects:
+        objects["a"] = [1]
+    before = {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()}
+    url = f"rocksdb://{tmp_path}/x{options}"
+    with pytest.raises(FileExistsError, match=r"one of rocksdict with Python objects in it"):
+        open_store(url)
+    with pytest.raises(FileExistsError, match=r"one of rocksdict with Python objects in it"):
+        write_part(url, "a", ROWS)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()} == before
+    with rocksdict.Rdict(str(tmp_path / "x")) as objects:
+        assert objects["a"] == [1]
+
+
+@pytest.mark.parametrize("options", ["", "?readonly=1"])
+def test_keys_in_another_order_are_no_damage(options: str, tmp_path: Path) -> None:
+    import rocksdict
+
+    rocksdict.Rdict(str(tmp_path / "x")).close()
+    (tmp_path / "x" / "rocksdict-config.json").unlink()  # as another library would leave it
+    with pytest.raises(FileExistsError, match=r"expected .* with keys in order of their bytes"):
+        open_store(f"rocksdb://{tmp_path}/x{options}")
+
+
+@pytest.mark.parametrize("config", ["", "{", "7", '{"raw_mode": 1}', '{"prefix_extractors": {}}'])
+def test_what_rocksdict_notes_is_not_needed(config: str, tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        store.put_many([(b"a", b"1")])
+    (tmp_path / "x" / "rocksdict-config.json").write_text(config)
+    with open_store(f"{url}?readonly=1") as store:
+        assert store.get(b"a") == b"1"
+
+
 def test_readers_open_while_tables_are_replaced(tmp_path: Path) -> None:
     url = f"rocksdb://{tmp_path}/x"
     done = threading.Event()

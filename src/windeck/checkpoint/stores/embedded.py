@@ -28,11 +28,13 @@ __all__ = ["PARTS", "SEAL_KEY", "Seal", "fsync_folder", "part_path", "prepare", 
 SEAL_KEY = b"\x00windeck.seal"
 SEAL = "windeck.seal"
 PARTS = "windeck.parts"
+#: What rocksdict notes beside a database: whether it keeps bytes or Python objects.
+CONFIG = "rocksdict-config.json"
 _NAMES = {"rocksdb": "RocksDB", "leveldb": "LevelDB"}
 #: What an opener that was killed leaves before there is a database.
 _BEGUN = (
     r"LOCK|LOG(\.old.*)?|IDENTITY|MANIFEST-\d+|OPTIONS-\d+|\d+\.(log|dbtmp)|OPTIONS-\d+\.dbtmp"
-    rf"|rocksdict-config\.json|{re.escape(PARTS)}"
+    rf"|{re.escape(CONFIG)}|{re.escape(PARTS)}"
 )
 
 
@@ -56,6 +58,11 @@ def prepare(url: StoreURL, *, create: bool) -> str:
             raise FileExistsError(
                 f"expected a {_NAMES[url.scheme]} database at {given}, found one of "
                 f"{_NAMES[found]}: open it as {found}://"
+            )
+        if CONFIG in names and _holds_objects(os.path.join(path, CONFIG)):
+            raise FileExistsError(
+                f"expected a RocksDB database of bytes at {given}, found one of rocksdict with "
+                "Python objects in it"
             )
         return path
     if SEAL in names:
@@ -225,6 +232,13 @@ def _kind(names: Sequence[str]) -> str:
         name == "IDENTITY" or (name[:8] == "OPTIONS-" and name[8:].isdecimal()) for name in names
     )
     return "rocksdb" if ours else "leveldb"
+
+
+def _holds_objects(config: str) -> bool:
+    """Whether rocksdict made it for Python objects. Opened as ours, even for reading, it would be
+    noted as one of bytes, and its owner could not open it any more."""
+    with open(config, "rb") as file:
+        return re.search(rb'"raw_mode"\s*:\s*false', file.read(1 << 16)) is not None
 
 
 def _as_given(url: StoreURL) -> StoreURL:

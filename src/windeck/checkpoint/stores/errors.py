@@ -60,6 +60,11 @@ def from_engine(error: Exception, doing: str, where: str) -> OSError:
     for code in _ERRNOS:
         if os.strerror(code) in text:
             return OSError(code, sentence)
+    if "does not match existing comparator" in text:
+        return FileExistsError(
+            f"expected a database with keys in order of their bytes at {where}, found "
+            f"another order: {doing} failed: {text}"
+        )
     missing = os.strerror(errno.ENOENT) in text or "NotFound" in text
     if "Corruption" in text or missing or "Invalid argument" in text:
         return CorruptStoreError(f"{where} is damaged: {doing} failed: {text}")
