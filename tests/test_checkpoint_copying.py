@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from failing import Between, error_of
-from store_servers import KINDS
+from store_servers import EMBEDDED, KINDS
 from table_model import ModelCore
 from test_checkpoint_tables import check
 from test_checkpoint_verifying import fill
@@ -82,7 +82,7 @@ def test_a_target_that_has_one_is_refused_unless_told(memory: Store) -> None:
         assert [commit.step for commit in checkpoint.log(target)] == [1]
         assert verify(target, deep=True).unreferenced == 0
         assert verify(target, deep=True, namespace="beside/it").ok
-        with pytest.raises(ValueError, match="is the checkpoint that is to be copied, expected"):
+        with pytest.raises(ValueError, match="is the checkpoint that is to be copied, or a"):
             copy(memory, target, replace=True)
         assert verify(target, deep=True).ok
 
@@ -92,7 +92,7 @@ def test_a_place_by_two_names_is_not_removed(fresh: Fresh) -> None:
     with open_store(url) as store:
         fill(store, 1)
         was = dict(store.scan(b""))
-        with pytest.raises(ValueError, match="is the checkpoint that is to be copied, expected"):
+        with pytest.raises(ValueError, match="is the checkpoint that is to be copied, or a"):
             copy(url.replace("127.0.0.1", "localhost"), url, replace=True)
         assert dict(store.scan(b"")) == was
 
@@ -230,5 +230,11 @@ def test_wrong_arguments_are_one_sentence(memory: Store, fresh: Fresh) -> None:
         with pytest.raises(ValueError, match="expected a namespace of 1 to 200 letters"):
             copy(memory, target, target_namespace="no spaces")
         assert list(target.keys()) == []
+    for kind in EMBEDDED:
+        url = fresh(kind)
+        with pytest.raises(FileNotFoundError, match="there is no generation 5 in windeck"):
+            copy(memory, url, generations=[5])
+        with pytest.raises(FileNotFoundError, match="there is no database"):
+            open_store(f"{url}?create=0")  # no target is made for nothing
     copy(memory, memory, target_namespace="again")
     assert not diff(memory, None, None, other_namespace="again")

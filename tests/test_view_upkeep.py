@@ -149,6 +149,7 @@ def test_verify_finds_damage(url: str) -> None:
     assert (code, err) == (1, "")
     assert f"{missing.decode()} is missing, expected a chunk" in out
     assert out.splitlines()[-1] == "damaged: 2 problems"
+    assert run(url, "verify")[1].splitlines()[-1] == "damaged: 1 problem"
     assert run_json(url, "verify", "--deep", "--generation", "3")["ok"]
 
 
@@ -157,6 +158,7 @@ def test_verify_of_a_damaged_head(url: str) -> None:
         store.put_many([(b"windeck/HEAD", b"nonsense")])
     (damage,) = run_json(url, "verify", code=1)["damages"]
     assert damage["key"] == "windeck/HEAD"
+    assert run(url, "verify")[1].splitlines()[2].split()[:2] == ["0", "windeck/HEAD"]
     assert refused(url, "ls", code=1).startswith("windeck/HEAD is damaged: found 8 bytes")
 
 
@@ -279,9 +281,23 @@ def test_copy_onto_itself_and_of_nothing(fresh: Fresh) -> None:
     url = saved(fresh("rocksdb"))
     told = refused(url, "copy", url, code=2)
     assert told == f"source and target are both windeck in {url}, expected two"
-    told = refused(url, "copy", fresh("leveldb"), "--namespace", "x", code=3)
+    target = fresh("leveldb")
+    told = refused(url, "copy", target, "--namespace", "x", code=3)
     assert told == "there is no checkpoint: expected the key x/HEAD"
+    assert refused(url, "copy", target, "--generation", "2", code=3)
+    assert "there is no database" in refused(target, "ls", code=3)  # none was made
     assert refused(url, "copy", "nowhere", code=2).startswith("expected the URL of a store")
+
+
+def test_a_copy_does_not_replace_its_own_source(fresh: Fresh) -> None:
+    url, target = saved(fresh("rocksdb")), fresh("leveldb")
+    assert run(url, "copy", target)[0] == 0
+    told = refused(url, "copy", target, "--replace", code=2)
+    assert told == (
+        f"windeck in {target} is the checkpoint that is to be copied, or a copy of it, expected "
+        "another one to replace"
+    )
+    assert run_json(target, "verify", "--deep")["ok"]
 
 
 def test_a_copy_of_what_is_damaged_is_not_committed(fresh: Fresh) -> None:

@@ -87,10 +87,11 @@ def copy(
     if alike and space == namespace:
         raise ValueError(f"source and target are both {namespace} in one store, expected two")
     with ExitStack() as stack:
-        # One URL is opened once: an embedded store can be written by one opener alone.
-        place = stack.enter_context(opened(target))
-        view: View = place if alike else stack.enter_context(opened(source, reading=True))
-        chosen = _chosen(view, namespace, generations)
+        # One URL is opened once: an embedded store can be written by one opener alone. And no
+        # target is made for a source that is not there.
+        view = stack.enter_context(opened(source, reading=not alike))
+        commits = chosen(view, namespace, generations)
+        place = view if alike else stack.enter_context(opened(target))
         there = place.get(keys.head(space))
         if there is not None:
             if not replace:
@@ -99,15 +100,22 @@ def copy(
                     "it first say replace=True"
                 )
             if there == view.get(keys.head(namespace)):  # also one place by two names
-                raise ValueError(
-                    f"{space} in {place.url} is the checkpoint that is to be copied, expected "
-                    "another one to replace"
-                )
+                raise ValueError(same(place.url, space))
             _remove(place, space)
-        return _Copy(view, namespace, place, space, progress).run(chosen)
+        return _Copy(view, namespace, place, space, progress).run(commits)
 
 
-def _chosen(view: View, namespace: str, generations: Collection[int] | None) -> list[Commit]:
+def same(url: str, namespace: str) -> str:
+    """Why a checkpoint is not replaced by itself: it may be one place by two names."""
+    return (
+        f"{namespace} in {url} is the checkpoint that is to be copied, or a copy of it, expected "
+        "another one to replace"
+    )
+
+
+def chosen(view: View, namespace: str, generations: Collection[int] | None) -> list[Commit]:
+    """The generations to be copied, the one in force first; None: all. FileNotFoundError for one
+    that is not there."""
     _, commits = read_head(view, namespace)
     if not commits:
         raise FileNotFoundError(f"there is no checkpoint: expected the key {namespace}/HEAD")

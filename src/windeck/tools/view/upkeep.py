@@ -43,11 +43,15 @@ def verify(
         read = f"{report.values:,} values, {size(report.bytes)} read"
         say(paint(f"generations {numbers}: {read}{'' if deep else ' (--deep reads all)'}", "bold"))
         if report.damages:
-            rows = [(str(one.generation), one.name, one.problem) for one in report.damages[:SHOWN]]
+            rows = [
+                (str(one.generation), one.name or one.key, one.problem)
+                for one in report.damages[:SHOWN]
+            ]
             output.table(("generation", "of", "problem"), rows, right=[0])
             left = len(report.damages) - len(rows)
             say(*([f"and {left:,} more"] if left else []))
-            say(paint(f"damaged: {len(report.damages):,} problems", "red"))
+            count = len(report.damages)
+            say(paint(f"damaged: {count:,} problem{'' if count == 1 else 's'}", "red"))
         else:
             say(paint("ok", "green"))
         if report.unreferenced:
@@ -90,21 +94,26 @@ def copy(
     spaces = [namespace_of(name) for name in (namespace, to_namespace or namespace)]
     if plain_url(url) == plain_url(target) and spaces[0] == spaces[1]:
         raise Wrong(f"source and target are both {spaces[0]} in {plain_url(url)}, expected two")
-    with opened_store(url) as source, opened_store(target, making=True) as place:
-        if not replace and place.get(keys.head(spaces[1])) is not None:
-            raise Wrong(
-                f"{plain_url(target)} has a checkpoint in {spaces[1]} already, expected none, or "
-                "--replace to remove it first"
+    with opened_store(url) as source:
+        copying.chosen(source, spaces[0], generations or None)  # before a target is made
+        with opened_store(target, making=True) as place:
+            there = place.get(keys.head(spaces[1]))
+            if there is not None and not replace:
+                raise Wrong(
+                    f"{plain_url(target)} has a checkpoint in {spaces[1]} already, expected none, "
+                    "or --replace to remove it first"
+                )
+            if there is not None and there == source.get(keys.head(spaces[0])):
+                raise Wrong(copying.same(plain_url(target), spaces[1]))
+            done = copying.copy(
+                source,
+                place,
+                generations=generations or None,
+                namespace=spaces[0],
+                target_namespace=spaces[1],
+                replace=replace,
+                progress=_progress(),
             )
-        done = copying.copy(
-            source,
-            place,
-            generations=generations or None,
-            namespace=spaces[0],
-            target_namespace=spaces[1],
-            replace=replace,
-            progress=_progress(),
-        )
     if json:
         urls = {"url": plain_url(url), "target": plain_url(target), "namespace": spaces[1]}
         output.write_json({**urls, **asdict(done)})
