@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import subprocess
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -56,6 +57,17 @@ def test_the_viewer_needs_the_extras_on_a_terminal_alone(
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert str(caught.value).startswith("The command line needs typer and rich and matplotlib")
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_stream_that_is_closed_is_no_traceback(closed: int) -> None:
+    command = [sys.executable, "-m", "windeck.tools.cli", "view", "memory://", "log"]
+    shell = f'"$@" {closed}>&-'
+    done = subprocess.run(["sh", "-c", shell, "sh", *command], capture_output=True, text=True)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert (done.stderr == "") == (closed == 2)
+    assert "Traceback" not in done.stderr
 
 
 def test_version() -> None:

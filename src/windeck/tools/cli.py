@@ -17,6 +17,9 @@ def process() -> None:
     hundred thousand: stores are closed and all is written by then, and the kernel takes back
     memory at once.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who called: what is said there is lost
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the end
     if sys.argv[1:2] != ["view"]:
         main()
         return
