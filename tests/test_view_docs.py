@@ -55,6 +55,9 @@ def test_every_command_and_key_is_on_the_page() -> None:
     assert len(COMMANDS) == 11
     for name in COMMANDS:
         assert f"`{name}" in PAGE.text or f" {name} " in PAGE.text, name
+    documents = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| .*`\w+`.* \|$", PAGE.text, re.MULTILINE)
+    told = {name.strip("`") for names in documents for name in names.split(", ")}
+    assert told == {*COMMANDS}
 
 
 def test_links() -> None:

@@ -155,7 +155,10 @@ def test_rows_as_text(fresh: Fresh) -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ([], "nothing is sought, expected --where, --nan, --inf, --eq, --freq or --version"),
+        (
+            [],
+            "nothing is sought, expected --where, --nan, --inf, --eq, --freq, --version or --seen",
+        ),
         (["--tol", "1"], "--tol is how far from --eq, expected both"),
         (["--where", "open(1) > 2"], "cannot read the condition 'open(1) > 2', expected such as "),
         (["--where", "value >"], "cannot read the condition 'value >', expected such as 'abs > "),

@@ -237,6 +237,7 @@ def test_the_command(fresh: Fresh, tmp_path: Path) -> None:
     assert "is there already, expected a new file, or --force" in again.stderr
     told = json.loads(run(str(out), "--force", "--json", "--generation", "2").stdout)
     assert (told["generation"], told["step"]) == (2, 20)
+    assert list(told) == ["url", "namespace", "generation", "step", "time", "files"]
     assert told["files"] == [{"file": str(out), "bytes": out.stat().st_size}]
     assert run(str(tmp_path), "--force").exit_code == 2
     assert "there is no folder" in run(str(tmp_path / "no" / "x.html")).stderr

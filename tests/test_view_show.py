@@ -295,7 +295,9 @@ def test_a_name_that_nothing_has(url: str) -> None:
     assert "model/layers.0.w" in told
     for flags in (["--stats"], ["--head", "2"], ["--slice", ":"]):
         told = refused(url, "show", "extra", *flags, code=2)
-        assert told == "generation 3 has no tensor 'extra': it has 9; see ls"
+        assert told == "generation 3 has no tensor 'extra': expected one of the 9 that ls shows"
+        told = refused(url, "show", "model/layers", *flags, code=2)
+        assert told.endswith("it is a group, expected one of it, such as model/layers.0.w")
     assert refused(url, "show", "model/half", "--head", "2", "--slice", ":", code=2) == (
         "--slice and --head both say what to show, expected one of them"
     )
@@ -350,7 +352,9 @@ def test_rows_that_are_not_there(fresh: Fresh) -> None:
     assert out.splitlines()[1].endswith("not found")
     assert run(url, "row", "user", "7", "--generation", "1")[1].endswith("no row\n")
     told = refused(url, "row", "users", "1", code=2)
-    assert told == "generation 2 has no tensor or table 'users': it has 2; see ls"
+    assert told == "generation 2 has no tensor or table 'users': did you mean user?"
+    told = refused(url, "show", "user", "--stats", code=2)
+    assert told == "generation 2 has no tensor 'user': it is an embedding table"
     for text in ("x", "1.5", str(2**63), "--7", "1e3"):
         told = refused(url, "row", "user", text, code=2)
         assert told == f"an id is {text!r}, expected an integer of 64 bits"

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from windeck.tools.view.parsing import Command, fail, parsed
-from windeck.tools.view.session import guarded
+from windeck.tools.view.session import guarded, plain_url
 
 __all__ = ["COMMANDS", "command_called", "main"]
 
@@ -46,11 +46,14 @@ def main(words: Sequence[str]) -> None:
     """Runs `windeck view` with these words after it."""
     if not words or words[0] == "--help" or words[1:2] == ["--help"]:
         _help(asked=bool(words))
-    url, name = words[0], words[1] if len(words) > 1 else "ls"
+    url, rest = words[0], list(words[1:])
+    if url in COMMANDS and rest and "://" in rest[0]:
+        fail(f"expected the URL before the command: windeck view {plain_url(rest[0])} {url}")
+    name = rest.pop(0) if rest and rest[0][:1] != "-" else "ls"
     if name not in COMMANDS:
         _unknown(name)
     command = command_called(name)
-    values = parsed(name, command, words[2:])
+    values = parsed(name, command, rest)
     with guarded():
         command.run(url, **values)
 

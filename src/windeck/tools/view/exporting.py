@@ -28,7 +28,8 @@ def export(
     """Writes a file; its suffix says what: see docs/viewer.md."""
     kind = file.suffix.lower()
     if kind not in _SUFFIXES:
-        raise Wrong(f"{file} ends in {kind or 'nothing'!r}, expected one of {', '.join(_SUFFIXES)}")
+        ends = f"ends in {kind!r}" if kind else "has no suffix"
+        raise Wrong(f"{file} {ends}, expected one of {', '.join(_SUFFIXES)}")
     if file.exists() and not force:
         raise Wrong(f"{file} is there already, expected a new file, or --force")
     if kind == ".safetensors":

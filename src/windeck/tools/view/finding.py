@@ -42,7 +42,9 @@ def find(
     """Prints what was found; `Different` when that is nothing."""
     values, rows = _of_values(asked), _of_rows(asked)
     if values is None and not rows:
-        raise Wrong("nothing is sought, expected --where, --nan, --inf, --eq, --freq or --version")
+        raise Wrong(
+            "nothing is sought, expected --where, --nan, --inf, --eq, --freq, --version or --seen"
+        )
     tensors, tables = _searched(found, pattern)
     if rows and not tables:
         raise Wrong("--freq, --version and --seen are of embedding tables, expected one")

@@ -48,6 +48,17 @@ def unknown(found: Catalog, name: str, what: str = "tensor", *, others: Any = No
     import difflib
 
     known = [*(places_of(found) if others is None else others)]
-    near = difflib.get_close_matches(name, known, 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {len(known):,}; see ls"
+    below = matching(name.rstrip("/."))
+    inside = [one for one in known if below(one)]
+    near = difflib.get_close_matches(name, [*known, *found.tables], 3, 0.5)
+    if table_called(found, name) is not None:
+        hint = "it is an embedding table"
+    elif name in places_of(found):
+        hint = "it is a tensor"
+    elif inside:
+        hint = f"it is a group, expected one of it, such as {inside[0]}"
+    elif near:
+        hint = f"did you mean {' or '.join(near)}?"
+    else:
+        hint = f"expected one of the {len(known):,} that ls shows" if known else "there is none"
     return Wrong(f"generation {found.commit.generation} has no {what} {name!r}: {hint}")

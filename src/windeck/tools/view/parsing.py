@@ -176,7 +176,8 @@ def _value(one: Argument, text: str) -> Any:
     except _Unfit as error:
         fail(f"{one.label}: {error}")
     except (TypeError, ValueError):
-        fail(f"{one.label}: invalid {kind.__name__} value: {text!r}")
+        wanted = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
+        fail(f"{one.label}: expected {wanted}, found {text[:40]!r}")
 
 
 def fail(words: str) -> NoReturn:

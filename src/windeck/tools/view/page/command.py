@@ -43,7 +43,7 @@ def html(
         part.unlink(missing_ok=True)
     held = file.stat().st_size
     if json:
-        keys = ("url", "namespace", "generation", "step")
+        keys = ("url", "namespace", "generation", "step", "time")
         told = {key: data[key] for key in keys}
         output.write_json({**told, "files": [{"file": str(file), "bytes": held}]})
         return
