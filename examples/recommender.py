@@ -34,6 +34,8 @@ import numpy as np
 from windeck import checkpoint
 
 TRAINEE = Path(__file__).with_name("recommender_trainee.py")
+#: Numbers of ranks: the trainee cuts a batch into 12 slices, and whole slices belong to one rank.
+RANKS = (1, 2, 3, 4, 6, 12)
 
 
 class Run:
@@ -155,11 +157,29 @@ def compare(ours: Run, reference: Run, exact: bool) -> str:
     return f"{len(losses)} losses and {len(mine)} arrays are equal to {worst:.1e}"
 
 
+def positive(text: str) -> int:
+    """What an option says, if it is a number of something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
+    return int(text)
+
+
+def ranks(text: str) -> int:
+    """What an option says, if the trainee can be so many."""
+    if text not in map(str, RANKS):
+        raise argparse.ArgumentTypeError(f"expected a divisor of {RANKS[-1]}, found {text!r}")
+    return int(text)
+
+
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--save-every", type=int, default=7)
-    parser.add_argument("--lives", type=int, nargs="+", default=[2, 3, 1, 4], help="ranks of each")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=positive, default=120)
+    parser.add_argument("--save-every", type=positive, default=7, help="steps")
+    parser.add_argument(
+        "--lives", type=ranks, nargs="+", default=[2, 3, 1, 4], help="ranks of each"
+    )
     parser.add_argument("--exact", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the kills")
     parser.add_argument("--out", type=Path, default=Path("out/recommender"))
@@ -168,6 +188,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(given: Sequence[str] | None = None) -> None:
     options = arguments(given)
+    if options.out.exists() and any(options.out.iterdir()):
+        sys.exit(f"{options.out} is not empty, expected a new folder or an empty one")
     dice = random.Random(options.seed)
     print(f"kills are drawn with --seed {options.seed}")
     reference = Run(options.out / "reference", options)
@@ -177,9 +199,9 @@ def main(given: Sequence[str] | None = None) -> None:
     print(f"undisturbed, 2 ranks: loss {sum(losses[:tenth]) / tenth:.4f} in the first steps, "
           f"{sum(losses[-tenth:]) / tenth:.4f} in the last")  # fmt: skip
     killed = Run(options.out / "killed", options)
-    for ranks in options.lives[:-1]:
+    for count in options.lives[:-1]:
         share = max(1, options.steps // len(options.lives))
-        print(killed.kill_after(ranks, dice.randint(max(1, share // 2), share), dice))
+        print(killed.kill_after(count, dice.randint(max(1, share // 2), share), dice))
     killed.finish(options.lives[-1])
     print(f"{options.lives[-1]} ranks, to the end: {compare(killed, reference, options.exact)}")
 

@@ -48,6 +48,26 @@ def test_a_few_rounds(real: Path, tmp_path: Path) -> None:
     assert f"{out} is not empty, expected a new folder or an empty one" in again.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["no.csv"], 1, "there is no file no.csv"),
+        ([__file__], 1, f"{Path(__file__).name} ends in '.py'; expected one of .parquet, "),
+        ([__file__, "--save-every", "0"], 2, "expected a whole number from 1 on, found '0'"),
+        ([__file__, "--rounds", "-1"], 2, "expected a whole number from 0 on, found '-1'"),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_a_sentence(
+    words: list[str], code: int, said: str, tmp_path: Path
+) -> None:
+    need("rocksdb")
+    done = run(*words, "--out", str(tmp_path / "out"))
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.fixture
 def lives(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(EXAMPLES))

@@ -96,6 +96,50 @@ def test_clicks_are_a_function_of_their_number(trainee: ModuleType) -> None:
     assert liking[clicked].mean() > liking[~clicked].mean() + 0.3
 
 
+def test_a_folder_with_something_in_it_is_left_alone(
+    recommender: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(SystemExit) as caught:
+        recommender.main(["--steps=1", f"--out={tmp_path / 'out'}"])
+    assert caught.value.code == (
+        f"{tmp_path / 'out'} is not empty, expected a new folder or an empty one"
+    )
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "0"], "--steps: expected a whole number from 1 on, found '0'"),
+        (["--save-every", "x"], "--save-every: expected a whole number from 1 on, found 'x'"),
+        (["--lives", "2", "0"], "--lives: expected a divisor of 12, found '0'"),
+        (["--lives", "5"], "--lives: expected a divisor of 12, found '5'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    recommender: ModuleType, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        recommender.arguments(words)
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_all_numbers_of_ranks_are_known(recommender: ModuleType, trainee: ModuleType) -> None:
+    divisors = [n for n in range(1, trainee.SLICES + 1) if trainee.SLICES % n == 0]
+    assert [*recommender.RANKS] == divisors
+
+
+def test_help_says_what_it_is_about(
+    recommender: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        recommender.arguments(["--help"])
+    assert str(recommender.__doc__) in capsys.readouterr().out
+
+
 def test_a_rank_that_fails_is_told(recommender: ModuleType, tmp_path: Path) -> None:
     options = recommender.arguments(["--steps=2"])
     run = recommender.Run(tmp_path / "five", options)
