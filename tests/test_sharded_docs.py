@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -42,11 +41,18 @@ def test_the_program_goes_on_with_another_number_of_ranks(tmp_path: Path) -> Non
         assert found.tensor("optimizer/state/0/step") == 6
 
 
+def test_who_owns_nothing_saves_nothing(tmp_path: Path) -> None:
+    need("rocksdb")
+    program = tmp_path / "servers.py"
+    program.write_text(PAGE.blocks[1], encoding="utf-8")
+    torchrun(program, 3)
+    with checkpoint.open(f"rocksdb://{tmp_path}/runs/servers") as found:
+        assert torch.equal(found.tensor("model/table"), torch.ones(2000, 16))
+
+
 def test_the_other_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"rank": 3, "servers": [0, 1]}  # a worker: nothing is called
-    PAGE.run(names, only=slice(1, 2))
     names = PAGE.run(only=slice(2, 3))
     with checkpoint.open(names["url"]) as found:
         assert torch.equal(found.tensor("model/w")[:, 0], torch.arange(2.0).repeat_interleave(5))
