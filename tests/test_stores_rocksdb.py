@@ -8,9 +8,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from programs import printed
 from store_servers import need
 from threads import at_once
 from windeck.checkpoint.stores import open_store, write_part
@@ -107,6 +109,45 @@ def test_what_rocksdict_notes_is_not_needed(config: str, tmp_path: Path) -> None
     (tmp_path / "x" / "rocksdict-config.json").write_text(config)
     with open_store(f"{url}?readonly=1") as store:
         assert store.get(b"a") == b"1"
+
+
+def test_who_may_not_write_reads() -> None:
+    """A colleague's checkpoint, or one on a read-only file system. What is imported late has to be
+    there before the program gives up its rights, as it may not look into our home any more."""
+    program = """if True:
+        import os, sys, tempfile
+        from windeck.checkpoint.stores import open_store
+        def told(url):
+            with open_store(url + "?readonly=1") as store:
+                head, body = bytearray(4), bytearray(96)
+                crcs = store.get_many_into([(b"k007", memoryview(head), memoryview(body))])
+                return list(store.scan(b"k")), store.get(b"z"), crcs, head, body
+        mine, others = sys.argv[1:]
+        expected = told(mine)
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        assert not os.access(others[10:], os.W_OK)
+        assert told(others) == told(others) == expected
+        print("as expected,", len(expected[0]))
+    """
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        urls = [f"rocksdb://{folder}/{name}" for name in ("mine", "others")]
+        for url in urls:
+            with open_store(url) as store:
+                store.bulk_load(ROWS)
+                store.sync()
+                store.put_many([(b"z", b"in a log")])
+        place, spare = Path(folder, "others"), Path(folder, "spare")
+        spare.mkdir()
+        spare.chmod(0o777)
+        before = {path.name: path.stat().st_mtime_ns for path in place.iterdir()}
+        for path in (*place.iterdir(), place):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        assert printed(program, *urls, TMPDIR=str(spare)) == "as expected, 300\n"
+        assert {path.name: path.stat().st_mtime_ns for path in place.iterdir()} == before
+        assert list(spare.iterdir()) == []
+        place.chmod(0o755)
 
 
 def test_readers_open_while_tables_are_replaced(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import rocksdict
 from windeck.checkpoint.stores import checks, embedded
 from windeck.checkpoint.stores.embedded import SEAL_KEY
 from windeck.checkpoint.stores.protocol import Facts, Items, Wanted
-from windeck.checkpoint.stores.rocksdb_engine import fail, options_for
+from windeck.checkpoint.stores.rocksdb_engine import fail, options_for, readable
 from windeck.checkpoint.stores.rocksdb_reading import Moment, Reading
 from windeck.checkpoint.stores.urls import StoreURL
 
@@ -95,9 +95,11 @@ class RocksDBStore:
         # A reader may find a file gone that the writer's compaction replaced while it opened.
         for attempts in range(3 if self._readonly else 1, 0, -1):
             try:
-                return rocksdict.Rdict(
-                    self._path, options_for(self._where, self._path), access_type=access
-                )
+                options = options_for(self._where, self._path)
+                if not self._readonly:
+                    return rocksdict.Rdict(self._path, options, access_type=access)
+                with readable(self._path) as folder:
+                    return rocksdict.Rdict(folder, options, access_type=access)
             except Exception as error:  # noqa: PERF203
                 if attempts == 1 or os.strerror(2) not in str(error):
                     fail(error, "opening", self.url)

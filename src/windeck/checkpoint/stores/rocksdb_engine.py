@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import rocksdict
 
+from windeck.checkpoint.stores.embedded import CONFIG
 from windeck.checkpoint.stores.errors import from_engine
 from windeck.checkpoint.stores.urls import StoreURL
 
-__all__ = ["COMPRESSIONS", "fail", "options_for"]
+__all__ = ["COMPRESSIONS", "fail", "options_for", "readable"]
 
 COMPRESSIONS = ("none", "lz4", "zstd")
 
@@ -40,6 +43,28 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
     tables.set_checksum_type(rocksdict.ChecksumType.crc32c())
     options.set_block_based_table_factory(tables)
     return options
+
+
+@contextmanager
+def readable(path: str) -> Iterator[str]:
+    """Where to open a database for reading: its folder, or one of links to its files for a while.
+
+    rocksdict writes a note beside a database at every opening, so it cannot open one that may only
+    be read. A reader opens all files at once, and needs none of their names when that is done.
+    """
+    note = os.path.join(path, CONFIG)
+    if os.access(path, os.W_OK) and (os.access(note, os.W_OK) or not os.path.exists(note)):
+        yield path
+        return
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="windeck-") as folder:
+        for name in os.listdir(path):
+            if name.startswith(("CURRENT", "IDENTITY", "MANIFEST-", "OPTIONS-")) or name.endswith(
+                (".sst", ".log")
+            ):
+                os.symlink(os.path.join(os.path.abspath(path), name), os.path.join(folder, name))
+        yield folder
 
 
 def fail(error: Exception, doing: str, where: str) -> NoReturn:
