@@ -152,8 +152,10 @@ def test_slices_and_rows_read_what_they_need(memory: Store, chunk_bytes: int) ->
             words = r"an index of model/w is of type \w+, expected integers, slices and one \.\.\."
             with pytest.raises(TypeError, match=words):
                 found.slice("model/w", odd)
-        with pytest.raises(KeyError, match="there is no tensor 'model/v'"):
+        with pytest.raises(KeyError, match=r"no tensor 'model/v' in .*>: did you mean mo"):
             found.tensor("model/v")
+        with pytest.raises(KeyError, match=r"no tensor 'x' in .*>: expected one of names\(\)"):
+            found.row("x", 0)
 
 
 def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(memory: Store) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from incremental_model import CHUNK
-from store_servers import KINDS
+from store_servers import EMBEDDED, KINDS
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
@@ -110,3 +110,15 @@ def test_gc_does_not_guess_what_a_damaged_manifest_needs() -> None:
         target = {"w": torch.ones(40)}
         checkpoint.load(store, model=target)
         assert torch.equal(target["w"], state["w"])
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_no_database_is_made_to_be_cleared(kind: str, dry_run: bool, fresh: Fresh) -> None:
+    url = fresh(kind)
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError, match="there is no database at"):
+            checkpoint.gc(url, keep=1, dry_run=dry_run)
+    with open_store(url):
+        pass
+    assert checkpoint.gc(url, keep=1, dry_run=dry_run) == []  # nothing was saved yet

@@ -60,6 +60,8 @@ def gc(
     ------
     ValueError
         For a `keep` below 1.
+    FileNotFoundError
+        For the URL of a database that is not there.
     RuntimeError
         When a save was committed meanwhile; nothing was removed then.
     CorruptStoreError
@@ -74,7 +76,7 @@ def gc(
     keys.check_namespace(namespace)
     if type(keep) is not int or keep < 1:
         raise ValueError(f"keep is {keep!r}, expected an integer of at least 1")
-    with opened(store, reading=dry_run) as place:
+    with opened(store, reading=dry_run, making=False) as place:
         was, commits = read_head(place, namespace)
         if not commits:
             return []

@@ -175,7 +175,11 @@ class Checkpoint:
                 for found, saved in self.places(root):
                     if found == name:
                         return saved
-        raise KeyError(f"there is no tensor {name!r} in {self!r}")
+        import difflib
+
+        near = difflib.get_close_matches(name, self.names(), 3, 0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "expected one of names()"
+        raise KeyError(f"there is no tensor {name!r} in {self!r}: {hint}")
 
 
 def open(

@@ -10,14 +10,15 @@ from typing import TypeVar
 
 from windeck.checkpoint.stores import Store, StoreURL, open_store
 
-__all__ = ["is_url", "opened", "patiently", "reading_url"]
+__all__ = ["existing_url", "is_url", "opened", "patiently", "reading_url"]
 
 Opened = TypeVar("Opened")
 
 
 @contextmanager
-def opened(store: Store | str, *, reading: bool = False) -> Iterator[Store]:
-    """The store itself, left open, or one opened from a URL and closed at the end."""
+def opened(store: Store | str, *, reading: bool = False, making: bool = True) -> Iterator[Store]:
+    """The store itself, left open, or one opened from a URL and closed at the end; a database that
+    is not there is made if it is for writing and `making` says so."""
     if not isinstance(store, str):
         if not hasattr(store, "get_many"):
             raise TypeError(
@@ -26,7 +27,8 @@ def opened(store: Store | str, *, reading: bool = False) -> Iterator[Store]:
             )
         yield store
         return
-    with open_store(reading_url(store) if reading else store) as found:
+    url = reading_url(store) if reading else store if making else existing_url(store)
+    with open_store(url) as found:
         yield found
 
 
@@ -40,10 +42,26 @@ def reading_url(url: str) -> str:
     >>> reading_url("leveldb:///data/run?compression=snappy")
     'leveldb:///data/run?compression=snappy&create=0'
     """
-    for scheme, name, option in (("rocksdb", "readonly", "1"), ("leveldb", "create", "0")):
-        if url.startswith(f"{scheme}://") and f"{name}=" not in url:
-            return f"{url}{'&' if '?' in url else '?'}{name}={option}"
-    return url
+    return _with(url, rocksdb="readonly=1", leveldb="create=0")
+
+
+def existing_url(url: str) -> str:
+    """A URL for writing to what is there: no database is made.
+
+    Examples
+    --------
+    >>> existing_url("rocksdb:///data/run?compression=lz4"), existing_url("redis://localhost")
+    ('rocksdb:///data/run?compression=lz4&create=0', 'redis://localhost')
+    """
+    return _with(url, rocksdb="create=0", leveldb="create=0")
+
+
+def _with(url: str, **options: str) -> str:
+    """A URL with the option of its scheme, if it says nothing of that."""
+    option = options.get(url.partition("://")[0])
+    if option is None or f"{option.partition('=')[0]}=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{option}"
 
 
 def is_url(text: str | os.PathLike[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import Commit, find_commit, read_catalog, read_manifest
-from windeck.checkpoint.readers.opened import reading_url
+from windeck.checkpoint.readers.opened import existing_url, reading_url
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
 
 if TYPE_CHECKING:
@@ -71,10 +71,8 @@ class Listing(NamedTuple):
 def opened_store(url: str, *, writing: bool = False, making: bool = False) -> Iterator[Store]:
     """The store of a URL; one that does not exist is made if `making` says so."""
     try:
-        place = StoreURL.parse(url)
-        if writing and place.scheme in ("rocksdb", "leveldb") and "create" not in place.options:
-            url = f"{url}{'&' if '?' in url else '?'}create=0"
-        store = open_store(url if writing or making else reading_url(url))
+        StoreURL.parse(url)
+        store = open_store(url if making else existing_url(url) if writing else reading_url(url))
     except (ValueError, TypeError) as error:
         raise Wrong(str(error)) from error
     with store:
