@@ -312,8 +312,11 @@ def test_rows_of_a_tensor(url: str) -> None:
     ]
     code, out, _ = run(url, "row", "model/ids", "1")
     assert (code, out.split()) == (0, ["id", "values", "1", str(2**63 - 1)])
-    told = refused(url, "row", "model/layers.0.w", "12", code=2)
-    assert told.startswith("the slice '12' has index 12 in dimension 0")
+    for number in (12, -13):
+        told = refused(url, "row", "model/layers.0.w", str(number), code=2)
+        assert told == f"model/layers.0.w has no row {number}, expected one of -12 to 11"
+    told = refused(url, "row", "model/nothing", "0", code=2)
+    assert told == "model/nothing has no row 0: it has none"
     told = refused(url, "row", "model/scalar", "0", code=2)
     assert told == "model/scalar has no dimensions, expected a tensor with rows"
 

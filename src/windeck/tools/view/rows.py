@@ -57,6 +57,10 @@ def _dense(store: Store, found: Catalog, entry: Entry, place: int) -> dict[str, 
 
     if not entry.shape:
         raise Wrong(f"{entry.name} has no dimensions, expected a tensor with rows")
+    count = entry.shape[0]
+    if not -count <= place < count:
+        rest = f", expected one of {-count} to {count - 1}" if count else ": it has none"
+        raise Wrong(f"{entry.name} has no row {place}{rest}")
     values = values_of(store, found, entry, cut(str(place), entry.shape))
     return {"id": place, "values": values.tolist()}
 
