@@ -144,15 +144,15 @@ def test_groups_have_all_chunks_in_order_and_are_small(seed: int, straight: bool
 
 def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
     """A tensor of a little more than a group: its last chunk goes with the next one's first."""
-    box = ((0, 17 << 18),)
+    box = ((0, 33 << 18),)
     part = Part(box, 0, 0, 1, 2)
     given = [
-        Run(f"{i}", torch.float32, [], box, part, 0, 17, 1 << 18, 17 << 18, None) for i in range(15)
+        Run(f"{i}", torch.float32, [], box, part, 0, 33, 1 << 18, 33 << 18, None) for i in range(15)
     ]
     counts = [
         sum(run.stop - run.first for run in group) for _, group in grouped(given, straight=True)
     ]
-    assert counts == [16] * 15 + [15]
+    assert counts == [32] * 15 + [15]
 
 
 def test_a_large_group_comes_last() -> None:

@@ -21,8 +21,11 @@ namespace {
 /// are as quick; with 32 KiB the calls cost a fifth more.
 constexpr std::size_t piece_bytes = 256 << 10;
 
-/// Fewer bytes are not worth a mapping of their own.
-constexpr std::uint64_t mapped_bytes = 2 << 20;
+/// Fewer bytes are not worth a mapping.
+constexpr std::uint64_t least_mapped_bytes = 2 << 20;
+
+/// What is mapped at once: it counts as memory of the process.
+constexpr std::uint64_t mapping_bytes = (16 << 20) + (64 << 10);
 
 /// Kept for the next call of this thread: fresh memory would cost more than the copy.
 std::span<std::byte> buffer() {
@@ -80,6 +83,28 @@ void copy(std::span<const std::byte> from, Stretch& stretch) {
     sum_both(stretch);
 }
 
+/// How many of the first stretches one mapping is to hold.
+std::size_t mapped_together(std::span<const Stretch> stretches) {
+    Extent all = extent_of(stretches.first(1));
+    std::size_t count = 1;
+    for (; count < stretches.size(); ++count) {
+        all = all.with(stretches[count]);
+        if (all.end - all.first > mapping_bytes) break;
+    }
+    return count;
+}
+
+void read_from_mapping(int file, std::span<Stretch> stretches) {
+    const Extent extent = extent_of(stretches);
+    if (extent.end - extent.first > mapping_bytes) return read_buffered(file, stretches);
+    const FileMapping mapping(file, extent.first, extent.end);
+    const bool done = mapping && guarded([&] {
+                          for (Stretch& stretch : stretches)
+                              copy(mapping.bytes(stretch.offset, stretch.end()), stretch);
+                      });
+    if (!done) read_buffered(file, stretches);  // or it says what is wrong
+}
+
 /// Processor time of this thread: what others do, and what a disk takes, is not counted.
 double seconds() {
     timespec now{};
@@ -89,19 +114,22 @@ double seconds() {
 
 }  // namespace
 
+Extent Extent::with(const Stretch& stretch) const {
+    return {.bytes = bytes + stretch.end() - stretch.offset,
+            .first = std::min(first, stretch.offset),
+            .end = std::max(end, stretch.end())};
+}
+
 Extent extent_of(std::span<const Stretch> stretches) {
-    Extent all{.first = UINT64_MAX};
-    for (const Stretch& stretch : stretches) {
-        all.bytes += stretch.end() - stretch.offset;
-        all.first = std::min(all.first, stretch.offset);
-        all.end = std::max(all.end, stretch.end());
-    }
+    Extent all;
+    for (const Stretch& stretch : stretches)
+        all = all.with(stretch);
     return all;
 }
 
 bool is_worth_mapping(const Extent& extent) {
     // A sum that loads each byte twice would load from memory twice.
-    return extent.bytes >= mapped_bytes && extent.end - extent.first <= 2 * extent.bytes &&
+    return extent.bytes >= least_mapped_bytes && extent.end - extent.first <= 2 * extent.bytes &&
            crc32c_copies_once();
 }
 
@@ -113,13 +141,12 @@ void read_buffered(int file, std::span<Stretch> stretches) {
     read(file, stretches, false);
 }
 
-void read_mapped(int file, std::span<Stretch> stretches, const Extent& extent) {
-    const FileMapping mapping(file, extent.first, extent.end);
-    const bool done = mapping && guarded([&] {
-                          for (Stretch& stretch : stretches)
-                              copy(mapping.bytes(stretch.offset, stretch.end()), stretch);
-                      });
-    if (!done) read_buffered(file, stretches);  // or it says what is wrong
+void read_mapped(int file, std::span<Stretch> stretches) {
+    while (!stretches.empty()) {
+        const std::size_t count = mapped_together(stretches);
+        read_from_mapping(file, stretches.first(count));
+        stretches = stretches.subspan(count);
+    }
 }
 
 void read_summed(int file, std::span<Stretch> stretches, bool cached) {
@@ -133,7 +160,7 @@ void read_summed(int file, std::span<Stretch> stretches, bool cached) {
     if (way == 0)
         read_buffered(file, stretches);
     else
-        read_mapped(file, stretches, extent);
+        read_mapped(file, stretches);
     quicker.took(way, (seconds() - start) / static_cast<double>(extent.bytes));
 }
 

@@ -12,8 +12,10 @@ namespace windeck {
 /// What stretches take together, and where in the file they lie.
 struct Extent {
     std::uint64_t bytes = 0;
-    std::uint64_t first = 0;
+    std::uint64_t first = UINT64_MAX;
     std::uint64_t end = 0;
+
+    [[nodiscard]] Extent with(const Stretch& stretch) const;
 };
 
 Extent extent_of(std::span<const Stretch> stretches);
@@ -27,7 +29,7 @@ void read_cached(int file, std::span<Stretch> stretches);
 /// By way of a buffer that stays in a cache.
 void read_buffered(int file, std::span<Stretch> stretches);
 
-/// From a mapping; what that does not give, by way of the buffer.
-void read_mapped(int file, std::span<Stretch> stretches, const Extent& extent);
+/// From mappings of some MiB; what these do not give, by way of the buffer.
+void read_mapped(int file, std::span<Stretch> stretches);
 
 }  // namespace windeck

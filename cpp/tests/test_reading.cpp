@@ -95,11 +95,7 @@ const std::size_t sizes[] = {0,       1,       63,      64,        65,        10
 
 using Way = void (*)(int, std::span<Stretch>);
 
-void mapped(int file, std::span<Stretch> stretches) {
-    read_mapped(file, stretches, extent_of(stretches));
-}
-
-const Way ways[] = {read_cached, read_buffered, mapped};
+const Way ways[] = {read_cached, read_buffered, read_mapped};
 
 std::uint32_t read_one(Way way, int file, std::uint64_t offset, std::span<std::byte> into) {
     Stretch stretch{.offset = offset, .body = into};
@@ -117,7 +113,6 @@ void test_bodies() {
             for (const std::size_t place : {0U, 1U, 17U}) {
                 const std::span<const std::byte> expected = std::span(data).subspan(offset, size);
                 for (const Way way : ways) {
-                    if (way == mapped && size == 0) continue;
                     Data to(size + 32, std::byte{0xee});
                     const std::span<std::byte> into = std::span(to).subspan(place, size);
                     const std::uint32_t sum = read_one(way, file.handle(), offset, into);
@@ -174,10 +169,31 @@ void test_ways() {
             way(file.handle(), several.stretches);
             refuses = false;
             several.check_all();
-            check(maps == (way == mapped ? 1 : 0), "whether a mapping was asked for");
-            check((reads == 0) == (way == mapped && !refused), "whether it was read from");
+            check(maps == (way == read_mapped ? 1 : 0), "whether a mapping was asked for");
+            check((reads == 0) == (way == read_mapped && !refused), "whether it was read from");
         }
     }
+}
+
+// Some MiB at a time; what is larger by itself is not mapped.
+void test_mappings_are_bounded() {
+    const std::size_t sizes_of[] = {7 << 20, 9 << 20, 3 << 20, 17 << 20, 1};
+    const File file(any_bytes(1));
+    check(ftruncate(file.handle(), 40 << 20) == 0, "a hole");
+    std::vector<Data> to;
+    std::vector<Stretch> stretches;
+    std::uint64_t at = 0;
+    for (const std::size_t size : sizes_of) {
+        to.emplace_back(size, std::byte{0xee});
+        stretches.push_back({.offset = at, .body = to.back()});
+        at += size;
+    }
+    reads = maps = 0;
+    read_mapped(file.handle(), stretches);
+    check(maps == 3, "the first two, the third, and the last");
+    check(reads == 17 << 2, "the fourth, by 256 KiB");
+    for (std::size_t i = 0; i < to.size(); ++i)
+        check(stretches[i].sum == crc32c(to[i]) && to[i].back() == std::byte{0}, "all was read");
 }
 
 // Both ways are tried, and one is gone from then on.
@@ -220,7 +236,7 @@ void test_ends_and_errors() {
         const auto read = [&](int handle, std::uint64_t offset, std::size_t size) {
             read_one(way, handle, offset, std::span(to).first(size));
         };
-        if (way != mapped) read(file.handle(), 1000, 0);
+        read(file.handle(), 1000, 0);
         read(file.handle(), 999, 1);
         check_throws<EndOfFile>([&] { read(file.handle(), 999, 2); }, "the file ends at byte 1000");
         check_throws<EndOfFile>([&] { read(file.handle(), 0, 2000); }, "ends at byte 1000");
@@ -241,7 +257,7 @@ void test_files_that_are_cut() {
     const File file(data);
     Several several(data);
     check(ftruncate(file.handle(), 2'000'000) == 0, "cut");
-    const auto read = [&] { mapped(file.handle(), several.stretches); };
+    const auto read = [&] { read_mapped(file.handle(), several.stretches); };
     maps = 0;
     check_throws<EndOfFile>(read, "the file ends at byte 2000000");
     check(maps == 0, "its size was seen");
@@ -288,6 +304,7 @@ void test_several_threads() {
 int main() {
     test_bodies();
     test_ways();
+    test_mappings_are_bounded();
     test_the_choice();
     test_what_is_worth_mapping();
     test_ends_and_errors();

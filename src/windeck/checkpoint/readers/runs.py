@@ -19,9 +19,9 @@ __all__ = ["Job", "Run", "grouped", "runs"]
 
 #: A chunk of so many bytes is read by itself, where a store can read it to its place.
 LARGE_BYTES = 64 << 10
-#: Bytes of large chunks at a time for a thread, so that handing them over does not count: sixteen
-#: of the usual size, and their keys.
-LARGE_GROUP_BYTES = (16 << 20) + (64 << 10)
+#: Bytes of large chunks at a time for a thread, so that handing them over does not count: 32 of the
+#: usual size, and their keys.
+LARGE_GROUP_BYTES = (32 << 20) + (128 << 10)
 #: And of others: one of the usual size.
 GROUP_BYTES = (1 << 20) + (64 << 10)
 #: What a key counts for beside its bytes: of the smallest tensors some thousand are asked for.
