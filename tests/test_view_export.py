@@ -118,6 +118,9 @@ def test_where_a_file_cannot_be(fresh: Fresh, tmp_path: Path) -> None:
     assert told == (
         f"{tmp_path / 'x.pt'} ends in '.pt', expected one of .safetensors, .npy, .parquet, .csv"
     )
+    for suffix in (".SAFETENSORS", ".Npy"):
+        told = refused(url, "export", str(tmp_path / f"x{suffix}"), code=2)
+        assert f"x{suffix} ends in {suffix!r}, expected one of" in told
     told = refused(url, "export", str(tmp_path / "x"), code=2)
     assert told.endswith("x has no suffix, expected one of .safetensors, .npy, .parquet, .csv")
 

@@ -197,6 +197,18 @@ def test_a_slice_that_is_none(fresh: Fresh, text: str, words: str) -> None:
     assert told == (f"the slice {text!r} {words}, expected such as '0:3,:' within shape [12, 5]")
 
 
+def test_a_slice_of_numbers_without_end(fresh: Fresh) -> None:
+    """More digits than Python reads at once."""
+    url, digits = saved(fresh("rocksdb")), "9" * 5000
+    for text in (digits, f":{digits}", f"-{digits}:"):
+        told = refused(url, "show", "model/layers.0.w", "--slice", text, code=2)
+        assert told == (
+            f"the slice {text[:80]!r} has {text[:40]!r}, expected such as '0:3,:' within shape "
+            "[12, 5]"
+        )
+    assert run(url, "show", "model/ids", "--slice", f"2:{digits[:100]}")[1].count("\n") == 3
+
+
 def test_a_slice_that_is_too_large_to_print(fresh: Fresh) -> None:
     url = fresh("rocksdb")
     checkpoint.save(url, step=1, model={"big": torch.zeros(1001, 1000, dtype=torch.uint8)})

@@ -26,7 +26,7 @@ def export(
     store: Store, found: Catalog, file: Path, name: str | None, *, force: bool, json: bool
 ) -> None:
     """Writes a file; its suffix says what: see docs/viewer.md."""
-    kind = file.suffix.lower()
+    kind = file.suffix
     if kind not in _SUFFIXES:
         ends = f"ends in {kind!r}" if kind else "has no suffix"
         raise Wrong(f"{file} {ends}, expected one of {', '.join(_SUFFIXES)}")

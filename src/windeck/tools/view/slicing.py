@@ -11,8 +11,8 @@ from windeck.tools.view.session import Wrong
 
 __all__ = ["Cut", "cut", "head"]
 
-_RANGE = re.compile(r"\s*(-?\d+)?\s*:\s*(-?\d+)?\s*")
-_INDEX = re.compile(r"\s*-?\d+\s*")
+_RANGE = re.compile(r"\s*(-?\d{1,100})?\s*:\s*(-?\d{1,100})?\s*")
+_INDEX = re.compile(r"\s*-?\d{1,100}\s*")
 
 
 @dataclass(frozen=True)
