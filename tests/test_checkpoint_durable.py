@@ -173,3 +173,6 @@ def test_an_exported_file_is_durable_before_it_has_its_name(
     checkpoint.save("memory://durable-file", step=1, model=state(1))
     (file,) = export("memory://durable-file", tmp_path / "m.safetensors")
     assert named == [file]
+    parts = export("memory://durable-file", tmp_path / "p.safetensors", shard_bytes=100)
+    assert len(parts) == 3
+    assert named[1:] == parts

@@ -16,12 +16,13 @@ import pytest
 import torch
 
 from programs import printed
-from safetensors_files import load_file, load_model, safe_open, same, save_model, texts
+from safetensors_files import load_file, load_model, safe_open, same, save_file, save_model, texts
 from store_servers import KINDS
 from tensor_bits import DTYPES, filled, usable
 from windeck import checkpoint
 from windeck.checkpoint.partition import Partition
 from windeck.checkpoint.safetensors import export, import_
+from windeck.checkpoint.safetensors.files import Slot, header_bytes
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.writers.merging import merged
 from windeck.checkpoint.writers.plans import begin, finish
@@ -194,6 +195,51 @@ def test_arguments_that_cannot_be(memory: Store, tmp_path: Path) -> None:
         export(memory, tmp_path / "m.safetensors", root="optimizer")
     with pytest.raises(ValueError, match="a tensor has the name __metadata__, expected one"):
         export(memory, tmp_path / "m.safetensors")
+
+
+def test_headers_are_those_of_the_library(memory: Store, tmp_path: Path) -> None:
+    """Data begin at a multiple of 8, with no more between than that takes."""
+    for length in range(1, 17):
+        model = {"w" * length: torch.ones(3), "n": torch.arange(2)}
+        text = {"format": "pt", "step": "1", "windeck": ""}
+        slots = [Slot("n", "", "int64", (2,)), Slot("w" * length, "", "float32", (3,))]
+        ours = header_bytes(slots, text)
+        save_file(model, tmp_path / "theirs.safetensors", metadata=text)
+        theirs = (tmp_path / "theirs.safetensors").read_bytes()
+        assert len(ours) == len(theirs) - 16 - 12
+        assert json.loads(ours[8:]) == json.loads(theirs[8 : len(ours)])
+        checkpoint.save(memory, step=1, model=model)
+        (file,) = export(memory, tmp_path / "ours.safetensors")
+        assert int.from_bytes(file.read_bytes()[:8], "little") % 8 == 0
+
+
+def test_headers_that_are_too_long(
+    memory: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windeck.checkpoint.safetensors import files
+
+    checkpoint.save(memory, step=1, model={"w": torch.ones(1)})
+    (file,) = export(memory, tmp_path / "m.safetensors")
+    size = int.from_bytes(file.read_bytes()[:8], "little")
+    monkeypatch.setattr(files, "_LARGEST_HEADER", size)
+    export(memory, file)
+    import_(file, memory, namespace="other")
+    monkeypatch.setattr(files, "_LARGEST_HEADER", size - 1)
+    with pytest.raises(
+        ValueError, match=f"the header has {size} bytes, expected at most {size - 1}"
+    ):
+        export(memory, file)
+    with pytest.raises(ValueError, match=f"has a header of {size} bytes, expected fewer"):
+        import_(file, memory)
+
+
+def test_an_index_that_cannot_have_its_name_leaves_nothing(memory: Store, tmp_path: Path) -> None:
+    checkpoint.save(memory, step=1, model={"a": torch.ones(9), "b": torch.ones(9)})
+    index = tmp_path / "m.safetensors.index.json"
+    index.mkdir()
+    with pytest.raises(IsADirectoryError):
+        export(memory, tmp_path / "m.safetensors", shard_bytes=40)
+    assert [path for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
 
 
 def test_damaged_checkpoints_give_no_file(memory: Store, tmp_path: Path) -> None:

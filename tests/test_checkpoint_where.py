@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -134,6 +135,7 @@ def test_sets_are_sets() -> None:
     for a, b in itertools.product(sets[::5], sets[::3]):
         for x in points:
             assert has(intervals.union(a, b), x) == (has(a, x) or has(b, x))
+    assert intervals.union([(1, 0), (3, 0)], [(3, 0), (5, 0)]) == [(1, 0), (5, 0)]  # no 3 in it
     for a in sets:
         for x in points:
             assert has(intervals.complement(a), x) != has(a, x)
@@ -147,6 +149,13 @@ def test_ranges_of_floats_and_integers_are_exact() -> None:
     ]
     assert intervals.as_floats([(Fraction(1), 1), (math.inf, 1)]) == [(one_up, math.inf)]
     assert intervals.as_floats([(Fraction(10) ** 400, 0), (math.inf, 1)]) == [(math.inf, math.inf)]
+    assert intervals.as_floats([(-(Fraction(10) ** 400), 0), (Fraction(10) ** 400, 1)]) == [
+        (-sys.float_info.max, sys.float_info.max)
+    ]
+    for sign, end in (("<", -math.inf), (">", math.inf)):
+        assert intervals.as_floats(intervals.compared(sign, end, "float64")) == []
+        ranges = intervals.as_floats(intervals.compared(f"{sign}=", end, "float64"))
+        assert ranges == [(end, end)]
     third = Fraction(1, 3)
     ((low, high),) = intervals.as_floats([(third, 0), (third + Fraction(1, 10**30), 1)]) or [(0, 0)]
     assert (low, high) == (0, 0)

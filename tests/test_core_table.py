@@ -213,6 +213,19 @@ def test_shards_hold_their_buckets_and_make_one_table() -> None:
         assert np.array_equal(np.concatenate([part[key] for part in read]), values)
 
 
+def test_forgetting_the_dead_is_history_where_there_are_some() -> None:
+    core = _core.EmbeddingCore(2)
+    core.lookup([1, 2, 3], insert=True)
+    core.remove([1])
+    core.apply([2], np.ones((1, 2), np.float32), kind="sgd", lr=0.1)
+    core.remove([3])
+    told = []
+    for clock in (0, 1, 1, 2, 2):  # one died at 1, one at 2
+        core.forget_dead(clock)
+        told.append((core.history, len(core.snapshot().dead()[0])))
+    assert told == [(0, 2), (1, 1), (1, 1), (2, 0), (2, 0)]
+
+
 def test_evicted_by_age_frequency_and_length() -> None:
     core = small(slots=1)
     core.lookup(np.array([1, 2, 2, 3]), insert=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import embedding_model as model
+from programs import printed
 from windeck import _core
 
 Array = np.ndarray[Any, Any]
@@ -268,6 +269,43 @@ def test_memory_that_is_not_there() -> None:
     assert state(core) == before
     core.reserve(10_000)
     assert state(core) == before
+
+
+STARVED = """
+import resource
+import sys
+import numpy as np
+from windeck import _core
+core, fresh = (_core.EmbeddingCore(64, initializer="uniform", scale=0.25) for _ in range(2))
+ids = np.arange(200_000)
+core.lookup(ids[:9], insert=True)
+core.remove(ids[5:9])
+ones, out = np.ones(len(ids), np.int64), np.ones((len(ids), 64), np.float32)
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (held + (32 << 20), hard))
+try:
+    if sys.argv[1] == "lookup":
+        core.lookup(ids, out, insert=True)
+    else:
+        core.insert(ids[5:], *[ones[5:]] * 3, ones[5:] > 0, out[5:])
+except MemoryError:
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    gone = core.snapshot().dead()[0].tolist()
+    whole = np.array_equal(core.row_values(ids), fresh.row_values(ids))
+    print(len(core), core.find(ids).sum(), gone, whole)
+"""
+
+
+def test_a_lookup_without_memory_leaves_whole_rows() -> None:
+    rows, found, *gone, whole = printed(STARVED, "lookup").split()
+    assert (gone, whole) == (["[]"], "True")
+    assert 9 < int(rows) == int(found) < 200_000
+
+
+def test_an_insert_without_memory_changes_nothing() -> None:
+    gone = sorted([5, 6, 7, 8], key=lambda i: (model.bucket_of(i), i))
+    assert printed(STARVED, "insert") == f"5 5 {gone} True\n"
 
 
 @pytest.mark.parametrize("first", [-1, 1025, 2**65, 1.5])

@@ -51,7 +51,8 @@ class TableMachine(RuleBasedStateMachine):
         self.dim, self.slots = dim, slots
         self.core = self.fresh()
         self.model = model.Table(dim, **self.options)
-        self.held: list[tuple[Any, model.Frozen]] = []
+        self.held: list[tuple[Any, model.Frozen, int]] = []
+        self.history = 0  # what was done that changes and deaths do not tell
 
     def fresh(self) -> Any:
         return _core.EmbeddingCore(self.dim, initializer="uniform", **self.options)
@@ -103,11 +104,13 @@ class TableMachine(RuleBasedStateMachine):
     def forget_dead(self, ago: int) -> None:
         clock = self.model.clock - ago
         self.core.forget_dead(clock)
-        self.model.dead = {i: c for i, c in self.model.dead.items() if c > clock}
+        kept = {i: c for i, c in self.model.dead.items() if c > clock}
+        self.history += kept != self.model.dead
+        self.model.dead = kept
 
     @rule()
     def snapshot(self) -> None:
-        self.held.append((self.core.snapshot(), self.model.snapshot()))
+        self.held.append((self.core.snapshot(), self.model.snapshot(), self.history))
 
     @rule()
     def close_the_oldest(self) -> None:
@@ -122,20 +125,21 @@ class TableMachine(RuleBasedStateMachine):
             for part in range(parts):
                 other.insert(**snapshot.read(1024 * part // parts, 1024 * (part + 1) // parts))
             other.set_clock(snapshot.clock)
-        self.core = other
+        self.core, self.history = other, parts + 1
         self.model.dead = {}
 
     @rule()
     def clear(self) -> None:
         if self.model.clock > 8:
             self.core.clear()
+            self.history += 1
             self.model = model.Table(self.dim, **self.options)
 
     @invariant()
     def equal(self) -> None:
         if not hasattr(self, "core"):
             return
-        assert self.core.clock == self.model.clock
+        assert (self.core.clock, self.core.history) == (self.model.clock, self.history)
         entries = self.model.entries
         rows = [i for i, e in entries.items() if e.row is not None]
         assert (len(self.core), self.core.counted) == (len(rows), len(entries) - len(rows))
@@ -148,7 +152,8 @@ class TableMachine(RuleBasedStateMachine):
         assert facts["frequencies"].tolist() == [e.frequency for e in known]
         with self.core.snapshot() as now:
             model.assert_shows(now, self.model.snapshot(), since=self.model.clock - 2)
-        for snapshot, frozen in self.held:
+        for snapshot, frozen, history in self.held:
+            assert snapshot.history == history
             model.assert_shows(snapshot, frozen, parts=3)
 
 

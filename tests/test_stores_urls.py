@@ -159,6 +159,17 @@ def test_a_store_over_any_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         open_store(f"dbm://{tmp_path}/x?mod=r")
 
 
+def test_a_mapping_that_changes_while_it_is_scanned() -> None:
+    facts = MappingStore({}).facts._replace(backend="mine")
+    with MappingStore({b"a": b"1", b"b": b"2", b"c": b"3"}, url="mine://x", facts=facts) as store:
+        scan = store.scan()
+        assert next(scan) == (b"a", b"1")
+        store.delete_many([b"b"])
+        assert list(scan) == [(b"c", b"3")]
+        with store.snapshot() as view:
+            assert (view.url, view.facts) == ("mine://x", facts)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("scheme", ["redis", "Upper", "", "a b", "1a"])
 def test_schemes_that_cannot_be_taken(scheme: str) -> None:
     with pytest.raises(ValueError, match="expected a scheme of your own in lower case, got"):

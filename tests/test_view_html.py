@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -244,6 +245,23 @@ def test_the_command(fresh: Fresh, tmp_path: Path) -> None:
     assert run(str(tmp_path / "y.html"), "--generation", "9").exit_code == 3
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
     assert not (tmp_path / "y.html").exists()
+
+
+def test_a_page_that_cannot_have_its_name_leaves_what_was(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replace(source: Path, target: Path) -> None:
+        assert source.read_text().startswith("<!")
+        raise OSError(28, "no space left")
+
+    url, folder = fresh("rocksdb"), tmp_path / "pages"
+    saved(url)
+    folder.mkdir()
+    (folder / "page.html").write_text("mine")
+    monkeypatch.setattr(os, "replace", replace)
+    done = CliRunner().invoke(app, ["view", url, "html", str(folder / "page.html"), "--force"])
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("page.html", "mine")]
 
 
 # --- in a browser ----------------------------------------------------------------------------

@@ -194,6 +194,12 @@ def test_gc_wants_to_know_how_many(url: str) -> None:
     assert told == "there is no checkpoint: expected the key other/HEAD"
 
 
+@pytest.mark.parametrize("options", ["?create=0", "?create=1", "?compression=lz4"])
+def test_gc_of_a_store_with_options(options: str, fresh: Fresh) -> None:
+    url = saved(fresh("rocksdb"), 1, 2) + options
+    assert run_json(url, "gc", "--keep", "1")["removed"] == [1]
+
+
 def test_gc_beside_a_writer(fresh: Fresh) -> None:
     url = saved(fresh("rocksdb"), 1, 2)
     with open_store(url):

@@ -133,9 +133,7 @@ def _float(value: Number, side: int) -> float:
     except OverflowError:
         near = _INF if value > 0 else -_INF
     behind = near >= value if side == 0 else near > value
-    if near == -_INF and value != -_INF:
-        behind = False
-    return near if behind else math.nextafter(near, _INF) if near < _INF else _INF
+    return near if behind else math.nextafter(near, _INF)
 
 
 def _integer(value: Number, side: int, least: int, most: int) -> int:
