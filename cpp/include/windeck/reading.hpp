@@ -4,8 +4,9 @@
 // follow one another in the file, and sums the front and the body (CRC32C). With `cached`, somebody
 // reads the bodies at once: the kernel copies straight to them. Without, the bytes go to their
 // place past the caches, summed on the way, and push nothing out: for tensors that are wanted
-// later. They come from a mapping of the file where that pays and the system allows it, else by way
-// of a buffer of this thread that stays in a cache.
+// later. They come by way of a buffer of this thread that stays in a cache, or, where many bytes
+// lie close together and both ways were tried and this was the quicker, from mappings of the file,
+// some MiB at a time.
 //
 // Throws std::system_error for what the kernel refuses, and EndOfFile where the file is shorter;
 // the memory holds anything then. An offset is at most 2^63 - 1 less the bytes of its stretch.

@@ -1,9 +1,9 @@
 """Reading large values straight from RocksDB's table files into the memory they are wanted in.
 
 The engine's `get` copies a value into a cache, from there into a string, and from there into
-`bytes`; all of it fresh memory, whose first touch costs more than the copies. Here the kernel puts
-it where it is wanted. That is right only where the table's entry is what `get` would give, so a
-value is read here only when
+`bytes`; all of it fresh memory, whose first touch costs more than the copies. Here it goes from the
+file to where it is wanted. That is right only where the table's entry is what `get` would give, so
+a value is read here only when
 
 * nothing has been written through this store since the tables were listed, and no write waits in
   the engine's memory: what counts is in the tables;
