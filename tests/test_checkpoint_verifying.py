@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from windeck.checkpoint import verifying
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_head
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
-from windeck.checkpoint.stores import Store, open_store
+from windeck.checkpoint.stores import CorruptStoreError, MappingStore, Store, open_store
 from windeck.checkpoint.verifying import verify
 
 Fresh = Callable[[str], str]
@@ -139,6 +139,33 @@ def test_damage_without_end_is_not_told_without_end(
     *told, last = verify(memory, deep=deep).damages
     assert [damage.key for damage in told] == every[:3]
     assert last.problem == "that is damage in 3 places: it was not looked for more"
+
+
+class Worn(MappingStore):
+    """A store that cannot give some keys, nor others together with them, as embedded ones do."""
+
+    lost: frozenset[bytes] = frozenset()
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if self.lost.intersection(keys):
+            raise CorruptStoreError(f"a block is damaged, asked for {len(keys)} keys")
+        return super().get_many(keys)
+
+    def snapshot(self) -> Any:
+        copy: Any = Worn(dict(self.scan()))
+        copy.lost = self.lost
+        return copy
+
+
+def test_what_a_store_cannot_give_is_told_and_the_rest_is_read() -> None:
+    store: Any = Worn({})
+    fill(store)
+    chunks = list(store.keys(b"windeck/t/"))
+    store.lost = frozenset([chunks[3], chunks[7]])
+    report = verify(store, deep=True)
+    told = [(damage.key, damage.problem) for damage in report.damages]
+    words = "a block is damaged, asked for 1 keys"
+    assert told == [(chunks[3].decode(), words), (chunks[7].decode(), words)]
 
 
 def test_a_damaged_manifest_does_not_hide_the_others(memory: Store) -> None:

@@ -204,6 +204,15 @@ def test_deleting_ranges(
     assert dict(store.scan()) == model
 
 
+def test_deleting_a_range_that_begins_at_the_last_key_or_behind_it(store: Store) -> None:
+    rows = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+    store.put_many(rows)
+    store.delete_range(b"", start=b"c\0")
+    assert list(store.scan()) == rows
+    store.delete_range(b"", start=b"c")
+    assert list(store.scan()) == rows[:2]
+
+
 def test_compare_and_set(store: Store) -> None:
     assert not store.compare_and_set(b"HEAD", b"1", b"2")
     assert store.get(b"HEAD") is None

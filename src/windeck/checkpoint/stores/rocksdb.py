@@ -183,7 +183,7 @@ class RocksDBStore:
                 end = last
             if not checks.is_empty((first, end)):
                 changes.delete_range(first, end)
-            if self._seal.number and first <= SEAL_KEY:
+            if first <= SEAL_KEY:
                 changes.put(SEAL_KEY, self._seal.number.to_bytes(8, "big"))
             self._write(changes)
 
