@@ -150,6 +150,18 @@ def test_a_root_of_ones_own(memory: Store) -> None:
     assert state["a"]["b"].tolist() == [1.0, 1.0]
 
 
+def test_the_reserved_root_is_no_root(memory: Store) -> None:
+    """It says under which root a state was put: as a root it would have taken the state's place."""
+    with pytest.raises(ValueError, match=r"^root is 'dcp', which is reserved, expected another$"):
+        StoreWriter(memory, root="dcp")
+    odd: Any = 5
+    with pytest.raises(TypeError, match=r"^root is of type int, expected str or None$"):
+        StoreWriter(memory, root=odd)
+    dcp_save({"w": torch.ones(2)}, storage_writer=StoreWriter(memory))
+    with pytest.raises(CheckpointException, match=r"dcp was not saved in .*, which has model"):
+        dcp_load({"w": torch.ones(2)}, storage_reader=StoreReader(memory, root="dcp"))
+
+
 def test_every_dtype_and_shape_is_exact(memory: Store) -> None:
     kinds = [dtype for dtype in DTYPES if usable(dtype) and planned(dtype)]
     state = {f"{d}-{i}": filled(shape, d, i) for d in kinds for i, shape in

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_map
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.reading import Checkpoint, TensorInfo
 
-__all__ = ["Flat", "flat_of", "manifest_of"]
+__all__ = ["Flat", "check_root", "flat_of", "manifest_of"]
 
 #: The root that says under which root a state without roots was put.
 _MARK = "dcp"
@@ -153,6 +153,15 @@ def manifest_of(
     roots = _roots(state, root, flat=all(len(path) == 1 for path in paths.values()))
     found = {name: trees.encode(value, name, keep) for name, value in roots.items()}
     return {"chunk_bytes": chunk_bytes, "tensors": list(tensors.values()), "trees": found}
+
+
+def check_root(root: Any) -> str | None:
+    """A root that a state may be put under."""
+    if root is not None and not isinstance(root, str):
+        raise TypeError(f"root is of type {type(root).__name__}, expected str or None")
+    if root == _MARK:
+        raise ValueError(f"root is {root!r}, which is reserved, expected another")
+    return root
 
 
 def _roots(state: dict[str, Any], root: str | None, *, flat: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from windeck.checkpoint.dcp.states import manifest_of
+from windeck.checkpoint.dcp.states import check_root, manifest_of
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.chunks import check_plain, dtype_name
 from windeck.checkpoint.format.manifests import check_manifest
@@ -72,7 +72,8 @@ class StoreWriter(StorageWriter):
         As for `checkpoint.save`.
     root
         What all names begin with. None: where a value of the state is a dict, as in
-        ``{"model": ..., "optimizer": ...}``, each of its keys is a root; else ``model``.
+        ``{"model": ..., "optimizer": ...}``, each of its keys is a root; else ``model``. TypeError
+        for what is no text, ValueError for ``dcp``, which is reserved.
 
     Attributes
     ----------
@@ -113,7 +114,7 @@ class StoreWriter(StorageWriter):
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         super().__init__()
-        self._store, self._root = store, root
+        self._store, self._root = store, check_root(root)
         self._namespace = keys.check_namespace(namespace)
         check_numbers({"step": 0 if step is None else step, "chunk_bytes": chunk_bytes})
         self.step, self._chunk_bytes = step, chunk_bytes
