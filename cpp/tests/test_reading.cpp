@@ -30,6 +30,7 @@ thread_local int moody = 0;
 // How often it was asked to read, and to map, which it refuses when it is told to.
 thread_local int reads = 0;
 thread_local int maps = 0;
+thread_local int unmaps = 0;
 thread_local bool refuses = false;
 // What it says of a file's size, so that a mapping reaches past the end.
 thread_local off_t pretended = 0;
@@ -54,6 +55,11 @@ extern "C" void* mmap(void* at, size_t size, int access, int flags, int file, of
         return MAP_FAILED;
     }
     return reinterpret_cast<void*>(syscall(SYS_mmap, at, size, access, flags, file, offset));
+}
+
+extern "C" int munmap(void* at, size_t size) noexcept {
+    ++unmaps;
+    return static_cast<int>(syscall(SYS_munmap, at, size));
 }
 
 extern "C" int fstat(int file, struct stat* found) {
@@ -151,7 +157,7 @@ struct Several {
         }
     }
 
-    inline static const std::vector<std::size_t> sizes_of{1'000'000, 0, 1'100'000, 300'001};
+    inline static const std::vector<std::size_t> sizes_of{1'000'000, 1'100'000, 0, 300'001};
     const Data& data;
     std::vector<Data> to;
     std::vector<Stretch> stretches;
@@ -164,13 +170,14 @@ void test_ways() {
     for (const Way way : ways) {
         for (const bool refused : {false, true}) {
             Several several(data);
-            reads = maps = 0;
+            reads = maps = unmaps = 0;
             refuses = refused;
             way(file.handle(), several.stretches);
             refuses = false;
             several.check_all();
             check(maps == (way == read_mapped ? 1 : 0), "whether a mapping was asked for");
             check((reads == 0) == (way == read_mapped && !refused), "whether it was read from");
+            check(unmaps == (way == read_mapped && !refused ? 1 : 0), "and let go again");
         }
     }
 }
