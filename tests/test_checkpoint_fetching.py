@@ -1,0 +1,115 @@
+"""Chunks that are read straight to their places: wrong ones are found out as others are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+
+from windeck import checkpoint
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, encode
+from windeck.checkpoint.stores import CorruptStoreError, DirectView, open_store
+
+Fresh = Callable[[str], str]
+Pairs: TypeAlias = MutableMapping[bytes, bytes]
+# Two chunks of 80,000 bytes each, which are large.
+MODEL = {name: torch.arange(40_000.0) + start for name, start in (("a", 0.0), ("b", 0.5))}
+A0, A1, B0 = (keys.chunk("windeck", 1, 0, item, n) for item, n in ((0, 0), (0, 1), (1, 0)))
+
+
+def saved() -> Pairs:
+    with open_store("memory://") as store:
+        checkpoint.save(store, step=1, model=MODEL, chunk_bytes=80_000)
+        return dict(store.scan())
+
+
+def put(url: str, pairs: Pairs) -> None:
+    """Into a new database, all in one table: only there is anything read straight."""
+    with open_store(url) as store:
+        store.bulk_load(sorted(pairs.items()))
+        store.sync()
+
+
+def load(url: str) -> dict[str, torch.Tensor]:
+    target = {name: torch.full_like(value, -1.0) for name, value in MODEL.items()}
+    checkpoint.load(url, model=target)
+    return target
+
+
+def label(pairs: Pairs) -> Label:
+    """Of the first chunk."""
+    found = Label(Kind.CHUNK, generation=1, save=int.from_bytes(pairs[A0][32:40], "little"))
+    assert encode(found, pairs[A0][HEADER_BYTES:]) == pairs[A0]
+    return found
+
+
+def relabelled(pairs: Pairs, **change: Any) -> bytes:
+    return encode(label(pairs)._replace(**change), pairs[A0][HEADER_BYTES:])
+
+
+def swap(one: bytes, other: bytes) -> Callable[[Pairs], None]:
+    def change(pairs: Pairs) -> None:
+        pairs[one], pairs[other] = pairs[other], pairs[one]
+
+    return change
+
+
+def set_to(value: Callable[[Pairs], bytes]) -> Callable[[Pairs], None]:
+    def change(pairs: Pairs) -> None:
+        pairs[A0] = value(pairs)
+
+    return change
+
+
+def cut(pairs: Pairs, size: int) -> bytes:
+    """A value that is right in itself, of another size."""
+    return encode(label(pairs), (pairs[A0] + bytes(8))[HEADER_BYTES:][:size])
+
+
+CHANGES: dict[str, Callable[[Pairs], None]] = {
+    "another tensor's": swap(A0, B0),
+    "another number's": swap(A0, A1),
+    "another save's": set_to(lambda pairs: relabelled(pairs, save=7)),
+    "another generation's": set_to(lambda pairs: relabelled(pairs, generation=2)),
+    "another writer's": set_to(lambda pairs: relabelled(pairs, part=1)),
+    "another kind": set_to(lambda pairs: relabelled(pairs, kind=Kind.BLOCK)),
+    "another sum": set_to(lambda pairs: pairs[A0][:-1] + b"\x7f"),
+    "a shorter one": set_to(lambda pairs: cut(pairs, 79_996)),
+    "a longer one": set_to(lambda pairs: cut(pairs, 80_004)),
+    "none of its bytes": set_to(lambda pairs: b""),
+    "not there": lambda pairs: pairs.__delitem__(A0),
+}
+
+
+def test_what_is_right_is_read_straight(fresh: Fresh) -> None:
+    url = fresh("rocksdb")
+    put(url, saved())
+    with open_store(url) as store:
+        assert isinstance(store, DirectView)
+        head, body = bytearray(HEADER_BYTES), bytearray(80_000)
+        assert store.get_many_into([(A0, memoryview(head), memoryview(body))]) != [None]
+        assert body == MODEL["a"][:20_000].numpy().tobytes()
+    found = load(url)
+    assert all(torch.equal(found[name], value) for name, value in MODEL.items())
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_wrong_is_found_out(fresh: Fresh, change: str) -> None:
+    url, pairs = fresh("rocksdb"), saved()
+    CHANGES[change](pairs)
+    put(url, pairs)
+    with pytest.raises(CorruptStoreError, match=rf"{A0.decode()} is (damaged: found|missing, exp)"):
+        load(url)
+
+
+def test_tensors_of_several_sizes_without_a_place(fresh: Fresh) -> None:
+    """Columns, which share the memory they are read to first: it grows."""
+    url = fresh("rocksdb")
+    model = {f"{n}": torch.rand(n, n) for n in (130, 300, 200)}
+    checkpoint.save(url, step=1, model=model)
+    target = {name: torch.zeros_like(value).t() for name, value in model.items()}
+    checkpoint.load(url, model=target)
+    assert all(torch.equal(target[name], value) for name, value in model.items())
