@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from failing import Between
 from sharded_parts import W, fails, force, share_of_all, write
 from windeck import checkpoint
 from windeck.checkpoint import Partition
+from windeck.checkpoint.format.part_names import PartName
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
@@ -90,6 +92,21 @@ def test_shards_beside_a_database_that_is_open(kind: str, fresh: Fresh) -> None:
     assert checkpoint.merge(url, plan) == 2
     with open_store(url) as store:
         assert force(store) == [(2, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+def test_what_killed_writers_left_goes_with_the_merge(kind: str, fresh: Fresh) -> None:
+    """Of this save alone: another may still be written."""
+    url = fresh(kind)
+    plan = checkpoint.begin(url, step=1, writers=3)
+    write(url, plan)
+    folder = Path(url.partition("://")[2], "windeck.parts")
+    for save, name in ((plan.save, "t.tmp"), (plan.save, "d"), (plan.save + 1, "t.tmp")):
+        part = PartName.of("windeck", plan.generation, save, 1, "01234567", name[:1])
+        (folder / (part.text + name[1:])).mkdir()
+    checkpoint.merge(url, plan)
+    [left] = folder.iterdir()
+    assert left.name == part.text + ".tmp"
 
 
 def test_missing_writers_may_still_save(store: Store) -> None:
