@@ -6,7 +6,9 @@ import os
 import random
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +54,17 @@ def test_large_values_of_a_bulk_load_are_read(tmp_path: Path) -> None:
         assert all(read(store, key, len(value)) == value for key, value in model.items())
 
 
-def test_what_is_newer_elsewhere_is_not_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [1, -1])
+def test_what_is_newer_elsewhere_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Whichever of the tables the engine names first."""
+
+    class Tables(rocksdb_direct._Tables):
+        def __init__(self, path: Path, files: Sequence[Any]) -> None:
+            super().__init__(path, files[::step])
+
+    monkeypatch.setattr(rocksdb_direct, "_Tables", Tables)
     model = large(10, 2)
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         store.bulk_load(model.items())
