@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from failing import Position
 from sharded_cases import group, rows
 from sharded_ranks import Gang
 from windeck import checkpoint
@@ -114,9 +115,12 @@ def leftovers(url: str) -> list[Any]:
 
 def failing(gang: Gang, url: str) -> Any:
     """One rank cannot: all say so, with the same words."""
-    gang.alone(
-        lambda: checkpoint.save(url, step=1, model={"w": torch.ones(60, 50), "b": torch.ones(3)})
-    )
+
+    def first() -> int:
+        model = {"w": torch.ones(60, 50), "b": torch.ones(3)}
+        return checkpoint.save(url, step=1, model=model, loader=Position(7))
+
+    gang.alone(first)
 
     def several(rank: int) -> list[Any]:
         found: list[Any] = []
@@ -145,8 +149,9 @@ def failing(gang: Gang, url: str) -> Any:
             writing.write_part = original
         # And loads.
         target = {"w": torch.zeros(60, 50), "b": torch.zeros(3 + rank)}
-        attempt(lambda: checkpoint.load(url, model=target, group=group()))
-        found.append(int(target["w"].count_nonzero()))
+        feed = Position(3)  # of rank 0 it is given its state before rank 1 is heard of
+        attempt(lambda: checkpoint.load(url, model=target, loader=feed, group=group()))
+        found.append([int(target["w"].count_nonzero()), feed.at])
         target = {"w": torch.zeros(60, 50)}
         attempt(lambda: checkpoint.load(url, model=target, group=group()))
         halves: dict[str, Any] = {"w": torch.zeros(60, 50)} if rank else {"b": torch.zeros(3)}
