@@ -42,6 +42,7 @@ def _member(
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
+        dist.barrier()  # one that ended before all had met would be taken for one that crashed
         try:
             answer = work(rank, ranks, *args)
         finally:

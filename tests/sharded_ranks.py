@@ -100,6 +100,7 @@ class Gang:
                 "gloo", init_method=f"file://{here}/meeting", rank=number, world_size=world,
                 timeout=timedelta(seconds=60),
             )  # fmt: skip
+            dist.barrier()  # one that ended before all had met would be taken for one that crashed
             try:
                 return action(number)
             finally:
