@@ -161,6 +161,16 @@ def failing(gang: Gang, url: str) -> Any:
 
     said = gang.values(2, several)
 
+    def left() -> list[Any]:
+        """Generations that data or shards are of, and parts; no gc was there."""
+        with open_store(url) as store:
+            found = [key.split(b"/")[1:3] for key in store.keys(b"windeck/")]
+            generations = {int(name[1], 16) for name in found if name[0] in (b"t", b"s")}
+            parts = store.parts(unfinished=True) if hasattr(store, "parts") else []
+            return [sorted(generations), parts]
+
+    remains = gang.alone(left)
+
     def unverified(rank: int) -> int:
         extra = {"rng": torch.full((4,), rank)}
         return checkpoint.save(url, step=6, extra=extra, group=group(), verify_replicated=False)
@@ -171,4 +181,4 @@ def failing(gang: Gang, url: str) -> Any:
 
     force = gang.alone(lambda: in_force(url))
     generations = gang.values(2, unverified)
-    return [said, force, generations, gang.alone(look)]
+    return [said, remains, force, generations, gang.alone(look)]

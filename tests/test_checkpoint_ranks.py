@@ -75,7 +75,9 @@ def test_a_rank_that_is_killed_at_every_stage(kind: str, fresh: Fresh, tmp_path:
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_what_fails_on_one_fails_on_all(kind: str, fresh: Fresh, tmp_path: Path) -> None:
-    said, force, generations, last = ranks("sharded_failures:failing", fresh(kind), tmp_path)
+    said, remains, force, generations, last = ranks(
+        "sharded_failures:failing", fresh(kind), tmp_path
+    )
     one, two = said
     expected: list[Any] = [
         ("TypeError", "rank 1: extra/x is of type builtins.object, expected a tensor, dict"),
@@ -103,6 +105,7 @@ def test_what_fails_on_one_fails_on_all(kind: str, fresh: Fresh, tmp_path: Path)
     # Each has what the other has not: all of the checkpoint is somewhere.
     assert one[len(expected) + 2 :] == [1, [3]]
     assert two[len(expected) + 2 :] == [1, [3000]]
+    assert remains == [[1], []]  # of what failed nothing is left
     assert force == 1
     assert generations[0] == generations[1]
     assert last[0] == 6
