@@ -6,10 +6,12 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch.distributed as dist
 
 from sharded_parts import tampered
 from store_servers import KINDS
@@ -54,6 +56,23 @@ def load(place: Store | str, shards: int) -> list[ModelCore]:
     for core in cores:
         checkpoint.load(place, embeddings={"t": ModelTable(core)})
     return cores
+
+
+def test_a_group_writes_what_changed_since_its_last_save(memory: Store, tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        [core] = parts(1)
+        options: dict[str, Any] = {"incremental": True, "group": dist.group.WORLD}
+        for step in (1, 2, 3):
+            train([core], range(600) if step == 1 else range(step, step + 20), seed=step)
+            table = ModelTable(core)
+            checkpoint.save(memory, step=step, embeddings={"t": table}, **options)
+        since = [link.since for link in checkpoint.open(memory).tables["t"].links]
+        assert len(since) == 3
+        assert since[0] > since[1] > since[2] == -1
+        assert told(load(memory, 2)) == core.told()
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
