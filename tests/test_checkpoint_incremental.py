@@ -326,3 +326,20 @@ def test_no_warning_where_there_is_nothing_to_warn_of(fresh: Fresh) -> None:
         many(store, incremental=True)
         many(store)
         many(store, incremental=True)
+
+
+def test_what_is_read_to_find_a_base(memory: Store) -> None:
+    """It is all that another process needs to find the same."""
+    state = {"w": torch.arange(3 * CHUNK, dtype=torch.uint8), "empty": torch.empty(0)}
+    options: dict[str, Any] = {"step": 1, "chunk_bytes": CHUNK, "incremental": True}
+    plan = checkpoint.begin(memory, writers=1, **options)
+    assert incremental.base_values(memory, plan) == {}
+    checkpoint.save(memory, model=state, **options)
+    plan = checkpoint.begin(memory, writers=1, **options)
+    found = incremental.base_values(memory, plan)
+    assert [key.split(b"/")[1] for key in found] == [b"HEAD", b"m", b"d"]
+    assert all(memory.get(key) == value for key, value in found.items())
+    base = incremental.find_base(found, plan)
+    assert base == incremental.find_base(memory, plan)
+    assert base is not None
+    assert list(map(len, base.digests.values())) == [3 * 16]

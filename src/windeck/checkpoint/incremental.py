@@ -25,8 +25,8 @@ from windeck.checkpoint.format.entries import Entry, Part
 from windeck.checkpoint.format.manifests import Commit, read_head, read_manifest
 from windeck.checkpoint.format.references import may_grow
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
-from windeck.checkpoint.stores import CorruptStoreError, View
-from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.stores import CorruptStoreError
+from windeck.checkpoint.stores.protocol import Items, Values
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.writers.ahead import in_order
 from windeck.checkpoint.writers.plans import Plan
@@ -34,7 +34,7 @@ from windeck.checkpoint.writers.plans import Plan
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Numbered: TypeAlias = tuple[int, _Bytes]
 
-__all__ = ["Base", "Increment", "find_base"]
+__all__ = ["Base", "Increment", "base_values", "find_base"]
 
 _DIGEST_BYTES = 16
 #: Bytes of a value of digests: those of 64 GiB in chunks of 1 MiB.
@@ -62,8 +62,13 @@ class Base:
     digests: Mapping[tuple[int, int], bytes]
 
 
-def find_base(view: View, plan: Plan) -> Base | None:
+def find_base(values: Values, plan: Plan) -> Base | None:
     """What an incremental save may refer to; None where it has to write everything.
+
+    Parameters
+    ----------
+    values
+        The store; or, for who cannot open it, what `base_values` of it are.
 
     Warns
     -----
@@ -71,23 +76,42 @@ def find_base(view: View, plan: Plan) -> Base | None:
         When the last save's manifest or digests are damaged. Then all is written anew, too.
     """
     namespace = plan.namespace
-    commits = read_head(view, namespace)[1]
+    commits = read_head(values, namespace)[1]
     if not commits or commits[0].generation != plan.base:  # none, or a save that cannot be ours
         return None
     commit = commits[0]
     if not may_grow(commit, plan.longest_chain):
         return None
     try:
-        manifest = read_manifest(view, namespace, commit)
-        digests = _digests(view, namespace, commit, manifest["tensors"])
+        manifest = read_manifest(values, namespace, commit)
+        digests = _digests(values, namespace, commit, manifest["tensors"])
     except CorruptStoreError as error:
         warnings.warn(f"{error.strerror}: all is written anew", RuntimeWarning, stacklevel=2)
         return None
     return Base(commit, manifest["tensors"], manifest["tables"], digests)
 
 
+def base_values(values: Values, plan: Plan) -> dict[bytes, bytes]:
+    """What `find_base` reads, by key; nothing where it finds none. Warns as it does."""
+    noted = _Noted(values)
+    return noted.found if find_base(noted, plan) is not None else {}
+
+
+class _Noted:
+    """Values, and those of them that were asked for."""
+
+    def __init__(self, values: Values) -> None:
+        self._values, self.found = values, dict[bytes, bytes]()
+
+    def get(self, key: bytes, /) -> bytes | None:
+        value = self._values.get(key)
+        if value is not None:
+            self.found[key] = value
+        return value
+
+
 def _digests(
-    view: View, namespace: str, commit: Commit, entries: Mapping[str, Entry]
+    values: Values, namespace: str, commit: Commit, entries: Mapping[str, Entry]
 ) -> dict[tuple[int, int], bytes]:
     counts: dict[int, dict[int, int]] = {}
     for entry in entries.values():
@@ -95,7 +119,7 @@ def _digests(
             counts.setdefault(part.writer, {})[part.item] = _count(entry, part)
     found: dict[tuple[int, int], bytes] = {}
     for writer, items in counts.items():
-        every = _read(view, namespace, commit, writer, sum(items.values()) * _DIGEST_BYTES)
+        every = _read(values, namespace, commit, writer, sum(items.values()) * _DIGEST_BYTES)
         at = 0
         for item in sorted(items) if every is not None else ():
             assert every is not None
@@ -110,12 +134,12 @@ def _count(entry: Entry, part: Part) -> int:
     return -(-math.prod(shape_of(part.box)) // step)
 
 
-def _read(view: View, namespace: str, commit: Commit, writer: int, size: int) -> bytes | None:
+def _read(values: Values, namespace: str, commit: Commit, writer: int, size: int) -> bytes | None:
     """All digests of a writer, of which there are so many bytes; None where it left none."""
     found = bytearray()
     for number, start in enumerate(range(0, size, _VALUE_BYTES)):
         key = keys.digests(namespace, commit.generation, writer, number)
-        value = view.get(key)
+        value = values.get(key)
         if value is None and number == 0:
             return None
         label = Label(Kind.DIGESTS, commit.generation, commit.save, 0, writer, number)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import secrets
 import struct
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from windeck.checkpoint.format import keys
@@ -16,10 +18,11 @@ from windeck.checkpoint.format.manifests import Commit, parse_manifest, read_hea
 from windeck.checkpoint.format.part_names import PartName, drop_parts, has_parts, parts_of
 from windeck.checkpoint.format.references import bases_of
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
-from windeck.checkpoint.incremental import find_base
-from windeck.checkpoint.readers.opened import opened
+from windeck.checkpoint.incremental import Base, find_base
+from windeck.checkpoint.readers.opened import opened, patiently
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
-from windeck.checkpoint.stores.urls import takes_parts, takes_turns
+from windeck.checkpoint.stores.protocol import Values
+from windeck.checkpoint.stores.urls import takes_parts
 from windeck.checkpoint.tables.writing import Exports
 from windeck.checkpoint.writers.committing import conflict, refuse_committed
 from windeck.checkpoint.writers.merging import merged
@@ -28,6 +31,9 @@ from windeck.checkpoint.writers.shards import Shard, shard_on
 from windeck.checkpoint.writers.state import State
 
 __all__ = ["merge", "merge_in", "save_shard", "write_shard"]
+
+#: To wait for a store that one process at a time can open, to look at the save in force.
+WAIT_SECONDS = 10.0
 
 
 def save_shard(
@@ -46,8 +52,8 @@ def save_shard(
     Parameters
     ----------
     store
-        An open store; or its URL. RocksDB and LevelDB are not opened then: parts are written beside
-        the database, which `merge` takes in.
+        An open store; or its URL. Parts are written beside RocksDB and LevelDB then, which `merge`
+        takes in; they are opened only to look at the last save, if the plan is incremental.
     plan
         From `begin`.
     writer
@@ -59,7 +65,13 @@ def save_shard(
     embeddings
         Embedding tables by name, with the buckets that are this writer's. Where the
         plan is incremental, and the last save that was merged had the same of them, only what
-        changed is written; not into LevelDB, where nobody can look at that save meanwhile.
+        changed is written.
+
+    Warns
+    -----
+    RuntimeWarning
+        When an incremental save finds the last one damaged, or a LevelDB, which one process at a
+        time can open, held by another for ten seconds. Then all is written.
 
     Raises
     ------
@@ -130,18 +142,38 @@ def write_shard(
     state: State,
     chosen: Callable[[str, Box], bool] | None = None,
     tables: Exports | None = None,
+    told: Values | None = None,
 ) -> None:
-    """Write a shard in the way the store has for it, durably."""
-    if isinstance(store, str) and takes_parts(store):
+    """Write a shard in the way the store has for it, durably.
+
+    `told` is what `base_values` gave to a process that has the store open, where others cannot.
+    """
+
+    def shard(look: Callable[[], Base | None]) -> Shard:
         base = None
-        if plan.incremental and not takes_turns(store):  # else all is written
-            with opened(store, reading=True) as place:
-                base = find_base(place, plan)
-        _write_parts(store, shard_on(base, plan, writer, state, chosen, tables))
+        if plan.incremental:
+            base = look() if told is None else find_base(told, plan)
+        return shard_on(base, plan, writer, state, chosen, tables)
+
+    if isinstance(store, str) and takes_parts(store):
+        _write_parts(store, shard(partial(_look, store, plan)))
         return
     with opened(store) as place:
-        base = find_base(place, plan) if plan.incremental else None
-        _write(place, shard_on(base, plan, writer, state, chosen, tables))
+        _write(place, shard(partial(find_base, place, plan)))
+
+
+def _look(url: str, plan: Plan) -> Base | None:
+    """Open a store only to find the base in it, in turns where one process at a time can."""
+
+    def look() -> Base | None:
+        with opened(url, reading=True) as place:
+            return find_base(place, plan)
+
+    try:
+        return patiently(look, seconds=WAIT_SECONDS)
+    except BlockingIOError as error:
+        warnings.warn(f"{error.strerror}: all is written anew", RuntimeWarning, stacklevel=2)
+        return None
 
 
 def _write_parts(url: str, shard: Shard) -> None:

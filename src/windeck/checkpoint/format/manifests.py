@@ -22,10 +22,11 @@ from windeck.checkpoint.format.catalogs import (
     whole_tree,
 )
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
-from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.checkpoint.stores import CorruptStoreError
 
 if TYPE_CHECKING:
     from windeck.checkpoint.format.entries import Entry
+    from windeck.checkpoint.stores.protocol import Values
     from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["Commit", "as_json", "check_manifest", "encode_head", "find_commit", "parse_manifest"]
@@ -68,10 +69,10 @@ def encode_head(commits: Sequence[Commit]) -> bytes:
     return encode(Label(Kind.HEAD), as_json({"kept": [commit._asdict() for commit in commits]}))
 
 
-def read_head(view: View, namespace: str) -> tuple[bytes | None, list[Commit]]:
+def read_head(values: Values, namespace: str) -> tuple[bytes | None, list[Commit]]:
     """The value of HEAD as stored, and the generations it keeps; (None, []) where there is none."""
     key = keys.head(namespace)
-    value = view.get(key)
+    value = values.get(key)
     if value is None:
         return None, []
     payload = decode(key, value, Label(Kind.HEAD))
@@ -81,7 +82,7 @@ def read_head(view: View, namespace: str) -> tuple[bytes | None, list[Commit]]:
         raise _unreadable(key, "a HEAD", error) from error
 
 
-def find_commit(view: View, namespace: str, generation: int | None) -> Commit:
+def find_commit(values: Values, namespace: str, generation: int | None) -> Commit:
     """The generation asked for, or the one in force.
 
     Raises
@@ -93,7 +94,7 @@ def find_commit(view: View, namespace: str, generation: int | None) -> Commit:
     """
     if generation is not None and type(generation) is not int:
         raise TypeError(f"generation is of type {type(generation).__name__}, expected int or None")
-    value, commits = read_head(view, namespace)
+    value, commits = read_head(values, namespace)
     if value is None or not commits:
         raise FileNotFoundError(f"there is no checkpoint: expected the key {namespace}/HEAD")
     if generation is None:
@@ -107,17 +108,17 @@ def find_commit(view: View, namespace: str, generation: int | None) -> Commit:
     )
 
 
-def read_catalog(view: View, namespace: str, commit: Commit) -> Catalog:
+def read_catalog(values: Values, namespace: str, commit: Commit) -> Catalog:
     """What there is in a generation: names, dtypes and shapes, but not where the data are.
 
     `tables` has entries by name, as in `read_manifest`.
     """
-    with _reading(view, namespace, commit) as value:
+    with _reading(values, namespace, commit) as value:
         catalog = catalog_of(_first_line(value, HEADER_BYTES)[0])
         return catalog._replace(tables=_parse_tables(catalog.tables, commit))
 
 
-def read_manifest(view: View, namespace: str, commit: Commit) -> dict[str, Any]:
+def read_manifest(values: Values, namespace: str, commit: Commit) -> dict[str, Any]:
     """The manifest of a generation, compared with what HEAD says of it.
 
     Returns
@@ -126,7 +127,7 @@ def read_manifest(view: View, namespace: str, commit: Commit) -> dict[str, Any]:
         ``"tensors"``, entries by name; ``"trees"``, state by root; ``"places"``, of each root what
         `tensors_in` gives; ``"tables"``, entries by name.
     """
-    with _reading(view, namespace, commit) as value:
+    with _reading(values, namespace, commit) as value:
         return parse_manifest(value, commit, at=HEADER_BYTES)
 
 
@@ -157,10 +158,10 @@ def check_manifest(manifest: Mapping[str, Any], generation: int, save: int) -> N
 
 
 @contextmanager
-def _reading(view: View, namespace: str, commit: Commit) -> Iterator[bytes]:
+def _reading(values: Values, namespace: str, commit: Commit) -> Iterator[bytes]:
     """The value of a manifest; what is wrong with what they say becomes a CorruptStoreError."""
     key = keys.manifest(namespace, commit.generation)
-    value = view.get(key)
+    value = values.get(key)
     decode(key, value, Label(Kind.MANIFEST, commit.generation, commit.save))
     if value is None or (len(value), crc32c(value)) != (commit.manifest_bytes, commit.manifest_crc):
         raise CorruptStoreError(

@@ -94,6 +94,14 @@ class Facts(NamedTuple):
     ordered: bool
 
 
+class Values(Protocol):
+    """What gives values: every view does, and a dict of bytes."""
+
+    def get(self, key: bytes, /) -> bytes | None:
+        """The value of a key, or None."""
+        ...
+
+
 @runtime_checkable
 class View(Protocol):
     """What can be read from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.chunks import cut, dtype_name
 from windeck.checkpoint.format.manifests import find_commit
+from windeck.checkpoint.incremental import base_values
 from windeck.checkpoint.loading import Loaded, Loading, other_names
 from windeck.checkpoint.readers.opened import opened
 from windeck.checkpoint.reading import Checkpoint
@@ -48,7 +49,8 @@ def save_in_group(
             state = State(given)
             held.append((state, stack.enter_context(Exports(embeddings))))
             _check_reach(store, ranks)
-            return [dict(options), _inventory(state)]
+            alone = isinstance(store, str) and takes_turns(store)
+            return [dict(options), _inventory(state), alone]
 
         told = ranks.together(look)
         state, tables = held[0]
@@ -70,7 +72,12 @@ def save_in_group(
 
         plan = Plan(**ranks.first(start))
         try:
-            ranks.together(lambda: write_shard(place, plan, ranks.rank, state, chosen, tables))
+            base = None
+            if plan.incremental and any(found[2] for found in told):  # rank 0 has it open
+                base = _base_told(ranks, lambda: base_values(_open(place), plan))
+            ranks.together(
+                lambda: write_shard(place, plan, ranks.rank, state, chosen, tables, base)
+            )
             generation = ranks.first(lambda: merge_in(_open(place), plan))
         except BaseException:
             if ranks.rank == 0:
@@ -84,6 +91,15 @@ def save_in_group(
 def _open(place: Store | str) -> Store:
     assert not isinstance(place, str)
     return place
+
+
+def _base_told(ranks: Ranks, find: Callable[[], dict[bytes, bytes]]) -> dict[bytes, bytes]:
+    """What rank 0 finds, on all ranks. As characters, a byte each: most of it is text."""
+
+    def told() -> dict[str, str]:
+        return {key.decode(): value.decode("latin-1") for key, value in find().items()}
+
+    return {key.encode(): value.encode("latin-1") for key, value in ranks.first(told).items()}
 
 
 def _check_reach(store: Store | str, ranks: Ranks) -> None:
