@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -25,7 +26,8 @@ from windeck.checkpoint.stores import Store, open_store
 
 EMBEDDED = ("rocksdb", "leveldb")
 KINDS = ("memory", *EMBEDDED, "redis", "cluster")
-_LIBRARIES = {"rocksdb": "rocksdict", "leveldb": "plyvel", "redis": "redis", "cluster": "redis"}
+_LIBRARIES = {"rocksdb": "rocksdict", "leveldb": "plyvel"}
+_LIBRARIES |= dict.fromkeys(("redis", "unix", "cluster"), "redis")
 _serial = itertools.count()
 
 
@@ -41,7 +43,7 @@ def need(kind: str) -> None:
     library = _LIBRARIES.get(kind)
     if library is None or importlib.util.find_spec(library):
         return
-    extra = "redis" if kind == "cluster" else kind
+    extra = "redis" if library == "redis" else kind
     reason = f"{library} is not installed: pip install 'windeck[{extra}]'"
     if library == "plyvel" and sys.version_info >= (3, 13):
         pytest.skip(f"{reason} (there is no wheel for this Python)")
@@ -123,6 +125,16 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         yield server
 
 
+@pytest.fixture(scope="session")
+def redis_socket() -> Iterator[RedisServer]:
+    """One that listens on a Unix socket too, whose path may not be long."""
+    with tempfile.TemporaryDirectory(prefix="windeck-") as name:
+        path = f"{name}/redis.sock"
+        with RedisServer(Path(name), "--unixsocket", path) as server:
+            server.url = f"redis+unix://{path}"
+            yield server
+
+
 @pytest.fixture
 def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
     """Starts servers with options of their own; all are stopped in the end."""
@@ -187,8 +199,9 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str
             return f"memory://test-{next(_serial)}"
         if kind in EMBEDDED:
             return f"{kind}://{tmp_path}/database-{next(_serial)}"
-        if kind == "redis":
-            server: RedisServer = request.getfixturevalue("redis_server")
+        if kind in ("redis", "unix"):
+            name = "redis_server" if kind == "redis" else "redis_socket"
+            server: RedisServer = request.getfixturevalue(name)
             server.say("FLUSHALL")
             return server.url
         servers: list[RedisServer] = request.getfixturevalue("redis_cluster")

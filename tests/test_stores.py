@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from store_servers import EMBEDDED
+from store_servers import EMBEDDED, KINDS
 from threads import at_once
 from windeck._core import crc32c
 from windeck.checkpoint.stores import (
@@ -24,10 +24,15 @@ from windeck.checkpoint.stores import (
 )
 
 
+@pytest.fixture(params=(*KINDS, "unix"))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def test_it_has_the_shape_of_a_store(store: Store, kind: str) -> None:
     assert isinstance(store, Store)
     assert isinstance(store, PartStore) == (kind in EMBEDDED)
-    assert store.facts.backend == ("redis" if kind == "cluster" else kind)
+    assert store.facts.backend == ("redis" if kind in ("unix", "cluster") else kind)
     assert store.url in repr(store)
 
 

@@ -183,5 +183,5 @@ class PlainRedisStore(RedisStore):
 def open_url(url: StoreURL) -> RedisStore:
     """Connect to a server, or to a cluster through one of its nodes."""
     link = Link(url)
-    plain = not link.is_cluster and url.scheme == "redis"
+    plain = not link.is_cluster and url.scheme in ("redis", "redis+unix")
     return (PlainRedisStore if plain else RedisStore)(url, link)

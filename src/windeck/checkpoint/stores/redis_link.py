@@ -10,14 +10,13 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import redis
-from redis.backoff import NoBackoff
 from redis.exceptions import AuthorizationError, RedisClusterException, RedisError
-from redis.retry import Retry
 
 from windeck.checkpoint.stores.protocol import Wanted
 from windeck.checkpoint.stores.redis_errors import from_redis
 from windeck.checkpoint.stores.redis_receiving import receive
 from windeck.checkpoint.stores.redis_sending import Pairs, send
+from windeck.checkpoint.stores.redis_settings import database_of, settings_of
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["Command", "Link"]
@@ -28,14 +27,12 @@ T = TypeVar("T")
 PAUSES = (0.0, 0.1, 0.4)
 #: Read at once from a server's socket: of the library's 64 KiB, a value of 256 KiB took many.
 SOCKET_BYTES = 1 << 20
-_OPTIONS = ("timeout", "allow_eviction", "sync", "ca", "cert", "key")
 
 
 class Link:
     """One server, or a cluster; `run` sends commands and raises what their errors mean."""
 
     def __init__(self, url: StoreURL) -> None:
-        url.only(*_OPTIONS)
         self._url, self._where = url, str(url)
         self.is_cluster = url.scheme.endswith("+cluster")
         self._client: Any = None
@@ -47,7 +44,7 @@ class Link:
             raise
 
     def _connect(self, url: StoreURL) -> None:
-        settings, database = _settings(url), _database(url)
+        settings, database = settings_of(url), database_of(url)
         url.flag("allow_eviction")  # one that is none is an error, whatever the server says
         if not self.is_cluster:
             self._client = probe = redis.Redis(**settings)
@@ -61,6 +58,11 @@ class Link:
             self._client.connection_pool.connection_kwargs["socket_read_size"] = SOCKET_BYTES
         elif database:
             raise ValueError(f"a cluster has one database: expected /0 in {self._where}")
+        elif self.is_cluster and "unix_socket_path" in settings:
+            raise ValueError(
+                f"{self._where} is one server of a cluster, and does not lead to the others: "
+                "expected redis+cluster://host:port"
+            )
         elif self.is_cluster:
             self._client = self.guard("opening", lambda: redis.RedisCluster(**settings))
         for node in self._nodes():
@@ -306,38 +308,3 @@ def _scanned(node: Any, pattern: bytes) -> set[bytes]:
         keys.update(found)
         if not int(cursor):
             return keys
-
-
-def _database(url: StoreURL) -> int:
-    number = url.path.strip("/")
-    if number and not (number.isascii() and number.isdigit() and len(number) < 6):
-        raise ValueError(
-            f"expected the number of a database after the host of a {url.scheme}:// URL, such as /0"
-        )
-    return int(number or 0)
-
-
-def _settings(url: StoreURL) -> dict[str, Any]:
-    if not url.host:
-        raise ValueError(f"expected a host in {url}, such as {url.scheme}://localhost:6379/0")
-    timeout = url.number("timeout", 30.0)
-    settings: dict[str, Any] = {
-        "host": url.host,
-        "port": url.port or 6379,
-        "username": url.user or None,
-        "password": url.password or None,
-        "socket_timeout": timeout,
-        "socket_connect_timeout": min(timeout, 10.0),
-        # The library must not send again on its own: compare_and_set could be done twice.
-        "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,  # the third one takes more round trips to agree on, and gives us nothing
-    }
-    if hasattr(redis, "DriverInfo"):  # else it is looked for in files, each time
-        settings["driver_info"] = redis.DriverInfo(lib_version=redis.__version__)
-    files = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
-    if url.scheme.startswith("rediss"):
-        settings["ssl"] = True
-        settings.update((files[name], url.options[name]) for name in files if name in url.options)
-    elif given := sorted(files.keys() & url.options.keys()):
-        raise ValueError(f"the option {given[0]!r} is one of TLS: expected rediss:// in {url}")
-    return settings

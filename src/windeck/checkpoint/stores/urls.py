@@ -23,6 +23,7 @@ _BACKENDS = {
     "leveldb": ("leveldb", "plyvel", "leveldb"),
     "redis": ("redis", "redis", "redis"),
     "rediss": ("redis", "redis", "redis"),
+    "redis+unix": ("redis", "redis", "redis"),
     "redis+cluster": ("redis", "redis", "redis"),
     "rediss+cluster": ("redis", "redis", "redis"),
 }
@@ -130,9 +131,10 @@ def open_store(url: str) -> Store:
     url
         ``rocksdb:///absolute/path`` or ``rocksdb://./relative/path``, the same with ``leveldb``;
         ``redis://[user:password@]host[:port][/database]``, ``rediss://`` with TLS,
-        ``redis+cluster://`` and ``rediss+cluster://`` for a cluster, which ``redis://`` finds out
-        by itself; ``memory://name``, ``memory://``; and what `register` added. The options of each
-        are in docs/stores.md. In paths, ``?`` is written ``%3F`` and ``%`` is written ``%25``.
+        ``redis+unix:///path/of/socket[?db=number]`` on the same machine, ``redis+cluster://`` and
+        ``rediss+cluster://`` for a cluster, which ``redis://`` finds out by itself;
+        ``memory://name``, ``memory://``; and what `register` added. The options of each are in
+        docs/stores.md. In paths, ``?`` is written ``%3F`` and ``%`` is written ``%25``.
 
     Returns
     -------

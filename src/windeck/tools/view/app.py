@@ -32,7 +32,8 @@ usage: windeck view URL [COMMAND] [ARGUMENTS] [--help]
 
 Looks into the checkpoints of a store. Without a command: ls.
 
-URL: rocksdb:///path, rocksdb://./path, leveldb:///path, redis://host[:port][/database].
+URL: rocksdb:///path, rocksdb://./path, leveldb:///path, redis://host[:port][/database],
+redis+unix:///path/of/socket.
 
 commands, each with its own --help:
 {commands}
