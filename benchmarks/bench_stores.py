@@ -105,7 +105,8 @@ def redis_server(folder: Path) -> Iterator[int]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    server = subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL)
+    command += ["--unixsocket", f"{folder}/redis.sock", "--dir", str(folder)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         for _ in range(200):
             with closing(socket.socket()) as probe:
