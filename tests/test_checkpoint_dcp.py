@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import doctest
 import json
 import threading
@@ -111,6 +112,22 @@ def test_load_reads_what_dcp_wrote(memory: Store) -> None:
     assert loaded.extra["rng"].tolist() == [0, 1, 2, 3]
     with checkpoint.open(memory) as found:
         assert found.names()[0] == "model/0.weight"
+
+
+@pytest.mark.parametrize("stepped", [True, False])
+def test_load_refuses_an_optimizer_whose_numbers_dcp_made_text(
+    stepped: bool, memory: Store
+) -> None:
+    """torch takes states of parameters "0" and "1" without a word, and steps as if it had none."""
+    (model, adam), (other, other_adam) = trained(1), trained(2)
+    dcp_save({"model": model, "optimizer": adam}, storage_writer=StoreWriter(memory))
+    into = other_adam if stepped else torch.optim.Adam(other.parameters())
+    before, states = copy.deepcopy(other.state_dict()), copy.deepcopy(into.state_dict())
+    words = r"optimizer/state has the key '0' in <.*>, expected 0: .* dcp\.load"
+    with pytest.raises(KeyError, match=words):
+        checkpoint.load(memory, model=other, optimizer=into)
+    assert same(dict(other.state_dict()), dict(before))
+    assert same(into.state_dict(), states)
 
 
 def test_dcp_reads_what_save_wrote(memory: Store) -> None:

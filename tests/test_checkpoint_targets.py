@@ -63,6 +63,21 @@ def test_a_dict_takes_numbers_and_a_module_what_it_has(store: Store) -> None:
     assert torch.equal(plain.weight, model.weight)
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("saved", "target"), [("7", 7), (7, "7")])
+def test_a_key_is_text_on_both_sides_or_a_number(
+    saved: int | str, target: int | str, strict: bool, store: Store
+) -> None:
+    """Their places have one name; without a look at the keys, the target would get both."""
+    checkpoint.save(store, step=0, model={"a": {saved: torch.ones(2)}})
+    into = {"a": {target: torch.zeros(2)}}
+    words = rf"model/a has the key {saved!r} in <.*>, expected {target!r}"
+    with pytest.raises(KeyError, match=words):
+        checkpoint.load(store, model=into, strict=strict)
+    assert list(into["a"]) == [target]
+    assert into["a"][target].tolist() == [0, 0]
+
+
 def test_targets_that_share_memory_are_refused_before_anything_is_written(store: Store) -> None:
     checkpoint.save(store, step=0, model={"a": torch.ones(3), "w": torch.arange(3.0).expand(4, 3)})
     first = torch.zeros(3)

@@ -192,6 +192,7 @@ class _Root:
 
     def compare_names(self, found: Checkpoint, strict: bool, alone: bool) -> list[str]:
         """The names that are in the checkpoint only."""
+        self._compare_keys(repr(found))
         lost = sorted(self.targets.keys() - self.saved.keys())
         more = [] if self._make_missing else sorted(self.saved.keys() - self.targets.keys())
         if not self._make_missing:  # such an object looks at its numbers and text itself
@@ -200,6 +201,22 @@ class _Root:
         if strict and (lost or (more and alone)):
             raise KeyError(other_names(self.name, repr(found), lost, more))
         return more
+
+    def _compare_keys(self, found: str) -> None:
+        """KeyError for a key that is text on one side and a number on the other.
+
+        Both give places of the same name, so that all would be read. But a dict would get the
+        other key as well, and an optimizer take the states for those of no parameter at all.
+        """
+        state = self._state
+        if isinstance(self.given, torch.optim.Optimizer):  # one without states has no keys yet
+            count = sum(len(group["params"]) for group in self.given.param_groups)
+            state = {**state, "state": {**dict.fromkeys(range(count)), **state.get("state", {})}}
+        for name, key, own in () if self._is_module else _other_keys(state, self._tree, self.name):
+            raise KeyError(
+                f"{name} has the key {key!r} in {found}, expected {own!r}: dcp.save makes text of "
+                "numbers, so what it saved with such keys is for dcp.load"
+            )
 
     def _compare_plain(self) -> tuple[set[str], set[str]]:
         """As `compare_names`, of what is no tensor; a dict takes what only the checkpoint has."""
@@ -306,6 +323,18 @@ def _plain(state: Any, name: str) -> set[str]:
     if not isinstance(state, Mapping):
         return set() if isinstance(state, (torch.Tensor, Partition)) else {name}
     return {place for key, item in state.items() for place in _plain(item, f"{name}/{key}")}
+
+
+def _other_keys(state: Any, tree: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
+    """Keys of a saved dict, and of dicts in it, that are another's text: where, theirs, ours."""
+    if not isinstance(state, Mapping) or type(tree) is not dict or "dict" not in tree:
+        return
+    known = {str(key): key for key in state}
+    for key, item in tree["dict"]:
+        own = known.get(str(key), key)
+        if own != key:
+            yield name, key, own
+        yield from _other_keys(state.get(own), item, f"{name}/{key}")
 
 
 def _places(tree: Any, name: str, deepest: int = 100) -> set[str]:
