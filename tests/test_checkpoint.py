@@ -266,7 +266,7 @@ def test_small_tensors_are_asked_for_together() -> None:
 def test_generations_are_kept_read_and_collected(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)
     with open_store(url) as store:
-        with pytest.raises(FileNotFoundError, match="there is no checkpoint: expected the key"):
+        with pytest.raises(FileNotFoundError, match=r"no checkpoint at .*: expected the key"):
             checkpoint.load(store, model={})
         assert checkpoint.log(store) == []
         assert checkpoint.gc(store, keep=1) == []

@@ -52,7 +52,7 @@ def test_the_viewer_needs_the_extras_on_a_terminal_alone(
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 3
-    assert capsys.readouterr().err.startswith("windeck view: there is no checkpoint: ")
+    assert capsys.readouterr().err.startswith("windeck view: there is no checkpoint at memory://")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with pytest.raises(SystemExit) as caught:
         cli.main()

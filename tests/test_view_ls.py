@@ -161,9 +161,10 @@ def test_log_tells_what_a_generation_is_based_on(fresh: Fresh) -> None:
 def test_where_nothing_is(fresh: Fresh, tmp_path: Path, command: str) -> None:
     with open_store(fresh("rocksdb")) as store:
         empty = store.url
-    told = "there is no checkpoint: expected the key windeck/HEAD"
-    assert refused(empty, command, code=3) == told
-    assert refused(fresh("redis"), command, code=3) == told
+    for place in (empty, f"{empty}?compression=none", fresh("leveldb"), fresh("redis")):
+        open_store(place).close()
+        told = f"there is no checkpoint at {place}: expected the key windeck/HEAD"
+        assert refused(place, command, code=3) == told
     for scheme in ("rocksdb", "leveldb"):
         words = refused(f"{scheme}://{tmp_path}/none", command, code=3)
         assert words == f"there is no database at {scheme}://{tmp_path}/none"

@@ -191,7 +191,7 @@ def test_gc_wants_to_know_how_many(url: str) -> None:
     assert run(url, "gc")[0] == 2
     assert run(url, "gc", "--keep", "0")[0] == 2
     told = refused(url, "gc", "--keep", "1", "--namespace", "other", code=3)
-    assert told == "there is no checkpoint: expected the key other/HEAD"
+    assert told == f"there is no checkpoint at {url}: expected the key other/HEAD"
 
 
 @pytest.mark.parametrize("options", ["?create=0", "?create=1", "?compression=lz4"])
@@ -289,7 +289,7 @@ def test_copy_onto_itself_and_of_nothing(fresh: Fresh) -> None:
     assert told == f"source and target are both windeck in {url}, expected two"
     target = fresh("leveldb")
     told = refused(url, "copy", target, "--namespace", "x", code=3)
-    assert told == "there is no checkpoint: expected the key x/HEAD"
+    assert told == f"there is no checkpoint at {url}: expected the key x/HEAD"
     assert refused(url, "copy", target, "--generation", "2", code=3)
     assert "there is no database" in refused(target, "ls", code=3)  # none was made
     assert refused(url, "copy", "nowhere", code=2).startswith("expected the URL of a store")

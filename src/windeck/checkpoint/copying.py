@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import Commit, encode_head, read_head, read_manifest
+from windeck.checkpoint.format.manifests import Commit, encode_head, read_kept, read_manifest
 from windeck.checkpoint.format.payloads import Holding, expected_keys, holdings_of, values_of
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.readers.opened import opened
@@ -116,9 +116,7 @@ def same(url: str, namespace: str) -> str:
 def chosen(view: View, namespace: str, generations: Collection[int] | None) -> list[Commit]:
     """The generations to be copied, the one in force first; None: all. FileNotFoundError for one
     that is not there."""
-    _, commits = read_head(view, namespace)
-    if not commits:
-        raise FileNotFoundError(f"there is no checkpoint: expected the key {namespace}/HEAD")
+    commits = read_kept(view, namespace)
     wanted = {commit.generation for commit in commits} if generations is None else {*generations}
     lost = wanted - {commit.generation for commit in commits}
     if lost or not wanted:

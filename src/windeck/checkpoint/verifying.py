@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from windeck.checkpoint.format import keys, trees
-from windeck.checkpoint.format.manifests import Commit, read_head, read_manifest
+from windeck.checkpoint.format.manifests import Commit, read_kept, read_manifest
 from windeck.checkpoint.format.payloads import (
     ExpectedKey,
     Holding,
@@ -124,12 +124,10 @@ class _Verification:
     def _head(self) -> list[Commit] | None:
         key = keys.head(self._namespace).decode()
         try:
-            _, commits = read_head(self._view, self._namespace)
+            commits = read_kept(self._view, self._namespace)
         except (CorruptStoreError, ValueError) as error:
             self._tell(error, 0, key)
             return None
-        if not commits:
-            raise FileNotFoundError(f"there is no checkpoint: expected the key {key}")
         numbers = [commit.generation for commit in commits]
         if self._only is not None and self._only not in numbers:
             raise FileNotFoundError(

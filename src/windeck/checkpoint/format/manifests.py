@@ -7,6 +7,7 @@ bytes and the CRC32C of its manifest; the first is in force. All of it is JSON.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["Commit", "as_json", "check_manifest", "encode_head", "find_commit", "parse_manifest"]
-__all__ += ["read_catalog", "read_head", "read_manifest"]
+__all__ += ["read_catalog", "read_head", "read_kept", "read_manifest"]
 
+#: What is added to the URL of a store that is opened to be read.
+_ADDED = re.compile(r"[?&](readonly=1|create=0)$")
 #: What JSON that says something else than expected leads to.
 _UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
@@ -82,6 +85,16 @@ def read_head(values: Values, namespace: str) -> tuple[bytes | None, list[Commit
         raise _unreadable(key, "a HEAD", error) from error
 
 
+def read_kept(values: Values, namespace: str) -> list[Commit]:
+    """The generations kept, newest first; FileNotFoundError where there is no checkpoint."""
+    commits = read_head(values, namespace)[1]
+    if not commits:
+        url = _ADDED.sub("", getattr(values, "url", ""))  # a snapshot has none
+        where = f" at {url}" if url else ""
+        raise FileNotFoundError(f"there is no checkpoint{where}: expected the key {namespace}/HEAD")
+    return commits
+
+
 def find_commit(values: Values, namespace: str, generation: int | None) -> Commit:
     """The generation asked for, or the one in force.
 
@@ -94,9 +107,7 @@ def find_commit(values: Values, namespace: str, generation: int | None) -> Commi
     """
     if generation is not None and type(generation) is not int:
         raise TypeError(f"generation is of type {type(generation).__name__}, expected int or None")
-    value, commits = read_head(values, namespace)
-    if value is None or not commits:
-        raise FileNotFoundError(f"there is no checkpoint: expected the key {namespace}/HEAD")
+    commits = read_kept(values, namespace)
     if generation is None:
         return commits[0]
     for commit in commits:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.dtypes import item_bytes
-from windeck.checkpoint.format.manifests import read_head
+from windeck.checkpoint.format.manifests import read_kept
 from windeck.checkpoint.stores import Store
 from windeck.tools.view import output
 from windeck.tools.view.naming import TABLES, matching
@@ -95,9 +95,7 @@ def plain_values(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def log(url: str, store: Store, namespace: str, *, json: bool) -> None:
     """Prints the generations kept, the one in force first."""
-    _, commits = read_head(store, namespace_of(namespace))
-    if not commits:
-        raise FileNotFoundError(f"there is no checkpoint: expected the key {namespace}/HEAD")
+    commits = read_kept(store, namespace_of(namespace))
     if json:
         kept = [commit._asdict() for commit in commits]
         output.write_json({"url": plain_url(url), "namespace": namespace, "generations": kept})

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from windeck.checkpoint import history
 from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import read_kept
 from windeck.checkpoint.stores import Store
 from windeck.tools.view import output
 from windeck.tools.view.output import paint, say, size
@@ -64,9 +65,7 @@ def gc(url: str, *, keep: int, dry_run: bool, namespace: str, json: bool) -> Non
     """Prints the generations that were removed, or would be."""
     space = namespace_of(namespace)
     with opened_store(url, writing=not dry_run) as store:
-        commits = history.log(store, namespace=space)
-        if not commits:
-            raise FileNotFoundError(f"there is no checkpoint: expected the key {space}/HEAD")
+        commits = read_kept(store, space)
         gone = history.gc(store, keep=keep, namespace=space, dry_run=dry_run)
     kept = [commit.generation for commit in commits[:keep]]
     if json:
