@@ -90,6 +90,16 @@ def test_tables_of_a_step_come_back(kind: str, fresh: Fresh) -> None:
         assert [core.clock for core in new.values()] == [1, 1, 0]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_keeps_open_what_it_is_read_from(kind: str, fresh: Fresh) -> None:
+    """Nobody needs a name for the checkpoint, as with `checkpoint.open(url).row(...)`."""
+    url, core = fresh(kind), filled(2, 0, 500)
+    checkpoint.save(url, step=1, embeddings={"user": ModelTable(core)})
+    check(checkpoint.open(url).table("user"), core)
+    scan = checkpoint.open(url).table("user").scan()
+    assert told(scan) == core.told()
+
+
 @pytest.mark.parametrize(
     ("dim", "slots", "count"),
     [(1, 0, 1), (1, 0, 40_000), (2, 2, 9), (64, 1, 1500), (5000, 0, 40), (70_000, 0, 3)],

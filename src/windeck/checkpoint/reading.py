@@ -121,7 +121,7 @@ class Checkpoint:
             raise KeyError(
                 f"there is no table {name!r} in {self!r}, expected one of {list(self.tables)}"
             )
-        return SavedTable(self._store, self._namespace, self.table_entries[name])
+        return SavedTable(self._store, self._namespace, self.table_entries[name], self)
 
     def tree(self, root: str) -> Any:
         """``model``, ``optimizer``, ``loader`` or ``extra`` as saved, tensors in fresh memory.

@@ -69,8 +69,11 @@ class SavedTable:
     ([True, False, True], [1, 0, 2], (2, 2))
     """
 
-    def __init__(self, view: View, namespace: str, entry: TableEntry) -> None:
+    def __init__(
+        self, view: View, namespace: str, entry: TableEntry, opener: object = None
+    ) -> None:
         self._view, self._namespace, self._entry = view, namespace, entry
+        self._opener = opener  # kept: who opened the view closes it when nobody has it any more
         self._blocks: dict[tuple[Link, Shard], Blocks] = {}
         self.info = info_of(entry)
 
