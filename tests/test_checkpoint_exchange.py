@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
+from gangs import gang
 from windeck.checkpoint.stores import CorruptStoreError
 from windeck.checkpoint.writers.exchange import Ranks
 
@@ -75,3 +77,35 @@ def test_values_of_any_length_come_back(ranks: Ranks) -> None:
 def test_who_is_no_member_is_refused(ranks: Ranks) -> None:
     with pytest.raises(ValueError, match=r"^this process is not in the group, expected a call by"):
         Ranks(dist.GroupMember.NON_GROUP_MEMBER)
+
+
+def talk(rank: int, ranks: int) -> list[object] | None:
+    """What the last two of three ranks, which are a group, tell each other."""
+    group = dist.new_group([1, 2])
+    if rank == 0:
+        return None
+    told = Ranks(group)
+    said: list[object] = [told.rank, told.count]
+
+    def fail() -> None:
+        raise FileNotFoundError(errno.ENOENT, f"nothing on {rank}")
+
+    text = "é" * 100_000 if rank == 1 else ""
+    assert told.together(lambda: [rank, text]) == [[1, "é" * 100_000], [2, ""]]
+    assert told.first(lambda: [rank, text]) == [1, "é" * 100_000]
+    assert told.in_turn(lambda: rank) == [1, 2]
+    one_fails = partial(told.together, lambda: fail() if rank == 2 else None)
+    for ask in (partial(told.first, fail), partial(told.together, fail), one_fails):
+        with pytest.raises(FileNotFoundError) as caught:
+            ask()
+        said += [str(caught.value), caught.value.__cause__ is not None]
+    return said
+
+
+def test_ranks_of_a_group_that_is_not_all() -> None:
+    nobody, first, second = gang(3, talk)
+    assert nobody is None
+    words = [f"[Errno 2] rank {rank}: nothing on {1 + rank}" for rank in (0, 0, 1)]
+    # The cause is told where it was.
+    assert first == [0, 2, words[0], True, words[1], True, words[2], False]
+    assert second == [1, 2, words[0], False, words[1], True, words[2], True]

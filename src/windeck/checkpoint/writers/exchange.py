@@ -58,11 +58,7 @@ class Ranks:
         Only an `Exception` is told to the others. A rank that ends breaks its connections, which is
         a RuntimeError on the others, at the latest when the group's timeout is over.
         """
-        error: Exception | None = None
-        try:
-            said: dict[str, Any] = {"value": action()}
-        except Exception as raised:
-            error, said = raised, {"error": _told(raised)}
+        said, error = _tried(action)
         every = [json.loads(zlib.decompress(data)) for data in self._gather(_packed(said))]
         for rank, found in enumerate(every):
             if "error" in found:
@@ -71,7 +67,13 @@ class Ranks:
 
     def first(self, action: Callable[[], T]) -> T:
         """Do something on rank 0; what it gave, on all ranks, or its error."""
-        return self.together(lambda: action() if self.rank == 0 else None)[0]  # type: ignore[return-value]
+        said, error = _tried(action) if self.rank == 0 else (None, None)
+        data = self._from_first(_packed(said) if self.rank == 0 else b"")
+        found = json.loads(zlib.decompress(data))
+        if "error" in found:
+            raise _retold(0, **found["error"]) from error
+        value: T = found["value"]
+        return value
 
     def in_turn(self, action: Callable[[], T]) -> list[T]:
         """`together`, one rank after the other; after an error the others do not begin."""
@@ -83,22 +85,49 @@ class Ranks:
 
     def _gather(self, data: bytes) -> list[bytes]:
         """Bytes of every rank, by tensors: torch's own way for objects unpickles what comes in."""
-        device = torch.device("cpu")
-        if dist.get_backend(self._group) == "nccl":
-            device = torch.device("cuda", torch.cuda.current_device())
-        size = torch.tensor([len(data)], dtype=torch.int64, device=device)
-        sizes = [torch.zeros_like(size) for _ in range(self.count)]
-        dist.all_gather(sizes, size, group=self._group)
-        lengths = [int(found) for found in sizes]
-        mine = torch.zeros(max(lengths), dtype=torch.uint8)
-        mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        mine = mine.to(device)
+        sizes = self._sizes(data)
+        mine = self._tensor(data, max(sizes))
         every = [torch.empty_like(mine) for _ in range(self.count)]
         dist.all_gather(every, mine, group=self._group)
-        return [
-            found[:length].cpu().numpy().tobytes()
-            for found, length in zip(every, lengths, strict=True)
-        ]
+        return [_bytes(found[:size]) for found, size in zip(every, sizes, strict=True)]
+
+    def _from_first(self, data: bytes) -> bytes:
+        """Bytes of rank 0, of which there may be many: all ranks' would take as much for each."""
+        found = self._tensor(data, self._sizes(data)[0])  # all ranks are here once they know it
+        source = dist.get_global_rank(self._group, 0)
+        dist.broadcast(found, source, group=self._group)
+        return _bytes(found)
+
+    def _sizes(self, data: bytes) -> list[int]:
+        size = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
+        sizes = [torch.zeros_like(size) for _ in range(self.count)]
+        dist.all_gather(sizes, size, group=self._group)
+        return [int(found) for found in sizes]
+
+    def _tensor(self, data: bytes, size: int) -> torch.Tensor:
+        """Bytes where the group sends from and receives to, with zeros behind them."""
+        held = torch.zeros(size, dtype=torch.uint8)
+        if data:
+            held[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        return held.to(self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        if dist.get_backend(self._group) == "nccl":
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cpu")
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.cpu().numpy().tobytes()
+
+
+def _tried(action: Callable[[], Any]) -> tuple[dict[str, Any], Exception | None]:
+    """How an action went, to be told."""
+    try:
+        return {"value": action()}, None
+    except Exception as error:
+        return {"error": _told(error)}, error
 
 
 def _packed(said: Any) -> bytes:

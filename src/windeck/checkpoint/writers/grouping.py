@@ -72,11 +72,11 @@ def save_in_group(
 
         plan = Plan(**ranks.first(start))
         try:
-            base = None
+            last = None
             if plan.incremental and any(found[2] for found in told):  # rank 0 has it open
-                base = _base_told(ranks, lambda: base_values(_open(place), plan))
+                last = _last_save(ranks, lambda: base_values(_open(place), plan))
             ranks.together(
-                lambda: write_shard(place, plan, ranks.rank, state, chosen, tables, base)
+                lambda: write_shard(place, plan, ranks.rank, state, chosen, tables, last)
             )
             generation = ranks.first(lambda: merge_in(_open(place), plan))
         except BaseException:
@@ -93,7 +93,7 @@ def _open(place: Store | str) -> Store:
     return place
 
 
-def _base_told(ranks: Ranks, find: Callable[[], dict[bytes, bytes]]) -> dict[bytes, bytes]:
+def _last_save(ranks: Ranks, find: Callable[[], dict[bytes, bytes]]) -> dict[bytes, bytes]:
     """What rank 0 finds, on all ranks. As characters, a byte each: most of it is text."""
 
     def told() -> dict[str, str]:
