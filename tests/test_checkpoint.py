@@ -15,6 +15,7 @@ import torch
 
 from programs import assert_little_memory
 from store_servers import KINDS
+from table_model import ModelCore, ModelTable
 from tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store, open_store
@@ -156,6 +157,30 @@ def test_slices_and_rows_read_what_they_need(memory: Store, chunk_bytes: int) ->
             found.tensor("model/v")
         with pytest.raises(KeyError, match=r"no tensor 'x' in .*>: expected one of names\(\)"):
             found.row("x", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("extra/near", r"it is something else, which tree\('extra'\) has"),
+        ("extra/a/0", r"it is something else, which tree\('extra'\) has"),
+        ("extra/a", r"it is something else, which tree\('extra'\) has"),
+        ("model", r"it is something else, which tree\('model'\) has"),
+        ("user", r"it is an embedding table, expected table\('user'\)"),
+        ("embeddings/user", r"it is an embedding table, expected table\('user'\)"),
+        ("extra/nearer", r"did you mean extra/nears\?"),
+        ("embeddings/x", r"expected one of names\(\)"),
+    ],
+)
+def test_what_is_no_tensor_is_called_what_it_is(name: str, hint: str, memory: Store) -> None:
+    extra = {"near": 0.5, "nears": torch.ones(1), "a": {0: None}}
+    tables = {"user": ModelTable(ModelCore(2))}
+    checkpoint.save(memory, step=0, model={"w": torch.ones(2)}, embeddings=tables, extra=extra)
+    with (
+        checkpoint.open(memory) as found,
+        pytest.raises(KeyError, match=rf"there is no tensor '{name}' in <.*>: {hint}"),
+    ):
+        found.tensor(name)
 
 
 def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(memory: Store) -> None:

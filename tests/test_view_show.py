@@ -197,6 +197,12 @@ def test_a_slice_that_is_none(fresh: Fresh, text: str, words: str) -> None:
     assert told == (f"the slice {text!r} {words}, expected such as '0:3,:' within shape [12, 5]")
 
 
+@pytest.mark.parametrize("asked", [["--stats"], ["--head", "1"], ["--slice", ":"]])
+def test_a_plain_value_is_no_tensor(fresh: Fresh, asked: list[str]) -> None:
+    told = refused(saved(fresh("rocksdb")), "show", "extra/loss", *asked, code=2)
+    assert told == "generation 1 has no tensor 'extra/loss': it is a plain value"
+
+
 def test_a_slice_of_numbers_without_end(fresh: Fresh) -> None:
     """More digits than Python reads at once."""
     url, digits = saved(fresh("rocksdb")), "9" * 5000

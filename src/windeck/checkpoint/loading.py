@@ -221,10 +221,10 @@ class _Root:
     def _compare_plain(self) -> tuple[set[str], set[str]]:
         """As `compare_names`, of what is no tensor; a dict takes what only the checkpoint has."""
         if not self._is_module:
-            return _plain(self._state, self.name) - _places(self._tree, self.name), set()
+            return _plain(self._state, self.name) - trees.dict_places(self._tree, self.name), set()
         # Of a module's extra state, what is inside is for the module to look at.
         own = {f"{self.name}/{key}" for key in self._state}
-        saved = _places(self._tree, self.name, deepest=1)
+        saved = trees.dict_places(self._tree, self.name, deepest=1)
         return own - saved - self.targets.keys(), saved - own - self.saved.keys()
 
     def finish(self) -> None:
@@ -335,13 +335,6 @@ def _other_keys(state: Any, tree: Any, name: str) -> Iterator[tuple[str, Any, An
         if own != key:
             yield name, key, own
         yield from _other_keys(state.get(own), item, f"{name}/{key}")
-
-
-def _places(tree: Any, name: str, deepest: int = 100) -> set[str]:
-    """All places of a saved dict, and of dicts in it."""
-    pairs = tree["dict"] if type(tree) is dict and "dict" in tree and deepest else ()
-    found = {f"{name}/{key}" for key, _ in pairs}
-    return found.union(*(_places(item, f"{name}/{key}", deepest - 1) for key, item in pairs))
 
 
 def _by_place(tree: Any, name: str) -> Any:

@@ -175,11 +175,20 @@ class Checkpoint:
                 for found, saved in self.places(root):
                     if found == name:
                         return saved
+        raise KeyError(f"there is no tensor {name!r} in {self!r}: {self._hint(name)}")
+
+    def _hint(self, name: str) -> str:
+        """What to say of a name that no tensor has."""
+        table = name.removeprefix("embeddings/")
+        if table in self.table_entries:
+            return f"it is an embedding table, expected table({table!r})"
+        for root, tree in self.trees.items():
+            if name in {root, *trees.dict_places(tree, root)}:
+                return f"it is something else, which tree({root!r}) has"
         import difflib
 
         near = difflib.get_close_matches(name, self.names(), 3, 0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "expected one of names()"
-        raise KeyError(f"there is no tensor {name!r} in {self!r}: {hint}")
+        return f"did you mean {' or '.join(near)}?" if near else "expected one of names()"
 
 
 def open(

@@ -24,7 +24,7 @@ from windeck.checkpoint.partition import Partition
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ABSENT", "decode", "encode", "merged", "places_in", "tensors_in"]
+__all__ = ["ABSENT", "decode", "dict_places", "encode", "merged", "places_in", "tensors_in"]
 
 _DEEPEST = 100
 #: Bits of an integer: Python reads no more than 4,300 digits.
@@ -196,6 +196,19 @@ def _collect_dict(
             raise ValueError(f"{name} has the key {key!r} twice, expected once")
         known.add(key)
         _collect(item, f"{name}/{key}", depth, short, places, data)
+
+
+def dict_places(tree: Any, name: str, deepest: int = _DEEPEST) -> set[str]:
+    """All places of a tree that is a dict, and of dicts in it: of tensors, of others, of dicts.
+
+    Examples
+    --------
+    >>> sorted(dict_places({"dict": [["lr", 0.1], ["a", {"dict": [[0, None]]}]]}, "extra"))
+    ['extra/a', 'extra/a/0', 'extra/lr']
+    """
+    pairs = tree["dict"] if type(tree) is dict and "dict" in tree and deepest else ()
+    found = {f"{name}/{key}" for key, _ in pairs}
+    return found.union(*(dict_places(item, f"{name}/{key}", deepest - 1) for key, item in pairs))
 
 
 def merged(target: Any, value: Any) -> Any:

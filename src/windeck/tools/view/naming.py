@@ -47,6 +47,8 @@ def unknown(found: Catalog, name: str, what: str = "tensor", *, others: Any = No
     """What to say of a name that nothing has."""
     import difflib
 
+    from windeck.tools.view.listing import plain_values
+
     known = [*(places_of(found) if others is None else others)]
     below = matching(name.rstrip("/."))
     inside = [one for one in known if below(one)]
@@ -55,6 +57,8 @@ def unknown(found: Catalog, name: str, what: str = "tensor", *, others: Any = No
         hint = "it is an embedding table"
     elif name in places_of(found):
         hint = "it is a tensor"
+    elif any(name == one for one, _ in plain_values(found.trees)):
+        hint = "it is a plain value"
     elif inside:
         hint = f"it is a group, expected one of it, such as {inside[0]}"
     elif near:
