@@ -80,7 +80,7 @@ def test_what_fails_on_one_fails_on_all(kind: str, fresh: Fresh, tmp_path: Path)
     )
     one, two = said
     expected: list[Any] = [
-        ("TypeError", "rank 1: extra/x is of type builtins.object, expected a tensor, dict"),
+        ("TypeError", "rank 1: extra/x is of type object, expected a tensor, dict"),
         ("ValueError", "rank 0: extra/lr is 0.0 with writer 0 and 0.5 with writer 1, expected the"),
         ("ValueError", "extra/rng is not the same on ranks 0 and 1, expected equal bytes: what di"),
         ("ValueError", "rank 0: model/w has 15 of 24 elements with writers [0, 1], expected all"),

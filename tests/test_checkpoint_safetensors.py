@@ -186,6 +186,9 @@ def test_nothing_is_no_error(memory: Store, tmp_path: Path) -> None:
 def test_arguments_that_cannot_be(memory: Store, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the path ends in '.bin', expected .safetensors"):
         export(memory, tmp_path / "m.bin")
+    words = r"there is no folder .*/none, expected one to write m.safetensors into"
+    with pytest.raises(FileNotFoundError, match=words):
+        export(memory, tmp_path / "none" / "m.safetensors")
     with pytest.raises(ValueError, match="shard_bytes is 0, expected an integer of at least 1"):
         export(memory, tmp_path / "m.safetensors", shard_bytes=0)
     with pytest.raises(FileNotFoundError, match="there is no checkpoint"):

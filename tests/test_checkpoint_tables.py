@@ -237,6 +237,7 @@ def test_what_cannot_be_loaded(memory: Store) -> None:
         ({"t": ModelTable(ModelCore(5, 1))}, ValueError, "t has dim 5, expected 4 as saved"),
         ({"t": ModelTable(ModelCore(4, 2))}, ValueError, "t has slots 2, expected 1 as saved"),
         ({"t": ModelTable(ModelCore(4, 1), optimizer="adam")}, ValueError, "has optimizer .adam."),
+        ({"t": ModelTable(ModelCore(4, 2), optimizer="adam")}, ValueError, "has optimizer .adam."),
         ({"t": ModelTable(full)}, ValueError, "t has 3 rows and counts 0 ids without"),
         ({"t": ModelTable(counting)}, ValueError, "t has 0 rows and counts 3 ids without"),
     ]

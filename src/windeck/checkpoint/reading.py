@@ -248,7 +248,8 @@ def _box_of(where: Any, shape: tuple[int, ...], name: str) -> tuple[Box, set[int
             )
         place = index(item)
         if not -size <= place < size:
-            raise IndexError(f"{name} has {size} in dimension {axis}, got index {place}")
+            known = f"{-size} to {size - 1}" if size else "none"
+            raise IndexError(f"{name} has no index {place} in dimension {axis}, expected {known}")
         box.append((place % size, place % size + 1))
         dropped.add(axis)
     return tuple(box), dropped

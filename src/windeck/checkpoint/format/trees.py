@@ -85,9 +85,10 @@ def _encode(value: Any, name: str, keep: Keep, depth: int) -> Any:
                 )
         pairs = [[k, _encode(v, f"{name}/{k}", keep, depth + 1)] for k, v in value.items()]
         return {"dict": pairs}
+    kind = f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
     raise TypeError(
-        f"{name} is of type {type(value).__module__}.{type(value).__name__}, expected a tensor, "
-        "dict, list, tuple, str, int, float, bool or None"
+        f"{name} is of type {kind}, expected a tensor, dict, list, tuple, str, int, float, bool or "
+        "None"
     )
 
 

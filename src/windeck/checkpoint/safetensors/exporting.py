@@ -72,8 +72,8 @@ def export(
         For dtypes that safetensors has none for (complex128, ...), naming the tensors; nothing was
         written.
     FileNotFoundError, KeyError, OSError
-        When there is no such checkpoint or root, and for what is damaged. A file appears under its
-        name when it is whole.
+        When there is no such folder, checkpoint or root, and for what is damaged. A file appears
+        under its name when it is whole.
 
     Notes
     -----
@@ -99,6 +99,10 @@ def export(
     file = Path(path)
     if file.suffix != ".safetensors":
         raise ValueError(f"the path ends in {file.suffix!r}, expected .safetensors: {file}")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {file.parent}, expected one to write {file.name} into"
+        )
     if type(shard_bytes) is not int or shard_bytes < 1:
         raise ValueError(f"shard_bytes is {shard_bytes!r}, expected an integer of at least 1")
     with Checkpoint(store, namespace, generation) as found:

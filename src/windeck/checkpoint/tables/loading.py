@@ -93,19 +93,14 @@ def check_empty(name: str, core: Any) -> None:
 
 def _checked(name: str, table: Any, saved: TableEntry) -> Any:
     core = check_table(name, table)
-    found: dict[str, Any] = {
-        "dim": core.dim,
-        "slots": core.slots,
-        "optimizer": table.config.get("optimizer"),
-    }
     config = saved.config if isinstance(saved.config, dict) else {}
-    wanted: dict[str, Any] = {"dim": saved.shape.dim, "slots": saved.shape.slots}
-    wanted["optimizer"] = config.get("optimizer")
-    for key, value in found.items():
-        if value != wanted[key]:
-            raise ValueError(
-                f"the table {name} has {key} {value!r}, expected {wanted[key]!r} as saved"
-            )
+    for key, value, wanted in (
+        ("dim", core.dim, saved.shape.dim),
+        ("optimizer", table.config.get("optimizer"), config.get("optimizer")),  # why slots differ
+        ("slots", core.slots, saved.shape.slots),
+    ):
+        if value != wanted:
+            raise ValueError(f"the table {name} has {key} {value!r}, expected {wanted!r} as saved")
     check_empty(name, core)
     return core
 
