@@ -179,6 +179,26 @@ def test_damage_is_told_where_it_is() -> None:
     assert damaged["note"] == f"{key.decode()} is missing, expected a chunk"
 
 
+def test_damage_is_an_exit_code_and_the_page_is_written(fresh: Fresh, tmp_path: Path) -> None:
+    url, out = fresh("rocksdb"), tmp_path / "page.html"
+    saved(url)
+    with open_store(url) as store:
+        store.delete_many([max(store.keys(b"windeck/t/0000000000000003/00000000/00000000/"))])
+
+    def run(*options: str) -> tuple[int, list[str]]:
+        done = CliRunner().invoke(app, ["view", url, "html", str(out), "--force", *options])
+        return done.exit_code, done.stdout.splitlines()
+
+    code, told = run()
+    assert (code, told[1:]) == (1, ["damaged, as the page says: model/layers.0.weight"])
+    assert told[0].startswith(f"wrote {out}, ")
+    code, told = run("--json")
+    assert (code, [file["file"] for file in json.loads(told[0])["files"]]) == (1, [str(out)])
+    code, told = run("--values", "0", "--read-bytes", "0")  # not looked at, so not known
+    assert (code, len(told)) == (0, 2)
+    assert told[1].startswith("not shown or not read as a whole, as the page says: ")
+
+
 class _Elements(HTMLParser):
     """Tags of a page, with their attributes."""
 

@@ -85,6 +85,7 @@ def _tensors(
                     _look_into(view, namespace, entry, item, spent)
                 except (CorruptStoreError, ValueError, TypeError) as error:
                     item["note"] = getattr(error, "strerror", None) or str(error)
+                    item["damaged"] = True
             yield item
 
 

@@ -10,7 +10,7 @@ from windeck.tools.view import output
 from windeck.tools.view.page.collecting import collect
 from windeck.tools.view.page.limits import Limits
 from windeck.tools.view.page.writing import render
-from windeck.tools.view.session import Wrong, namespace_of, plain_url, shown
+from windeck.tools.view.session import Different, Wrong, namespace_of, plain_url, shown
 
 __all__ = ["html"]
 
@@ -26,7 +26,8 @@ def html(
     force: bool,
     json: bool,
 ) -> None:
-    """Writes one self-contained file; it has its name when it is finished."""
+    """Writes one self-contained file; it has its name when it is finished. `Different` where
+    something is damaged."""
     if file.is_dir():
         raise Wrong(f"{file} is a folder, expected the name of a file")
     if not file.parent.is_dir():
@@ -41,13 +42,19 @@ def html(
         os.replace(part, file)
     finally:
         part.unlink(missing_ok=True)
-    held = file.stat().st_size
+    held, damaged = file.stat().st_size, [item for item in data["items"] if item.get("damaged")]
     if json:
         keys = ("url", "namespace", "generation", "step", "time")
         told = {key: data[key] for key in keys}
         output.write_json({**told, "files": [{"file": str(file), "bytes": held}]})
-        return
-    notes = sum(bool(item.get("note")) for item in data["items"])
-    output.say(f"wrote {shown(str(file))}, {output.size(held)}")
-    if notes:
-        output.say(f"{notes} items have a note on it: not read as a whole, or damaged")
+    else:
+        output.say(f"wrote {shown(str(file))}, {output.size(held)}")
+        notes = sum(bool(item.get("note")) for item in data["items"]) - len(damaged)
+        if notes:
+            output.say(f"not shown or not read as a whole, as the page says: {notes:,}")
+        if damaged:
+            names = ", ".join(shown(item["name"]) for item in damaged[:20])
+            more = f" and {len(damaged) - 20:,} more" if len(damaged) > 20 else ""
+            output.say(f"damaged, as the page says: {names}{more}")
+    if damaged:
+        raise Different

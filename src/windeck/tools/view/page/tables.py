@@ -35,6 +35,7 @@ def table_item(view: View, namespace: str, entry: TableEntry, spent: Spent) -> d
         _look_into(table, item, spent)
     except (CorruptStoreError, ValueError) as error:
         item["note"] = getattr(error, "strerror", None) or str(error)
+        item["damaged"] = True
     return item
 
 
