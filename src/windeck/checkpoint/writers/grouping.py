@@ -42,20 +42,9 @@ def save_in_group(
     """See `windeck.checkpoint.save`; `options` are those of `begin`."""
     ranks = Ranks(group)
     with ExitStack() as stack:
-        held: list[tuple[State, Exports]] = []
-
-        def look() -> list[Any]:
-            check_options(**options)
-            state = State(given)
-            held.append((state, stack.enter_context(Exports(embeddings))))
-            _check_reach(store, ranks)
-            alone = isinstance(store, str) and takes_turns(store)
-            return [dict(options), _inventory(state), alone]
-
-        told = ranks.together(look)
-        state, tables = held[0]
-        _refuse_other_options([found[0] for found in told])
-        holders = _holders([found[1] for found in told])
+        state, tables, told = _looked(ranks, stack, store, given, embeddings, options)
+        _refuse_other_options([found["options"] for found in told])
+        holders = _holders([found["inventory"] for found in told])
         if verify_replicated:
             _verify(ranks, state, holders)
         writers = assigned(holders, ranks.count)
@@ -73,7 +62,7 @@ def save_in_group(
         plan = Plan(**ranks.first(start))
         try:
             last = None
-            if plan.incremental and any(found[2] for found in told):  # rank 0 has it open
+            if plan.incremental and any(found["alone"] for found in told):  # rank 0 has it open
                 last = _last_save(ranks, lambda: base_values(_open(place), plan))
             ranks.together(
                 lambda: write_shard(place, plan, ranks.rank, state, chosen, tables, last)
@@ -86,6 +75,29 @@ def save_in_group(
             raise
         tables.committed(plan.save)
         return generation
+
+
+def _looked(
+    ranks: Ranks,
+    stack: ExitStack,
+    store: Store | str,
+    given: Mapping[str, Any],
+    embeddings: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> tuple[State, Exports, list[dict[str, Any]]]:
+    """What this rank has, and what all ranks tell of themselves; `stack` closes the tables."""
+    held: list[tuple[State, Exports]] = []
+
+    def look() -> dict[str, Any]:
+        check_options(**options)
+        state = State(given)
+        held.append((state, stack.enter_context(Exports(embeddings))))
+        _check_reach(store, ranks)
+        alone = isinstance(store, str) and takes_turns(store)
+        return {"options": dict(options), "inventory": _inventory(state), "alone": alone}
+
+    told = ranks.together(look)
+    return (*held[0], told)
 
 
 def _open(place: Store | str) -> Store:
