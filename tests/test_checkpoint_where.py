@@ -36,7 +36,10 @@ not (abs < 1 or nan)
 value < 1 and value > 1
 not inf and not nan
 finite
-+1 < abs"""
++1 < abs
+-3 < value < 1 < abs
+0.5 <= abs <= 2 != value
+1 < abs < 3 > value > -2 < value != 1.5"""
 
 
 @pytest.mark.parametrize("text", CONDITIONS.split("\n"))
@@ -70,6 +73,11 @@ def test_other_text_is_refused(text: str) -> None:
 
 def test_a_long_row_of_nots() -> None:
     assert holds("not " * 200 + "nan", math.nan)
+
+
+def test_a_long_row_of_comparisons() -> None:
+    text = "1<abs" + "<3>abs" * 165
+    assert [holds(text, value) for value in (1, 2, 3)] == [False, True, False]
 
 
 def test_wrong_conditions_are_one_sentence() -> None:

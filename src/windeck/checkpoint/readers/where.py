@@ -10,6 +10,8 @@ import ast
 import cmath
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from windeck._core import Search
@@ -68,8 +70,13 @@ class Where:
         return Where(f"not ({self.text})", rule)
 
     def __and__(self, other: Where) -> Where:
-        both = ~(~self | ~other)
-        return Where(f"({self.text}) and ({other.text})", both._rule)
+        def rule(dtype: str) -> _Found:
+            a, b = self._rule(dtype), other._rule(dtype)
+            outside = map(intervals.complement, (a.numbers, b.numbers))
+            found = intervals.complement(intervals.union(*outside))
+            return _Found(found, a.nan and b.nan, _center(a, b))
+
+        return Where(f"({self.text}) and ({other.text})", rule)
 
     def search(self, dtype: str) -> Search:
         """What finds it in elements of a dtype, named as torch does.
@@ -152,12 +159,10 @@ def _compared(subject: str, sign: str, value: float) -> Where:
     """``abs > 3`` or ``value > 3``."""
     if subject == "value" and sign in ("==", "!="):
         return near(value) if sign == "==" else ~near(value)
-    flipped = {"==": "!=", "!=": "=="}
 
     def rule(dtype: str) -> _Found:
         # NaN differs from everything, as in NumPy, so != is what == is not.
-        asked = flipped[sign] if sign == "!=" else sign
-        found = intervals.compared(asked, value, dtype)
+        found = intervals.compared("==" if sign == "!=" else sign, value, dtype)
         if subject == "abs" and dtype in _COMPLEX:
             whole, center = _Found(found, False, 0j), 0j
         elif dtype in _COMPLEX:
@@ -229,7 +234,7 @@ def _read(node: ast.expr, text: str) -> Where:
     if isinstance(node, ast.Compare):
         sides = [node.left, *node.comparators]
         found = [_pair(sides[i], sign, sides[i + 1], text) for i, sign in enumerate(node.ops)]
-        return found[0] if len(found) == 1 else found[0] & found[1]
+        return reduce(and_, found)
     raise _unclear(text)
 
 
