@@ -289,6 +289,16 @@ def test_small_tensors_are_asked_for_together() -> None:
     assert asked == [1075, 1075, 183, 1, 1, 1]  # a third has no elements, the last one 2.3 MiB
 
 
+def test_a_folder_may_be_named_like_an_option(fresh: Fresh) -> None:
+    """Reading opens it beside its writer all the same, and makes none."""
+    url = f"{fresh('rocksdb')}/readonly=1/x"
+    with pytest.raises(FileNotFoundError, match="there is no database"):
+        checkpoint.load(url)
+    with open_store(url) as store:
+        checkpoint.save(store, step=1, model={"w": torch.ones(2)})
+        assert checkpoint.open(url).tensor("model/w").tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_generations_are_kept_read_and_collected(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)

@@ -59,9 +59,10 @@ def existing_url(url: str) -> str:
 def _with(url: str, **options: str) -> str:
     """A URL with the option of its scheme, if it says nothing of that."""
     option = options.get(url.partition("://")[0])
-    if option is None or f"{option.partition('=')[0]}=" in url:
+    _, mark, given = url.partition("?")
+    if option is None or f"{option.partition('=')[0]}=" in given:
         return url
-    return f"{url}{'&' if '?' in url else '?'}{option}"
+    return f"{url}{'&' if mark else '?'}{option}"
 
 
 def is_url(text: str | os.PathLike[str]) -> bool:
