@@ -10,11 +10,12 @@ import numpy as np
 from windeck.checkpoint.stores import View
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.tables.reading import SavedTable
+from windeck.checkpoint.tables.shapes import BUCKETS
 
 __all__ = ["TableDifference", "table_difference"]
 
-#: Buckets of a table that are compared at once, of 1,024.
-_BUCKETS = 16
+#: Buckets of a table that are compared at once.
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def table_difference(
         return TableDifference(name, 0, 0, 0, f"{note}{two.shape.slots} slots")
     ours, theirs = SavedTable(*views[0], one), SavedTable(*views[1], two)
     counts = np.zeros(3, np.int64)
-    for first in range(0, 1024, _BUCKETS):
-        buckets = first, first + _BUCKETS
+    for first in range(0, BUCKETS, _AT_ONCE):
+        buckets = first, first + _AT_ONCE
         counts += _rows_apart([*ours.scan(*buckets)], [*theirs.scan(*buckets)])
     note = "" if one.config == two.config else "made with another configuration"
     if not counts.any() and not note:

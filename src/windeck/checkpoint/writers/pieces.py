@@ -138,8 +138,7 @@ def _of_dtensor(name: str, value: Any) -> Pieces:
     if place is None:  # this rank is not in the mesh
         return Pieces(value.dtype, shape, (), False, local)
     runs: list[_Runs] = [[(0, size)] for size in shape]
-    replica = replicas = 0
-    replicas = 1
+    replica, replicas = 0, 1
     for here, count, placement in zip(place, mesh.mesh.shape, value.placements, strict=True):
         if placement.is_replicate():
             replica, replicas = replica * count + here, replicas * count

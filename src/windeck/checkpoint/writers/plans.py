@@ -205,9 +205,11 @@ def begin(
     >>> checkpoint.open(store).row("model/w", 2)
     tensor([1, 1, 1])
     """
-    keys.check_namespace(namespace)
-    check_numbers({"step": step, "writers": writers, "chunk_bytes": chunk_bytes})
-    check_chain(incremental, longest_chain)
+    check_options(
+        step=step, namespace=namespace, chunk_bytes=chunk_bytes, incremental=incremental,
+        longest_chain=longest_chain,
+    )  # fmt: skip
+    check_numbers({"writers": writers})
     with opened(store) as place:
         _, commits = read_head(place, namespace)
         generation = reserve(place, namespace, commits)
