@@ -71,6 +71,12 @@ def test_options_are_written_out() -> None:
         (["memory://", "diff", "x"], "GEN: expected a whole number, found 'x'"),
         (["memory://", "find", "--tol", "x"], "--tol: expected a number, found 'x'"),
         (["ls", "memory://"], "expected the URL before the command: windeck view memory:// ls"),
+        (
+            ["redis://:secret@h", "--generation", "5", "--json", "log"],
+            "expected the command before its options: windeck view redis://:***@h log",
+        ),
+        (["ls", "redis://:secret@h:x"], "the host and port of a redis:// URL cannot be read"),
+        (["redis://h:x", "--json", "log"], "the host and port of a redis:// URL cannot be read"),
         (["memory://", "--flt"], "ls has no option --flt: did you mean --flat?"),
         (["memory://", "ls", "a", "b"], "unrecognized arguments: b"),
         (["memory://", "log", "a"], "unrecognized arguments: a"),

@@ -47,16 +47,23 @@ def main(words: Sequence[str]) -> None:
     """Runs `windeck view` with these words after it."""
     if not words or words[0] == "--help" or words[1:2] == ["--help"]:
         _help(asked=bool(words))
-    url, rest = words[0], list(words[1:])
+    with guarded():
+        _run(words[0], list(words[1:]))
+
+
+def _run(url: str, rest: list[str]) -> None:
     if url in COMMANDS and rest and "://" in rest[0]:
         fail(f"expected the URL before the command: windeck view {plain_url(rest[0])} {url}")
-    name = rest.pop(0) if rest and rest[0][:1] != "-" else "ls"
+    named = bool(rest) and rest[0][:1] != "-"
+    name = rest.pop(0) if named else "ls"
     if name not in COMMANDS:
         _unknown(name)
     command = command_called(name)
     values = parsed(name, command, rest)
-    with guarded():
-        command.run(url, **values)
+    late = None if named else values["pattern"]
+    if late in COMMANDS:  # `ls` would look for a name like that
+        fail(f"expected the command before its options: windeck view {plain_url(url)} {late}")
+    command.run(url, **values)
 
 
 def command_called(name: str) -> Command:
