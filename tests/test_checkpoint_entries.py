@@ -14,7 +14,13 @@ from hypothesis import strategies as some
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.catalogs import as_lines, catalog_of, whole_number, whole_tree
+from windeck.checkpoint.format.catalogs import (
+    as_json,
+    as_lines,
+    catalog_of,
+    whole_number,
+    whole_tree,
+)
 from windeck.checkpoint.format.entries import Part, Run, check_tiles, parse_entries
 
 
@@ -161,6 +167,60 @@ def test_tensors_and_trees_that_do_not_agree() -> None:
     tree = {"dict": [["w", {"tensor": "m/w"}], ["v", {"tensor": "m/v"}]]}
     with pytest.raises(ValueError, match="the tensor m/v is named by a tree, and not there, expec"):
         as_lines({**of, "trees": {"m": tree}})
+
+
+def test_a_manifest_as_it_is_stored() -> None:
+    """Every tensor of its own kind, roots in no order of their names, keys alone at any depth."""
+
+    def at(name: str) -> dict[str, str]:
+        return {"tensor": name}
+
+    inner = {"dict": [["v", at("m/in/v")], ["w", at("m/w")], [0, at("m/in/0")]]}
+    model = {"dict": [["w", at("m/w")], ["in", inner], ["l", [{"dict": [["x", at("m/l/0/x")]]}]]]}
+    extra = {"tuple": [{"dict": [["y", at("e/0/y")], ["w", at("m/w")]]}]}
+    kinds: list[Any] = [["int8", [2], 16], ["int8", [2], 32], ["bool", [2], 16], ["int8", [3], 16]]
+    kinds.append(["int8", [2], 48])
+    names = ["m/w", "m/in/v", "m/in/0", "m/l/0/x", "e/0/y"]
+    tensors = [
+        {"name": name, "dtype": dtype, "shape": shape, "chunk_bytes": chunk_bytes}
+        | {"parts": [{"box": [[0, shape[0]]], "writer": 0, "item": item}]}
+        for item, (name, (dtype, shape, chunk_bytes)) in enumerate(zip(names, kinds, strict=True))
+    ]
+    lines = as_lines({"tensors": tensors, "trees": {"m": model, "e": extra}, "chunk_bytes": 64})
+    stated = ",".join(
+        f'{{"dtype":"{dtype}","shape":[{shape[0]}],"chunk_bytes":{chunk_bytes}}}'
+        for dtype, shape, chunk_bytes in kinds
+    )
+    assert lines.decode() == (
+        f'{{"kinds":[{stated}],"tensors":[0,1,2,3,4],"trees":'
+        '{"m":{"dict":["w",["in",{"dict":["v",["w",{"tensor":"m/w"}],[0,{"tensor":"m/in/0"}]]}],'
+        '["l",[{"dict":["x"]}]]]},'
+        '"e":{"tuple":[{"dict":["y",["w",{"tensor":"m/w"}]]}]}}}'
+        "\n[[[0,0]],[[0,1]],[[0,2]],[[0,3]],[[0,4]]]"
+    )
+    catalog = catalog_of(lines.decode().split("\n")[0])
+    assert list(catalog.tensors) == names
+    assert catalog.names["e"] == ["e/0/y", "e/0/w"]
+    assert catalog.data["e"] == ["e/0/y", "m/w"]
+    assert as_json(["\u00e9", None]) == rb'["\u00e9",null]'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        as_json({"a": [float("nan")]})
+
+
+def test_the_largest_tensor_and_the_smallest_chunks() -> None:
+    """Elements of 16 bytes, the widest there are, take less than 2^63 bytes."""
+
+    def read(shape: list[int], chunk_bytes: int) -> Any:
+        kind = {"dtype": "int8", "shape": shape, "chunk_bytes": chunk_bytes}
+        (found,) = catalog_of(json.dumps({"kinds": [kind], "tensors": [], "trees": {}})).kinds
+        return found
+
+    assert read([(1 << 59) - 1, 1], 5) == ("int8", ((1 << 59) - 1, 1), 5)
+    assert read([1 << 62, 0], 1).shape == (1 << 62, 0)
+    for shape in ([1 << 59], [1 << 30, 1 << 29], [1 << 62] * 9):
+        with pytest.raises(ValueError, match=r"a tensor has shape \(.*\), more than can be"):
+            read(shape, 16)
+    assert read([2], 0).chunk_bytes == 1  # a chunk has an element at least
 
 
 @given(
