@@ -78,6 +78,51 @@ def test_a_key_is_text_on_both_sides_or_a_number(
     assert into["a"][target].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+def test_groups_of_parameters_are_compared_before_anything_is_written(
+    steps: int, store: Store
+) -> None:
+    """torch would say it when it is given the state, and the model was written to by then."""
+    model, other = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+    two: Any = [{"params": [model.weight]}, {"params": [model.bias], "lr": 0.5}]
+    adam = torch.optim.Adam(two)
+    for _ in range(steps):
+        model(torch.ones(1, 2)).sum().backward()
+        adam.step()
+    checkpoint.save(store, step=0, model=model, optimizer=adam)
+    before = copy.deepcopy(other.state_dict())
+    cases: list[tuple[Any, str]] = [
+        ([other.weight], r"\[1\]"),
+        ([other.weight, other.bias], r"\[2\]"),
+        ([{"params": [other.weight, other.bias]}, {"params": []}], r"\[2, 0\]"),
+    ]
+    for groups, sizes in cases:
+        words = rf"optimizer has groups of {sizes} parameters, expected \[1, 1\] as in <"
+        with pytest.raises(ValueError, match=words):
+            checkpoint.load(store, model=other, optimizer=torch.optim.Adam(groups))
+        for name, value in before.items():
+            assert torch.equal(other.state_dict()[name], value)
+    two = [{"params": [other.weight]}, {"params": [other.bias]}]
+    fits = torch.optim.Adam(two)
+    checkpoint.load(store, model=other, optimizer=fits)
+    assert [group["lr"] for group in fits.param_groups] == [1e-3, 0.5]
+
+
+class Grouped(torch.optim.SGD):
+    """An optimizer that knows itself what to make of other groups."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.loaded = state_dict
+
+
+def test_an_optimizer_that_loads_by_itself_is_asked(store: Store) -> None:
+    model = torch.nn.Linear(2, 3)
+    checkpoint.save(store, step=0, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+    target = Grouped([model.weight], lr=0.1)
+    checkpoint.load(store, optimizer=target)
+    assert target.loaded["param_groups"][0]["params"] == [0, 1]
+
+
 def test_targets_that_share_memory_are_refused_before_anything_is_written(store: Store) -> None:
     checkpoint.save(store, step=0, model={"a": torch.ones(3), "w": torch.arange(3.0).expand(4, 3)})
     first = torch.zeros(3)

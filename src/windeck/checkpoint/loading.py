@@ -193,6 +193,7 @@ class _Root:
     def compare_names(self, found: Checkpoint, strict: bool, alone: bool) -> list[str]:
         """The names that are in the checkpoint only."""
         self._compare_keys(repr(found))
+        self._compare_groups(repr(found))
         lost = sorted(self.targets.keys() - self.saved.keys())
         more = [] if self._make_missing else sorted(self.saved.keys() - self.targets.keys())
         if not self._make_missing:  # such an object looks at its numbers and text itself
@@ -216,6 +217,18 @@ class _Root:
             raise KeyError(
                 f"{name} has the key {key!r} in {found}, expected {own!r}: dcp.save makes text of "
                 "numbers, so what it saved with such keys is for dcp.load"
+            )
+
+    def _compare_groups(self, found: str) -> None:
+        """ValueError for an optimizer of other parameters; torch says it when all is written."""
+        loads = getattr(type(self.given), "load_state_dict", None)
+        if loads is not torch.optim.Optimizer.load_state_dict:
+            return
+        state = trees.decode(self._tree, lambda _: trees.ABSENT)
+        here, saved = _group_sizes(self._state), _group_sizes(state)
+        if saved is not None and here != saved:
+            raise ValueError(
+                f"{self.name} has groups of {here} parameters, expected {saved} as in {found}"
             )
 
     def _compare_plain(self) -> tuple[set[str], set[str]]:
@@ -323,6 +336,14 @@ def _plain(state: Any, name: str) -> set[str]:
     if not isinstance(state, Mapping):
         return set() if isinstance(state, (torch.Tensor, Partition)) else {name}
     return {place for key, item in state.items() for place in _plain(item, f"{name}/{key}")}
+
+
+def _group_sizes(state: Any) -> list[int] | None:
+    """How many parameters there are in each group of an optimizer's state; None if it has none."""
+    try:
+        return [len(group["params"]) for group in state["param_groups"]]
+    except (KeyError, TypeError):
+        return None
 
 
 def _other_keys(state: Any, tree: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
