@@ -97,6 +97,18 @@ void ends_where_it_must(const std::vector<Block>& blocks, const BlockRules& rule
     }
 }
 
+/// Rows begin with a cache line, and no more than that needs is left free between blocks.
+void lie_close(const std::vector<Block>& blocks) {
+    std::size_t end = 0;
+    for (const Block& block : blocks) {
+        const std::size_t rows = block.at + (24 + 33 * std::size_t{block.entries} + 7) / 8 * 8;
+        check(rows % 64 == 0, "a block's rows do not begin with a cache line");
+        check(block.at >= end && block.at - end < 64, "a block lies elsewhere");
+        end = block.at + block.bytes;
+    }
+    check(bytes_of(blocks) == end, "blocks need other memory");
+}
+
 void columns_come_back() {
     std::mt19937_64 random(1);
     const std::vector<int> borders{1, 128, 512, 1023};
@@ -108,6 +120,7 @@ void columns_come_back() {
             std::vector<std::byte> memory(bytes_of(blocks) + 64, std::byte{0xff});
             write_blocks(blocks, rules, given.view(), memory.data());
             ends_where_it_must(blocks, rules);
+            lie_close(blocks);
             Columns found;
             for (const Block& block : blocks) {
                 check(block.first == found.ids.size(), "blocks do not follow one another");
