@@ -210,7 +210,7 @@ class StoreWriter(StorageWriter):
         }
         results.append(WriteResult(item.index, tensor.nbytes, said))
         yield from chunk_pairs(
-            plan.namespace, plan.generation, plan.save, [(number, tensor)], size,
+            plan.namespace, plan.generation, plan.save, number, tensor, size,
             writer=ticket.writer,
         )  # fmt: skip
 

@@ -1,8 +1,7 @@
-"""Tensors as pairs of keys and values, in the order of keys."""
+"""A tensor as pairs of keys and values, in the order of keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,30 +21,27 @@ def chunk_pairs(
     namespace: str,
     generation: int,
     save: int,
-    tensors: Iterable[tuple[int, torch.Tensor]],
+    item: int,
+    tensor: torch.Tensor,
     chunk_bytes: int,
     *,
     writer: int = 0,
     increment: Increment | None = None,
 ) -> Items:
-    """The chunks of tensors with their keys, each to be used before the next is asked for.
+    """The chunks of a tensor with their keys, each to be used before the next is asked for.
 
     Parameters
     ----------
     generation, save, writer
         Of the save: its number, its random number, who of it writes.
-    tensors
-        The number of each with the tensor, ascending.
+    item, tensor
+        The number of the tensor among those of the writer, and what is to be written.
     chunk_bytes
         Bytes of a full chunk.
     increment
         Says which chunks need not be written; None: all are.
     """
-    for item, tensor in tensors:
-        every = enumerate(cut(tensor, chunk_bytes))
-        for number, data in increment.changed(item, tensor, chunk_bytes) if increment else every:
-            label = Label(Kind.CHUNK, generation, save, item, writer, number)
-            yield (
-                keys.chunk(namespace, generation, writer, item, number),
-                encode_pieces(label, data),
-            )
+    every = enumerate(cut(tensor, chunk_bytes))
+    for number, data in increment.changed(item, tensor, chunk_bytes) if increment else every:
+        label = Label(Kind.CHUNK, generation, save, item, writer, number)
+        yield keys.chunk(namespace, generation, writer, item, number), encode_pieces(label, data)
