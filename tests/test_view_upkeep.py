@@ -287,6 +287,8 @@ def test_copy_onto_itself_and_of_nothing(fresh: Fresh) -> None:
     url = saved(fresh("rocksdb"))
     told = refused(url, "copy", url, code=2)
     assert told == f"source and target are both windeck in {url}, expected two"
+    told = refused(url, "copy", "memory://spare", code=2)
+    assert told == "memory://spare is gone when the command ends, expected a store that stays"
     target = fresh("leveldb")
     told = refused(url, "copy", target, "--namespace", "x", code=3)
     assert told == f"there is no checkpoint at {url}: expected the key x/HEAD"

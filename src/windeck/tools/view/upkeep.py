@@ -91,6 +91,8 @@ def copy(
     from windeck.checkpoint import copying
 
     spaces = [namespace_of(name) for name in (namespace, to_namespace or namespace)]
+    if plain_url(target).startswith("memory://"):
+        raise Wrong(f"{target} is gone when the command ends, expected a store that stays")
     if plain_url(url) == plain_url(target) and spaces[0] == spaces[1]:
         raise Wrong(f"source and target are both {spaces[0]} in {plain_url(url)}, expected two")
     with opened_store(url) as source:
