@@ -165,7 +165,8 @@ def _holders(inventories: list[list[Any]]) -> dict[_Key, tuple[int, list[int]]]:
 
 def assigned(holders: Mapping[_Key, tuple[int, list[int]]], ranks: int) -> dict[_Key, int]:
     """The rank that writes each box: what several have goes to the one with the least, the largest
-    first. The same on all ranks.
+    first. The same on all ranks: boxes of equal size go by name and place, and of ranks with
+    equally much the lowest takes the next.
 
     Examples
     --------
