@@ -149,6 +149,40 @@ def test_compressed_tables_and_tables_that_are_gone(tmp_path: Path) -> None:
             assert read(reader, b"zk000", 20_000) is None
 
 
+def test_few_tables_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were read last; one that was closed is opened again, and no file is left open."""
+    monkeypatch.setattr(rocksdb_direct, "OPEN_TABLES", 3)
+    values = {b"k%d" % i: bytes([i]) * 20_000 for i in range(6)}
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        for pair in values.items():
+            store.bulk_load([pair])  # a table each
+        opened: list[Path] = []
+        closed: list[Path] = []
+
+        class Table(rocksdb_direct._Table):
+            def __init__(self, path: Path) -> None:
+                self.path = path
+                opened.append(path)
+                super().__init__(path)
+
+            def __del__(self) -> None:
+                closed.append(self.path)
+                super().__del__()
+
+        monkeypatch.setattr(rocksdb_direct, "_Table", Table)
+        kept: list[int] = []  # the one read last is last
+        opens = 0
+        for number in [0, 1, 2, 0, 3, 0, 1, 1, 4, 5, 2, 0, 5, 1]:
+            key = b"k%d" % number
+            assert read(store, key, 20_000) == values[key]
+            opens += number not in kept
+            kept = [*(n for n in kept if n != number), number][-3:]
+            assert len(opened) == opens
+            assert len(opened) - len(closed) == len(kept)
+        assert len(set(opened)) == 6
+    assert sorted(closed) == sorted(opened)
+
+
 def test_every_flipped_byte_gives_no_answer(tmp_path: Path) -> None:
     """Of the files of a database: the right value or none."""
     model = {b"k": b"value" * 4000, b"l": b"other" * 4000}
