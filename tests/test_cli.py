@@ -74,6 +74,21 @@ def test_version() -> None:
     assert run("--version") == (0, f"windeck {windeck.__version__}\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "out", "err"),
+    [
+        (["--version"], 0, f"windeck {windeck.__version__}\n", ""),
+        (["view", "memory://", "log"], 3, "", "windeck view: there is no checkpoint at memory://"),
+    ],
+)
+def test_it_is_a_module_too(words: list[str], code: int, out: str, err: str) -> None:
+    command = [sys.executable, "-m", "windeck", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (code, out)
+    assert done.stderr.startswith(err)
+    assert (done.stderr == "") == (err == "")
+
+
 def test_without_a_command_it_helps() -> None:
     code, words = run()
     assert code in (0, 2)
