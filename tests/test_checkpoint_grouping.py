@@ -94,15 +94,16 @@ def test_holders_of_boxes() -> None:
 
 def test_names_that_no_rank_has() -> None:
     """Of each root, those who load it are asked: what all of them left is nobody's."""
-    for fine in (
+    fine: list[list[dict[str, list[str]]]] = [
         [],
         [{}, {}],
         [{"model": []}, {"model": ["w", "v"]}],
         [{"model": ["w"]}, {"model": ["v"]}],
         [{"model": ["w", "v"]}, {"model": ["v", "u"]}, {"model": ["u", "w"]}],
         [{"model": []}, {"extra": []}],
-    ):
-        _refuse_unclaimed(fine, "generation 3")
+    ]
+    for names in fine:
+        _refuse_unclaimed(names, "generation 3")
     refused: list[tuple[list[dict[str, list[str]]], str, str]] = [
         ([{"model": ["w", "v"]}], "model", "v, w"),
         ([{"model": ["w", "v", "u"]}, {"model": ["u", "w", "t"]}], "model", "u, w"),
