@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,10 @@ from threads import at_once
 from windeck._core import crc32c
 from windeck.checkpoint.stores import Pieces, Store, StreamView, open_store
 
+need("redis")
+from windeck.checkpoint.stores import redis_receiving  # noqa: E402
+
 LARGE = 100_000
-
-
-@pytest.fixture(autouse=True)
-def _library() -> None:
-    need("redis")
 
 
 ROWS = {b"k%02d" % i: bytes([i]) * LARGE + b"%02d" % i for i in range(60)}
@@ -160,6 +159,75 @@ def test_answers_that_come_byte_by_byte() -> None:
         with trickling(server.port) as port, open_store(f"redis://127.0.0.1:{port}") as store:
             keys = list(ROWS)[:4]
             assert read(store, keys) == [ROWS[key] for key in keys]
+
+
+class Dripping:
+    """A socket that gives so many bytes at a time, and what was read from it; then an error."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        self.data, self.most, self.at = data, most, 0
+
+    def recvmsg_into(self, buffers: list[memoryview]) -> tuple[int, list[Any], int, None]:
+        if self.at == len(self.data):
+            raise ConnectionResetError(104, "reset")
+        given = self.data[self.at :][: self.most]
+        taken = 0
+        for buffer in buffers:
+            part = given[taken:][: len(buffer)]
+            buffer[: len(part)] = part
+            taken += len(part)
+        self.at += taken
+        return taken, [], 0, None
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("head", [0, 3, 30])
+def test_every_wrong_byte_around_a_value(most: int, head: int) -> None:
+    """One in the length is seen with it, before more is waited for: it may never come."""
+    value = bytes(range(30))
+    good = b"$30\r\n" + value + b"\r\n"
+    for at in (None, *range(5), 35, 36):
+        answer = bytearray(good)
+        if at is not None:
+            answer[at] ^= 1
+        start, body = bytearray(head), bytearray(30 - head)
+        plain: Any = Dripping(bytes(answer), most)
+        right = redis_receiving._take(plain, (b"k", memoryview(start), memoryview(body)))
+        assert right == (at is None)
+        if at is None or at >= 35:
+            assert start + body == value
+        else:
+            assert plain.at == min(-(-(at + 1) // most) * most, len(good))
+    for size in range(len(good)):
+        plain = Dripping(good[:size], most)
+        into = memoryview(bytearray(head)), memoryview(bytearray(30 - head))
+        assert not redis_receiving._take(plain, (b"k", *into))
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "most"), [(10, 2000, redis_receiving.AHEAD), (LARGE, 150, 42), (0, 600, 256)]
+)
+def test_no_more_is_asked_for_ahead_than_may_be(size: int, count: int, most: int) -> None:
+    """And no less than half of it as long as there is more: 42 times 100,000 bytes are 4 MiB."""
+    with played(GET=lambda _: bulk(bytes(size))) as server, open_store(server.url) as store:
+        assert isinstance(store, StreamView)
+        asked: list[int] = []
+        memory = memoryview(bytearray(size))
+
+        def wanted() -> Iterator[tuple[bytes, memoryview, memoryview]]:
+            for number in range(count):
+                asked.append(number)
+                yield b"k", memory[:0], memory
+
+        ahead, rounds = [], set()
+        for came, crc in enumerate(store.get_each_into(wanted())):
+            assert crc == crc32c(memory)
+            ahead.append(len(asked) - came)  # this one too
+            rounds.add(len(asked))
+        assert len(ahead) == count
+        assert max(ahead) == most
+        assert min(ahead[: count - most]) >= most // 2
+        assert len(rounds) <= 2 + count // (most // 2)  # many in one message
 
 
 # --- writing -------------------------------------------------------------------------------------
