@@ -221,6 +221,8 @@ def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(memory:
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
+        ({"model": "w"}, TypeError, "model is of type str, expected a dict or an object with st"),
+        ({"optimizer": [{}]}, TypeError, "optimizer is of type list, expected a dict or an obje"),
         ({"extra": {"x": {1, 2}}}, TypeError, "extra/x is of type set, expected a"),
         ({"extra": {"x": np.float32(1)}}, TypeError, "extra/x is of type numpy.float32"),
         ({"extra": {(1, 2): 3}}, TypeError, "extra has a key of type tuple, expected str or"),

@@ -12,6 +12,9 @@ from windeck.checkpoint.writers.pieces import Pieces, is_distributed, pieces_of
 
 __all__ = ["State"]
 
+#: What has to be a place that `load` can put it back to.
+_LOADED_IN_PLACE = ("model", "optimizer")
+
 
 class State:
     """What one process has of a step.
@@ -44,6 +47,11 @@ class State:
     def _tree(self, name: str, value: Any) -> Any:
         if hasattr(value, "state_dict") and not isinstance(value, Mapping):
             value = value.state_dict()
+        elif name in _LOADED_IN_PLACE and not isinstance(value, Mapping):
+            raise TypeError(
+                f"{name} is of type {type(value).__name__}, expected a dict or an object with "
+                "state_dict, as load does"
+            )
         return trees.encode(value, name, self._keep)
 
     def _keep(self, name: str, value: Any) -> str:
