@@ -17,7 +17,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.stores import Pieces, Store, StreamView, open_store
 
 need("redis")
-from windeck.checkpoint.stores import redis_receiving  # noqa: E402
+from windeck.checkpoint.stores import redis_receiving, redis_sending  # noqa: E402
 
 LARGE = 100_000
 
@@ -236,7 +236,38 @@ def test_no_more_is_asked_for_ahead_than_may_be(size: int, count: int, most: int
 def mixed() -> dict[bytes, bytes]:
     """Values around the sizes where they are sent another way."""
     sizes = [0, 1, 100, 32_767, 32_768, 32_769, 0, 300_000, 5, 262_144, 20_000, 20_000] * 4
-    return {b"%03d" % i: bytes([i]) * size for i, size in enumerate(sizes)}
+    data = bytes(range(251)) * 1200  # no two parts of a value are the same
+    return {b"%03d" % i: data[i : i + size] for i, size in enumerate(sizes)}
+
+
+def test_small_values_share_commands_up_to_a_size() -> None:
+    """Keys count too; what would make a command larger begins the next."""
+    most = redis_sending.SMALL_BYTES
+    sizes = [most // 16 - 4] * 16 + [10, *[most // 16 - 4] * 15, most // 16 - 14, 0, 1] * 2
+    held, counts = most, list[int]()
+    for size in sizes:
+        fits = held + 4 + size <= most
+        held = (held if fits else 0) + 4 + size
+        counts = [*counts[:-1], counts[-1] + 1] if fits else [*counts, 1]
+    pairs = [(b"%04d" % i, bytes(size)) for i, size in enumerate(sizes)]
+    assert [count for _, count in redis_sending._commands(pairs)] == counts
+    assert counts[0] == 16  # no byte more would have fitted
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 7, 100])
+def test_a_command_of_which_a_part_is_taken_at_a_time(most: int) -> None:
+    class Narrow:
+        def sendmsg(self, parts: list[Any]) -> int:
+            assert len(sent) < 12  # else it would go on for ever
+            taken = b"".join(parts)[:most]
+            sent.extend(taken)
+            return len(taken)
+
+    sent, plain = bytearray(), Narrow()
+    parts: list[Any] = [b"abc", memoryview(b"defghij"), b"", b"kl"]
+    redis_sending._put(plain, parts)  # type: ignore[arg-type]
+    assert sent == b"abcdefghijkl"
+    assert [len(part) for part in parts] == [3, 7, 0, 2]
 
 
 @pytest.mark.parametrize("pieces", [False, True])
