@@ -44,8 +44,8 @@ def save(
         What `log` shows beside the generation.
     model, optimizer, loader
         State: a dict of dicts, lists and tuples of tensors, numbers, text, bool and None; or an
-        object with a `state_dict()` that gives such. Tensors may have any dtype, shape and strides, on any
-        device; two that are the same memory are stored once.
+        object with a `state_dict()` that gives such. Tensors may have any dtype, shape and strides,
+        on any device; two that are the same memory are stored once.
     embeddings
         Embedding tables by name, saved as they are when this is called: training may go on.
     extra
