@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from store_servers import RedisServer, StartRedis, need
+from store_servers import RedisServer, StartRedis, free_port, need
 from windeck import checkpoint
 from windeck.checkpoint.stores import StoreURL, open_store
 
@@ -142,7 +142,8 @@ def test_passwords(fresh: Fresh, start_redis: StartRedis) -> None:
 
 def test_a_socket_of_a_cluster(fresh: Fresh, start_redis: StartRedis) -> None:
     path = fresh("unix").partition("://")[2] + "3"
-    start_redis("--cluster-enabled", "yes", "--unixsocket", path)
+    own = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    start_redis(*own, "--unixsocket", path)
     error = r" is one server of a cluster, .*: expected redis\+cluster://host:port$"
     with pytest.raises(ValueError, match=error):
         open_store(f"redis+unix://{path}")
