@@ -117,11 +117,12 @@ class Run:
         return found
 
     def step_in_force(self) -> int | None:
-        """The step of the checkpoint in force."""
+        """The step of the checkpoint in force; None where no save was done before a kill."""
         try:
-            return checkpoint.log(self.store)[0].step
+            commits = checkpoint.log(self.store)
         except FileNotFoundError:
             return None
+        return commits[0].step if commits else None
 
     def state(self) -> dict[str, Any]:
         """All tensors, and all columns of all tables, of the checkpoint in force."""

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from loaded_examples import example
+from windeck import checkpoint
+from windeck.checkpoint.stores import open_store
 
 pytest.importorskip("rocksdict", reason="pip install windeck[rocksdb]")
 
@@ -76,6 +78,17 @@ def test_many_lives(
     words = ["--steps=60", "--save-every=7", f"--seed={seed}", f"--out={tmp_path / 'out'}", exact]
     recommender.main([*words, "--lives", "2", "3", "1", "4"])
     assert capsys.readouterr().out.splitlines()[-1].startswith("4 ranks, to the end: ")
+
+
+def test_a_life_that_was_killed_before_its_first_save_was_done(
+    recommender: ModuleType, tmp_path: Path
+) -> None:
+    run = recommender.Run(tmp_path / "run", recommender.arguments([]))
+    assert run.step_in_force() is None
+    open_store(run.store).close()
+    assert run.step_in_force() is None
+    checkpoint.save(run.store, step=7, model={})
+    assert run.step_in_force() == 7
 
 
 def test_clicks_are_a_function_of_their_number(trainee: ModuleType) -> None:
