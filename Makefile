@@ -40,6 +40,7 @@ $(VENV)/.test: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 
 $(VENV)/.lint: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 	$(call installed,test$(comma)lint)
+	@touch $(VENV)/.test  # that too: `make test` after `make lint` builds nothing anew
 
 $(VENV)/.bench: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 	$(call installed,bench)

@@ -178,7 +178,7 @@ def table_lookup() -> Loop:
 #: Each loop, and how many times it is repeated: N.
 LOOPS: dict[str, tuple[Callable[[], Loop], int]] = {
     "Permutation.slice, 65,536": (permutation_slice, 20),
-    "Permutation[i], 100 times": (permutation_index, 200),
+    "Permutation[i], 100 times": (permutation_index, 2000),
     "BlockPermutation.slice, 65,536": (block_permutation_slice, 3),
     "Windows.gather, batch 32": (partial(windows_gather, 32, False), 50),
     "Windows.gather, batch 1,024, scaled": (partial(windows_gather, 1024, True), 4),

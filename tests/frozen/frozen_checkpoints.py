@@ -21,8 +21,8 @@ from unittest import mock
 
 import torch
 from frozen_data import FROZEN, digests, windows
-from torch.distributed.checkpoint import load as dcp_load
-from torch.distributed.checkpoint import save as dcp_save
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 import windeck as wd
 from windeck import checkpoint

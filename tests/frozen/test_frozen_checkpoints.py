@@ -15,6 +15,7 @@ import pytest
 import torch
 from frozen_checkpoints import (
     BATCHES,
+    CHUNK,
     IDS,
     STEPS,
     emptied,
@@ -44,6 +45,16 @@ from windeck.checkpoint.stores import MappingStore, Store, open_store
 LIBRARIES = {"rocksdb": "rocksdict", "leveldb": "plyvel"}
 
 
+def need(kind: str) -> None:
+    """Skip the test without the library of a store; under CI, fail where it can be had."""
+    library = LIBRARIES[kind]
+    if importlib.util.find_spec(library):
+        return
+    if os.environ.get("CI") and not (kind == "leveldb" and sys.version_info >= (3, 13)):
+        pytest.fail(f"{library} is not installed")
+    pytest.skip(f"{library} is not installed")
+
+
 @pytest.fixture(params=["memory", *LIBRARIES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An old store; a copy, because opening one writes to it."""
@@ -51,10 +62,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if kind == "memory":
         yield read_memory()
         return
-    if not importlib.util.find_spec(LIBRARIES[kind]):
-        if os.environ.get("CI") and (kind, sys.version_info >= (3, 13)) != ("leveldb", True):
-            pytest.fail(f"{LIBRARIES[kind]} is not installed")
-        pytest.skip(f"{LIBRARIES[kind]} is not installed")
+    need(kind)
     shutil.copytree(FROZEN / kind, tmp_path / kind)
     with open_store(f"{kind}://{tmp_path / kind}") as opened:
         yield opened
@@ -118,8 +126,8 @@ def test_an_old_store_is_looked_after(store: Store) -> None:
     checkpoint.load(target, model=copied, strict=False)
     assert same(copied, model(20))
     changed = model(20) | {"weight": weight(21)}
-    save = {"model": changed, "incremental": True, "chunk_bytes": 256}
-    assert checkpoint.save(store, step=21, **save) == 3
+    made = checkpoint.save(store, step=21, model=changed, incremental=True, chunk_bytes=CHUNK)
+    assert made == 3
     loaded = emptied(changed)
     checkpoint.load(store, model=loaded)
     assert same(loaded, changed)
@@ -171,7 +179,7 @@ def test_safetensors_files_are_written_and_read_as_of_old(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", LIBRARIES)
 def test_stores_hold_the_same_pairs_whatever_their_kind(kind: str, tmp_path: Path) -> None:
-    pytest.importorskip(LIBRARIES[kind])
+    need(kind)
     with steady(), open_store(f"{kind}://{tmp_path / kind}") as opened:
         save_steps(opened)
         pairs = dict(opened.scan())
