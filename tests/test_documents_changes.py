@@ -1,4 +1,4 @@
-"""Fingerprints of corpora: the same for the same data, and naming the file that has changed."""
+"""Fingerprints of corpora: the same for the same data, and explanations of changes."""
 
 from __future__ import annotations
 
@@ -151,13 +151,13 @@ class TestChanges:
     @pytest.mark.parametrize(
         "docs", [[[7, 7, 7], [2]], [[0, 0, 1], [2], []], [[5] * 5000]], ids=["token", "doc", "all"]
     )
-    def test_one_file_is_named(self, name: str, docs: list[list[int]], root: Path) -> None:
+    def test_one_file(self, name: str, docs: list[list[int]], root: Path) -> None:
         before = Documents(root)
         assert before.fingerprint
         write_lists(root / f"dataset={name}.arrow", docs)
         assert changed(before, Documents(root)) == (
             "contents",
-            f"dataset={name}.arrow has changed since the state was saved",
+            f"one or more of the 12 files below '{root}' have changed since the state was saved",
         )
 
     def test_several_files(self, root: Path) -> None:
@@ -167,7 +167,7 @@ class TestChanges:
             write_lists(root / f"dataset=d1/x.part{part}.arrow", [[9]])
         assert changed(before, Documents(root)) == (
             "contents",
-            "several of the 12 files have changed since the state was saved",
+            f"one or more of the 12 files below '{root}' have changed since the state was saved",
         )
 
     def test_files_that_trade_places(self, root: Path) -> None:
@@ -203,11 +203,11 @@ class TestChanges:
 
 
 class TestStates:
-    """A loader that resumes over files that have changed says which."""
+    """A loader that resumes over files that have changed says so."""
 
     @pytest.mark.parametrize("docs", [[[7, 7, 7], [2]], [[5] * 50]], ids=["token", "all"])
     @pytest.mark.parametrize("mixed", [False, True])
-    def test_the_file_is_named(self, mixed: bool, docs: list[list[int]], tmp_path: Path) -> None:
+    def test_says_so(self, mixed: bool, docs: list[list[int]], tmp_path: Path) -> None:
         root = write_corpus(tmp_path, TestChanges.SHARDS)
 
         def loader() -> Loader:
@@ -222,6 +222,6 @@ class TestStates:
         with pytest.raises(
             ValueError,
             match=r"^the state does not belong to this data: (in part 'a', )?"
-            r"dataset=d1/x.part2.arrow has changed since the state was saved$",
+            r"one or more of the 12 files below .* have changed since the state was saved$",
         ):
             loader().load_state_dict(saved)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from windeck._core import TokenShard, checked_bulk, checked_one
 from windeck.positions import integer
 from windeck.sources.corpus import describing, verifying
-from windeck.sources.corpus.changes import explained, file_digest, syndromes
+from windeck.sources.corpus.changes import explained, file_digest, sums
 from windeck.sources.corpus.checking import Look
 from windeck.sources.corpus.countcache import CountCache, cache_path
 from windeck.sources.corpus.counting import count
@@ -331,7 +331,7 @@ class Documents:
 
     @property
     def fingerprint(self) -> dict[str, str | int]:
-        """Options, sizes, and two sums over digests of all files: see `explain_change`.
+        """Options, sizes, and two sums over digests of all files.
 
         Eight pages of each file are read when it is first asked for, in threads.
         """
@@ -342,7 +342,7 @@ class Documents:
                 "datasets": describing.short(", ".join(self.dataset_ids)),
                 "files": len(digests),
                 # Before the sums of counts, which change with it and say less.
-                "contents": syndromes(digests),
+                "contents": sums(digests),
                 "documents": len(self),
                 "tokens": int(self.shard_tokens.sum()),
             }
@@ -353,14 +353,14 @@ class Documents:
         return file_digest(self._listing.path(shard), (*name, *self._counts.of(shard)[:2]))
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
-        """Why a field of a saved fingerprint differs from ours: which file has changed.
+        """Explain why a field of a saved fingerprint differs from ours.
 
         Returns
         -------
         str or None
             One sentence; None where the values themselves say it all.
         """
-        return explained(field, was, now, self._reading.fingerprint, self._listing.paths)
+        return explained(field, was, now, self._reading.fingerprint, self._listing)
 
     def explain(self) -> str:
         """A few lines on what there is: datasets, shards, documents, tokens, bytes, filtered."""

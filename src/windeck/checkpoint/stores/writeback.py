@@ -21,8 +21,6 @@ _WRITE = 2  # SYNC_FILE_RANGE_WRITE: begin, and do not wait
 
 def _find() -> Callable[[int, int, int, int], int] | None:
     """The system's call, which Python has no name for; None where there is none."""
-    if os.name != "posix":
-        return None
     try:
         call = ctypes.CDLL(None).sync_file_range
     except (OSError, AttributeError):

@@ -1,11 +1,4 @@
-"""Which file has changed since a state was saved, told by two numbers instead of a list.
-
-Every shard i = 0, 1, ... gets a digest h_i of its size, its counts and some of its pages. A state
-keeps a = sum of h_i and b = sum of (i + 1) * h_i modulo the prime p = 2^61 - 1, the first two
-syndromes of a code that corrects one error: if shard j alone has changed by d, then a moves by d
-and b by (j + 1) * d, so the quotient of the two is j + 1. Several changes move them to a quotient
-that is a shard's number with a chance of S / p only.
-"""
+"""Digests of shards, as a saved state holds them, and explanations of changes since."""
 
 from __future__ import annotations
 
@@ -13,7 +6,9 @@ import hashlib
 import os
 from collections.abc import Container, Sequence
 
-__all__ = ["PRIME", "changed_shard", "explained", "file_digest", "syndromes"]
+from windeck.sources.corpus.discovery import Listing
+
+__all__ = ["PRIME", "explained", "file_digest", "sums"]
 
 PRIME = 2**61 - 1
 PAGE = 4096
@@ -47,12 +42,14 @@ def _places(size: int) -> list[int]:
     return [last * page // (PAGES - 1) for page in range(PAGES)]
 
 
-def syndromes(digests: Sequence[int]) -> str:
-    """The two sums as a fingerprint holds them: ``"a:b"`` in hexadecimal.
+def sums(digests: Sequence[int]) -> str:
+    """Return ``"a:b"`` in hexadecimal: the sum of h_i, and of (i + 1) h_i, modulo PRIME.
+
+    The second sum changes when files trade places. The form is part of saved states.
 
     Examples
     --------
-    >>> syndromes([5, 7, 11])
+    >>> sums([5, 7, 11])
     '17:34'
     """
     first = sum(digests) % PRIME
@@ -60,46 +57,10 @@ def syndromes(digests: Sequence[int]) -> str:
     return f"{first:x}:{second:x}"
 
 
-def changed_shard(was: object, now: object, shards: int) -> int | None:
-    """The number of the one shard that has changed, or None where it is not just one.
-
-    Parameters
-    ----------
-    was, now
-        Syndromes, saved and current.
-    shards
-        How many shards there are, now as then.
-
-    Examples
-    --------
-    >>> changed_shard(syndromes([5, 7, 11]), syndromes([5, 8, 11]), 3)
-    1
-    >>> changed_shard(syndromes([5, 7, 11]), syndromes([5, 11, 7]), 3) is None
-    True
-    """
-    before, after = _parsed(was), _parsed(now)
-    if before is None or after is None:
-        return None
-    moved, weighted = (after[0] - before[0]) % PRIME, (after[1] - before[1]) % PRIME
-    if not moved:
-        return None
-    place = weighted * pow(moved, -1, PRIME) % PRIME
-    return place - 1 if 1 <= place <= shards else None
-
-
-def _parsed(text: object) -> tuple[int, int] | None:
-    """The two sums; None for what is none, as a state may come from anywhere."""
-    try:
-        first, second = (int(part, 16) for part in str(text).split(":"))
-    except ValueError:
-        return None
-    return first % PRIME, second % PRIME
-
-
 def explained(
-    field: str, was: object, now: object, options: Container[str], paths: Sequence[str]
+    field: str, was: object, now: object, options: Container[str], listing: Listing
 ) -> str | None:
-    """One sentence on a field of a fingerprint that differs; None where its values say it all.
+    """Explain in one sentence why a field of a fingerprint differs; None where its values suffice.
 
     Parameters
     ----------
@@ -107,7 +68,7 @@ def explained(
         The values, saved and current; None where there is none.
     options
         The fields that say how documents are read.
-    paths
+    listing
         The files there are now.
     """
     if was is None or now is None:
@@ -122,9 +83,7 @@ def explained(
             f"the corpus had {was} files when the state was saved and has {now} now; "
             "expected the same ones, which files= can name"
         )
-    if field != "contents":
-        return None
-    shard = changed_shard(was, now, len(paths))
-    if shard is not None:
-        return f"{paths[shard]} has changed since the state was saved"
-    return f"several of the {len(paths):,} files have changed since the state was saved"
+    if field == "contents":
+        files = f"the {len(listing.paths):,} files below {listing.root!r}"
+        return f"one or more of {files} have changed since the state was saved"
+    return None

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from windeck.sources.corpus.arrowfooter import batches_in
 from windeck.sources.corpus.schema import Form, check_column
 from windeck.sources.files.formats import naming
 
@@ -82,7 +81,7 @@ class Look:
             if head.startswith(_ARROW):
                 _check_end(path, size, tail, _ARROW, "Arrow IPC")
                 form = self._form(path, lambda count: os.pread(handle, count, 0), head)
-                found = batches_in(handle, size) if form == "values" else None
+                found = _batches_in(path) if form == "values" else None
             elif head.startswith(_PARQUET):
                 _check_end(path, size, tail, _PARQUET, "Parquet")
                 found = self._parquet_rows(path)
@@ -118,6 +117,12 @@ class Look:
             _ = schema.names
         check_column(schema, self._column, path, tokenizes=self._tokenizes, batches=False)
         return int(footer.num_rows)
+
+
+def _batches_in(path: str) -> int:
+    """The number of record batches that the footer of an Arrow file lists."""
+    with naming(path, "Arrow IPC"), pa.OSFile(os.fsencode(path)) as file:
+        return int(pa.ipc.open_file(file).num_record_batches)
 
 
 def _check_end(path: str, size: int, tail: bytes, magic: bytes, kind: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,11 +14,11 @@ from windeck.sources.corpus.checking import Seen
 from windeck.sources.corpus.countcache import CountCache
 from windeck.sources.corpus.countfile import Stated, count_files, read_counts
 from windeck.sources.corpus.discovery import Listing
-from windeck.sources.corpus.parquetcounts import footer_counts
 from windeck.sources.corpus.progress import Progress, reporting
 from windeck.sources.corpus.protocol import Int64s
 from windeck.sources.corpus.reading import Reading
 from windeck.sources.corpus.threads import in_threads
+from windeck.sources.files.footers import parquet_footer
 
 __all__ = ["Counts", "Totals", "check_totals", "count"]
 
@@ -127,6 +128,33 @@ def count_shard(path: str, reading: Reading) -> Totals:
         if told is not None:
             return Totals(*told, *told)
     return Totals(*reading.open(path).totals())
+
+
+#: Writers whose footers count empty and null lists as nulls; others may count otherwise.
+_KNOWN_WRITER = re.compile(rb"parquet-cpp-arrow version (\d{1,9})\.")
+_SINCE = 16
+
+
+def footer_counts(path: str, column: str) -> tuple[int, int] | None:
+    """Documents, and tokens in the lists of a column; None where the footer is not certain.
+
+    A list that is empty or null takes a place among the values, and counts as one null. A damaged
+    footer gives None; the error comes when the file is read. O(column chunks) time.
+    """
+    footer = parquet_footer(path)
+    writer = None if footer is None else _KNOWN_WRITER.match(footer.writer)
+    if footer is None or writer is None or int(writer[1]) < _SINCE:
+        return None
+    tokens = 0
+    for group in footer.groups:
+        mine = [chunk for chunk in group if chunk.path[:1] == (column.encode(),)]
+        if len(mine) != 1:
+            return None
+        values, nulls = mine[0].values, mine[0].nulls
+        if nulls is None or not 0 <= nulls <= values:
+            return None
+        tokens += values - nulls
+    return (footer.rows, tokens) if 0 <= footer.rows < 2**63 > tokens else None
 
 
 def check_totals(path: str, found: Totals, expected: Totals, who: str) -> None:

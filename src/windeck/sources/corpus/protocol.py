@@ -74,6 +74,6 @@ class Corpus(Protocol):
     def explain_change(self, field: str, was: object, now: object, /) -> str | None:
         """A sentence on why a field of the fingerprint differs from a saved one, if there is any.
 
-        "dataset=c4/part3.arrow has changed since the state was saved" says more than two digests.
+        "the corpus had 12 files and has 13 now" says more than two digests.
         """
         ...

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from windeck.sources.files.footers import ipc_layout
 from windeck.sources.files.formats import check, cut, in_portions, naming, overlapping, places
-from windeck.sources.files.ipclayout import layout
 
 # Linux's value: Python has had a name for it only since 3.13.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
@@ -29,11 +29,12 @@ class IpcFile:
             reader = self._open(source)
             self._schema = reader.schema
             _ = self._schema.names  # which are decoded only here, if they can be
-        self._rows, self.compressed = layout(path, stream=stream)
-        if not stream and len(self._rows) != reader.num_record_batches:
+            listed = None if stream else reader.num_record_batches
+            self._rows, self.compressed = ipc_layout(path, listed)
+        if listed not in (None, len(self._rows)):
             raise ValueError(
-                f"{path!r} cannot be read as Arrow IPC: its footer lists "
-                f"{reader.num_record_batches} record batches, but {len(self._rows)} are there"
+                f"{path!r} cannot be read as Arrow IPC: its footer lists {listed} record batches, "
+                f"but {len(self._rows)} are there"
             )
 
     def _open(self, source: Any, fields: Sequence[int] = ()) -> Any:

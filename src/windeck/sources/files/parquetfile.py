@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windeck.sources.files.footers import Chunk, parquet_footer
 from windeck.sources.files.formats import BATCH_ROWS, cut, in_portions, naming, overlapping, places
 
 _PAGE_BUFFER = 1 << 18
@@ -37,21 +38,16 @@ class ParquetFile:
         return int(self._metadata.num_rows)
 
     def text_bytes(self, name: str) -> int:
-        return sum(
-            size
-            for path, size in self._sizes.items()
-            if path == name or path.startswith(f"{name}.")
-        )
+        leaves = [chunk for group in self._chunks for chunk in group]
+        return sum(leaf.uncompressed_bytes for leaf in leaves if leaf.path[:1] == (name.encode(),))
 
     @cached_property
-    def _sizes(self) -> dict[str, int]:
-        """Bytes of each leaf column before compression, over all row groups."""
-        sizes: dict[str, int] = {}
-        for group in map(self._metadata.row_group, range(self._metadata.num_row_groups)):
-            for chunk in map(group.column, range(group.num_columns)):
-                path = chunk.path_in_schema
-                sizes[path] = sizes.get(path, 0) + chunk.total_uncompressed_size
-        return sizes
+    def _chunks(self) -> list[list[Chunk]]:
+        """The column chunks of each row group."""
+        footer = parquet_footer(self.path)
+        if footer is None:
+            raise ValueError(f"{self.path!r} cannot be read as Parquet: its footer is damaged")
+        return footer.groups
 
     def prepared(self, names: Sequence[str]) -> ParquetFile:
         return self
