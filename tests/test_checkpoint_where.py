@@ -1,18 +1,22 @@
-"""Conditions as text, against Python's own evaluation on exact fractions."""
+"""Conditions: as text against Python itself, on elements of each dtype against NumPy and torch.
+
+Every code of every dtype of 8 and 16 bits, random bits of the wider ones.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-import sys
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from windeck.checkpoint.format import intervals
-from windeck.checkpoint.readers.where import near, parse
+from threads import at_once
+from windeck.checkpoint.format.numbers import numbers
+from windeck.checkpoint.readers.where import Where, nan, near, parse, rounded
 
 
 def holds(text: str, value: float) -> bool:
@@ -95,7 +99,7 @@ def test_wrong_conditions_are_one_sentence() -> None:
         near(1, math.inf)
     with pytest.raises(TypeError, match="value is of type str, expected a number"):
         near("1")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="cannot search in elements of dtype quint8: dtype is"):
+    with pytest.raises(TypeError, match="cannot search in elements of dtype quint8: they are no"):
         parse("nan").search("quint8")
 
 
@@ -109,21 +113,19 @@ def test_rounding_is_that_of_torch(name: str) -> None:
     for value in map(float, values):
         # By float64, whose rounding torch does in one step.
         wanted = torch.tensor(value, dtype=torch.float64).to(getattr(torch, name))
-        found = Fraction(intervals.rounded(value, name))
-        if abs(found) <= intervals._FLOATS[name][2] and abs(value) < 400:
+        found = Fraction(rounded(value, name))
+        if abs(found) <= Fraction(torch.finfo(getattr(torch, name)).max) and abs(value) < 400:
             assert float(found) == wanted.to(torch.float64).item(), value
 
 
 @pytest.mark.parametrize("name", [n for n in FLOATS if hasattr(torch, n)])
 def test_rounding_at_the_greatest_number(name: str) -> None:
     """Eighths of the last place around it; behind half of one there is none to round to."""
-    digits, _, greatest = intervals._FLOATS[name]
     top = torch.finfo(getattr(torch, name)).max
-    assert top == greatest
-    unit = 2.0 ** (math.frexp(top)[1] - 1 - digits)
+    unit = 2.0 ** (math.frexp(top)[1] - 1) * torch.finfo(getattr(torch, name)).eps
     for eighths, sign in itertools.product(range(-12, 9), (1, -1)):
         value = sign * (top + eighths * unit / 8)
-        found = intervals.rounded(value, name)
+        found = rounded(value, name)
         if eighths < 4:
             wanted = torch.tensor(value, dtype=torch.float64).to(getattr(torch, name))
             assert found == wanted.to(torch.float64).item(), value
@@ -131,47 +133,227 @@ def test_rounding_at_the_greatest_number(name: str) -> None:
             assert found == Fraction(value)
 
 
-def test_sets_are_sets() -> None:
-    places = [(Fraction(n), side) for n in range(4) for side in (0, 1)]
-    points = [Fraction(n, 2) for n in range(-3, 10)]
-
-    def has(numbers: intervals.Set, x: Fraction) -> bool:
-        return sum(value < x or (value == x and side == 0) for value, side in numbers) % 2 == 1
-
-    sets: list[intervals.Set] = [[*pair] for pair in itertools.combinations(places, 2)]
-    sets += [[*four] for four in itertools.combinations(places, 4)]
-    for a, b in itertools.product(sets[::5], sets[::3]):
-        for x in points:
-            assert has(intervals.union(a, b), x) == (has(a, x) or has(b, x))
-    assert intervals.union([(1, 0), (3, 0)], [(3, 0), (5, 0)]) == [(1, 0), (5, 0)]  # no 3 in it
-    for a in sets:
-        for x in points:
-            assert has(intervals.complement(a), x) != has(a, x)
-            assert has(intervals.mirrored(a), x) == has(a, abs(x))
+INF = math.inf
+SMALL = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+SMALL += ["float16", "bfloat16", "int8", "uint8", "int16", "uint16", "bool"]
+SMALL = [name for name in SMALL if hasattr(torch, name)]
+WIDE = ["float32", "float64", "int32", "int64", "uint32", "uint64"]
 
 
-def test_ranges_of_floats_and_integers_are_exact() -> None:
-    tiny, one_up = math.nextafter(0, 1), math.nextafter(1, 2)
-    assert intervals.as_floats([(Fraction(0), 1), (Fraction(1), 0)]) == [
-        (tiny, math.nextafter(1, 0))
-    ]
-    assert intervals.as_floats([(Fraction(1), 1), (math.inf, 1)]) == [(one_up, math.inf)]
-    assert intervals.as_floats([(Fraction(10) ** 400, 0), (math.inf, 1)]) == [(math.inf, math.inf)]
-    assert intervals.as_floats([(-(Fraction(10) ** 400), 0), (Fraction(10) ** 400, 1)]) == [
-        (-sys.float_info.max, sys.float_info.max)
-    ]
-    for sign, end in (("<", -math.inf), (">", math.inf)):
-        assert intervals.as_floats(intervals.compared(sign, end, "float64")) == []
-        ranges = intervals.as_floats(intervals.compared(f"{sign}=", end, "float64"))
-        assert ranges == [(end, end)]
-    third = Fraction(1, 3)
-    ((low, high),) = intervals.as_floats([(third, 0), (third + Fraction(1, 10**30), 1)]) or [(0, 0)]
-    assert (low, high) == (0, 0)
-    big = Fraction(2**53 + 1)
-    assert intervals.as_floats([(big, 1), (big + 5, 0)]) == [(2.0**53 + 2, 2.0**53 + 4)]
-    assert intervals.as_integers([(Fraction(1, 2), 0), (Fraction(5, 2), 1)], natural=False) == [
-        (1, 2)
-    ]
-    assert intervals.as_integers([(Fraction(3), 1), (Fraction(4), 0)], natural=False) == []
-    assert intervals.as_integers(intervals.ALL, natural=True) == [(0, 2**64 - 1)]
-    assert intervals.as_integers(intervals.ALL, natural=False) == [(-(2**63), 2**63 - 1)]
+def dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def codes(name: str) -> tuple[bytes, np.ndarray[Any, Any]]:
+    """All codes of a small dtype, and their values by torch."""
+    size = dtype(name).itemsize
+    raw = np.arange(256**size, dtype=f"<u{size}")
+    if name == "bool":
+        return raw.tobytes(), raw != 0
+    values = torch.from_numpy(raw.view(np.uint8).copy()).view(dtype(name))
+    if not name.startswith(("float", "bfloat")):
+        return raw.tobytes(), values.numpy()
+    return raw.tobytes(), values.to(torch.float64).numpy()
+
+
+def scalars(name: str) -> list[float]:
+    if name.startswith(("int", "uint", "bool")):
+        return [0, 1, -1, 5, 100, -100, 127, 128, -128, -129, 255, 256, 32767, -32768, 65535, 65536]
+    exact = [0.0, 1.0, -1.0, 0.5, 3.0, 448.0, 240.0, 57344.0, 65504.0, 2.0**-24, 2.0**-133]
+    return [*exact, *(-x for x in exact), 1e5, -1e5, 1e39, INF, -INF]
+
+
+def model(values: np.ndarray[Any, Any], subject: str, sign: str, scalar: float) -> Any:
+    """Elementwise with NumPy, in float64 or Python's integers."""
+    if values.dtype.kind in "iub":
+        here = values.astype(np.int64 if values.dtype.itemsize < 4 else object)
+    else:
+        here = values
+    if subject == "abs":
+        here = abs(here)
+    return {
+        "<": here < scalar, "<=": here <= scalar, ">": here > scalar, ">=": here >= scalar,
+        "==": here == scalar, "!=": here != scalar,
+    }[sign]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_code_of_the_small_dtypes(name: str) -> None:
+    raw, values = codes(name)
+    for given in scalars(name):
+        scalar = given
+        if "float" in name and "e8m0" not in name:  # a number of the dtype, or beyond all of them
+            near_it = torch.tensor(given, dtype=torch.float64).to(dtype(name)).item()
+            scalar = near_it if abs(given) <= np.nanmax(values[np.isfinite(values)]) else given
+        for subject in ("value", "abs"):
+            for sign in ("<", "<=", ">", ">=", "==", "!="):
+                if name == "bool":
+                    values = values.astype(np.int64)
+                wanted = np.flatnonzero(model(values, subject, sign, scalar))
+                text = f"{subject} {sign} {scalar}"
+                found, count = parse(text).search(name).find(raw)
+                assert found.dtype == np.int64
+                assert found.tolist() == wanted.tolist(), (text, count)
+                assert count == len(wanted)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_is_no_number_or_infinite(name: str) -> None:
+    raw, values = codes(name)
+    numbers = values.astype(np.float64)
+    for where, wanted in (
+        (nan(), np.isnan(numbers)),
+        (parse("inf"), np.isinf(numbers)),
+        (parse("finite"), np.isfinite(numbers)),
+        (parse("nan or inf"), ~np.isfinite(numbers)),
+        (parse("not nan"), ~np.isnan(numbers)),
+        (parse("nan and inf"), np.zeros(len(numbers), bool)),
+    ):
+        found, _ = where.search(name).find(raw)
+        assert found.tolist() == np.flatnonzero(wanted).tolist(), where
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_near_is_exact(name: str) -> None:
+    raw, values = codes(name)
+    for value, tolerance in ((0.1, 0.05), (3, 1), (-2.5, 1e-3), (100, 60), (0, 2.0**-24)):
+        low, high = Fraction(value) - Fraction(tolerance), Fraction(value) + Fraction(tolerance)
+        numbers = values.astype(np.float64)
+        wanted = [i for i, x in enumerate(numbers) if np.isfinite(x) and low <= Fraction(x) <= high]
+        assert near(value, tolerance).search(name).find(raw)[0].tolist() == wanted
+
+
+def wide(name: str, seed: int) -> np.ndarray[Any, Any]:
+    """Random bits, with what is special among them."""
+    rng = np.random.default_rng(seed)
+    kind = np.dtype(name)
+    values: np.ndarray[Any, Any] = np.frombuffer(rng.bytes(3001 * kind.itemsize), kind).copy()
+    if kind.kind == "f":
+        special = [0.0, -0.0, INF, -INF, np.nan, 1.5, -1.5, np.finfo(kind).max, np.finfo(kind).tiny]
+        special += [np.finfo(kind).smallest_subnormal, -np.finfo(kind).max, 0.1, 2.0**53]
+    else:
+        info = np.iinfo(kind)
+        special = [0, 1, info.max, info.min, info.max - 1, info.min + 1, 7, 2**31 - 1]
+    values[rng.integers(0, 3001, 200)] = rng.choice(np.array(special, kind), 200)
+    return values
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_dtypes_against_numpy(name: str, seed: int) -> None:
+    values = wide(name, seed)
+    some = [x.item() for x in values[:40]] + [0, 1, -1, 2**31, 2**53, 2**63, 2**64, -(2**63)]
+    if values.dtype.kind == "f":
+        some = [float(x) for x in some if x == x] + [INF, -INF]
+    for scalar in some:
+        if values.dtype.kind == "f":  # a scalar of the dtype, as NumPy and torch round it
+            with np.errstate(over="ignore"):
+                scalar = float(values.dtype.type(scalar))
+        for subject in ("value", "abs"):
+            for sign in ("<", "<=", ">", ">=", "==", "!="):
+                wanted = np.flatnonzero(model(values, subject, sign, scalar)).tolist()
+                where = parse(f"{subject} {sign} {scalar}")
+                assert where.search(name).find(values)[0].tolist() == wanted, where
+
+
+def test_numbers_are_rounded_to_the_dtype_as_torch_does() -> None:
+    for name in ("float32", "float64", "float16", "bfloat16"):
+        values = torch.tensor([0.1, 0.2, 0.3, -0.1, 0.1000001, 70000.0, INF], dtype=dtype(name))
+        raw = values.view(torch.uint8).numpy()
+        for scalar in (0.1, 0.3, -0.1, 1e-3):
+            for sign in ("<", "<=", ">", ">=", "==", "!="):
+                wanted = model(values.to(torch.float64).numpy(), "value", sign,
+                               torch.tensor(scalar, dtype=dtype(name)).item())  # fmt: skip
+                found = parse(f"value {sign} {scalar}").search(name).find(raw)[0]
+                assert found.tolist() == np.flatnonzero(wanted).tolist()
+    assert parse("value >= 70000").search("float16").find(b"\x00\x7c\xff\x7b")[0].tolist() == [0]
+
+
+@pytest.mark.parametrize("name", ["complex32", "complex64", "complex128"])
+def test_complex_numbers_go_by_distance(name: str) -> None:
+    part = {"complex32": np.float16, "complex64": np.float32, "complex128": np.float64}[name]
+    some = [0, -0.0, 1, -1, 3, 4, 0.5, INF, -INF, np.nan, 1e4, 6e-5]
+    both = np.array([[a, b] for a in some for b in some], part)
+    values = np.empty(len(both), np.complex128)
+    values.imag[:] = both[:, 1]
+    values.real[:] = both[:, 0]
+    is_nan = np.isnan(both).any(axis=1)
+    with np.errstate(invalid="ignore"):
+        moduli = np.where(is_nan, np.nan, np.abs(values))
+    for text, wanted in (
+        ("abs > 3", moduli > 3), ("abs <= 5", moduli <= 5), ("abs == 5", moduli == 5),
+        ("abs != 5", moduli != 5), ("nan", is_nan), ("inf", np.isinf(moduli)),
+        ("finite", np.isfinite(moduli)), ("abs < 2 or nan", (moduli < 2) | is_nan),
+        ("value == 4", (both == [4, 0]).all(axis=1)),
+        ("value != 4", ~(both == [4, 0]).all(axis=1)),
+    ):  # fmt: skip
+        found = parse(text).search(name).find(both)[0]
+        assert found.tolist() == np.flatnonzero(wanted).tolist(), text
+    close = near(3 + 4j, 1.5).search(name).find(both)[0]
+    with np.errstate(invalid="ignore"):
+        wanted = np.abs(values - (3 + 4j)) <= 1.5
+    assert close.tolist() == np.flatnonzero(wanted & ~is_nan).tolist()
+    with pytest.raises(TypeError, match=f"{name} has no order: expected abs > 3"):
+        parse("value > 3").search(name)
+    either = (near(1j) | parse("abs > 3")).search(name).find(both)[0]
+    wanted = (values == 1j) | (moduli > 3)
+    assert either.tolist() == np.flatnonzero(wanted).tolist()
+
+
+def test_limits_bases_cuts_and_alignment() -> None:
+    values = wide("float32", 9)
+    search = parse("abs > 1").search("float32")
+    everything, count = search.find(values)
+    assert count == len(everything) > 100
+    for limit in (0, 1, 7, count, count + 5):
+        some, total = search.find(values, limit=limit)
+        assert (some.tolist(), total) == (everything[:limit].tolist(), count)
+    moved, _ = search.find(values, base=1 << 40)
+    assert (moved - (1 << 40)).tolist() == everything.tolist()
+    odd = bytearray(1) + values.tobytes()
+    assert search.find(memoryview(odd)[1:])[0].tolist() == everything.tolist()
+    for cut in (1, 1000, 1023, 1024, 1025, 3000):
+        parts = [search.find(values[:cut]), search.find(values[cut:], base=cut)]
+        assert np.concatenate([p for p, _ in parts]).tolist() == everything.tolist()
+    assert (len(search.find(b"")[0]), search.find(b"")[1]) == (0, 0)
+    with pytest.raises(ValueError, match="multiple of element size"):
+        search.find(b"12345")
+
+
+def test_random_unions_against_numpy() -> None:
+    rng = np.random.default_rng(5)
+    values = rng.normal(size=5000).astype(np.float32)
+    values[::17] = np.nan
+    for _ in range(100):
+        a, b, c = np.sort(rng.normal(size=3)).astype(np.float32)
+        where: Where = (parse(f"value < {a}") | parse(f"{b} < value <= {c}")) & ~parse("abs < 0.1")
+        wanted = ((values < a) | ((b < values) & (values <= c))) & ~(
+            np.abs(values) < np.float32(0.1)
+        )
+        assert where.search("float32").find(values)[0].tolist() == np.flatnonzero(wanted).tolist()
+
+
+def test_threads_share_a_search() -> None:
+    values = wide("float64", 4)
+    search = parse("abs > 1 or nan").search("float64")
+    wanted = search.find(values)[0].tolist()
+    assert at_once(8, lambda _: search.find(values)[0].tolist()) == [wanted] * 8
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_values_are_those_of_torch(name: str) -> None:
+    raw, values = codes(name)
+    assert np.array_equal(numbers(name, raw), values, equal_nan=values.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
+def test_subnormal_numbers_count_where_the_processor_flushes_them(name: str) -> None:
+    raw = np.array([0, 1, 2, 3], f"<u{dtype(name).itemsize}").tobytes()
+    search = parse("value > 0").search(name), parse("value == 0").search(name)
+    torch.set_flush_denormal(True)
+    try:
+        assert [one.find(raw)[0].tolist() for one in search] == [[1, 2, 3], [0]]
+    finally:
+        torch.set_flush_denormal(False)

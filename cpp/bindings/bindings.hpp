@@ -19,8 +19,6 @@ void bind_gather(py::module_& m);
 void bind_pool(py::module_& m);
 void bind_reading(py::module_& m);
 void bind_rival(py::module_& m);
-void bind_search(py::module_& m);
-void bind_statistics(py::module_& m);
 void bind_table(py::module_& m);
 void bind_tokens(py::module_& m);
 void bind_windows(py::module_& m);

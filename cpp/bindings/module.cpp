@@ -52,8 +52,6 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     windeck::bind_pool(m);
     windeck::bind_reading(m);
     windeck::bind_rival(m);
-    windeck::bind_search(m);
-    windeck::bind_statistics(m);
     windeck::bind_table(m);
     windeck::bind_tokens(m);
     windeck::bind_windows(m);

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'Search', 'Statistics', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'read_summed', 'real_values', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'read_summed', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -659,162 +659,6 @@ class Gather:
         Notes
         -----
         The GIL is released while the batch is made.
-        """
-class Search:
-    """
-    Finds elements by value in the raw bytes of a tensor.
-    
-    Parameters
-    ----------
-    dtype : str
-        As torch calls it: float64, float32, float16, bfloat16, float8_e4m3fn, ..., int8 to int64, uint8
-        to uint64, bool, complex32, complex64, complex128.
-    ranges : sequence of (low, high)
-        Numbers sought, ends included; float for floats and complex, int for integers and bool. A
-        complex number is sought by its distance from `center`.
-    nan : bool
-        Whether NaN is sought. A complex number with a NaN in it is NaN and at no distance.
-    center : complex
-        See above; 0 for other dtypes.
-    
-    Raises
-    ------
-    TypeError, ValueError
-        For an unknown dtype, bounds that are NaN, of another type or outside of 64 bits, a center that
-        is not finite, or is not 0 where the dtype is not complex.
-    
-    Notes
-    -----
-    May be used from several threads; `windeck.checkpoint.readers.where` makes ranges of conditions as text.
-    
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from windeck._core import Search
-    >>> large = Search("float32", [(-float("inf"), -3.0), (3.0, float("inf"))])
-    >>> positions, count = large.find(np.array([1, -5, 2, 3, np.nan], np.float32))
-    >>> positions.tolist(), count
-    ([1, 3], 2)
-    """
-    def __init__(self, dtype: str, ranges: collections.abc.Sequence, *, nan: bool = False, center: complex | typing.SupportsComplex | typing.SupportsFloat | typing.SupportsIndex = 0j) -> None:
-        ...
-    def __reduce__(self) -> tuple:
-        ...
-    def find(self, buffer: typing.Any, *, limit: typing.Any = None, base: typing.SupportsIndex = 0) -> tuple:
-        """
-        The positions of what is sought.
-        
-        Parameters
-        ----------
-        buffer : bytes, memoryview, array or any contiguous buffer
-            Little-endian elements, of any alignment.
-        limit : int, optional
-            At most so many positions; None: all.
-        base : int
-            The position of the first element.
-        
-        Returns
-        -------
-        positions : int64[k]
-            Ascending, of those found first.
-        count : int
-            Of all that were found, also beyond the limit.
-        
-        Raises
-        ------
-        TypeError
-            For what has no buffer.
-        ValueError
-            For a strided buffer, bytes that are no whole elements, positions beyond 64 bits, a negative
-            limit.
-        
-        Notes
-        -----
-        O(n) time; memory for the positions. Other Python threads run meanwhile.
-        """
-class Statistics:
-    """
-    What the values of a tensor are like, in one pass over its raw bytes.
-    
-    Parameters
-    ----------
-    dtype : str
-        As torch calls it; see `Search`. A complex number counts by its modulus.
-    edges : sequence of float, optional
-        Of a histogram: ascending, finite, at least two. Bin i is [edge i, edge i + 1), the last one with
-        its upper edge.
-    largest : int
-        How many of the finite values of largest magnitude to keep, of equal ones the first.
-    
-    Raises
-    ------
-    TypeError, ValueError
-        For arguments of other types or values.
-    
-    Notes
-    -----
-    O(n log bins) time, O(bins + largest) memory; may be used from several threads. Results are the same
-    bits however a tensor is cut into buffers, if at multiples of 2,048 elements.
-    
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from windeck._core import Statistics
-    >>> statistics = Statistics("float32", edges=[0, 2, 4], largest=1)
-    >>> statistics.add(np.array([1, 2, 3, 4, np.nan], np.float32))
-    >>> found = statistics.result()
-    >>> found["count"], found["nan"], found["min"], found["mean"], found["histogram"].tolist()
-    (5, 1, 1.0, 2.5, [1, 3])
-    >>> found["largest"]
-    [(3, 4.0)]
-    """
-    def __init__(self, dtype: str, *, edges: typing.Any = None, largest: typing.SupportsIndex = 0) -> None:
-        ...
-    def __reduce__(self) -> tuple:
-        ...
-    def add(self, buffer: typing.Any, base: typing.Any = None) -> None:
-        """
-        Count the elements of a buffer.
-        
-        Parameters
-        ----------
-        buffer : bytes, memoryview, array or any contiguous buffer
-            Little-endian elements, of any alignment.
-        base : int, optional
-            The position of the first one, for `largest`; None: after those counted so far.
-        
-        Raises
-        ------
-        TypeError
-            For what has no buffer.
-        ValueError
-            For a strided buffer, bytes that are no whole elements, positions beyond 64 bits.
-        
-        Notes
-        -----
-        Other Python threads run meanwhile.
-        """
-    def merge(self, other: Statistics) -> None:
-        """
-        Count what other statistics have counted.
-        
-        Raises
-        ------
-        ValueError
-            When they were made with other arguments.
-        """
-    def result(self) -> dict:
-        """
-        All that was counted.
-        
-        Returns
-        -------
-        dict
-            ``count``, ``nan``, ``positive_infinite``, ``negative_infinite``, ``zeros``; of the finite values
-            ``min``, ``max``, ``mean``, ``std`` (of the population) and ``abs_max``, None where there are
-            none, min, max and abs_max as int for integers; ``histogram``, int64[bins], and ``edges``,
-            float64[bins + 1], or None, with ``below`` and ``above``, of what no bin has; ``largest``, a list
-            of (position, value).
         """
 class EmbeddingCore:
     """
@@ -1680,34 +1524,6 @@ def read_summed(file: typing.Any, stretches: collections.abc.Sequence, *, cached
     (b'front', b'body', b'back')
     >>> both == crc32c(b"frontbody"), crc == crc32c(b"body")
     (True, True)
-    """
-def real_values(dtype: str, buffer: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
-    """
-    The values of raw elements of a float dtype as float64, exactly.
-    
-    Parameters
-    ----------
-    dtype : str
-        A float, as torch calls it: NumPy knows neither bfloat16 nor those of 8 bits.
-    buffer : bytes, memoryview, array or any contiguous buffer
-        Little-endian elements, of any alignment.
-    
-    Returns
-    -------
-    float64[n]
-    
-    Raises
-    ------
-    TypeError
-        For what has no buffer.
-    ValueError
-        For a dtype that is no float, a strided buffer, bytes that are no whole elements.
-    
-    Examples
-    --------
-    >>> from windeck._core import real_values
-    >>> real_values("float8_e4m3fn", b"\\x38\\x7e\\x7f").tolist()
-    [1.0, 448.0, nan]
     """
 def simd() -> str:
     """

@@ -1,21 +1,22 @@
-"""Looking for numbers in saved tensors: chunk by chunk, natively, without torch."""
+"""Search for numbers in saved tensors, and statistics of them, chunk by chunk and without torch."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from windeck._core import Statistics
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import shape_of
 from windeck.checkpoint.format.entries import Entry, Part
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.format.numbers import numbers, searchable
-from windeck.checkpoint.format.payloads import runs_of
+from windeck.checkpoint.format.payloads import Run, runs_of
 from windeck.checkpoint.readers.opened import opened
+from windeck.checkpoint.readers.statistics import Statistics
 from windeck.checkpoint.readers.where import Where, parse
 from windeck.checkpoint.stores import Store, View
 
@@ -150,6 +151,11 @@ def _indices(part: Part, places: Any) -> Iterator[tuple[int, ...]]:
     return zip(*(axis.tolist() for axis in axes), strict=True)
 
 
+def _indices_of(run: Run, places: Any) -> Iterator[tuple[int, ...]]:
+    """The index in the whole tensor of places in a run."""
+    return _indices(run.part, places + run.start)
+
+
 def statistics(
     view: View,
     namespace: str,
@@ -158,7 +164,9 @@ def statistics(
     bins: int = 0,
     largest: int = 0,
 ) -> dict[str, Any]:
-    """What the values of a tensor are like: see `windeck._core.Statistics.result`.
+    """Return counts, extremes, moments and a histogram of the values of a tensor.
+
+    The dict is that of `windeck.checkpoint.readers.statistics.Statistics.result`.
 
     Parameters
     ----------
@@ -180,13 +188,12 @@ def statistics(
     """
     if not searchable(entry.dtype):
         raise TypeError(f"{entry.name} has elements of dtype {entry.dtype}, expected numbers")
-    found, places = _counted(view, namespace, entry, None, largest)
+    found = _counted(view, namespace, entry, None, largest)
     if bins and found["min"] is not None:
         edges = _edges(float(found["min"]), float(found["max"]), bins)
-        again, _ = _counted(view, namespace, entry, edges, 0)
+        again = _counted(view, namespace, entry, edges, 0)
         for name in ("histogram", "edges", "below", "above"):
             found[name] = again[name]
-    found["largest"] = places
     return found
 
 
@@ -203,31 +210,9 @@ def _edges(low: float, high: float, bins: int) -> list[float]:
 
 
 def _counted(
-    view: View,
-    namespace: str,
-    entry: Entry,
-    edges: list[float] | None,
-    largest: int,
-) -> tuple[dict[str, Any], list[tuple[tuple[int, ...], Any]]]:
-    whole = Statistics(entry.dtype, edges=edges)
-    best: list[tuple[tuple[int, ...], Any]] = []
-    part: Part | None = None
-    inner = Statistics(entry.dtype, largest=largest)
+    view: View, namespace: str, entry: Entry, edges: list[float] | None, largest: int
+) -> dict[str, Any]:
+    found = Statistics(entry.dtype, edges=edges, largest=largest)
     for run in runs_of(view, namespace, entry):
-        if largest and run.part is not part:  # positions are those in a part
-            best += _best(entry, part, inner)
-            part, inner = run.part, Statistics(entry.dtype, largest=largest)
-        whole.add(run.payload)
-        if largest:
-            inner.add(run.payload, run.start)
-    best += _best(entry, part, inner)
-    best.sort(key=lambda pair: (-abs(pair[1]), pair[0]))
-    return whole.result(), best[:largest]
-
-
-def _best(entry: Entry, part: Part | None, inner: Statistics) -> list[tuple[tuple[int, ...], Any]]:
-    if part is None:
-        return []
-    found = inner.result()["largest"]
-    places = np.array([place for place, _ in found], np.int64)
-    return list(zip(_indices(part, places), (value for _, value in found), strict=True))
+        found.add(run.payload, partial(_indices_of, run))
+    return found.result()

@@ -1,34 +1,58 @@
-"""Raw elements as numbers of NumPy, without torch: floats that NumPy has not become float64."""
+"""Decoding raw elements of tensors into NumPy arrays, without torch."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from windeck._core import real_values
-
-__all__ = ["numbers", "searchable"]
+__all__ = ["FLOATS", "Float", "moduli", "numbers", "searchable"]
 
 _PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64"
 _PLAIN += " complex128"
-_SMALL = "bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
+
+
+class Float(NamedTuple):
+    """Binary format of a float dtype."""
+
+    #: Bits of the fraction.
+    digits: int
+    #: Least exponent of a normal number.
+    least: int
+    #: Bits of the greatest finite number.
+    top: int
+    #: Whether the bits after `top` are infinity.
+    infinite: bool
+
+
+#: Float dtypes. float8_e8m0fnu is not among them: its elements are powers of two.
+FLOATS = {
+    "float64": Float(52, -1022, 0x7FEF_FFFF_FFFF_FFFF, True),
+    "float32": Float(23, -126, 0x7F7F_FFFF, True),
+    "float16": Float(10, -14, 0x7BFF, True),
+    "bfloat16": Float(7, -126, 0x7F7F, True),
+    "float8_e4m3fn": Float(3, -6, 0x7E, False),
+    "float8_e4m3fnuz": Float(3, -7, 0x7F, False),
+    "float8_e5m2": Float(2, -14, 0x7B, True),
+    "float8_e5m2fnuz": Float(2, -15, 0x7F, False),
+}
 
 
 def searchable(dtype: str) -> bool:
-    """Whether elements of a dtype are numbers by themselves.
+    """Return whether elements of a dtype are numbers by themselves.
 
     Examples
     --------
     >>> searchable("bfloat16"), searchable("quint4x2")
     (True, False)
     """
-    return dtype == "complex32" or dtype in _PLAIN.split() or dtype in _SMALL.split()
+    return dtype in _PLAIN.split() or dtype in FLOATS or dtype in ("complex32", "float8_e8m0fnu")
 
 
 def numbers(dtype: str, raw: Any) -> npt.NDArray[Any]:
-    """The values of elements.
+    """Return the values of elements.
 
     Parameters
     ----------
@@ -53,12 +77,49 @@ def numbers(dtype: str, raw: Any) -> npt.NDArray[Any]:
     [1.0, nan]
     """
     found: npt.NDArray[Any]
+    if not searchable(dtype):
+        raise ValueError(f"dtype is {dtype!r}, expected a number")
     if dtype in _PLAIN.split():
         flat = np.frombuffer(raw, np.uint8)
         kind = np.dtype(dtype).newbyteorder("<")
         found = flat != 0 if dtype == "bool" else flat.view(kind).astype(dtype, copy=False)
     elif dtype == "complex32":
         found = np.frombuffer(raw, "<f2").astype(np.float32).view(np.complex64)
+    elif dtype == "bfloat16":
+        upper = np.frombuffer(raw, "<u2").astype(np.uint32) << 16
+        with np.errstate(invalid="ignore"):  # of signalling NaN
+            found = upper.view(np.float32).astype(np.float64)
     else:
-        found = real_values(dtype, raw)
+        found = _float8(dtype)[np.frombuffer(raw, np.uint8)]
+    return found
+
+
+@lru_cache
+def _float8(dtype: str) -> npt.NDArray[np.float64]:
+    """Return the value of each of the 256 elements of a float8 dtype."""
+    if dtype == "float8_e8m0fnu":
+        return np.append(np.ldexp(1.0, np.arange(-127, 128)), np.nan)
+    digits, least, top, infinite = FLOATS[dtype]
+    bits = np.arange(128)
+    exponent = np.maximum(bits >> digits, 1)
+    values = np.ldexp(bits - (exponent - 1.0) * 2**digits, exponent - 1 + least - digits)
+    values[top + 1 :] = np.nan
+    if infinite:
+        values[top + 1] = np.inf
+    negative = -values
+    if dtype.endswith("fnuz"):
+        negative[0] = np.nan
+    return np.concatenate([values, negative])
+
+
+def moduli(values: npt.NDArray[Any], center: complex = 0) -> npt.NDArray[np.float64]:
+    """Return distances of complex numbers from a finite centre; NaN where a part is NaN."""
+    double = values.dtype == np.complex128
+    with np.errstate(all="ignore"):
+        real = values.real.astype(np.float64) - center.real
+        imaginary = values.imag.astype(np.float64) - center.imag
+        # Squares of float32 neither overflow nor vanish in float64.
+        found: npt.NDArray[np.float64]
+        found = np.hypot(real, imaginary) if double else np.sqrt(real * real + imaginary**2)
+    found[np.isnan(real) | np.isnan(imaginary)] = np.nan
     return found

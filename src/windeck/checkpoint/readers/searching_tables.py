@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from windeck._core import Search
-from windeck.checkpoint.readers.where import Where
+from windeck.checkpoint.readers.where import Search, Where
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
 
 __all__ = ["RowMatch", "search_table"]

@@ -1,40 +1,89 @@
-"""Conditions on numbers, such as ``abs > 1e3 or nan``, as what the native search looks for.
+"""Conditions on numbers, such as ``abs > 1e3 or nan``, and the search for elements that meet them.
 
-A condition is a set of numbers, and NaN or not. What a set is for a dtype is worked out once,
-exactly, so a search compares nothing but codes of the dtype. Needs no torch.
+Elements are compared as unsigned integers, by their bits: bounds are worked out once for a dtype,
+exactly, so that no rounding is involved, and a search is some NumPy operations for any dtype. Needs
+no torch.
 """
 
 from __future__ import annotations
 
 import ast
 import cmath
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable
+from fractions import Fraction
 from functools import reduce
 from operator import and_
-from typing import Any
+from typing import Any, TypeAlias
 
-from windeck._core import Search
-from windeck.checkpoint.format import intervals
-from windeck.checkpoint.format.intervals import NONE, Set
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Where", "nan", "near", "parse"]
+from windeck.checkpoint.format.dtypes import ITEM_BYTES
+from windeck.checkpoint.format.numbers import FLOATS, Float, moduli, numbers, searchable
 
-_COMPLEX = ("complex32", "complex64", "complex128")
+__all__ = ["Search", "Where", "nan", "near", "parse", "rounded"]
+
+Number: TypeAlias = "Fraction | float"
+#: Marks elements that are sought: given their bits, or values where they are complex.
+_Mask: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
+_Rule: TypeAlias = Callable[[str], _Mask]
+#: First and last bits, as unsigned integers; a range may pass the greatest and go on at 0.
+_Ranges: TypeAlias = "list[tuple[int, int]]"
+
+_PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+#: float8_e8m0fnu has no zero: the least number, of rank 1, has the bits 0.
+_POWERS = Float(0, -127, 255, False)
+#: Behind every rank.
+_END = 1 << 70
 #: Deeper than anybody writes, shallower than Python's stack.
 _LONGEST = 1000
+#: Elements compared at once: they and the marks stay in the processor's cache.
+_PIECE = 1 << 16
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What is sought in one dtype; for a complex one, distances from a centre (None: any)."""
+class Search:
+    """A condition made ready for elements of one dtype; see `Where.search`."""
 
-    numbers: Set
-    nan: bool
-    center: complex | None = None
+    def __init__(self, dtype: str, mask: _Mask) -> None:
+        self.dtype, self._mask = dtype, mask
 
+    def find(
+        self, buffer: Any, *, limit: int | None = None, base: int = 0
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        """Return positions of elements that meet the condition, and the number of all that do.
 
-_Rule = Callable[[str], _Found]
+        Parameters
+        ----------
+        buffer
+            Little-endian elements, contiguous, of any alignment.
+        limit
+            At most so many positions, those found first; None: all.
+        base
+            The position of the first element.
+
+        Raises
+        ------
+        ValueError
+            For bytes that are no whole elements.
+
+        Notes
+        -----
+        O(n) time; memory for the positions. May be used from several threads.
+        """
+        if self.dtype in _PARTS:
+            elements = numbers(self.dtype, buffer)
+        else:
+            elements = np.frombuffer(buffer, f"<u{ITEM_BYTES[self.dtype]}")
+        room, count = len(elements) if limit is None else limit, 0
+        places = [np.empty(0, np.int64)]
+        for first in range(0, len(elements), _PIECE):
+            marks = self._mask(elements[first : first + _PIECE])
+            here = int(np.count_nonzero(marks))
+            if here and count < room:
+                places.append(np.flatnonzero(marks)[: room - count] + (base + first))
+            count += here
+        return np.concatenate(places), count
 
 
 class Where:
@@ -55,61 +104,155 @@ class Where:
         return f"<where {self.text}>"
 
     def __or__(self, other: Where) -> Where:
-        def rule(dtype: str) -> _Found:
+        def rule(dtype: str) -> _Mask:
             a, b = self._rule(dtype), other._rule(dtype)
-            found = intervals.union(a.numbers, b.numbers)
-            return _Found(found, a.nan or b.nan, _center(a, b))
+            return lambda elements: a(elements) | b(elements)
 
         return Where(f"({self.text}) or ({other.text})", rule)
 
     def __invert__(self) -> Where:
-        def rule(dtype: str) -> _Found:
-            was = self._rule(dtype)
-            return _Found(intervals.complement(was.numbers), not was.nan, was.center)
+        def rule(dtype: str) -> _Mask:
+            mask = self._rule(dtype)
+            return lambda elements: ~mask(elements)
 
         return Where(f"not ({self.text})", rule)
 
     def __and__(self, other: Where) -> Where:
-        def rule(dtype: str) -> _Found:
+        def rule(dtype: str) -> _Mask:
             a, b = self._rule(dtype), other._rule(dtype)
-            outside = map(intervals.complement, (a.numbers, b.numbers))
-            found = intervals.complement(intervals.union(*outside))
-            return _Found(found, a.nan and b.nan, _center(a, b))
+            return lambda elements: a(elements) & b(elements)
 
         return Where(f"({self.text}) and ({other.text})", rule)
 
     def search(self, dtype: str) -> Search:
-        """What finds it in elements of a dtype, named as torch does.
+        """Return the search for it in elements of a dtype, named as torch does.
 
         Raises
         ------
         TypeError
             For an order asked of complex numbers, which have none, or a dtype that is no number.
-        ValueError
-            For distances from several complex numbers at once.
         """
-        found = self._rule(dtype)
-        if dtype.startswith("float") or dtype == "bfloat16" or dtype in _COMPLEX:
-            ranges: list[tuple[float, float]] = intervals.as_floats(found.numbers)
-        else:
-            natural = dtype.startswith("uint") or dtype == "bool"
-            ranges = [*intervals.as_integers(found.numbers, natural=natural)]
-        try:
-            return Search(dtype, ranges, nan=found.nan, center=found.center or 0)
-        except ValueError as error:
-            raise TypeError(f"cannot search in elements of dtype {dtype}: {error}") from None
+        if not searchable(dtype):
+            raise TypeError(f"cannot search in elements of dtype {dtype}: they are no numbers")
+        return Search(dtype, self._rule(dtype))
+
+
+def rounded(value: Number, dtype: str) -> Number:
+    """Round to the nearest number of a float dtype, as comparing a tensor with a number does.
+
+    Beyond its greatest number, and for integers and powers of two (e8m0fnu), the value itself.
+
+    Examples
+    --------
+    >>> float(rounded(0.1, "bfloat16")), rounded(70000, "float16"), rounded(2.5, "int8")
+    (0.10009765625, Fraction(70000, 1), Fraction(5, 2))
+    """
+    if math.isinf(value):
+        return value
+    exact = Fraction(value)
+    form = FLOATS.get(_PARTS.get(dtype, dtype))
+    if form is None:
+        return exact
+    unit = Fraction(2) ** (_exponent(exact, form.least) - form.digits)
+    near = round(exact / unit) * unit
+    return near if abs(_rank(near, _PARTS.get(dtype, dtype))) <= form.top else exact
+
+
+def _exponent(value: Fraction, least: int) -> int:
+    """Return the exponent of the power of two below a number, at least `least`."""
+    power = abs(value.numerator).bit_length() - value.denominator.bit_length()
+    return max(power - (abs(value) < Fraction(2) ** power), least) if value else least
+
+
+def _rank(value: Number, dtype: str) -> Fraction:
+    """Return the rank of a number among the elements of a dtype, in the order of their values.
+
+    A whole number for the value of an element, else between those of its neighbours. Integers are
+    their own rank. Of floats zero has rank 0 and the next number rank 1: without its sign, the rank
+    of a float is its bits. Infinity has a rank in each dtype.
+    """
+    form = _POWERS if dtype == "float8_e8m0fnu" else FLOATS.get(dtype)
+    if math.isinf(value):
+        return Fraction(math.copysign(_END if form is None else form.top + 1, value))
+    exact = Fraction(value)
+    if form is None:
+        return exact
+    exponent = _exponent(exact, form.least)
+    rank: Fraction = abs(exact) / Fraction(2) ** (exponent - form.digits)
+    rank += (exponent - form.least) * 2**form.digits
+    rank = min(rank, form.top + Fraction(1, 2))  # between the greatest number and infinity
+    return rank if exact >= 0 else -rank
+
+
+def _bits(first: int, last: int, dtype: str) -> _Ranges:
+    """Return the bits of the elements whose ranks are from `first` to `last`, both included."""
+    size = 1 << 8 * ITEM_BYTES[dtype]
+    if dtype == "float8_e8m0fnu":
+        return _cut(first, last, 1, 255, -1)
+    if dtype not in FLOATS:
+        least, most = (0, size - 1) if dtype[0] == "u" else (-size // 2, size // 2 - 1)
+        if dtype == "bool":  # any other bits than 0 are true
+            return [(low, 255 * high) for low, high in _cut(first, last, 0, 1, 0)]
+        return [(low % size, high % size) for low, high in _cut(first, last, least, most, 0)]
+    _, _, top, infinite = FLOATS[dtype]
+    zero = int(dtype.endswith("fnuz"))  # the least negative number: there is no -0
+    positive = _cut(first, last, 0, top + infinite, 0)
+    return positive + _cut(-last, -first, zero, top + infinite, size // 2)
+
+
+def _cut(first: int, last: int, least: int, most: int, add: int) -> _Ranges:
+    """Return the part of a range that is in another, moved by a number."""
+    first, last = max(first, least), min(last, most)
+    return [(first + add, last + add)] if first <= last else []
+
+
+def _nan_bits(dtype: str) -> _Ranges:
+    if dtype == "float8_e8m0fnu":
+        return [(255, 255)]
+    if dtype.endswith("fnuz"):
+        return [(128, 128)]
+    if dtype not in FLOATS:
+        return []
+    sign, first = 1 << 8 * ITEM_BYTES[dtype] - 1, FLOATS[dtype].top + FLOATS[dtype].infinite + 1
+    return [(first, sign - 1), (sign + first, 2 * sign - 1)]
+
+
+def _within(ranges: Iterable[tuple[int, int]]) -> _Mask:
+    """Return what marks bits that are in one of some ranges."""
+
+    def mask(bits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        found = np.zeros(len(bits), np.bool_)
+        size = 256**bits.itemsize
+        for first, last in ranges:  # of unsigned integers, what is below `first` wraps around
+            moved = bits - bits.dtype.type(first) if first else bits
+            found |= moved <= bits.dtype.type((last - first) % size)
+        return found
+
+    return mask
+
+
+def _distance(center: complex, ranges: _Ranges) -> _Mask:
+    """Return what marks complex numbers whose distances from a centre have some bits."""
+    mask = _within(ranges)
+    return lambda values: mask(moduli(values, center).view(np.uint64))
 
 
 def nan() -> Where:
-    """What is not a number."""
-    return Where("nan", lambda dtype: _Found(NONE, True))
+    """Return the condition to be not a number."""
+
+    def rule(dtype: str) -> _Mask:
+        if dtype in _PARTS:
+            return _distance(0, _nan_bits("float64"))
+        return _within(_nan_bits(dtype))
+
+    return Where("nan", rule)
 
 
 def near(value: complex, tolerance: float = 0) -> Where:
-    """Numbers no farther than `tolerance` from a value, both taken exactly.
+    """Return the condition to be no farther than `tolerance` from a value, both taken exactly.
 
-    Without a tolerance, those that are equal to it when it is rounded to their dtype, as a tensor
-    compared with a number does.
+    Without a tolerance, to be equal to it when it is rounded to the dtype, as a tensor compared
+    with a number does.
 
     Raises
     ------
@@ -130,63 +273,68 @@ def near(value: complex, tolerance: float = 0) -> Where:
         _check_size(given)
         if cmath.isnan(given):
             raise ValueError(f"{name} is nan, expected a number; look for nan by itself")
-    if tolerance < 0 or tolerance == float("inf"):
+    if tolerance < 0 or tolerance == math.inf:
         raise ValueError(f"tolerance is {tolerance}, expected a finite number of at least 0")
     sought: Any = value
     if isinstance(sought, complex) and sought.imag == 0:
         sought = sought.real
 
-    def rule(dtype: str) -> _Found:
-        if dtype in _COMPLEX:
+    def rule(dtype: str) -> _Mask:
+        if dtype in _PARTS:
             if cmath.isinf(sought):
-                return _Found(intervals.around(float("inf"), 0), False)
+                return _distance(0, _compared_bits("==", math.inf, "float64"))
             center = complex(sought)
             if tolerance == 0:
-                parts = (intervals.rounded(part, dtype) for part in (center.real, center.imag))
+                parts = (rounded(part, dtype) for part in (center.real, center.imag))
                 center = complex(*map(float, parts))
-            return _Found(intervals.around(0, tolerance), False, center)
+            return _distance(center, _compared_bits("<=", Fraction(tolerance), "float64"))
         if isinstance(sought, complex):
-            return _Found(NONE, False)
-        if tolerance == 0:
-            return _Found(intervals.compared("==", sought, dtype), False)
-        return _Found(intervals.around(sought, tolerance), False)
+            return _within([])
+        if tolerance == 0 or math.isinf(sought):
+            return _within(_compared_bits("==", rounded(sought, dtype), dtype))
+        ends = (Fraction(sought) - Fraction(tolerance), Fraction(sought) + Fraction(tolerance))
+        low, high = (_rank(end, dtype) for end in ends)
+        return _within(_bits(math.ceil(low), math.floor(high), dtype))
 
     words = f"value == {value}" if tolerance == 0 else f"abs(value - {value}) <= {tolerance}"
     return Where(words, rule)
 
 
-def _compared(subject: str, sign: str, value: float) -> Where:
-    """``abs > 3`` or ``value > 3``."""
-    if subject == "value" and sign in ("==", "!="):
-        return near(value) if sign == "==" else ~near(value)
+def _compared_bits(sign: str, value: Number, dtype: str, *, both: bool = False) -> _Ranges:
+    """Return the bits of elements x with ``x sign value``; with `both`, of x and -x for x >= 0."""
+    rank = _rank(value, dtype)
+    above, below = math.ceil(rank), math.floor(rank)
+    first, last = {
+        "<": (-_END, above - 1), "<=": (-_END, below), ">": (below + 1, _END),
+        ">=": (above, _END), "==": (above, below),
+    }[sign]  # fmt: skip
+    if not both:
+        return _bits(first, last, dtype)
+    first = max(first, 0)
+    return _bits(first, last, dtype) + _bits(-last, -first, dtype) if first <= last else []
 
-    def rule(dtype: str) -> _Found:
-        # NaN differs from everything, as in NumPy, so != is what == is not.
-        found = intervals.compared("==" if sign == "!=" else sign, value, dtype)
-        if subject == "abs" and dtype in _COMPLEX:
-            whole, center = _Found(found, False, 0j), 0j
-        elif dtype in _COMPLEX:
-            raise TypeError(f"{dtype} has no order: expected abs {sign} {value}")
-        else:
-            center = None
-            whole = _Found(intervals.mirrored(found) if subject == "abs" else found, False)
-        if sign == "!=":
-            return _Found(intervals.complement(whole.numbers), True, center)
-        return whole
+
+def _compared(subject: str, sign: str, value: float) -> Where:
+    """Return the condition of a text such as ``abs > 3`` or ``value > 3``."""
+    if sign == "!=":  # NaN differs from everything, as in NumPy
+        other = ~_compared(subject, "==", value)
+        return Where(f"{subject} != {value}", other._rule)
+    if subject == "value" and sign == "==":
+        return near(value)
+
+    def rule(dtype: str) -> _Mask:
+        edge = rounded(value, dtype)
+        if dtype in _PARTS:
+            if subject == "value":
+                raise TypeError(f"{dtype} has no order: expected abs {sign} {value}")
+            return _distance(0, _compared_bits(sign, edge, "float64"))
+        return _within(_compared_bits(sign, edge, dtype, both=subject == "abs"))
 
     return Where(f"{subject} {sign} {value}", rule)
 
 
-def _center(a: _Found, b: _Found) -> complex | None:
-    if a.center is None or b.center is None or a.center == b.center:
-        return b.center if a.center is None else a.center
-    raise ValueError(
-        f"distances from {a.center} and from {b.center} in one condition, expected one of them"
-    )
-
-
 def parse(text: str) -> Where:
-    """The condition a text says.
+    """Return the condition a text says.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from windeck._core import Statistics
+from windeck.checkpoint.readers.statistics import Statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
