@@ -1,4 +1,4 @@
-"""Redis stores: one server or a cluster, through redis-py; every rank opens its own."""
+"""Stores on a Redis server or cluster, through redis-py. Every rank opens its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from windeck.checkpoint.stores import checks
-from windeck.checkpoint.stores.protocol import Facts, Items
+from windeck.checkpoint.stores.protocol import LARGEST_BATCH, Facts, Items
+from windeck.checkpoint.stores.redis_durability import make_durable
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["RedisStore", "open_url"]
@@ -34,11 +35,12 @@ __all__ = ["RedisStore", "open_url"]
 Command: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
 
-#: Bytes of one MSET of a bulk load: into one server, and into a cluster, for each slot.
+#: Bytes of one MSET of a bulk load into one server; a larger value gets one of its own.
 COMMAND_BYTES = 256 << 10
-SLOT_COMMAND_BYTES = 4 << 20
 #: Bytes of one pipeline of a bulk load into a cluster.
 PIPELINE_BYTES = 16 << 20
+#: Bytes of one MSET in it.
+SLOT_BYTES = 4 << 20
 #: Bytes and commands that a bulk load sends to one server before it waits for an answer.
 UNANSWERED_BYTES = 16 << 20
 UNANSWERED = 256
@@ -52,8 +54,6 @@ PACK_BYTES = 6000
 UNLINK_KEYS = 1000
 #: Seconds to wait before the next attempt, when a server dropped the connection or is starting.
 PAUSES = (0.0, 0.1, 0.4)
-#: Milliseconds of one WAITAOF; must be below the timeout of the socket.
-WAIT_MS = 1000
 
 _OPTIONS = ("timeout", "allow_eviction", "sync")
 _TLS = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
@@ -66,7 +66,6 @@ _LOGIN = (
 )
 #: A ValueError is the Python parser's, for an answer that is not of the protocol.
 _ERRORS = (RedisError, RedisClusterException, ValueError)
-_BUSY = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled")
 
 # A script runs alone on the server, so this is one step.
 _COMPARE_AND_SET = """
@@ -136,7 +135,7 @@ class RedisStore:
         if pairs:
             self._note_write("writing")
             # One command is atomic on one server. A cluster takes one for each slot.
-            self._run("writing", *self._msets(list(pairs.items()), None))
+            self._run("writing", *self._msets(list(pairs.items()), LARGEST_BATCH))
 
     def bulk_load(self, items: Items) -> int:
         self._note_write("writing")
@@ -144,7 +143,7 @@ class RedisStore:
             return self._stream(checks.groups(checks.ascending(items), COMMAND_BYTES))
         count = 0
         for group in checks.groups(checks.ascending(items), PIPELINE_BYTES):
-            self._run("writing", *self._msets(group, SLOT_COMMAND_BYTES))
+            self._run("writing", *self._msets(group, SLOT_BYTES))
             count += len(group)
         return count
 
@@ -352,17 +351,14 @@ class RedisStore:
     def _error(self, error: Exception, doing: str) -> OSError:
         meaning = _built_in_error(error, doing, self._url)
         if isinstance(meaning, ConnectionError) and doing not in ("reading", "scanning"):
-            self._written_to = (
-                None  # the writer learns of it here: a later `sync` need not repeat it
-            )
+            self._written_to = None  # reported now: the next `sync` does not report it again
         return meaning
 
-    def _msets(self, pairs: list[tuple[bytes, bytes]], size: int | None) -> Iterator[Command]:
-        """Commands that write pairs; with a `size`, of about so many bytes each."""
+    def _msets(self, pairs: list[tuple[bytes, bytes]], size: int) -> Iterator[Command]:
+        """Commands of about `size` bytes that write pairs."""
         values = dict(pairs)
         for keys in self._by_slot(list(values)):
-            inside = [(key, values[key]) for key in keys]
-            for group in checks.groups(inside, size) if size else [inside]:
+            for group in checks.groups(((key, values[key]) for key in keys), size):
                 yield _mset(group)
 
     def _stream(self, groups: Iterable[list[tuple[bytes, bytes]]]) -> int:
@@ -372,7 +368,7 @@ class RedisStore:
         lost those that it had answered.
         """
         pool = self._client.connection_pool
-        connection = self._guard("writing", partial(_answering_connection, pool))
+        connection = self._guard("writing", partial(_checked_connection, pool))
         count = unanswered = 0
         sizes: deque[int] = deque()
         try:
@@ -451,7 +447,8 @@ def _client(settings: dict[str, Any], **more: Any) -> Any:
     return client
 
 
-def _answering_connection(pool: Any) -> Any:
+def _checked_connection(pool: Any) -> Any:
+    """A connection of the pool on which the server has answered."""
     connection = pool.get_connection()
     try:
         connection.send_command("PING")
@@ -477,7 +474,7 @@ def _scan_node(node: Any, pattern: bytes) -> set[bytes]:
 
 
 def connection_settings(url: StoreURL) -> dict[str, Any]:
-    """Keywords for a client of redis-py; ValueError for what no server can be reached by."""
+    """Return the keywords of a redis-py client; ValueError for a URL that names no server."""
     url.only(*_OPTIONS, *(("db",) if url.scheme == _UNIX else _TLS))
     timeout = url.number("timeout", 30.0)
     settings: dict[str, Any] = {
@@ -487,15 +484,15 @@ def connection_settings(url: StoreURL) -> dict[str, Any]:
         "socket_timeout": timeout,
         # The library must not send again on its own: compare_and_set could be done twice.
         "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,  # the third one takes more round trips to agree on, and gives us nothing
+        "protocol": 2,  # version 3 takes more round trips to agree on
     }
-    if hasattr(redis, "DriverInfo"):  # else it is looked for in files, each time
+    if hasattr(redis, "DriverInfo"):  # otherwise looked up in files for each client
         settings["driver_info"] = redis.DriverInfo(lib_version=redis.__version__)
     return settings
 
 
 def database_number(url: StoreURL) -> int:
-    """The number of the database; ValueError for what is none."""
+    """Return the number of the database; ValueError for anything else."""
     local = url.scheme == _UNIX
     number = url.options.get("db", "0") if local else url.path.strip("/") or "0"
     if not (number.isascii() and number.isdigit() and len(number) < 6):
@@ -524,7 +521,7 @@ def _host_of(url: StoreURL, timeout: float) -> dict[str, Any]:
 
 
 def _socket_of(url: StoreURL) -> dict[str, Any]:
-    if "\0" in url.path:  # where the kernel would take it to end
+    if "\0" in url.path:  # the kernel would end the path there
         raise ValueError(f"expected a path without a NUL character in a {url.scheme}:// URL")
     if url.host or url.port is not None or not url.path.strip("/"):
         raise ValueError(
@@ -538,13 +535,12 @@ def _socket_of(url: StoreURL) -> dict[str, Any]:
 
 
 def _built_in_error(error: Exception, doing: str, url: StoreURL) -> OSError:
-    """The error to raise, one sentence without the password."""
+    """Translate an error of redis-py to a built-in type, without the password."""
     text = " ".join(str(error).split()) or type(error).__name__
     if url.password:
         text = text.replace(url.password, "***")
     if len(text) > 300:
         text = text[:300] + "..."
-    sentence = f"{url}: {doing} failed: {text}"
     if isinstance(error, _LOGIN) or text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
         return PermissionError(errno.EACCES, f"{url} does not allow it: {doing} failed: {text}")
     if isinstance(error, BusyLoadingError):
@@ -561,89 +557,4 @@ def _built_in_error(error: Exception, doing: str, url: StoreURL) -> OSError:
         return OSError(errno.EROFS, f"{url} is a replica that only reads: {doing} failed: {text}")
     if text.startswith("MISCONF"):
         return OSError(errno.ENOSPC, f"{url} cannot write to its disk: {doing} failed: {text}")
-    return OSError(errno.EIO, sentence)
-
-
-# --- durability -----------------------------------------------------------------------------------
-
-
-def make_durable(node: Any, key: bytes) -> None:
-    """Return once all that `node` answered before is durable.
-
-    Parameters
-    ----------
-    node
-        A client of one server.
-    key
-        One that the server would take; written, to live for a millisecond, where needed.
-    """
-    if node.info("persistence").get("aof_enabled"):
-        if _version(node) >= (7, 2):
-            return _wait_for_file(node, key)
-        if _appends(node) == "always":
-            return None
-        return _in_background(node, "BGREWRITEAOF", "aof_last_bgrewrite_status")
-    return _in_background(node, "BGSAVE", "rdb_last_bgsave_status")
-
-
-def _wait_for_file(node: Any, key: bytes) -> None:
-    # WAITAOF waits for the writes of its own connection, and a pool has several: so one is made
-    # on it, behind all others in the file.
-    while True:
-        with node.pipeline(transaction=False) as pipe:
-            pipe.execute_command("SET", key, b"", "PX", 1)
-            pipe.execute_command("WAITAOF", 1, 0, WAIT_MS)
-            _, reply = pipe.execute()
-        if int(reply[0]) >= 1:
-            return
-        info = node.info("persistence")
-        if info.get("aof_last_write_status", "ok") != "ok":
-            raise OSError(errno.EIO, "the Redis server cannot write its append-only file")
-
-
-def _appends(node: Any) -> str:
-    try:
-        return str(node.config_get("appendfsync").get("appendfsync", ""))
-    except redis.ResponseError:
-        return ""  # not allowed to ask
-
-
-def _in_background(node: Any, command: str, status: str) -> None:
-    """Have a child process of the server write everything, and wait for it."""
-    while True:
-        _wait_until_idle(node)
-        try:
-            node.execute_command(command)
-            break
-        except redis.ResponseError as error:
-            if "in progress" in str(error):  # somebody else was first: theirs began too early
-                continue
-            if isinstance(error, redis.exceptions.NoPermissionError) or "unknown" in str(error):
-                raise OSError(
-                    errno.ENOTSUP,
-                    f"the Redis server does not allow {command}, so that what it holds cannot be "
-                    "made durable from here; ?sync=server leaves that to it",
-                ) from None
-            raise
-    _wait_until_idle(node)
-    found = node.info("persistence").get(status)
-    if found != "ok":
-        raise OSError(
-            errno.EIO,
-            f"the Redis server could not write its data to its disk: {command} ended with {found}",
-        )
-
-
-def _wait_until_idle(node: Any) -> None:
-    pause = 0.001
-    while True:
-        info = node.info("persistence")
-        if not any(int(info.get(name, 0)) for name in _BUSY):
-            return
-        time.sleep(pause)
-        pause = min(0.1, pause * 2)
-
-
-def _version(node: Any) -> tuple[int, ...]:
-    numbers = str(node.info("server").get("redis_version", "0")).split(".")
-    return tuple(int(number) for number in numbers[:2])
+    return OSError(errno.EIO, f"{url}: {doing} failed: {text}")

@@ -90,9 +90,7 @@ class Blocks:
         if group:
             yield group
 
-    def _straight(
-        self, view: DirectView, numbers: Iterable[int]
-    ) -> Iterator[tuple[int, Entries]]:
+    def _straight(self, view: DirectView, numbers: Iterable[int]) -> Iterator[tuple[int, Entries]]:
         """Blocks, read into memory that is used again."""
         if not len(self._scratch):
             self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
