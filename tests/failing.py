@@ -12,7 +12,7 @@ from table_model import ModelCore, ModelTable
 from windeck import checkpoint
 
 WRITES = ("put_many", "bulk_load", "compare_and_set", "sync")
-READS = ("get", "get_many", "get_each_into")
+READS = ("get", "get_many")
 
 
 class Between:

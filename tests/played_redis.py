@@ -59,6 +59,8 @@ class Played:
                     if answer is None:
                         return
                     client.sendall(answer)
+                    if isinstance(answer, Last):
+                        return
             except OSError:
                 return
 
@@ -92,6 +94,10 @@ def played(**answers: Callable[[list[bytes]], bytes | None]) -> Iterator[Played]
         yield server
 
 
+class Last(bytes):
+    """An answer after which the server hangs up."""
+
+
 class Turns:
     """An answer for each turn; after the last of them the usual one."""
 
@@ -107,7 +113,7 @@ class Turns:
 
 
 class Cut:
-    """Answers some times, then sends half a value and hangs up; then answers again."""
+    """Answers some times, then sends a part of a value and hangs up; then answers again."""
 
     def __init__(self, server: Played, turn: int) -> None:
         self._server, self._left = server, turn + 1
@@ -115,8 +121,8 @@ class Cut:
     def __call__(self, words: list[bytes]) -> bytes | None:
         self._left -= 1
         if self._left == 0:
-            return bulk(self._server.data[words[1]])[:50]
-        return None if self._left == -1 else bulk(self._server.data.get(words[1]))
+            return Last(bulk(self._server.data[words[1]])[:50])
+        return bulk(self._server.data.get(words[1]))
 
 
 @contextmanager

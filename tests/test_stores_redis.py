@@ -247,12 +247,12 @@ def test_a_bulk_load_is_sent_in_bounded_pieces(start_redis: StartRedis) -> None:
 def test_a_scan_over_a_restart_is_done_again(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.checkpoint.stores import redis_link
+    from windeck.checkpoint.stores import redis
 
     server = start_redis()
     rows = [(b"%05d" % i, b"x") for i in range(3000)]
     scans: list[int] = []
-    real = redis_link._scanned
+    real = redis._scan_node
 
     def restarting(node: Any, pattern: bytes) -> set[bytes]:
         scans.append(1)
@@ -262,7 +262,7 @@ def test_a_scan_over_a_restart_is_done_again(
             server.start()
         return found
 
-    monkeypatch.setattr(redis_link, "_scanned", restarting)
+    monkeypatch.setattr(redis, "_scan_node", restarting)
     with open_store(server.url) as store:
         store.bulk_load(rows)
         store.sync()

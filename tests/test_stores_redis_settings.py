@@ -23,9 +23,9 @@ def _library() -> None:
 
 
 def told(url: str) -> dict[str, Any]:
-    from windeck.checkpoint.stores.redis_settings import settings_of
+    from windeck.checkpoint.stores.redis import connection_settings
 
-    settings = settings_of(StoreURL.parse(url))
+    settings = connection_settings(StoreURL.parse(url))
     retry = settings.pop("retry")
     assert retry.get_retries() == 0  # what is sent twice may be done twice
     settings.pop("driver_info", None)
@@ -62,9 +62,9 @@ def test_what_redis_py_is_told(url: str, expected: dict[str, Any]) -> None:
     ],
 )
 def test_databases(url: str, number: int) -> None:
-    from windeck.checkpoint.stores.redis_settings import database_of
+    from windeck.checkpoint.stores.redis import database_number
 
-    assert database_of(StoreURL.parse(url)) == number
+    assert database_number(StoreURL.parse(url)) == number
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_databases_of_one_socket_are_apart(fresh: Fresh) -> None:
 
 
 def test_a_checkpoint_by_a_socket_and_by_a_port(fresh: Fresh, redis_socket: RedisServer) -> None:
-    """Large chunks and small ones, sent and received by windeck itself in both cases."""
+    """Large chunks and small ones, in both cases."""
     url = fresh("unix")
     model = {"large": torch.randn(3 << 18), "small": torch.arange(7)}
     checkpoint.save(url, step=1, model=model)

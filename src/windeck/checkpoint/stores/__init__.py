@@ -17,7 +17,6 @@ from windeck.checkpoint.stores.protocol import (
     Pieces,
     Snapshot,
     Store,
-    StreamView,
     View,
 )
 from windeck.checkpoint.stores.urls import StoreURL, open_store, register, write_part
@@ -35,7 +34,6 @@ __all__ = [
     "Snapshot",
     "Store",
     "StoreURL",
-    "StreamView",
     "View",
     "open_store",
     "register",

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 __all__ = ["LARGEST_BATCH", "LARGEST_KEY", "LARGEST_VALUE", "DirectView", "Facts", "Items"]
-__all__ += ["PartStore", "Pieces", "Snapshot", "Store", "StreamView", "View", "Wanted"]
+__all__ += ["PartStore", "Pieces", "Snapshot", "Store", "View", "Wanted"]
 
 Self = TypeVar("Self")
 
@@ -165,23 +165,6 @@ class DirectView(View, Protocol):
             The CRC32C of each body, when the value of the key, as `get` would give it, is there and
             agrees with the store's own checksum. None for any reason why not, a value that is
             missing, damaged or of another size included; both may then hold anything.
-        """
-        ...
-
-
-@runtime_checkable
-class StreamView(View, Protocol):
-    """A view that can read many values to where they are wanted, in a row. Optional, as
-    `DirectView`: what has no such method, or gives None for a value, is asked with `get`."""
-
-    def get_each_into(self, wanted: Iterable[Wanted]) -> Iterator[int | None]:
-        """Read values into memory; for each in its turn what `DirectView.get_many_into` answers.
-
-        Parameters
-        ----------
-        wanted
-            Some are taken ahead of the answers. A value's memory is written to when its answer is
-            asked for, and not before or after: several may name the same.
         """
         ...
 

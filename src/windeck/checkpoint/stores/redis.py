@@ -1,28 +1,73 @@
-"""Redis, one server or a cluster: every rank opens it itself."""
+"""Stores on a Redis server or cluster, through redis-py. Every rank opens its own."""
 
 from __future__ import annotations
 
+import errno
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import PythonRespSerializer
+from redis.exceptions import (
+    AuthenticationWrongNumberOfArgsError,
+    AuthorizationError,
+    BusyLoadingError,
+    ClusterError,
+    NoPermissionError,
+    OutOfMemoryError,
+    RedisClusterException,
+    RedisError,
+)
+from redis.retry import Retry
 
 from windeck.checkpoint.stores import checks
-from windeck.checkpoint.stores.protocol import Facts, Items, Wanted
-from windeck.checkpoint.stores.redis_durable import make_durable
-from windeck.checkpoint.stores.redis_link import Command, Link
+from windeck.checkpoint.stores.protocol import LARGEST_BATCH, Facts, Items
+from windeck.checkpoint.stores.redis_durability import make_durable
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["RedisStore", "open_url"]
 
-#: Bytes of one MSET of a bulk load, of a pipeline of them, and about those of one MGET of a scan.
-COMMAND_BYTES = 4 << 20
-PIPELINE_BYTES = 16 << 20
-READ_BYTES = 8 << 20
-#: Keys removed at once.
-UNLINK_KEYS = 1000
+Command: TypeAlias = tuple[Any, ...]
+T = TypeVar("T")
 
-# In one step on the server: a script runs alone.
+#: Bytes of one MSET of a bulk load into one server; a larger value gets one of its own.
+COMMAND_BYTES = 256 << 10
+#: Bytes of one pipeline of a bulk load into a cluster.
+PIPELINE_BYTES = 16 << 20
+#: Bytes of one MSET in it.
+SLOT_BYTES = 4 << 20
+#: Bytes and commands that a bulk load sends to one server before it waits for an answer.
+UNANSWERED_BYTES = 16 << 20
+UNANSWERED = 256
+#: Bytes that one MGET of a scan aims at.
+READ_BYTES = 8 << 20
+#: Bytes read from a socket at once. The library's 64 KiB need many calls for a large value.
+SOCKET_BYTES = 1 << 20
+#: Parts of a command that are larger are sent from where they are.
+PACK_BYTES = 6000
+#: Keys that one UNLINK removes.
+UNLINK_KEYS = 1000
+#: Seconds to wait before the next attempt, when a server dropped the connection or is starting.
+PAUSES = (0.0, 0.1, 0.4)
+
+_OPTIONS = ("timeout", "allow_eviction", "sync")
+_TLS = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
+_UNIX = "redis+unix"
+_LOGIN = (
+    redis.AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    AuthenticationWrongNumberOfArgsError,
+)
+#: A ValueError is the Python parser's, for an answer that is not of the protocol.
+_ERRORS = (RedisError, RedisClusterException, ValueError)
+
+# A script runs alone on the server, so this is one step.
 _COMPARE_AND_SET = """
 local value = redis.call('GET', KEYS[1])
 if ARGV[1] == '1' and value == ARGV[2] or ARGV[1] == '0' and not value then
@@ -34,15 +79,24 @@ return 0
 
 
 class RedisStore:
-    """Redis; made by `open_store`. See `windeck.checkpoint.stores.protocol.Store`."""
+    """A store on a Redis server or cluster. See `windeck.checkpoint.stores.protocol.Store`."""
 
-    def __init__(self, url: StoreURL, link: Link) -> None:
-        self._trust = url.choice("sync", ("auto", "server"), "auto") == "server"
-        self._link = link
-        self.url = str(url)
+    def __init__(self, url: StoreURL) -> None:
+        self._url, self.url = url, str(url)
+        self._trust_server = url.choice("sync", ("auto", "server"), "auto") == "server"
+        self._allow_eviction = url.flag("allow_eviction")
+        self._is_cluster = url.scheme.endswith("+cluster")
+        self._client: Any = None
+        #: The servers' run ids at the first write since the last `sync`.
+        self._written_to: list[str] | None = None
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
         self.facts = Facts(
             backend="redis",
-            atomic_batches=not self._link.is_cluster,
+            atomic_batches=not self._is_cluster,
             snapshots=False,
             shared=True,
             shared_readers=True,
@@ -53,15 +107,11 @@ class RedisStore:
         return f"<store {self.url}>"
 
     def get(self, key: bytes) -> bytes | None:
-        found: bytes | None = self._link.run("reading", ("GET", checks.check_key(key)))[0]
+        found: bytes | None = self._run("reading", ("GET", checks.check_key(key)))[0]
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        wanted = checks.check_keys(keys)
-        found: list[bytes | None] = []
-        for group in self._fetched(wanted):
-            found += [value for _, value in group]
-        return found
+        return [value for _, value in self._values(checks.check_keys(keys))]
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
@@ -69,42 +119,41 @@ class RedisStore:
         first, end = checks.bounds(prefix, start, stop)
         if checks.is_empty((first, end)):
             return iter(())
-        keys = self._link.scan(prefix)
+        keys = self._scan_keys(prefix)
         return iter(sorted(k for k in keys if k >= first and (end is None or k < end)))
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        for group in self._fetched(list(self.keys(prefix, start=start, stop=stop))):
-            for key, value in group:
-                if value is not None:  # removed since the keys were listed
-                    yield key, value
+        for key, value in self._values(list(self.keys(prefix, start=start, stop=stop))):
+            if value is not None:  # removed since the keys were listed
+                yield key, value
 
     def put_many(self, items: Items) -> None:
-        self._link.check_open()
+        self._check_open()
         pairs = checks.batch(items)
         if pairs:
-            self._link.note("writing")
-            # One command, so that one server shows all or nothing; on a cluster one for a slot.
-            self._link.run("writing", *self._msets(list(pairs.items()), None))
+            self._note_write("writing")
+            # One command is atomic on one server. A cluster takes one for each slot.
+            self._run("writing", *self._msets(list(pairs.items()), LARGEST_BATCH))
 
     def bulk_load(self, items: Items) -> int:
-        self._link.note("writing")
-        if not self._link.is_cluster:
-            return self._link.send("writing", checks.in_pieces(items))
+        self._note_write("writing")
+        if not self._is_cluster:
+            return self._stream(checks.groups(checks.ascending(items), COMMAND_BYTES))
         count = 0
         for group in checks.groups(checks.ascending(items), PIPELINE_BYTES):
-            self._link.run("writing", *self._msets(group, COMMAND_BYTES))
+            self._run("writing", *self._msets(group, SLOT_BYTES))
             count += len(group)
         return count
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
         gone = checks.check_keys(keys)
-        self._link.check_open()
-        step = UNLINK_KEYS if self._link.is_cluster else max(1, len(gone))
+        self._check_open()
+        step = UNLINK_KEYS if self._is_cluster else max(1, len(gone))
         for at in range(0, len(gone), step):
-            slots = self._link.by_slot(gone[at : at + step])
-            self._link.run("deleting", *(("UNLINK", *keys) for keys in slots))
+            slots = self._by_slot(gone[at : at + step])
+            self._run("deleting", *(("UNLINK", *keys) for keys in slots))
 
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
@@ -117,30 +166,50 @@ class RedisStore:
         checks.check_value(checks.check_key(key), value)
         if expected is not None:
             checks.check_value(key, expected)
-        self._link.note("comparing and setting")
+        doing = "comparing and setting"
+        self._note_write(doing)
+        self._run(doing, ("EXISTS", key))  # finds a dropped connection before it matters
         given = (b"0", b"") if expected is None else (b"1", expected)
-        done: int = self._link.run_once(
-            "comparing and setting", ("EVAL", _COMPARE_AND_SET, 1, key, *given, value)
-        )
+        try:  # never sent twice
+            done: int = self._client.execute_command(
+                "EVAL", _COMPARE_AND_SET, 1, key, *given, value
+            )
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            meaning = self._error(error, doing)
+            raise type(meaning)(
+                f"{meaning}; whether it was done is not known: read the key"
+            ) from None
+        except _ERRORS as error:
+            raise self._error(error, doing) from None
         return done == 1
 
     def sync(self) -> None:
-        """As durable as the server can make it; see docs/stores.md for what it does when."""
-        self._link.check_keeps()
-        if not self._trust:
-            for node, key in self._link.nodes_with_keys():
-                self._link.guard("making it durable", partial(make_durable, node, key))
-        self._link.check_same()
+        """Make all that was written as durable as the server can; see docs/stores.md."""
+        self._check_open()
+        doing = "making it durable"
+        for node in self._nodes():
+            self._refuse_eviction(self._guard(doing, partial(node.info, "memory")))
+        if not self._trust_server:
+            for node, key in self._nodes_with_keys():
+                self._guard(doing, partial(make_durable, node, key))
+        before, self._written_to = self._written_to, None
+        if before is not None and before != self._guard(doing, self._run_ids):
+            raise ConnectionError(
+                f"{self.url} was started anew after something was written, which may be lost: "
+                "expected the same server until it was durable; write it again"
+            )
 
     def snapshot(self) -> NoReturn:
-        self._link.check_open()
+        self._check_open()
         raise io.UnsupportedOperation(
             f"{self.url}: Redis has no snapshots; read keys that nobody overwrites, as those of a "
             "checkpoint's generation"
         )
 
     def close(self) -> None:
-        self._link.close()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     def __enter__(self) -> RedisStore:
         return self
@@ -148,40 +217,344 @@ class RedisStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _msets(self, pairs: list[tuple[bytes, bytes]], size: int | None) -> Iterator[Command]:
-        """Commands that write pairs; with a `size`, of about so many bytes each."""
-        values = dict(pairs)
-        for keys in self._link.by_slot(list(values)):
-            inside = [(key, values[key]) for key in keys]
-            for group in checks.groups(inside, size) if size else [inside]:
-                yield ("MSET", *(part for pair in group for part in pair))
+    # --- opening ---------------------------------------------------------------------------------
 
-    def _fetched(self, keys: list[bytes]) -> Iterator[list[tuple[bytes, bytes | None]]]:
-        """Keys with their values, in groups of about as many bytes as may be held at once."""
+    def _connect(self) -> None:
+        url = self._url
+        settings, database = connection_settings(url), database_number(url)
+        if not self._is_cluster:
+            self._client = _client(settings)
+            # Asked on database 0: a cluster has no other.
+            info = self._guard("opening", lambda: self._client.info("cluster"))
+            self._is_cluster = bool(info.get("cluster_enabled", 0))
+            if database or self._is_cluster:
+                self.close()
+        if self._is_cluster:
+            if database:
+                raise ValueError(f"a cluster has one database: expected /0 in {self.url}")
+            if "unix_socket_path" in settings:
+                raise ValueError(
+                    f"{self.url} is one server of a cluster, and does not lead to the others: "
+                    "expected redis+cluster://host:port"
+                )
+            self._client = self._guard("opening", lambda: redis.RedisCluster(**settings))
+        elif database:
+            self._client = _client(settings, db=database)
+        for node in self._nodes():
+            server = self._guard("opening", partial(node.info, "server"))
+            version = str(server.get("redis_version", "0"))
+            if int(version.split(".")[0]) < 6:
+                raise OSError(
+                    errno.ENOTSUP, f"{self.url} is Redis {version}, expected 6.0 or later"
+                )
+            self._refuse_eviction(self._guard("opening", partial(node.info, "memory")))
+
+    def _refuse_eviction(self, memory: dict[str, Any]) -> None:
+        policy = str(memory.get("maxmemory_policy", "noeviction"))
+        # volatile-* removes keys that have a time to live; ours have none.
+        if policy.startswith("allkeys") and not self._allow_eviction:
+            raise OSError(
+                errno.ENOTSUP,
+                f"{self.url} throws keys away when its memory is full (maxmemory-policy "
+                f"{policy}), expected noeviction; ?allow_eviction=1 opens it all the same",
+            )
+
+    def _check_open(self) -> None:
+        if self._client is None:
+            raise ValueError(f"the store {self.url} is closed")
+
+    # --- servers ---------------------------------------------------------------------------------
+
+    def _nodes(self) -> list[Any]:
+        """A client of each server that takes writes."""
+        if not self._is_cluster:
+            return [self._client]
+        primaries = self._client.get_primaries()
+        return [self._client.get_redis_connection(node) for node in primaries]
+
+    def _nodes_with_keys(self) -> Iterator[tuple[Any, bytes]]:
+        """A client of each server that takes writes, with a key that this server would take."""
+        if not self._is_cluster:
+            yield self._client, b"windeck.sync"
+            return
+        for primary in self._client.get_primaries():
+            keys = (b"windeck.sync{%d}" % number for number in range(1_000_000))
+            own = (k for k in keys if self._client.get_node_from_key(k).name == primary.name)
+            yield self._client.get_redis_connection(primary), next(own)
+
+    def _run_ids(self) -> list[str]:
+        """An id for each server that differs after a restart."""
+        return sorted(str(node.info("server").get("run_id")) for node in self._nodes())
+
+    def _note_write(self, doing: str) -> None:
+        """Remember the servers before the first write after a `sync`."""
+        self._check_open()
+        if self._written_to is None:
+            self._written_to = self._guard(doing, self._run_ids)
+
+    def _layout(self) -> object:
+        """Differs after a restart of a server or the move of a slot."""
+        runs = self._run_ids()
+        if not self._is_cluster:
+            return runs
+        known = self._nodes()[0].cluster("NODES").values()
+        if any(node["migrations"] for node in known):
+            raise ClusterError("keys are moving from one server to another")
+        return runs, sorted((node["node_id"], str(node["slots"])) for node in known)
+
+    def _by_slot(self, keys: list[bytes]) -> list[list[bytes]]:
+        """Group keys that one command may name: a cluster's by slot, a server's all together."""
+        self._check_open()
+        if not self._is_cluster:
+            return [keys] if keys else []
+        slots: dict[int, list[bytes]] = {}
+        for key in keys:
+            slots.setdefault(self._client.keyslot(key), []).append(key)
+        return list(slots.values())
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def _run(self, doing: str, *commands: Command) -> list[Any]:
+        """Send commands in one pipeline and return their replies.
+
+        They are sent again when the server was away, so they must be reads, or writes whose result
+        does not depend on what was stored.
+        """
+        self._check_open()
+        return self._guard(doing, lambda: self._pipelined(commands)) if commands else []
+
+    def _pipelined(self, commands: tuple[Command, ...]) -> list[Any]:
+        if len(commands) == 1:
+            return [self._client.execute_command(*commands[0])]
+        with self._client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            replies: list[Any] = pipe.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    def _guard(self, doing: str, call: Callable[[], T]) -> T:
+        """Call, again if the server was away for a moment, and translate errors."""
+        for pause in (*PAUSES, None):
+            try:
+                return call()
+            except _ERRORS as error:  # noqa: PERF203
+                refused = isinstance(error, (redis.AuthenticationError, AuthorizationError))
+                away = isinstance(error, redis.ConnectionError) and not refused
+                if pause is None or not away:
+                    raise self._error(error, doing) from None
+                time.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def _error(self, error: Exception, doing: str) -> OSError:
+        meaning = _built_in_error(error, doing, self._url)
+        if isinstance(meaning, ConnectionError) and doing not in ("reading", "scanning"):
+            self._written_to = None  # reported now: the next `sync` does not report it again
+        return meaning
+
+    def _msets(self, pairs: list[tuple[bytes, bytes]], size: int) -> Iterator[Command]:
+        """Commands of about `size` bytes that write pairs."""
+        values = dict(pairs)
+        for keys in self._by_slot(list(values)):
+            for group in checks.groups(((key, values[key]) for key in keys), size):
+                yield _mset(group)
+
+    def _stream(self, groups: Iterable[list[tuple[bytes, bytes]]]) -> int:
+        """Write groups of pairs to one server without waiting for each answer; count the pairs.
+
+        Nothing is sent twice: the items are gone by then, and a server that was restarted may have
+        lost those that it had answered.
+        """
+        pool = self._client.connection_pool
+        connection = self._guard("writing", partial(_checked_connection, pool))
+        count = unanswered = 0
+        sizes: deque[int] = deque()
+        try:
+            for group in groups:
+                size = sum(len(key) + len(value) for key, value in group)
+                while sizes and (unanswered + size > UNANSWERED_BYTES or len(sizes) == UNANSWERED):
+                    connection.read_response()
+                    unanswered -= sizes.popleft()
+                connection.send_command(*_mset(group))
+                sizes.append(size)
+                unanswered += size
+                count += len(group)
+            for _ in sizes:
+                connection.read_response()
+        except BaseException as error:
+            connection.disconnect()  # answers may be due
+            if isinstance(error, RedisError):
+                raise self._error(error, "writing") from None
+            raise
+        finally:
+            pool.release(connection)
+        return count
+
+    def _values(self, keys: list[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Keys with their values, read in groups of about `READ_BYTES`."""
         at, count = 0, 64
         while at < len(keys):
             group = keys[at : at + count]
             values: dict[bytes, bytes | None] = {}
-            slots = self._link.by_slot(group)
-            replies = self._link.run("reading", *(("MGET", *some) for some in slots))
+            slots = self._by_slot(group)
+            replies = self._run("reading", *(("MGET", *some) for some in slots))
             for some, reply in zip(slots, replies, strict=True):
                 values.update(zip(some, reply, strict=True))
-            yield [(key, values[key]) for key in group]
+            yield from ((key, values[key]) for key in group)
             held = sum(len(value) for value in values.values() if value)
             at += len(group)
             count = max(16, min(8192, READ_BYTES * len(group) // max(1, held)))
 
+    def _scan_keys(self, prefix: bytes) -> set[bytes]:
+        """All keys with a prefix.
 
-class PlainRedisStore(RedisStore):
-    """One server without TLS, whose answers can be read straight to where they are wanted."""
-
-    def get_each_into(self, wanted: Iterable[Wanted]) -> Iterator[int | None]:
-        checked = ((checks.check_key(key), head, body) for key, head, body in wanted)
-        return self._link.receive("reading", checked)
+        SCAN gives each key that is there all the time, in any order, unless the server restarts or
+        the key moves to another server meanwhile: then the scan is done again.
+        """
+        self._check_open()
+        letters = (prefix[at : at + 1] for at in range(len(prefix)))
+        pattern = b"".join(b"\\" + c if c in b"*?[]\\^-" else c for c in letters) + b"*"
+        for _ in range(3):
+            before = self._guard("scanning", self._layout)
+            keys: set[bytes] = set()
+            for node in self._nodes():
+                keys.update(self._guard("scanning", partial(_scan_node, node, pattern)))
+            if self._guard("scanning", self._layout) == before:
+                return keys
+        raise ConnectionError(
+            f"{self.url}: servers restarted or keys moved during a scan, three times in a row; "
+            "expected a server or cluster at rest"
+        )
 
 
 def open_url(url: StoreURL) -> RedisStore:
     """Connect to a server, or to a cluster through one of its nodes."""
-    link = Link(url)
-    plain = not link.is_cluster and url.scheme in ("redis", "redis+unix")
-    return (PlainRedisStore if plain else RedisStore)(url, link)
+    return RedisStore(url)
+
+
+def _mset(pairs: Iterable[tuple[bytes, bytes]]) -> Command:
+    return ("MSET", *(part for pair in pairs for part in pair))
+
+
+def _client(settings: dict[str, Any], **more: Any) -> Any:
+    client = redis.Redis(**settings, **more)
+    options = client.connection_pool.connection_kwargs
+    options["socket_read_size"] = SOCKET_BYTES
+    # Where hiredis is installed, redis-py has it copy every value into a new command.
+    options["command_packer"] = PythonRespSerializer(PACK_BYTES, client.get_encoder().encode)
+    return client
+
+
+def _checked_connection(pool: Any) -> Any:
+    """A connection of the pool on which the server has answered."""
+    connection = pool.get_connection()
+    try:
+        connection.send_command("PING")
+        connection.read_response()
+    except BaseException:
+        connection.disconnect()
+        pool.release(connection)
+        raise
+    return connection
+
+
+def _scan_node(node: Any, pattern: bytes) -> set[bytes]:
+    keys: set[bytes] = set()
+    cursor = 0
+    while True:
+        cursor, found = node.scan(cursor, match=pattern, count=1000, _type="string")
+        keys.update(found)
+        if not int(cursor):
+            return keys
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def connection_settings(url: StoreURL) -> dict[str, Any]:
+    """Return the keywords of a redis-py client; ValueError for a URL that names no server."""
+    url.only(*_OPTIONS, *(("db",) if url.scheme == _UNIX else _TLS))
+    timeout = url.number("timeout", 30.0)
+    settings: dict[str, Any] = {
+        **(_socket_of(url) if url.scheme == _UNIX else _host_of(url, timeout)),
+        "username": url.user or None,
+        "password": url.password or None,
+        "socket_timeout": timeout,
+        # The library must not send again on its own: compare_and_set could be done twice.
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,  # version 3 takes more round trips to agree on
+    }
+    if hasattr(redis, "DriverInfo"):  # otherwise looked up in files for each client
+        settings["driver_info"] = redis.DriverInfo(lib_version=redis.__version__)
+    return settings
+
+
+def database_number(url: StoreURL) -> int:
+    """Return the number of the database; ValueError for anything else."""
+    local = url.scheme == _UNIX
+    number = url.options.get("db", "0") if local else url.path.strip("/") or "0"
+    if not (number.isascii() and number.isdigit() and len(number) < 6):
+        where = "as ?db= in" if local else "after the host of"
+        raise ValueError(
+            f"expected the number of a database {where} a {url.scheme}:// URL, such as "
+            f"{'?db=0' if local else '/0'}"
+        )
+    return int(number)
+
+
+def _host_of(url: StoreURL, timeout: float) -> dict[str, Any]:
+    if not url.host:
+        raise ValueError(f"expected a host in {url}, such as {url.scheme}://localhost:6379/0")
+    settings: dict[str, Any] = {
+        "host": url.host,
+        "port": url.port or 6379,
+        "socket_connect_timeout": min(timeout, 10.0),
+    }
+    if url.scheme.startswith("rediss"):
+        settings["ssl"] = True
+        settings.update((_TLS[name], url.options[name]) for name in _TLS if name in url.options)
+    elif given := sorted(_TLS.keys() & url.options.keys()):
+        raise ValueError(f"the option {given[0]!r} is one of TLS: expected rediss:// in {url}")
+    return settings
+
+
+def _socket_of(url: StoreURL) -> dict[str, Any]:
+    if "\0" in url.path:  # the kernel would end the path there
+        raise ValueError(f"expected a path without a NUL character in a {url.scheme}:// URL")
+    if url.host or url.port is not None or not url.path.strip("/"):
+        raise ValueError(
+            f"expected the absolute path of a socket in {url}, such as "
+            f"{url.scheme}:///run/redis/redis.sock"
+        )
+    return {"unix_socket_path": url.path}
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def _built_in_error(error: Exception, doing: str, url: StoreURL) -> OSError:
+    """Translate an error of redis-py to a built-in type, without the password."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if url.password:
+        text = text.replace(url.password, "***")
+    if len(text) > 300:
+        text = text[:300] + "..."
+    if isinstance(error, _LOGIN) or text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
+        return PermissionError(errno.EACCES, f"{url} does not allow it: {doing} failed: {text}")
+    if isinstance(error, BusyLoadingError):
+        return ConnectionError(f"{url} was started and is loading its data: try again later")
+    if isinstance(error, redis.TimeoutError):
+        return TimeoutError(f"{url} did not answer in time: {doing} failed: {text}")
+    if isinstance(error, (ClusterError, RedisClusterException)):
+        return ConnectionError(f"{url}: the cluster is not whole: {doing} failed: {text}")
+    if isinstance(error, redis.ConnectionError):
+        return ConnectionError(f"{url} cannot be reached: {doing} failed: {text}")
+    if isinstance(error, OutOfMemoryError) or text.startswith("OOM"):
+        return OSError(errno.ENOMEM, f"{url} is out of memory: {doing} failed: {text}")
+    if isinstance(error, redis.ReadOnlyError):
+        return OSError(errno.EROFS, f"{url} is a replica that only reads: {doing} failed: {text}")
+    if text.startswith("MISCONF"):
+        return OSError(errno.ENOSPC, f"{url} cannot write to its disk: {doing} failed: {text}")
+    return OSError(errno.EIO, f"{url}: {doing} failed: {text}")

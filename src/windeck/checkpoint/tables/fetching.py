@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
-from windeck.checkpoint.stores import CorruptStoreError, DirectView, StreamView, View
-from windeck.checkpoint.stores.into import each_into
-from windeck.checkpoint.stores.protocol import Wanted
+from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
 from windeck.checkpoint.tables.blocks import unpack
 from windeck.checkpoint.tables.entries import Entries
 from windeck.checkpoint.tables.index import LINE_BYTES, LINES, Index, parse
@@ -51,7 +48,7 @@ class Blocks:
         reuse
             Whether what is given may lie in memory that the next block is read into.
         """
-        if reuse and isinstance(self._view, (DirectView, StreamView)):
+        if reuse and isinstance(self._view, DirectView):
             numbers = list(numbers)
             if all(self._size(number) <= _SCRATCH_BYTES for number in numbers):
                 yield from self._straight(self._view, numbers)
@@ -93,23 +90,16 @@ class Blocks:
         if group:
             yield group
 
-    def _straight(
-        self, view: DirectView | StreamView, numbers: Iterable[int]
-    ) -> Iterator[tuple[int, Entries]]:
+    def _straight(self, view: DirectView, numbers: Iterable[int]) -> Iterator[tuple[int, Entries]]:
         """Blocks, read into memory that is used again."""
         if not len(self._scratch):
             self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
-        head, asked = bytearray(HEADER_BYTES), deque[tuple[int, memoryview]]()
-
-        def wanted() -> Iterator[Wanted]:
-            for number in numbers:
-                asked.append((number, self._scratch[: self._size(number)].data))
-                yield self._key(number), memoryview(head), asked[-1][1]
-
-        for crc in each_into(view, wanted()):
-            number, body = asked.popleft()
+        head = bytearray(HEADER_BYTES)
+        for number in numbers:
+            key, body = self._key(number), self._scratch[: self._size(number)].data
+            (crc,) = view.get_many_into([(key, memoryview(head), body)])
             if crc is None or head != header(self._label(Kind.BLOCK, number), len(body), crc):
-                body = self._decoded(number, self._view.get(self._key(number)))
+                body = self._decoded(number, self._view.get(key))
             yield number, self._block(number, body)
 
     def _size(self, number: int) -> int:

@@ -1,11 +1,11 @@
-"""When what a Redis server holds survives its end: `make_durable` returns then, and not before.
+"""Durability of what a Redis server holds. `make_durable` chooses the way by its configuration.
 
-====================================  ==========================================================
-append-only file, version >= 7.2      WAITAOF: waits until the file's end is on disk
+====================================  ========================================================
+append-only file, version >= 7.2      WAITAOF: waits until the end of the file is on disk
 append-only file, appendfsync always  nothing: each write was on disk when it was answered
 append-only file, otherwise           BGREWRITEAOF: a new file, synced when it is finished
 none                                  BGSAVE: a new dump, synced when it is finished
-====================================  ==========================================================
+====================================  ========================================================
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import redis
 
 __all__ = ["make_durable"]
 
-_BUSY = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled")
-#: Milliseconds one WAITAOF may take; below the timeout of the connection's socket.
+#: Milliseconds of one WAITAOF; must be below the timeout of the socket.
 WAIT_MS = 1000
+_BUSY = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled")
 
 
 def make_durable(node: Any, key: bytes) -> None:
-    """Return once all that `node` answered before is durable.
+    """Return once everything that a server answered before is durable.
 
     Parameters
     ----------
     node
         A client of one server.
     key
-        One that the server would take; written, to live for a millisecond, where needed.
+        A key of this server. For WAITAOF it is written, and expires after a millisecond.
     """
     if node.info("persistence").get("aof_enabled"):
         if _version(node) >= (7, 2):
@@ -43,8 +43,8 @@ def make_durable(node: Any, key: bytes) -> None:
 
 
 def _wait_for_file(node: Any, key: bytes) -> None:
-    # WAITAOF waits for the writes of its own connection, and a pool has several: so one is made
-    # on it, behind all others in the file.
+    # WAITAOF waits for the writes of its own connection, and a pool has several. So one write is
+    # made on it, which comes after all others in the file.
     while True:
         with node.pipeline(transaction=False) as pipe:
             pipe.execute_command("SET", key, b"", "PX", 1)
@@ -72,7 +72,7 @@ def _in_background(node: Any, command: str, status: str) -> None:
             node.execute_command(command)
             break
         except redis.ResponseError as error:
-            if "in progress" in str(error):  # somebody else was first: theirs began too early
+            if "in progress" in str(error):  # another client's began before the last writes
                 continue
             if isinstance(error, redis.exceptions.NoPermissionError) or "unknown" in str(error):
                 raise OSError(
