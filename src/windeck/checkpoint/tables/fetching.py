@@ -10,7 +10,6 @@ import numpy as np
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, StreamView, View
-from windeck.checkpoint.stores.into import each_into
 from windeck.checkpoint.stores.protocol import Wanted
 from windeck.checkpoint.tables.blocks import unpack
 from windeck.checkpoint.tables.entries import Entries
@@ -106,7 +105,11 @@ class Blocks:
                 asked.append((number, self._scratch[: self._size(number)].data))
                 yield self._key(number), memoryview(head), asked[-1][1]
 
-        for crc in each_into(view, wanted()):
+        if isinstance(view, StreamView):
+            answers = view.get_each_into(wanted())
+        else:
+            answers = (view.get_many_into([one])[0] for one in wanted())
+        for crc in answers:
             number, body = asked.popleft()
             if crc is None or head != header(self._label(Kind.BLOCK, number), len(body), crc):
                 body = self._decoded(number, self._view.get(self._key(number)))
