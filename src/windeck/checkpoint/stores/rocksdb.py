@@ -69,11 +69,11 @@ class RocksDBStore:
             self._start()
 
     def _start(self) -> None:
-        """Open the database and see that nothing of it is lost.
+        """Open the database and check that nothing of it is lost.
 
         A reader opens the list of tables, then the logs. If the writer moves a log's content into a
-        table between the two, the reader has neither, but does have what was written after it. As
-        `sync` makes that table, and then counts it in the seal's file, the file tells of it.
+        table between the two, the reader has neither, but does have what was written after it.
+        `sync` makes that table and then writes the seal's file, so the file has changed.
         """
         self._seal = embedded.Seal(self._path, self.url)
         self._db: rocksdict.Rdict | None = self._opened()
@@ -82,7 +82,7 @@ class RocksDBStore:
         try:
             self._seal.check(self._reading.get(SEAL_KEY))
             if not self._readonly:
-                self._drop_begun("bulk-")  # what a killed one left
+                self._drop_begun("bulk-")  # of a killed process
         except BaseException:
             self.close()
             raise

@@ -21,9 +21,9 @@ from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["is_empty_part", "write_part", "write_tables"]
 
-#: A part without pairs; RocksDB has no table file without any.
+#: The content of a part without pairs: RocksDB has no table file without any.
 EMPTY_PART = b"windeck: a part without pairs\n"
-#: Tables written at the same time, by threads that mostly wait for the kernel or sum up.
+#: Tables written at the same time, by threads that mostly run without the interpreter's lock.
 LANES = min(2, os.cpu_count() or 1)
 _HAS_WRITEV = hasattr(os, "writev")  # Windows has not
 
@@ -53,8 +53,8 @@ def write_tables(url: StoreURL, name: str, items: Items, size: int) -> tuple[int
     Returns
     -------
     count, files
-        How many pairs there were; the files, whose names begin with `name` and ``-``. After an
-        error some may be left.
+        The number of pairs; the files, whose names begin with `name` and ``-``. An error may leave
+        some behind.
     """
     lanes = items.split(LANES) if isinstance(items, Lanes) else [items]
     stop = threading.Event()
