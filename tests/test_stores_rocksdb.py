@@ -203,9 +203,9 @@ def test_a_bulk_load_is_there_whole_or_not_at_all(
 def test_keys_ascend_from_lane_to_lane(
     lanes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.checkpoint.stores import rocksdb_tables
+    from windeck.checkpoint.stores import rocksdb_bulk
 
-    monkeypatch.setattr(rocksdb_tables, "LANES", lanes)
+    monkeypatch.setattr(rocksdb_bulk, "LANES", lanes)
     one = [(b"b", b"1"), (b"d", b"2")]
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         for first in (b"a", b"b", b"c", b"d"):

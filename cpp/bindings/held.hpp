@@ -33,28 +33,8 @@ class Held {
         return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
     }
 
-    [[nodiscard]] bool readonly() const { return view_.readonly != 0; }
-
   private:
     Py_buffer view_{};
-};
-
-/// The same, to be written to: a ValueError for what is read-only.
-class HeldWritable {
-  public:
-    explicit HeldWritable(py::handle object) : held_(object) {
-        if (held_.readonly()) {
-            throw py::value_error("the buffer is read-only, expected one to be written to");
-        }
-    }
-
-    [[nodiscard]] std::span<std::byte> bytes() const {
-        const std::span<const std::byte> found = held_.bytes();
-        return {const_cast<std::byte*>(found.data()), found.size()};
-    }
-
-  private:
-    Held held_;
 };
 
 }  // namespace windeck

@@ -2,22 +2,21 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
-#include "crc32c_ways.hpp"
+#include "crc32c_sums.hpp"
 #include "windeck/dispatch.hpp"
 
 namespace windeck {
 namespace {
 
-/// The quickest way that WINDECK_SIMD allows.
-crc::Way choose() {
+/// The quickest implementation that WINDECK_SIMD allows.
+crc::Sum choose() {
     simd();  // a wish that cannot be honoured is an error here as everywhere
     const char* const wish = std::getenv("WINDECK_SIMD");
     const std::string_view level = wish == nullptr ? "" : wish;
-    const std::vector<crc::Way> found = crc::ways();
+    const std::vector<crc::Sum> found = crc::sums();
     const std::size_t most = level == "baseline" ? 1 : level == "avx2" ? 2 : found.size();
     return found[std::min(most, found.size()) - 1];
 }
@@ -30,11 +29,6 @@ std::uint32_t times(std::uint32_t a, std::uint32_t b) {
         b = (b >> 1) ^ ((b & 1) != 0 ? crc::polynomial : 0);
     }
     return product;
-}
-
-const crc::Way& way() {
-    static const crc::Way chosen = choose();
-    return chosen;
 }
 
 }  // namespace
@@ -52,35 +46,22 @@ std::uint32_t crc::by_tables(std::uint32_t state, const std::byte* data, std::si
     return state;
 }
 
-std::uint32_t crc::copied_by_tables(std::uint32_t state, const std::byte* data, std::size_t size,
-                                    std::byte* to) {
-    if (size != 0) std::memcpy(to, data, size);
-    return by_tables(state, data, size);
-}
-
-std::vector<crc::Way> crc::ways() {
-    std::vector<Way> found{{by_tables, copied_by_tables, false}};
+std::vector<crc::Sum> crc::sums() {
+    std::vector<crc::Sum> found{by_tables};
 #ifdef WINDECK_X86
     if (!__builtin_cpu_supports("sse4.2")) return found;
-    found.push_back({by_instruction, copied_by_instruction, false});
+    found.push_back(by_instruction);
     // Exactly the features CMakeLists.txt compiles it with.
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("pclmul") &&
         __builtin_cpu_supports("vpclmulqdq"))
-        found.push_back({by_folding, copied_by_folding, true});
+        found.push_back(by_folding);
 #endif
     return found;
 }
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
-    return ~way().sum(~before, bytes.data(), bytes.size());
-}
-
-std::uint32_t crc32c_copied(std::byte* to, std::span<const std::byte> from, std::uint32_t before) {
-    return ~way().copied(~before, from.data(), from.size(), to);
-}
-
-bool crc32c_copies_once() {
-    return way().once;
+    static const crc::Sum sum = choose();
+    return ~sum(~before, bytes.data(), bytes.size());
 }
 
 std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t before) {

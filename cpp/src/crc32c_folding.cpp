@@ -11,10 +11,7 @@
 
 #include <immintrin.h>
 
-#include <algorithm>
-#include <cstring>
-
-#include "crc32c_ways.hpp"
+#include "crc32c_sums.hpp"
 
 namespace windeck::crc {
 namespace {
@@ -33,9 +30,9 @@ constexpr long long power(unsigned n) {
     return static_cast<long long>(std::uint64_t{state} << 1);
 }
 
-/// What `bytes` later lies at `later`, with `earlier` folded in. Of each 16 bytes the low half
-/// comes first in memory, so 64 bits more follow it; a product of 64 by 33 bits has room for 32 of
-/// them.
+/// Returns `later`, which is `bytes` bytes after `earlier`, with `earlier` folded in. Of each 16
+/// bytes the low half comes first in memory, so 64 bits more follow it; a product of 64 by 33 bits
+/// has room for 32 of them.
 template <std::size_t bytes>
 __m512i fold(__m512i earlier, __m512i later) {
     constexpr long long first = power(8 * bytes + 32);
@@ -46,65 +43,34 @@ __m512i fold(__m512i earlier, __m512i later) {
     return _mm512_ternarylogic_epi64(low, high, later, 0x96);  // all three added
 }
 
-std::uint64_t word(const void* data) {
-    std::uint64_t bytes = 0;
-    std::memcpy(&bytes, data, 8);
-    return bytes;
-}
-
-/// With `copied`, what is loaded is stored at `to` too, which is aligned for that. Each byte is
-/// loaded once: what is stored is what was summed, whoever writes to `data` meanwhile.
-template <bool copied>
-std::uint32_t folded(std::uint32_t before, const std::byte* data, std::size_t size, std::byte* to) {
-    std::size_t at = 0;
-    const auto next = [&] {
-        const __m512i some = _mm512_loadu_si512(data + at);
-        if constexpr (copied) _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), some);
-        at += register_bytes;
-        return some;
-    };
-    std::uint64_t state = before;
-    if (size >= round_bytes) {
-        const __m128i start = _mm_cvtsi32_si128(static_cast<int>(before));
-        __m512i a = _mm512_xor_si512(next(), _mm512_zextsi128_si512(start));
-        __m512i b = next();
-        __m512i c = next();
-        __m512i d = next();
-        while (size - at >= round_bytes) {
-            a = fold<round_bytes>(a, next());
-            b = fold<round_bytes>(b, next());
-            c = fold<round_bytes>(c, next());
-            d = fold<round_bytes>(d, next());
-        }
-        d = fold<register_bytes>(fold<register_bytes>(fold<register_bytes>(a, b), c), d);
-        while (size - at >= register_bytes)
-            d = fold<register_bytes>(d, next());
-        state = 0;  // it is in the first 16 bytes
-        alignas(register_bytes) std::byte left[register_bytes];
-        _mm512_store_si512(left, d);
-        for (std::size_t i = 0; i < register_bytes; i += 8)
-            state = _mm_crc32_u64(state, word(left + i));
-    }
-    const std::byte* last = data + at;
-    if (copied && at != size) last = static_cast<std::byte*>(std::memcpy(to + at, last, size - at));
-    return by_instruction(static_cast<std::uint32_t>(state), last, size - at);
-}
-
 }  // namespace
 
 std::uint32_t by_folding(std::uint32_t before, const std::byte* data, std::size_t size) {
-    return folded<false>(before, data, size, nullptr);
-}
-
-std::uint32_t copied_by_folding(std::uint32_t before, const std::byte* data, std::size_t size,
-                                std::byte* to) {
-    const auto past = reinterpret_cast<std::uintptr_t>(to) % register_bytes;
-    const std::size_t first = past == 0 ? 0 : std::min(size, register_bytes - past);
-    if (first != 0) std::memcpy(to, data, first);
-    before = by_instruction(before, to, first);
-    before = folded<true>(before, data + first, size - first, to + first);
-    _mm_sfence();  // other threads see the bytes before they see what is written after them
-    return before;
+    if (size < round_bytes) return by_instruction(before, data, size);
+    const auto next = [&] {
+        const __m512i some = _mm512_loadu_si512(data);
+        data += register_bytes;
+        size -= register_bytes;
+        return some;
+    };
+    const __m128i start = _mm_cvtsi32_si128(static_cast<int>(before));
+    __m512i a = _mm512_xor_si512(next(), _mm512_zextsi128_si512(start));
+    __m512i b = next();
+    __m512i c = next();
+    __m512i d = next();
+    while (size >= round_bytes) {
+        a = fold<round_bytes>(a, next());
+        b = fold<round_bytes>(b, next());
+        c = fold<round_bytes>(c, next());
+        d = fold<round_bytes>(d, next());
+    }
+    d = fold<register_bytes>(fold<register_bytes>(fold<register_bytes>(a, b), c), d);
+    while (size >= register_bytes)
+        d = fold<register_bytes>(d, next());
+    alignas(register_bytes) std::byte left[register_bytes];
+    _mm512_store_si512(left, d);
+    // `before` is in the first 16 bytes of what is left.
+    return by_instruction(by_instruction(0, left, register_bytes), data, size);
 }
 
 }  // namespace windeck::crc

@@ -4,10 +4,9 @@
 
 #include <nmmintrin.h>
 
-#include <algorithm>
 #include <cstring>
 
-#include "crc32c_ways.hpp"
+#include "crc32c_sums.hpp"
 
 namespace windeck::crc {
 namespace {
@@ -46,22 +45,6 @@ std::uint32_t by_instruction(std::uint32_t before, const std::byte* data, std::s
     for (; size != 0; --size, ++data)
         last = _mm_crc32_u8(last, static_cast<unsigned char>(*data));
     return last;
-}
-
-std::uint32_t copied_by_instruction(std::uint32_t before, const std::byte* data, std::size_t size,
-                                    std::byte* to) {
-    constexpr std::size_t register_bytes = sizeof(__m128i);
-    const std::uint32_t state = by_instruction(before, data, size);
-    const auto past = reinterpret_cast<std::uintptr_t>(to) % register_bytes;
-    const std::size_t first = past == 0 ? 0 : std::min(size, register_bytes - past);
-    if (first != 0) std::memcpy(to, data, first);
-    std::size_t at = first;
-    for (; size - at >= register_bytes; at += register_bytes)
-        _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
-                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + at)));
-    if (at != size) std::memcpy(to + at, data + at, size - at);
-    _mm_sfence();  // other threads see the bytes before they see what is written after them
-    return state;
 }
 
 }  // namespace windeck::crc

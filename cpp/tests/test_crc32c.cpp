@@ -1,13 +1,10 @@
-#include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "check.hpp"
-#include "crc32c_ways.hpp"
+#include "crc32c_sums.hpp"
 #include "windeck/crc32c.hpp"
 #include "windeck/hash.hpp"
 
@@ -31,12 +28,12 @@ std::uint32_t model(std::span<const std::byte> bytes) {
     return ~state;
 }
 
-// In every way this processor has.
+// By every implementation this processor has.
 void check_all(std::span<const std::byte> bytes, std::uint32_t expected, const char* what) {
     check(crc32c(bytes) == expected, what);
     check(crc32c_by_tables(bytes) == expected, what);
-    for (const crc::Way& way : crc::ways())
-        check(~way.sum(0xffffffff, bytes.data(), bytes.size()) == expected, what);
+    for (const crc::Sum sum : crc::sums())
+        check(~sum(0xffffffff, bytes.data(), bytes.size()) == expected, what);
 }
 
 void test_published() {
@@ -62,7 +59,8 @@ Data any_bytes(std::size_t size) {
     return bytes;
 }
 
-// Every size up to several rounds of each way, at every place within the widest register.
+// Every size up to several rounds of each implementation, at every place within the widest
+// register.
 void test_sizes_and_places() {
     const Data bytes = any_bytes(1400);
     const std::span<const std::byte> all(bytes);
@@ -75,17 +73,17 @@ void test_sizes_and_places() {
     }
 }
 
-// Each way is linear but for where it begins: with each bit of the register, and each bit of the
+// Each is linear but for where it begins: with each bit of the register, and each bit of the
 // bytes, all of it is right.
 void test_each_bit() {
     Data zeros(1000, std::byte{0});
-    for (const crc::Way& way : crc::ways()) {
+    for (const crc::Sum sum : crc::sums()) {
         for (int bit = 0; bit < 32; ++bit) {
             std::uint32_t expected = std::uint32_t{1} << bit;
             const std::uint32_t before = expected;
             for (const std::byte byte : zeros)
                 expected = model_after(expected, byte);
-            check(way.sum(before, zeros.data(), zeros.size()) == expected, "a bit of the register");
+            check(sum(before, zeros.data(), zeros.size()) == expected, "a bit of the register");
         }
         for (std::size_t bit = 0; bit < 8 * zeros.size(); ++bit) {
             std::byte& byte = zeros[bit / 8];
@@ -93,53 +91,10 @@ void test_each_bit() {
             std::uint32_t expected = 0;
             for (std::size_t i = bit / 8; i < zeros.size(); ++i)
                 expected = model_after(expected, zeros[i]);
-            check(way.sum(0, zeros.data(), zeros.size()) == expected, "a bit of the bytes");
+            check(sum(0, zeros.data(), zeros.size()) == expected, "a bit of the bytes");
             byte = std::byte{0};
         }
     }
-}
-
-// Every size, to every place within the widest register; what lies around it stays.
-void test_copies() {
-    const Data bytes = any_bytes(1000);
-    const Data before(1200, std::byte{0xee});
-    for (const crc::Way& way : crc::ways()) {
-        for (std::size_t place = 0; place < 64; ++place) {
-            for (std::size_t size = 0; size <= 900; size += size < 400 ? 1 : 37) {
-                const std::byte* const from = bytes.data() + place * 7 % 64;
-                Data to = before;
-                Data expected = before;
-                std::copy_n(from, size, expected.begin() + static_cast<std::ptrdiff_t>(place));
-                const std::uint32_t state = way.copied(5, from, size, to.data() + place);
-                check(state == way.sum(5, from, size), "the sum of a copy");
-                check(to == expected, "a copy");
-            }
-        }
-    }
-    Data to(bytes.size());
-    check(crc32c_copied(to.data(), bytes, 77) == crc32c(bytes, 77) && to == bytes, "a copy");
-    check(crc32c_copied(nullptr, {}, 77) == 77, "a copy of nothing");
-}
-
-// Of the ways that say so, the sum is that of what was stored, though the bytes change meanwhile.
-void test_copies_of_what_changes() {
-    Data bytes(63 + 256 + 64 + 63);  // up to a register's place, a round, a register, what is left
-    std::atomic<unsigned> written = 0;
-    std::atomic<bool> over = false;
-    std::thread writer([&] {
-        for (; !over; ++written)
-            for (std::byte& byte : bytes)
-                std::atomic_ref(byte).store(std::byte(written & 255), std::memory_order_relaxed);
-    });
-    alignas(64) std::byte to[1000];
-    for (const crc::Way& way : crc::ways()) {
-        for (const unsigned first = written; way.once && written - first < 500'000;) {
-            const std::uint32_t state = way.copied(5, bytes.data(), bytes.size(), to + 1);
-            check(state == way.sum(5, to + 1, bytes.size()), "the sum of what was stored");
-        }
-    }
-    over = true;
-    writer.join();
 }
 
 void test_rounds_and_splits() {
@@ -189,8 +144,6 @@ int main() {
     test_published();
     test_sizes_and_places();
     test_each_bit();
-    test_copies();
-    test_copies_of_what_changes();
     test_rounds_and_splits();
     test_joining_long_runs();
     test_each_flipped_bit_shows();

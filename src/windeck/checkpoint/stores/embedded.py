@@ -1,10 +1,10 @@
-"""What RocksDB and LevelDB share: a folder with one opener, parts beside it, and a seal.
+"""Code shared by RocksDB and LevelDB: the folder of a database, parts beside it, and a seal.
 
-The seal. Both engines end their log where a record does not fit any more, because that is what a
-crash leaves behind. So one flipped bit in the length of a record, in a log or a manifest, loses
-all that follows it, in silence. Each `sync` therefore writes a growing number into the database,
-as the last record, and then the same number into a file beside it. A database that comes back with
-a smaller number than the file has lost something that was reported as safe, and says so.
+The seal. Both engines end their log at a record that does not fit, because that is what a crash
+leaves behind. So one flipped bit in the length of a record, in a log or a manifest, silently loses
+everything after it. Each `sync` therefore writes a growing number into the database, as the last
+record, and then the same number into a file beside it. A database that opens with a smaller number
+than the file has lost data that was reported as safe, and opening it is an error.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["PARTS", "SEAL_KEY", "Seal", "fsync_folder", "part_path", "prepare", 
 SEAL_KEY = b"\x00windeck.seal"
 SEAL = "windeck.seal"
 PARTS = "windeck.parts"
-#: What rocksdict notes beside a database: whether it keeps bytes or Python objects.
+#: The file in which rocksdict notes whether a database holds bytes or Python objects.
 CONFIG = "rocksdict-config.json"
 _NAMES = {"rocksdb": "RocksDB", "leveldb": "LevelDB"}
-#: What an opener that was killed leaves before there is a database.
+#: Files that a killed process leaves before there is a database.
 _BEGUN = (
     r"LOCK|LOG(\.old.*)?|IDENTITY|MANIFEST-\d+|OPTIONS-\d+|\d+\.(log|dbtmp)|OPTIONS-\d+\.dbtmp"
     rf"|{re.escape(CONFIG)}|{re.escape(PARTS)}"
@@ -39,10 +39,10 @@ _BEGUN = (
 
 
 def prepare(url: StoreURL, *, create: bool) -> str:
-    """The folder of the database, looked at and made if need be.
+    """Check the folder of a database, make it if need be, and return it.
 
     RocksDB would turn a LevelDB database into its own and make the folder of a mistyped path, so
-    the files are judged by their names before an engine sees them.
+    the names of the files are checked before an engine sees them.
     """
     path, given = _path(url), _as_given(url)
     if not _exists(path):
@@ -79,7 +79,7 @@ def prepare(url: StoreURL, *, create: bool) -> str:
 
 
 def part_path(url: StoreURL, name: str) -> Path:
-    """Where a part of this name lies; the folder is made, the part is not looked at."""
+    """Return the path of a part, which need not exist; its folder is made."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", name) or name.endswith(".tmp"):
         raise ValueError(
             "expected the name of a part of 1 to 100 letters, digits, -, _ and ., not ending in "
@@ -93,7 +93,7 @@ def part_path(url: StoreURL, name: str) -> Path:
 
 
 def part_names(path: str, unfinished: bool = False) -> list[str]:
-    """The finished parts beside the database in `path`, or also the others, sorted."""
+    """Return the names of the finished parts beside a database, or of all, sorted."""
     folder = os.path.join(path, PARTS)
     names = os.listdir(folder) if os.path.isdir(folder) else []
     if unfinished:
@@ -102,7 +102,7 @@ def part_names(path: str, unfinished: bool = False) -> list[str]:
 
 
 def find_parts(url: StoreURL, names: Sequence[str]) -> list[Path]:
-    """The paths of parts; FileNotFoundError if one of them is not there."""
+    """Return the paths of parts; FileNotFoundError if one is missing."""
     paths = [part_path(url, name) for name in names]
     for name, path in zip(names, paths, strict=True):
         if not path.exists():
@@ -113,14 +113,14 @@ def find_parts(url: StoreURL, names: Sequence[str]) -> list[Path]:
 
 
 def drop_part(url: StoreURL, name: str) -> None:
-    """Remove a part, and what is left of one that was not finished."""
+    """Remove a part, finished or not."""
     path = part_path(url, name)
     remove(path)
     remove(path.with_name(name + ".tmp"))
 
 
 def remove(path: str | Path) -> None:
-    """Remove a file or a folder, or nothing."""
+    """Remove a file or a folder, if there is one."""
     if os.path.isdir(path):
         import shutil
 
@@ -148,7 +148,7 @@ def fsync_folder(path: str | Path) -> None:
 
 
 def refuse_reserved(keys: Sequence[bytes]) -> None:
-    """ValueError for the one key that is the seal's."""
+    """Raise ValueError if the seal's key is among the keys."""
     if SEAL_KEY in keys:
         raise ValueError(f"the key {SEAL_KEY!r} is reserved in embedded databases")
 
@@ -157,13 +157,13 @@ class Seal:
     """The number of the last `sync`, in the database and in a file beside it."""
 
     def __init__(self, path: str, url: str) -> None:
-        """Read the file: before the database is opened, since a writer may go on meanwhile."""
+        """Read the file. Call this before the database is opened: a writer may go on meanwhile."""
         self._file, self._url = os.path.join(path, SEAL), url
         self.number = 0
         self._expected = self._read() if _exists(self._file) else 0
 
     def check(self, stored: bytes | None) -> None:
-        """Compare what the opened database holds with the file."""
+        """Compare the number in the opened database with the file's."""
         if stored is not None and len(stored) != 8:
             raise CorruptStoreError(f"{self._url} is damaged: its seal has {len(stored)} bytes")
         self.number = int.from_bytes(stored or b"", "big")
@@ -175,15 +175,15 @@ class Seal:
             )
 
     def moved_on(self) -> bool:
-        """Whether something was synced since the file was read, before the database was opened."""
+        """Return whether the file has changed since it was read."""
         return (self._read() if _exists(self._file) else 0) != self._expected
 
     def next(self) -> bytes:
-        """The value to write into the database."""
+        """Return the value to write into the database."""
         return (self.number + 1).to_bytes(8, "big")
 
     def write(self) -> None:
-        """Count the sync whose value is durable in the database now."""
+        """Write the number to the file, once it is durable in the database."""
         self.number += 1
         line = b"windeck seal %d " % self.number
         temporary = f"{os.path.splitext(self._file)[0]}.tmp"
@@ -202,7 +202,7 @@ class Seal:
 
 
 def _exists(path: str) -> bool:
-    """Whether something is there; OSError where one may not look."""
+    """Return whether a path exists; OSError where that may not be read."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -211,7 +211,7 @@ def _exists(path: str) -> bool:
 
 
 def _path(url: StoreURL) -> str:
-    """The path a URL means; relative ones begin with . or .. where a host would stand."""
+    """Return the path of a URL; relative ones begin with . or .. in place of a host."""
     given = _as_given(url)
     if url.host not in ("", ".", "..") or url.port is not None or url.user or url.password:
         raise ValueError(
@@ -226,7 +226,7 @@ def _path(url: StoreURL) -> str:
 
 
 def _kind(names: Sequence[str]) -> str:
-    """Which engine made the database of these files."""
+    """Return the engine that made the database with these files."""
     # Not by *.sst: LevelDB's tables had that name too, once.
     ours = any(
         name == "IDENTITY" or (name[:8] == "OPTIONS-" and name[8:].isdecimal()) for name in names
@@ -235,12 +235,15 @@ def _kind(names: Sequence[str]) -> str:
 
 
 def _holds_objects(config: str) -> bool:
-    """Whether rocksdict made it for Python objects. Opened as ours, even for reading, it would be
-    noted as one of bytes, and its owner could not open it any more."""
+    """Return whether rocksdict made the database for Python objects.
+
+    Opened here, even for reading, it would be noted as one of bytes, and its owner could not open
+    it any more.
+    """
     with open(config, "rb") as file:
         return re.search(rb'"raw_mode"\s*:\s*false', file.read(1 << 16)) is not None
 
 
 def _as_given(url: StoreURL) -> StoreURL:
-    """What to say in errors: the caller's URL, without what reading adds."""
+    """Return the URL for error messages, without options."""
     return url._replace(options={})

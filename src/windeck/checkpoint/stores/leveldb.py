@@ -1,4 +1,4 @@
-"""LevelDB: one opener, every write synced, every read checked."""
+"""LevelDB: one process opens it, every write is synced, every read verified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import plyvel
 from windeck.checkpoint.stores import checks, embedded
 from windeck.checkpoint.stores.embedded import SEAL_KEY
 from windeck.checkpoint.stores.errors import already_open, from_engine
-from windeck.checkpoint.stores.leveldb_reading import LevelDBSnapshot, Reading, meaning
 from windeck.checkpoint.stores.protocol import Facts, Items
 from windeck.checkpoint.stores.urls import StoreURL
 
@@ -239,4 +238,70 @@ def _write(db: Any, items: Items, gone: Iterable[bytes], where: str) -> None:
             for key in gone:
                 changes.delete(key)
     except (plyvel.Error, RuntimeError) as error:
-        raise meaning(error, "writing", where) from error
+        raise _meaning(error, "writing", where) from error
+
+
+class Reading:
+    """Gets and scans over a database or a snapshot of it."""
+
+    def __init__(self, handle: Any, where: str) -> None:
+        self._handle, self._where = handle, where
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            # Unless checked, a flipped byte is a wrong value.
+            found: bytes | None = self._handle.get(key, verify_checksums=True)
+        except (plyvel.Error, RuntimeError) as error:
+            raise _meaning(error, "reading", self._where) from error
+        return found
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(key) for key in checks.check_keys(keys)]
+
+    def scan(
+        self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return (pair for pair in self._walk(prefix, start, stop, True) if pair[0] != SEAL_KEY)
+
+    def keys(
+        self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[bytes]:
+        return (key for key in self._walk(prefix, start, stop, False) if key != SEAL_KEY)
+
+    def _walk(
+        self, prefix: bytes, start: bytes | None, stop: bytes | None, values: bool
+    ) -> Iterator[Any]:
+        first, end = checks.bounds(prefix, start, stop)
+        if checks.is_empty((first, end)):
+            return
+        try:
+            yield from self._handle.iterator(
+                start=first, stop=end, include_value=values, verify_checksums=True
+            )
+        except (plyvel.Error, RuntimeError) as error:
+            raise _meaning(error, "reading", self._where) from error
+
+
+class LevelDBSnapshot(Reading):
+    """One moment of a database."""
+
+    def get(self, key: bytes) -> bytes | None:
+        return super().get(checks.check_key(key))
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def __enter__(self) -> LevelDBSnapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _meaning(error: Exception, doing: str, where: str) -> Exception:
+    """Return the error of `stores.errors` for an error of plyvel."""
+    if isinstance(error, RuntimeError):
+        if "closed" not in str(error):
+            return error
+        return ValueError(f"the store {where} is closed")
+    return from_engine(error, doing, where)

@@ -1,6 +1,6 @@
-"""RocksDB, the embedded default: one opener that writes, any number that read.
+"""RocksDB, the embedded default: one process writes, any number read.
 
-Bulk data goes into table files of its own (SST), which the database takes in whole: nothing is
+Bulk data goes into table files of its own (SST), which the database ingests whole: nothing is
 written twice, and nothing passes through the log.
 """
 
@@ -12,21 +12,22 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import rocksdict
 
 from windeck.checkpoint.stores import checks, embedded
-from windeck.checkpoint.stores.embedded import SEAL_KEY
+from windeck.checkpoint.stores.embedded import CONFIG, SEAL_KEY
+from windeck.checkpoint.stores.errors import from_engine
 from windeck.checkpoint.stores.protocol import Facts, Items, Wanted
-from windeck.checkpoint.stores.rocksdb_engine import fail, options_for, readable
-from windeck.checkpoint.stores.rocksdb_reading import Moment, Reading
 from windeck.checkpoint.stores.urls import StoreURL
 
 if TYPE_CHECKING:
+    import weakref
     from pathlib import Path
 
-    from windeck.checkpoint.stores.rocksdb_direct import DirectReading
+    from windeck.checkpoint.stores.rocksdb_sst import LiveTables
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
 
@@ -38,6 +39,7 @@ FACTS = Facts(
     shared_readers=True,
     ordered=True,
 )
+COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
 #: How long a reader tries to open a database between two syncs of its writer.
@@ -67,20 +69,20 @@ class RocksDBStore:
             self._start()
 
     def _start(self) -> None:
-        """Open the database and see that nothing of it is lost.
+        """Open the database and check that nothing of it is lost.
 
         A reader opens the list of tables, then the logs. If the writer moves a log's content into a
-        table between the two, the reader has neither, but does have what was written after it. As
-        `sync` makes that table, and then counts it in the seal's file, the file tells of it.
+        table between the two, the reader has neither, but does have what was written after it.
+        `sync` makes that table and then writes the seal's file, so the file has changed.
         """
         self._seal = embedded.Seal(self._path, self.url)
         self._db: rocksdict.Rdict | None = self._opened()
         self._reading = Reading(self._db, self.url)
-        self._made: DirectReading | None = None
+        self._live: LiveTables | None = None
         try:
             self._seal.check(self._reading.get(SEAL_KEY))
             if not self._readonly:
-                self._drop_begun("bulk-")  # what a killed one left
+                self._drop_begun("bulk-")  # of a killed process
         except BaseException:
             self.close()
             raise
@@ -112,16 +114,16 @@ class RocksDBStore:
         return self._db
 
     @property
-    def _direct(self) -> DirectReading:
-        """Made when it is asked for first: who reads little does without its import."""
+    def _direct(self) -> LiveTables:
+        """The table files, opened when first asked for: few reads do without that import."""
         with self._lock:
-            if self._made is None:
+            if self._live is None:
                 from pathlib import Path
 
-                from windeck.checkpoint.stores.rocksdb_direct import DirectReading
+                from windeck.checkpoint.stores.rocksdb_sst import LiveTables
 
-                self._made = DirectReading(self._open, Path(self._path))
-            return self._made
+                self._live = LiveTables(self._open, Path(self._path))
+            return self._live
 
     @property
     def _writable(self) -> rocksdict.Rdict:
@@ -138,7 +140,7 @@ class RocksDBStore:
     def get_many_into(self, wanted: Sequence[Wanted], *, cached: bool = True) -> list[int | None]:
         self._open  # noqa: B018
         checks.check_keys([key for key, _, _ in wanted])
-        return self._direct.get_many_into(wanted, cached=cached)
+        return self._direct.get_many_into(wanted)
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
@@ -199,7 +201,7 @@ class RocksDBStore:
             return True
 
     def bulk_load(self, items: Items) -> int:
-        from windeck.checkpoint.stores.rocksdb_tables import write_tables  # who reads needs none
+        from windeck.checkpoint.stores.rocksdb_bulk import write_tables  # not needed to read
 
         self._writable  # noqa: B018 - before anything is asked for
         name = f"bulk-{os.getpid()}-{next(_serial)}"
@@ -211,7 +213,7 @@ class RocksDBStore:
         return count
 
     def ingest_parts(self, names: Sequence[str]) -> None:
-        from windeck.checkpoint.stores.rocksdb_tables import is_empty_part
+        from windeck.checkpoint.stores.rocksdb_bulk import is_empty_part
 
         self._writable  # noqa: B018
         paths = embedded.find_parts(self._where, names)
@@ -250,8 +252,8 @@ class RocksDBStore:
             if db is None:
                 return
             self._reading.close()
-            if self._made is not None:
-                self._made.close()
+            if self._live is not None:
+                self._live.close()
             try:
                 db.close()
             except Exception as error:
@@ -274,8 +276,8 @@ class RocksDBStore:
                 self._changed()
 
     def _changed(self) -> None:
-        if self._made is not None:
-            self._made.changed()
+        if self._live is not None:
+            self._live.changed()
 
     def _ingest(self, paths: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()
@@ -289,7 +291,7 @@ class RocksDBStore:
             self.sync()
 
     def _drop_begun(self, prefix: str) -> None:
-        """Remove table files of a bulk load that was not done, or was: links of what is in use."""
+        """Remove the table files of a bulk load, finished (links then) or not."""
         folder = os.path.join(self._path, embedded.PARTS)
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.startswith(prefix):
@@ -298,11 +300,214 @@ class RocksDBStore:
 
 def write_part(url: StoreURL, name: str, items: Items) -> int:
     """See `windeck.checkpoint.stores.write_part`."""
-    from windeck.checkpoint.stores import rocksdb_tables
+    from windeck.checkpoint.stores import rocksdb_bulk
 
-    return rocksdb_tables.write_part(url, name, items)
+    return rocksdb_bulk.write_part(url, name, items)
 
 
 def open_url(url: StoreURL) -> RocksDBStore:
     """Open, or make, the database at a path."""
     return RocksDBStore(url)
+
+
+class Reading:
+    """Gets and scans over a database as it is now."""
+
+    def __init__(self, db: rocksdict.Rdict, where: str) -> None:
+        self._db: rocksdict.Rdict | None = db
+        self._where = where
+        self._moments: weakref.WeakSet[Moment] | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        db = self._open
+        try:
+            found: bytes | None = db.get(key)
+        except Exception as error:
+            fail(error, "reading", self._where)
+        return found
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        db = self._open
+        try:
+            found: Any = db.get(list(keys))
+        except Exception as error:
+            fail(error, "reading", self._where)
+        return list(found)
+
+    def moment(self) -> Moment:
+        import weakref  # not needed for single values
+
+        options = rocksdict.ReadOptions()
+        options.set_verify_checksums(True)
+        moment = Moment(self._open.iter(options), self._where)
+        if self._moments is None:
+            self._moments = weakref.WeakSet()
+        self._moments.add(moment)
+        return moment
+
+    def close(self) -> None:
+        """Drop all iterators: the engine keeps its folder locked while one lives."""
+        self._db = None
+        for moment in list(self._moments or ()):
+            moment.close()
+
+    @property
+    def _open(self) -> rocksdict.Rdict:
+        if self._db is None:
+            raise ValueError(f"the store {self._where} is closed")
+        return self._db
+
+
+class Moment:
+    """A snapshot: one iterator, shared by all readers.
+
+    It sees the database as it was when it was made, without tables ingested later. (The snapshots
+    of rocksdict are not used: their iterators see what was written later.)
+    """
+
+    def __init__(self, iterator: rocksdict.RdictIter, where: str) -> None:
+        self._shared: rocksdict.RdictIter | None = iterator
+        self._where = where
+        self._lock = threading.Lock()
+        self._moved_by: object = None  # the scan that moved the iterator last
+
+    def get(self, key: bytes) -> bytes | None:
+        checks.check_key(key)
+        with self._lock:
+            self._moved_by = None
+            self._iterator.seek(key)
+            value: bytes | None = self._iterator.value() if self._key() == key else None
+            return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(key) for key in checks.check_keys(keys)]
+
+    def scan(
+        self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return self._walk(*checks.bounds(prefix, start, stop), True)
+
+    def keys(
+        self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[bytes]:
+        return self._walk(*checks.bounds(prefix, start, stop), False)
+
+    def last(self) -> bytes | None:
+        """Return the greatest key."""
+        with self._lock:
+            self._moved_by = None
+            self._iterator.seek_to_last()
+            return self._key()
+
+    def close(self) -> None:
+        with self._lock:
+            self._shared = None
+
+    def __enter__(self) -> Moment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _walk(self, first: bytes, end: bytes | None, values: bool) -> Iterator[Any]:
+        # Nothing here may hold the iterator while the caller has a pair: close() drops it.
+        me, at = object(), first
+        while (found := self._step(me, at, end, values)) is not None:
+            key, value = found
+            yield (key, value) if values else key
+            at = key + b"\0"
+
+    def _step(
+        self, me: object, at: bytes, end: bytes | None, values: bool
+    ) -> tuple[bytes, bytes | None] | None:
+        """The first pair from `at` on, None at the end; `me` went there last, or has to seek."""
+        with self._lock:
+            if self._moved_by is me:
+                self._iterator.next()
+            else:
+                self._iterator.seek(at)
+                self._moved_by = me
+            key = self._key()
+            if key == SEAL_KEY:
+                self._iterator.next()
+                key = self._key()
+            if key is None or (end is not None and key >= end):
+                return None
+            return key, self._iterator.value() if values else None
+
+    @property
+    def _iterator(self) -> rocksdict.RdictIter:
+        if self._shared is None:
+            raise ValueError(f"the store {self._where} or its snapshot is closed")
+        return self._shared
+
+    def _key(self) -> bytes | None:
+        """Return the key under the iterator, None at the end. An iterator also stops where it
+        cannot read on; only its status tells the two apart."""
+        if self._iterator.valid():
+            key: bytes = self._iterator.key()
+            return key
+        try:
+            self._iterator.status()
+        except Exception as error:
+            fail(error, "reading", self._where)
+        return None
+
+
+def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
+    """Return the options of a database or a table file; `path` is that of a database."""
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_paranoid_checks(True)
+    # A record cut off by a crash ends the log; a damaged one is an error. See embedded.Seal.
+    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
+    compression = url.choice("compression", COMPRESSIONS, "none")
+    options.set_compression_type(getattr(rocksdict.DBCompressionType, compression)())
+    options.set_write_buffer_size(16 << 20)
+    options.set_keep_log_file_num(2)
+    # Few large tables, and few of them open at a time: processes may open 1,024 files as a rule. A
+    # reader holds them all open, since the writer may remove them.
+    options.set_target_file_size_base(256 << 20)
+    options.set_max_bytes_for_level_base(1 << 30)
+    options.set_max_open_files(-1 if url.flag("readonly") else 256)
+    if path is not None:
+        # As many threads are made to open tables as may be, 16 unless told, for however few.
+        count = sum(name.endswith(".sst") for name in os.listdir(path))
+        options.set_max_file_opening_threads(min(max(count, 1), 16))
+    tables = rocksdict.BlockBasedOptions()
+    tables.set_format_version(5)  # readable by RocksDB from 6.6 on
+    tables.set_checksum_type(rocksdict.ChecksumType.crc32c())
+    options.set_block_based_table_factory(tables)
+    return options
+
+
+@contextmanager
+def readable(path: str) -> Iterator[str]:
+    """Give the folder to open a database in for reading: its own, or one of links to its files.
+
+    rocksdict writes a note beside a database at every opening, so it cannot open one that may only
+    be read. A reader opens all files at once, and needs none of their names when that is done.
+    """
+    note = os.path.join(path, CONFIG)
+    if os.access(path, os.W_OK) and (os.access(note, os.W_OK) or not os.path.exists(note)):
+        yield path
+        return
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="windeck-") as folder:
+        for name in os.listdir(path):
+            if name.startswith(("CURRENT", "IDENTITY", "MANIFEST-", "OPTIONS-")) or name.endswith(
+                (".sst", ".log")
+            ):
+                os.symlink(os.path.join(os.path.abspath(path), name), os.path.join(folder, name))
+        yield folder
+
+
+def fail(error: Exception, doing: str, where: str) -> NoReturn:
+    """Raise the error of `stores.errors` for an error of the engine, which raises plain Exception,
+    and OSError when it makes folders. Others pass through."""
+    if isinstance(error, rocksdict.DbClosedError):
+        raise ValueError(f"the store {where} is closed") from None
+    if type(error) is not Exception and not isinstance(error, OSError):
+        raise error
+    raise from_engine(error, doing, where) from error

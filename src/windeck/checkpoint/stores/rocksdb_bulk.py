@@ -1,4 +1,4 @@
-"""Table files of RocksDB: written beside a database, for it to take in whole."""
+"""Bulk loads of RocksDB: table files written beside a database, to be ingested whole."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import rocksdict
 from windeck.checkpoint.stores import checks, embedded
 from windeck.checkpoint.stores.lanes import Lanes
 from windeck.checkpoint.stores.protocol import Items, Pieces
-from windeck.checkpoint.stores.rocksdb_engine import COMPRESSIONS, fail, options_for
-from windeck.checkpoint.stores.rocksdb_writer import TableFile
+from windeck.checkpoint.stores.rocksdb import COMPRESSIONS, fail, options_for
+from windeck.checkpoint.stores.rocksdb_sst import TableWriter
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["is_empty_part", "write_part", "write_tables"]
 
-#: A part without pairs; RocksDB has no table file without any.
+#: The content of a part without pairs: RocksDB has no table file without any.
 EMPTY_PART = b"windeck: a part without pairs\n"
-#: Tables written at the same time, by threads that mostly wait for the kernel or sum up.
+#: Tables written at the same time, by threads that mostly run without the interpreter's lock.
 LANES = min(2, os.cpu_count() or 1)
 
 
@@ -52,8 +52,8 @@ def write_tables(url: StoreURL, name: str, items: Items, size: int) -> tuple[int
     Returns
     -------
     count, files
-        How many pairs there were; the files, whose names begin with `name` and ``-``. After an
-        error some may be left.
+        The number of pairs; the files, whose names begin with `name` and ``-``. An error may leave
+        some behind.
     """
     lanes = items.split(LANES) if isinstance(items, Lanes) else [items]
     stop = threading.Event()
@@ -93,7 +93,7 @@ class _Stopped(Exception):
 
 @dataclass
 class _Written:
-    """What came of a lane."""
+    """The result of writing a lane."""
 
     count: int = 0
     files: list[Path] = field(default_factory=list)
@@ -123,8 +123,8 @@ def _write_lane(
 def write_table(
     url: StoreURL, path: Path, pairs: Iterator[tuple[bytes, bytes | Pieces]], size: int | None
 ) -> int:
-    """Write pairs into a table file until it has `size` bytes; how many there were."""
-    table: TableFile | _EngineTable | None = None
+    """Write pairs into a table file until it has `size` bytes; return their number."""
+    table: TableWriter | _EngineTable | None = None
     count = written = 0
     try:
         for key, value in pairs:
@@ -148,13 +148,13 @@ def write_table(
     return count
 
 
-def _begun(url: StoreURL, path: Path) -> TableFile | _EngineTable:
+def _begun(url: StoreURL, path: Path) -> TableWriter | _EngineTable:
     plain = url.choice("compression", COMPRESSIONS, "none") == "none"
-    return TableFile(path) if plain else _EngineTable(url, path)
+    return TableWriter(path) if plain else _EngineTable(url, path)
 
 
 class _EngineTable:
-    """A table file as the engine's own writer writes it, which can compress."""
+    """Writer of a table file by the engine, which can compress."""
 
     def __init__(self, url: StoreURL, path: Path) -> None:
         self._writer = rocksdict.SstFileWriter(options_for(url))
@@ -167,7 +167,7 @@ class _EngineTable:
         self._writer.finish()
 
     def abandon(self) -> None:
-        """Nothing is left to close."""
+        """Do nothing: the engine closes its file."""
 
 
 def is_empty_part(path: Path) -> bool:

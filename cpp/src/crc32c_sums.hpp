@@ -1,4 +1,4 @@
-// The ways to the sum, one of which crc32c.cpp chooses, and the tables of two of them.
+// The implementations of the sum, one of which crc32c.cpp chooses, and their tables.
 
 #pragma once
 
@@ -56,41 +56,20 @@ constexpr std::array<Table, 4> make_skip() {
 
 /// The register after bytes; bits are not inverted here.
 using Sum = std::uint32_t (*)(std::uint32_t state, const std::byte* data, std::size_t size);
-/// The same, and the bytes are at `to` afterwards.
-using Copy = std::uint32_t (*)(std::uint32_t state, const std::byte* data, std::size_t size,
-                               std::byte* to);
-
-struct Way {
-    Sum sum;
-    Copy copied;
-    /// Whether `copied` loads each byte once.
-    bool once;
-};
 
 /// By tables, eight bytes at a time: for any processor.
 std::uint32_t by_tables(std::uint32_t state, const std::byte* data, std::size_t size);
-
-std::uint32_t copied_by_tables(std::uint32_t state, const std::byte* data, std::size_t size,
-                               std::byte* to);
 
 #ifdef WINDECK_X86
 /// By the instruction of SSE4.2, three streams at once, since each waits for the one before it.
 std::uint32_t by_instruction(std::uint32_t state, const std::byte* data, std::size_t size);
 
-/// First the sum, then the copy, past the caches; as quick where `data` is in one.
-std::uint32_t copied_by_instruction(std::uint32_t state, const std::byte* data, std::size_t size,
-                                    std::byte* to);
-
-/// By products of polynomials (VPCLMULQDQ), 256 bytes at a time. Quicker than memory, and since
-/// its one stream is what processors fetch ahead, three times as quick as three out of memory.
+/// By products of polynomials (VPCLMULQDQ), 256 bytes at a time: one stream, which the processor
+/// prefetches, so it sums memory that is in no cache three times as fast as three streams.
 std::uint32_t by_folding(std::uint32_t state, const std::byte* data, std::size_t size);
-
-/// What is summed goes from the registers past the caches.
-std::uint32_t copied_by_folding(std::uint32_t state, const std::byte* data, std::size_t size,
-                                std::byte* to);
 #endif
 
 /// Those that this processor has, whatever WINDECK_SIMD says; the quickest comes last.
-std::vector<Way> ways();
+std::vector<Sum> sums();
 
 }  // namespace windeck::crc

@@ -1,10 +1,12 @@
-"""Table files that we write ourselves: RocksDB must take them for its own in every way."""
+"""Table files that windeck writes: RocksDB and its tools must accept them as their own."""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import struct
+import subprocess
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -12,16 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from store_servers import need
+from store_servers import need, unavailable
 from windeck._core import crc32c
 from windeck.checkpoint.stores import CorruptStoreError, Pieces, open_store, write_part
 
 need("rocksdb")
 import rocksdict  # noqa: E402
 
-from windeck.checkpoint.stores import rocksdb_tables, rocksdb_writer  # noqa: E402
+from windeck.checkpoint.stores import rocksdb_bulk, rocksdb_sst  # noqa: E402
+from windeck.checkpoint.stores.embedded import SEAL_KEY  # noqa: E402
 from windeck.checkpoint.stores.lanes import Lanes  # noqa: E402
-from windeck.checkpoint.stores.rocksdb_engine import options_for  # noqa: E402
+from windeck.checkpoint.stores.rocksdb import options_for  # noqa: E402
 from windeck.checkpoint.stores.urls import StoreURL  # noqa: E402
 
 SIZES = [0, 1, 10, 127, 128, 300, 4000, 4096, 16383, 16384, 16385, 70_000, 2_100_000]
@@ -70,8 +73,8 @@ def test_pairs_of_all_sizes_in_pieces_and_whole(tmp_path: Path) -> None:
 def test_one_pair_and_blocks_of_any_kind(
     large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rocksdb_writer, "LARGE_BYTES", large)
-    monkeypatch.setattr(rocksdb_writer, "GATHER_BYTES", 1000)
+    monkeypatch.setattr(rocksdb_sst, "LARGE_BYTES", large)
+    monkeypatch.setattr(rocksdb_sst, "GATHER_BYTES", 1000)
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         store.bulk_load([(b"k", b"")])
         assert list(store.scan()) == [(b"k", b"")]
@@ -104,7 +107,7 @@ def pairs_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def properties(path: Path) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """What a table says of itself, and its footer without the places."""
+    """The properties of a table, and its footer without the places."""
     data = path.read_bytes()
     foot = data[-53:]
     offset, at = varint(foot, 1)
@@ -116,7 +119,7 @@ def properties(path: Path) -> tuple[list[tuple[bytes, bytes]], bytes]:
     return list(pairs_of(data[offset : offset + size])), foot[:1] + foot[-12:]
 
 
-def test_it_says_of_itself_what_the_engine_says(tmp_path: Path) -> None:
+def test_properties_are_those_of_the_engine(tmp_path: Path) -> None:
     model = rows(500, 3)
     with open_store(f"rocksdb://{tmp_path}/x"):
         write_part(f"rocksdb://{tmp_path}/x", "ours", model.items())
@@ -128,15 +131,75 @@ def test_it_says_of_itself_what_the_engine_says(tmp_path: Path) -> None:
     ours, our_foot = properties(tmp_path / "x" / "windeck.parts" / "ours")
     theirs, their_foot = properties(tmp_path / "theirs")
     assert our_foot == their_foot
-    assert [name for name, _ in ours] == [name for name, _ in theirs]
-    # Keys that begin alike are not shortened, so places and sizes differ; all else is the same.
-    differ = {name for (name, one), (_, two) in zip(ours, theirs, strict=True) if one != two}
-    free = b"creating.session.identity data.size index.size tail.start.offset"
-    free += b" num.data.blocks compression_options original.file.number"
-    assert differ <= {b"rocksdb." + name for name in free.split()}
     named = dict(ours)
+    assert [*named] == sorted(named)
+    # RocksDB's repair drops the engine's table, which belongs to no column family.
+    assert named.pop(b"rocksdb.column.family.name") == b"default"
+    assert [*named] == [name for name, _ in theirs]
+    # Keys that begin alike are not shortened, so places and sizes differ; all else is the same.
+    differ = {name for name, value in theirs if named[name] != value}
+    free = b"creating.session.identity data.size index.size tail.start.offset"
+    free += b" num.data.blocks compression_options original.file.number column.family.id"
+    assert differ <= {b"rocksdb." + name for name in free.split()}
     assert varint(named[b"rocksdb.num.entries"], 0)[0] == 500
     assert named[b"rocksdb.data.size"] == named[b"rocksdb.tail.start.offset"]
+
+
+def tool(name: str, *arguments: object) -> str:
+    """Run one of RocksDB's command-line tools and return its output."""
+    found = shutil.which(name) or shutil.which(f"rocksdb_{name}")
+    if found is None:
+        unavailable(f"{name} is not installed: apt-get install rocksdb-tools")
+    done = subprocess.run([found, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-500:]
+    return done.stdout
+
+
+def ldb(path: Path, *arguments: str) -> str:
+    """Run `ldb` on a database that a newer RocksDB may have written."""
+    return tool("ldb", f"--db={path}", "--ignore_unknown_options", *arguments)
+
+
+def scanned(path: Path) -> dict[bytes, bytes]:
+    """The pairs of a database, read by `ldb`."""
+    lines = ldb(path, "scan", "--hex").splitlines()
+    pairs = (line.split(" : ") for line in lines)
+    found = {bytes.fromhex(key[2:]): bytes.fromhex(value[2:]) for key, value in pairs}
+    del found[SEAL_KEY]
+    return found
+
+
+@pytest.mark.parametrize("action", ["repair", "compact"])
+def test_rocksdb_tools_verify_scan_compact_and_repair_tables(action: str, tmp_path: Path) -> None:
+    """Tables that overlap, also with what the engine wrote before and after them."""
+    path, url = tmp_path / "x", f"rocksdb://{tmp_path}/x"
+    model = rows(700, 9)
+    keys = list(model)
+    with open_store(url) as store:
+        store.bulk_load(model.items())
+        for turn in range(4):
+            changed = dict.fromkeys(keys[100 * turn : 100 * turn + 300], b"%d" % turn * 200)
+            if turn % 2:
+                store.put_many(changed.items())
+                store.sync()
+            else:
+                store.bulk_load(changed.items())
+            model |= changed
+        store.delete_range(b"0001")
+        store.bulk_load([(b"z", b"large" * 10_000)])
+    model = {k: v for k, v in model.items() if not k.startswith(b"0001")}
+    model[b"z"] = b"large" * 10_000
+    tables = sorted(path.glob("*.sst"))
+    assert len(tables) > 1
+    for table in tables:
+        assert "The file is ok" in tool("sst_dump", f"--file={table}", "--command=verify")
+    assert scanned(path) == model
+    ldb(path, action)
+    lost = path / "lost"
+    assert not list(lost.glob("*.sst")) if lost.exists() else action == "compact"
+    assert scanned(path) == model
+    with open_store(url) as store:
+        assert dict(store.scan()) == model
 
 
 def test_flipped_bytes_of_a_small_table(tmp_path: Path) -> None:
@@ -230,7 +293,7 @@ def test_lanes_are_written_at_the_same_time(
     assert len(lanes.split(100)) == 7
     assert len(Lanes([(1, lambda: [(b"a", b"1")])] * 2).split(8)) == 1
     assert Lanes([]).split(8) == [()]
-    monkeypatch.setattr(rocksdb_tables, "LANES", 4)
+    monkeypatch.setattr(rocksdb_bulk, "LANES", 4)
     before = threading.active_count()
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         assert store.bulk_load(lanes) == 900
@@ -272,9 +335,9 @@ def test_lanes_end_when_another_fails(
         begun.wait()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rocksdb_tables, "LANES", 2)
+    monkeypatch.setattr(rocksdb_bulk, "LANES", 2)
     if how == "the user":
-        monkeypatch.setattr(rocksdb_tables, "wait", interrupted)
+        monkeypatch.setattr(rocksdb_bulk, "wait", interrupted)
     expected = RuntimeError if how == "a lane" else KeyboardInterrupt
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         with pytest.raises(expected):

@@ -17,7 +17,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.stores import DirectView, Store, open_store
 
 need("rocksdb")
-from windeck.checkpoint.stores import rocksdb_direct, rocksdb_writer  # noqa: E402
+from windeck.checkpoint.stores import rocksdb_sst  # noqa: E402
 
 
 def read(store: Store, key: bytes, size: int, head: int = 7) -> bytes | None:
@@ -60,11 +60,11 @@ def test_what_is_newer_elsewhere_is_not_read(
 ) -> None:
     """Whichever of the tables the engine names first."""
 
-    class Tables(rocksdb_direct._Tables):
+    class Tables(rocksdb_sst._Listing):
         def __init__(self, path: Path, files: Sequence[Any]) -> None:
             super().__init__(path, files[::step])
 
-    monkeypatch.setattr(rocksdb_direct, "_Tables", Tables)
+    monkeypatch.setattr(rocksdb_sst, "_Listing", Tables)
     model = large(10, 2)
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         store.bulk_load(model.items())
@@ -90,8 +90,8 @@ def test_what_is_newer_elsewhere_is_not_read(
 
 def test_as_a_dict_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random writes of all kinds; small blocks count as large ones, so that both ways are gone."""
-    monkeypatch.setattr(rocksdb_writer, "LARGE_BYTES", 4500)
-    monkeypatch.setattr(rocksdb_direct, "SMALL_BYTES", 5500)
+    monkeypatch.setattr(rocksdb_sst, "LARGE_BYTES", 4500)
+    monkeypatch.setattr(rocksdb_sst, "SMALL_BYTES", 5500)
     draw, model, answers = random.Random(3), dict[bytes, bytes](), 0
     url = f"rocksdb://{tmp_path}/x"
     keys = [b"k%02d" % i for i in range(40)]
@@ -151,7 +151,7 @@ def test_compressed_tables_and_tables_that_are_gone(tmp_path: Path) -> None:
 
 def test_few_tables_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were read last; one that was closed is opened again, and no file is left open."""
-    monkeypatch.setattr(rocksdb_direct, "OPEN_TABLES", 3)
+    monkeypatch.setattr(rocksdb_sst, "OPEN_TABLES", 3)
     values = {b"k%d" % i: bytes([i]) * 20_000 for i in range(6)}
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         for pair in values.items():
@@ -159,7 +159,7 @@ def test_few_tables_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
         opened: list[Path] = []
         closed: list[Path] = []
 
-        class Table(rocksdb_direct._Table):
+        class Table(rocksdb_sst._Table):
             def __init__(self, path: Path) -> None:
                 self.path = path
                 opened.append(path)
@@ -169,7 +169,7 @@ def test_few_tables_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
                 closed.append(self.path)
                 super().__del__()
 
-        monkeypatch.setattr(rocksdb_direct, "_Table", Table)
+        monkeypatch.setattr(rocksdb_sst, "_Table", Table)
         kept: list[int] = []  # the one read last is last
         opens = 0
         for number in [0, 1, 2, 0, 3, 0, 1, 1, 4, 5, 2, 0, 5, 1]:
@@ -215,16 +215,16 @@ def test_only_what_is_a_value_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
     """Of an entry, its last byte but seven says the kind: 1 is a value, 2 an operand of a merge."""
     value = bytes(range(256)) * 100
     for kind in range(256):
-        monkeypatch.setattr(rocksdb_writer, "VALUE", kind.to_bytes(8, "little"))
-        file = rocksdb_writer.TableFile(tmp_path / "x.sst")
+        monkeypatch.setattr(rocksdb_sst, "VALUE", kind.to_bytes(8, "little"))
+        file = rocksdb_sst.TableWriter(tmp_path / "x.sst")
         file.add(b"k", value)
         file.finish()
-        table = rocksdb_direct._Table(tmp_path / "x.sst")
+        table = rocksdb_sst._Table(tmp_path / "x.sst")
         place = table.block_of(b"k")
         assert place is not None
         head, body = bytearray(7), bytearray(len(value) - 7)
         wanted = (b"k", memoryview(head), memoryview(body))
-        found = list(table.read([(5, wanted, *place)], cached=True))
+        found = list(table.read([(5, wanted, *place)]))
         assert found == ([(5, crc32c(value[7:]))] if kind == 1 else [])
     monkeypatch.undo()
 

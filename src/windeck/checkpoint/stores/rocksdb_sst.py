@@ -1,0 +1,586 @@
+"""Table files of RocksDB (SST), written and read without its engine.
+
+Uncompressed block-based tables of format version 5, as RocksDB 6.6 and later write and read them;
+see "Rocksdb BlockBasedTable Format" in its wiki. A table is a sequence of blocks, each followed by
+five bytes: the compression (0: none) and the masked CRC32C of the block and that byte. First come
+the blocks of data in the order of keys; then the index, with the last key and the place of each
+block of data; the properties; the metaindex, with the places of those; and the footer, 53 bytes
+with the places of metaindex and index.
+
+A block is a sequence of entries, each a key that may begin with bytes of the key before it, and a
+value; then the places of the entries that do not, as uint32, and the number of these. The key of a
+value is the user's key and eight bytes: a sequence number above the kind, 1 for a value.
+
+`docs/design/removed.md` has the figures that this module is kept for: rocksdict's writer sums
+without the processor's instruction, and its `get` copies each value three times.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from windeck._core import crc32c, crc32c_joined
+from windeck.checkpoint.stores.protocol import Pieces, Wanted
+
+__all__ = ["LiveTables", "TableWriter"]
+
+#: The bytes after each block.
+TRAILER_BYTES = 5
+FOOTER_BYTES = 53
+#: Ends the key of a value in a table to be ingested: sequence number 0, kind 1.
+VALUE = (1).to_bytes(8, "little")
+_FOOTER = struct.Struct("<B40sIQ")
+_CRC32C, _VERSION, _MAGIC = 1, 5, 0x88E241B785F4CFF7
+
+#: Bytes of a block of small pairs, and of what is gathered before it is written.
+BLOCK_BYTES = 4096
+GATHER_BYTES = 256 << 10
+#: A value of so many bytes is a block of its own and is not copied.
+LARGE_BYTES = 16 << 10
+#: Entries of a block for each place where a search within it may begin.
+START_EVERY = 16
+
+#: A larger index is not read: such a table has small values.
+INDEX_BYTES = 4 << 20
+#: A block of up to so many bytes is read to see whether a key is in it.
+SMALL_BYTES = 64 << 10
+#: Tables kept open.
+OPEN_TABLES = 64
+_HAS_PREADV = hasattr(os, "preadv")
+_MEMORY = ("rocksdb.num-entries-active-mem-table", "rocksdb.num-entries-imm-mem-tables")
+
+
+def varint(number: int) -> bytes:
+    """Encode a number in groups of seven bits, the lowest first.
+
+    Examples
+    --------
+    >>> varint(5), varint(300)
+    (b'\\x05', b'\\xac\\x02')
+    """
+    if number < 128:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 128:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """Decode a number; return it and its end. ValueError for one that does not end in time.
+
+    Examples
+    --------
+    >>> varint_at(b"\\xac\\x02", 0)
+    (300, 2)
+    """
+    number = shift = 0
+    for byte in data[at : at + 10]:
+        at += 1
+        if byte < 128:
+            return number | byte << shift, at
+        number |= (byte & 127) << shift
+        shift += 7
+    raise ValueError("a number does not end")
+
+
+def handle(offset: int, size: int) -> bytes:
+    """Encode the place of a block."""
+    return varint(offset) + varint(size)
+
+
+def masked(crc: int) -> int:
+    """Return a CRC as RocksDB stores it, so that a CRC of data with CRCs in it stays sound.
+
+    Examples
+    --------
+    >>> hex(masked(0))
+    '0xa282ead8'
+    """
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def make_block(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Make a block of few pairs with its trailer, each key whole."""
+    parts, starts, at = list[bytes](), list[int](), 0
+    for key, value in pairs:
+        head = b"\0" + varint(len(key)) + varint(len(value))
+        starts.append(at)
+        parts += (head, key, value)
+        at += len(head) + len(key) + len(value)
+    return seal(b"".join(parts) + starts_of(starts))
+
+
+def starts_of(starts: Sequence[int]) -> bytes:
+    """Encode the end of a block: the places of whole keys; an empty block has one too."""
+    starts = starts or (0,)
+    return struct.pack(f"<{len(starts) + 1}I", *starts, len(starts))
+
+
+def seal(block: bytes) -> bytes:
+    """Append a block's trailer."""
+    block += b"\0"
+    return block + masked(crc32c(block)).to_bytes(4, "little")
+
+
+def entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Decode the pairs of a block of data or properties; ValueError for anything else."""
+    at, end = 0, _end(block)
+    key = b""
+    while at < end:
+        shared, at = varint_at(block, at)
+        more, at = varint_at(block, at)
+        size, at = varint_at(block, at)
+        if shared > len(key) or at + more + size > end:
+            raise ValueError("an entry reaches past its block")
+        key = key[:shared] + block[at : at + more]
+        at += more + size
+        yield key, block[at - size : at]
+
+
+def index_entries(block: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Decode an index: for each block of data its last key, or one after it, and its place.
+
+    Keys are the user's and places are whole, as RocksDB writes them unless told otherwise.
+    """
+    at, end = 0, _end(block)
+    while at < end:
+        shared, at = varint_at(block, at)
+        more, at = varint_at(block, at)
+        if shared or at + more > end:
+            raise ValueError("an entry of an index is not whole")
+        key = block[at : at + more]
+        offset, at = varint_at(block, at + more)
+        size, at = varint_at(block, at)
+        if at > end:
+            raise ValueError("an entry reaches past its block")
+        yield key, offset, size
+
+
+def _end(block: bytes) -> int:
+    """Return the end of the entries of a block."""
+    if len(block) < 4:
+        raise ValueError("a block is too short")
+    end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
+    if end < 0:
+        raise ValueError("a block has more starts than room")
+    return end
+
+
+def footer(metaindex: bytes, index: bytes) -> bytes:
+    """Encode the footer, from the handles of metaindex and index."""
+    return _FOOTER.pack(_CRC32C, metaindex + index, _VERSION, _MAGIC)
+
+
+def read_footer(data: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Decode offsets and sizes of metaindex and index; ValueError for another format."""
+    kind, handles, version, magic = _FOOTER.unpack(data)
+    if (kind, version, magic) != (_CRC32C, _VERSION, _MAGIC):
+        raise ValueError("the file is not a table of version 5 with CRC32C sums")
+    meta_offset, at = varint_at(handles, 0)
+    meta_size, at = varint_at(handles, at)
+    index_offset, at = varint_at(handles, at)
+    index_size, at = varint_at(handles, at)
+    return (meta_offset, meta_size), (index_offset, index_size)
+
+
+#: The end of a block of one entry: its start and the number of starts, and no compression.
+_ALONE = starts_of((0,)) + b"\0"
+
+
+class TableWriter:
+    """Writer of a table file, keys in ascending order; end it with `finish` or `abandon`.
+
+    A value goes from the caller's memory into the file in one system call. The CRC32C of its bytes,
+    which its header needs anyway, becomes that of the block by arithmetic.
+
+    Raises
+    ------
+    OSError
+        From any method, as the file system means it: ENOSPC for a full disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+        self._file = os.open(path, flags, 0o644)
+        self._out = bytearray()  # not written yet
+        self._size = 0  # bytes of the file, including those not written yet
+        self._block: list[bytes] = []  # small pairs of the next block
+        self._starts: list[int] = []
+        self._in_block = self._held = 0  # pairs, bytes
+        self._last = b""
+        self._index, self._index_starts = bytearray(), array("I")
+        self._count = self._key_bytes = self._value_bytes = 0
+
+    def add(self, key: bytes, value: bytes | Pieces) -> None:
+        """Append a pair. Its memory may change once this returns."""
+        size = len(value)
+        self._count += 1
+        self._key_bytes += len(key) + len(VALUE)
+        self._value_bytes += size
+        head = b"\0" + varint(len(key) + len(VALUE)) + varint(size) + key + VALUE
+        if size >= LARGE_BYTES:
+            self._end_block()
+            self._write_alone(head, value)
+            self._note(key, len(head) + size + len(_ALONE) - 1)
+            return
+        if self._in_block % START_EVERY == 0:
+            self._starts.append(self._held)
+        self._block += (head, bytes(value))
+        self._in_block += 1
+        self._held += len(head) + size
+        self._last = key
+        if self._held >= BLOCK_BYTES:
+            self._end_block()
+
+    def finish(self) -> None:
+        """Write index, properties and footer, make the file durable, close it."""
+        self._end_block()
+        data_bytes = self._size
+        starts = self._index_starts if self._index_starts else array("I", [0])
+        tail = starts.tobytes() + len(starts).to_bytes(4, "little")
+        index = self._append(seal(bytes(self._index) + tail))
+        properties = self._append(make_block(self._properties(data_bytes)))
+        meta = self._append(make_block([(b"rocksdb.properties", handle(*properties))]))
+        self._out += footer(handle(*meta), handle(*index))
+        self._write([])
+        os.fsync(self._file)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file as it is; closing twice is no error."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def _write_alone(self, head: bytes, value: bytes | Pieces) -> None:
+        """Write a block of one entry."""
+        before, body = (value.head, value.body) if isinstance(value, Pieces) else (b"", value)
+        body_crc = value.body_crc if isinstance(value, Pieces) else crc32c(value)
+        before = head + before
+        crc = crc32c(_ALONE, crc32c_joined(crc32c(before), body_crc, len(body)))
+        self._out += before
+        self._write([body])
+        self._out += _ALONE + masked(crc).to_bytes(4, "little")
+
+    def _end_block(self) -> None:
+        """Make a block of the small pairs held so far."""
+        if not self._block:
+            return
+        block = seal(b"".join(self._block) + starts_of(self._starts))
+        self._out += block
+        self._note(self._last, len(block) - TRAILER_BYTES)
+        self._block, self._starts, self._in_block, self._held = [], [], 0, 0
+        if len(self._out) >= GATHER_BYTES:
+            self._write([])
+
+    def _note(self, key: bytes, size: int) -> None:
+        """Put the block appended last into the index."""
+        self._index_starts.append(len(self._index))
+        self._index += b"\0" + varint(len(key)) + key + handle(self._size, size)
+        self._size += size + TRAILER_BYTES
+
+    def _append(self, block: bytes) -> tuple[int, int]:
+        """Append a block that holds no data and return its place."""
+        at, size = self._size, len(block) - TRAILER_BYTES
+        self._out += block
+        self._size += len(block)
+        return at, size
+
+    def _write(self, bodies: Sequence[bytes | memoryview]) -> None:
+        """Write what is held and then `bodies`, without joining them."""
+        parts = [memoryview(part) for part in (self._out, *bodies) if len(part)]
+        while parts:
+            done = os.writev(self._file, parts)
+            while parts and done >= len(parts[0]):
+                done -= len(parts.pop(0))
+            if done:
+                parts[0] = parts[0][done:]
+        parts.clear()
+        self._out = bytearray()
+
+    def _properties(self, data_bytes: int) -> list[tuple[bytes, bytes]]:
+        """The properties that the engine's writer gives such a table, sorted by name."""
+        zero = varint(0)
+        index_bytes = self._size - data_bytes
+        found = {
+            "block.based.table.index.type": bytes(4),
+            "block.based.table.prefix.filtering": b"0",
+            "block.based.table.whole.key.filtering": b"1",
+            # The default family, by name: a repair of the database drops tables of no family.
+            "column.family.id": zero,
+            "column.family.name": b"default",
+            "comparator": b"leveldb.BytewiseComparator",
+            "compression": b"NoCompression",
+            "compression_options": b"written by windeck; ",  # a note, never read back
+            "creating.db.identity": b"SST Writer",
+            "creating.host.identity": socket.gethostname().encode()[:64],
+            "creating.session.identity": _session(),
+            "creation.time": zero,
+            "data.size": varint(data_bytes),
+            "deleted.keys": zero,
+            "external_sst_file.global_seqno": bytes(8),
+            "external_sst_file.version": (2).to_bytes(4, "little"),
+            "filter.size": zero,
+            "fixed.key.length": zero,
+            "format.version": varint(5),
+            "index.key.is.user.key": varint(1),
+            "index.size": varint(index_bytes),
+            "index.value.is.delta.encoded": varint(1),
+            "key.largest.seqno": zero,
+            "merge.operands": zero,
+            "merge.operator": b"nullptr",
+            "num.data.blocks": varint(len(self._index_starts)),
+            "num.entries": varint(self._count),
+            "num.filter_entries": zero,
+            "num.range-deletions": zero,
+            "oldest.key.time": zero,
+            "original.file.number": varint(1),
+            "prefix.extractor.name": b"nullptr",
+            "property.collectors": b"[]",
+            "raw.key.size": varint(self._key_bytes),
+            "raw.value.size": varint(self._value_bytes),
+            "tail.start.offset": varint(data_bytes),
+        }
+        return [(f"rocksdb.{name}".encode(), value) for name, value in found.items()]
+
+
+def _session() -> bytes:
+    """Return a unique name: the engine's block cache keys blocks by it and the file's number."""
+    letters = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return bytes(secrets.choice(letters) for _ in range(20))
+
+
+class LiveTables:
+    """Values of a database's table files, read without the engine. Thread-safe.
+
+    The engine's `get` copies a value into a cache, from there into a string, and from there into
+    `bytes`. Here it goes from the file to the caller's memory. That is right only where the table's
+    entry is what `get` would give, so a value is read only when
+
+    * nothing has been written through this store since the tables were listed, and no write waits
+      in the engine's memory;
+    * exactly one of the tables has the key, and none deletes a range that contains it;
+    * it is alone in an uncompressed block, as large values are;
+    * the block's checksum agrees.
+
+    In every other case, and whenever a file is not as expected, the answer is None: ask the engine,
+    which finds the value elsewhere or reports the damage.
+    """
+
+    def __init__(self, db: Any, path: Path) -> None:
+        self._db, self._path = db, path
+        self._lock = threading.Lock()
+        self._writes = 0
+        self._tables: _Listing | None = None
+        self._listed_at = -1  # after how many writes
+
+    def changed(self) -> None:
+        """Note a write through the database: the tables are listed anew before the next read."""
+        self._writes += 1
+
+    def close(self) -> None:
+        self._db = self._tables = None
+
+    def get_many_into(self, wanted: Sequence[Wanted]) -> list[int | None]:
+        """See `windeck.checkpoint.stores.DirectView.get_many_into`."""
+        tables = self._tables if self._listed_at == self._writes else self._list()
+        answers: list[int | None] = [None] * len(wanted)
+        if tables is None:
+            return answers
+        places = dict[_Table, list[_Place]]()
+        for number, one in enumerate(wanted):
+            with suppress(OSError, ValueError):
+                found = tables.find(one[0])
+                if found is not None:
+                    table, offset, size = found
+                    places.setdefault(table, []).append((number, one, offset, size))
+        for table, some in places.items():
+            with suppress(OSError, ValueError):
+                for number, crc in table.read(some):
+                    answers[number] = crc
+        return answers
+
+    def _list(self) -> _Listing | None:
+        if not _HAS_PREADV:
+            return None
+        with self._lock:
+            writes, db = self._writes, self._db
+            if db is None:
+                return None
+            if self._listed_at == writes:
+                return self._tables
+            try:
+                waiting = any(db.property_int_value(name) != 0 for name in _MEMORY)
+                self._tables = None if waiting else _Listing(self._path, db.live_files())
+            except Exception:  # the engine's errors have no type; it will say so when asked
+                return None
+            self._listed_at = writes
+            return self._tables
+
+
+#: A wanted value: its number, the memory for it, and offset and size of its block.
+_Place: TypeAlias = tuple[int, Wanted, int, int]
+
+
+class _Listing:
+    """The table files at one moment."""
+
+    def __init__(self, path: Path, files: Sequence[Mapping[str, Any]]) -> None:
+        self._path = path
+        self._files = [(file["start_key"], file["end_key"], file["name"]) for file in files]
+        self._open: dict[str, _Table | None] = {}
+        self._lock = threading.Lock()
+
+    def find(self, key: bytes) -> tuple[_Table, int, int] | None:
+        """Return the only table that may have a key and the place of its block, or None."""
+        found: list[tuple[_Table, int, int]] = []
+        for first, last, name in self._files:
+            if first <= key <= last:
+                table = self._table(name)
+                if table is None or (table.gone and table.deletes(key)):
+                    return None
+                block = table.block_of(key)
+                if block is not None:
+                    found.append((table, *block))
+        if len(found) > 1:  # one has it as a rule, the others only span it
+            found = [place for place in found if place[0].holds(key, *place[1:])]
+        return found[0] if len(found) == 1 else None
+
+    def _table(self, name: str) -> _Table | None:
+        """Return an open table; None, remembered, for one that cannot be read here."""
+        with self._lock:
+            if name in self._open:
+                table = self._open.pop(name)
+            else:
+                if len(self._open) >= OPEN_TABLES:  # stays open for threads that read from it
+                    del self._open[next(iter(self._open))]
+                try:
+                    table = _Table(self._path / name.lstrip("/"))
+                except (OSError, ValueError):
+                    table = None
+            self._open[name] = table
+            return table
+
+
+class _Table:
+    """A table file open for reading; closed with its last reference.
+
+    Raises
+    ------
+    ValueError, OSError
+        From any method, for what is not as expected.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._size = os.fstat(self._file).st_size
+        metaindex, index = read_footer(self._bytes(self._size - FOOTER_BYTES, FOOTER_BYTES))
+        meta = dict(entries(self._block(*metaindex)))
+        _check_properties(dict(self._entries(meta.get(b"rocksdb.properties", b""))))
+        gone = meta.get(b"rocksdb.range_del")
+        #: Ranges that are deleted.
+        self.gone = [] if gone is None else [(a[:-8], b) for a, b in self._entries(gone)]
+        blocks = list(index_entries(self._block(*index)))
+        self._last_keys = [key for key, _, _ in blocks]
+        self._places = [(offset, size) for _, offset, size in blocks]
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+    def deletes(self, key: bytes) -> bool:
+        """Return whether a range deleted here contains a key, whichever was written first."""
+        return any(first <= key < end for first, end in self.gone)
+
+    def block_of(self, key: bytes) -> tuple[int, int] | None:
+        """Return the place of the only block that may have a key."""
+        at = bisect_left(self._last_keys, key)
+        return self._places[at] if at < len(self._places) else None
+
+    def holds(self, key: bytes, offset: int, size: int) -> bool:
+        """Return whether a key is in a block; a large block has one entry."""
+        if size <= SMALL_BYTES:
+            return any(found[:-8] == key for found, _ in entries(self._block(offset, size)))
+        begin = self._bytes(offset, min(size, 20 + len(key) + 8))
+        shared, at = varint_at(begin, 0)
+        length, at = varint_at(begin, at)
+        value, at = varint_at(begin, at)
+        if shared or at + length + value + len(_ALONE) - 1 != size:
+            raise ValueError("a large block has more than one entry")
+        return length == len(key) + 8 and begin[at:][: len(key)] == key
+
+    def read(self, places: Sequence[_Place]) -> Iterator[tuple[int, int]]:
+        """Read the values alone in a sound block; give their numbers and bodies' CRC32C."""
+        for number, (key, head, body), offset, size in places:
+            begin = _begin(len(key), len(head) + len(body)) + key
+            first = bytearray(len(begin) + 8 + len(head))
+            end = bytearray(len(_ALONE) + 4)
+            if len(first) + len(body) + len(_ALONE) - 1 != size:
+                continue
+            if os.preadv(self._file, (first, body, end), offset) != size + TRAILER_BYTES:
+                continue
+            # The last byte but seven: a value, not a deletion; the others number the write.
+            if not first.startswith(begin) or first[len(begin)] != 1:
+                continue
+            head[:] = first[len(begin) + 8 :]
+            body_crc = crc32c(body)
+            crc = crc32c(_ALONE, crc32c_joined(crc32c(first), body_crc, len(body)))
+            if end == _ALONE + masked(crc).to_bytes(4, "little"):
+                yield number, body_crc
+
+    def _entries(self, where: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Return the pairs of the block at a handle."""
+        offset, at = varint_at(where, 0)
+        size, _ = varint_at(where, at)
+        return entries(self._block(offset, size))
+
+    def _block(self, offset: int, size: int) -> bytes:
+        """Read an uncompressed block and verify its checksum."""
+        if size > INDEX_BYTES:
+            raise ValueError("a block is larger than is read here")
+        data = self._bytes(offset, size + TRAILER_BYTES)
+        if data[size] != 0 or masked(crc32c(data[: size + 1])).to_bytes(4, "little") != data[-4:]:
+            raise ValueError("a block is compressed or damaged")
+        return data[:size]
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        if not 0 <= offset <= offset + size <= self._size:
+            raise ValueError("a place is outside the file")
+        data = os.pread(self._file, size, offset)
+        if len(data) != size:
+            raise ValueError("the file ends too early")
+        return data
+
+
+@lru_cache(16)
+def _begin(key: int, value: int) -> bytes:
+    """Return the first bytes of a block of one entry, from the sizes of key and value."""
+    return b"\0" + varint(key + 8) + varint(value)
+
+
+def _check_properties(found: Mapping[bytes, bytes]) -> None:
+    """Raise ValueError unless the table is of the kind read here."""
+    expected = {
+        b"rocksdb.block.based.table.index.type": bytes(4),
+        b"rocksdb.comparator": b"leveldb.BytewiseComparator",
+        b"rocksdb.compression": b"NoCompression",
+        b"rocksdb.index.key.is.user.key": b"\1",
+        b"rocksdb.index.value.is.delta.encoded": b"\1",
+    }
+    for name, value in expected.items():
+        if found.get(name) != value:
+            raise ValueError(f"the table has another {name!r}")
