@@ -63,6 +63,7 @@ def test_options_are_written_out() -> None:
         (["memory://", "ls", "--depth", "0"], "--depth: expected a whole number from 1 on, found"),
         (["memory://", "ls", "--depth", "x"], "--depth: expected a whole number from 1 on, found"),
         (["memory://", "ls", "--depth"], "--depth: expected one argument"),
+        (["memory://", "ls", "1", "--depth"], "--depth: expected one argument"),
         (["memory://", "ls", "--flat=1"], "--flat: ignored explicit argument '1'"),
         (
             ["memory://", "ls", "--generation", "one"],

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windeck.cli.session import UsageError, escaped
+
+if TYPE_CHECKING:
+    from pathlib import Path  # which takes milliseconds to import
 
 __all__ = [
     "aligned",

@@ -48,7 +48,9 @@ class Parser(argparse.ArgumentParser):
                 arguments += rest
             elif self._takes_value.get(word):
                 value = next(rest, None)
-                options.append(word if value is None else f"{word}={value}")
+                if value is None:
+                    self.error(f"{word}: expected one argument")
+                options.append(f"{word}={value}")
             elif option in self._takes_value:
                 options.append(word)
             elif word[:1] == "-" and word.lstrip("-")[:1].isalpha():

@@ -1,4 +1,4 @@
-// What is known of one tensor, table or value.
+// Details of one tensor, table or value.
 function facts(pairs) {
   return make("dl", {}, pairs.filter((pair) => pair[1] !== null)
     .map(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
@@ -13,7 +13,7 @@ function statistics(stats) {
     make("div", { class: bad ? "stat bad" : "stat" }, make("b", {}, number(value)), make("span", {}, name))));
 }
 
-// Of even bins the data have only both ends.
+// For bins of the same width, the data have only the first and the last edge.
 function evened(edges, count) {
   if (edges.length !== 2) return edges;
   const [low, high] = edges;
@@ -29,7 +29,7 @@ function histogram(ends, counts, caption) {
   const base = height - bottom;
   counts.forEach((count, i) => {
     if (!count) return;
-    const tall = Math.max(1.5, (base - top) * count / most);  // no bin that has something is lost
+    const tall = Math.max(1.5, (base - top) * count / most);  // a bin that is not empty is visible
     const bar = make("svg:rect", { x: (left + i * step).toFixed(2), y: (base - tall).toFixed(2),
       width: Math.max(step - 1, 0.6).toFixed(2), height: tall.toFixed(2) });
     const end = i === counts.length - 1 ? "]" : ")";

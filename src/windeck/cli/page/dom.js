@@ -1,4 +1,4 @@
-// Elements made of text alone: nothing from the data is ever read as markup.
+// Elements made of text: data are never parsed as markup.
 function make(tag, options, ...children) {
   const space = tag.startsWith("svg:") ? "http://www.w3.org/2000/svg" : null;
   const element = space ? document.createElementNS(space, tag.slice(4)) : document.createElement(tag);
@@ -12,7 +12,7 @@ function make(tag, options, ...children) {
   return element;
 }
 
-// Control characters, those that turn text around, and halves of characters are shown, not obeyed.
+// Escapes control characters, those that change the direction of text, and lone surrogates.
 function shown(text) {
   return String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu,
     (c) => "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
@@ -32,7 +32,7 @@ function whole(count) {
   return Number(count).toLocaleString("en-US");
 }
 
-// Numbers JSON has none for stand as text in the data.
+// Numbers that JSON cannot express are text in the data.
 function number(value) {
   if (typeof value !== "number") return shown(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);

@@ -1,4 +1,4 @@
-// State is in the address after #: q, what is searched; n, what is shown. So pages can be linked to.
+// The state is in the address after #, so it can be linked to: q, the search; n, the item shown.
 const data = JSON.parse(document.getElementById("data").textContent);
 data.items.forEach((item, i) => {
   item.key = String(i + 1);
@@ -52,7 +52,7 @@ function overview() {
   return out;
 }
 
-let drawn = null;  // what the tree was last drawn for: it keeps what was opened in it
+let drawn = null;  // the filter of the tree: without a change, its groups stay open
 
 function show() {
   const now = state();

@@ -23,7 +23,7 @@ function spot(block, r, c) {
   return block.flat ? [block.at[r][0] + c] : [...block.at[r], block.first + c];
 }
 
-// Each value on the page that is sought: of tensors with its index, of tables with its id.
+// Values on the page that match: of tensors with their index, of tables with their id.
 function* matches(holds) {
   for (const item of data.items) {
     if (item.kind === "tensor" && item.own) {

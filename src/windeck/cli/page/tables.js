@@ -1,4 +1,4 @@
-// Embedding tables: their first rows, how often ids were used, and looking one up.
+// Embedding tables: first rows, frequencies of ids, and look-up of an id.
 function tableRows(item, rows, asked) {
   const heads = ["id", "frequency", "version", "seen", "row"];
   const width = Math.max(...rows.map((row) => (row.values || []).length), 0);

@@ -1,4 +1,4 @@
-// The tree of names: groups are filled when they are first opened, so ten thousand names are quick.
+// The tree of names. Groups are filled when they are first opened, so large trees are quick.
 const groups = { "tensor": "Tensors", "table": "Embedding tables", "value": "Plain values" };
 
 function parts(name) {
@@ -109,7 +109,7 @@ function markCurrent(item, overview) {
   }
 }
 
-// Arrows walk over what is visible, and open and close groups.
+// Arrow keys move over visible items, and open and close groups.
 function walk(event) {
   const here = document.activeElement;
   const group = here.tagName === "SUMMARY" ? here.parentElement : null;
