@@ -38,7 +38,7 @@ ROUNDS = 21
 #: What pip writes where a package is installed.
 SCRIPT = """\
 import sys
-from windeck.tools.cli import process
+from windeck.cli.main import process
 if __name__ == "__main__":
     sys.argv[0] = sys.argv[0].removesuffix(".exe")
     sys.exit(process())
@@ -47,9 +47,12 @@ if __name__ == "__main__":
 ALONE = """\
 import sys, time
 import windeck.checkpoint.stores.rocksdb
-from windeck.tools.view import listing, looking
+from windeck.cli import ls
+from windeck.cli.main import view_parser
+parser = view_parser(["ls"])[1]["ls"]
+arguments = parser.parse_in_any_order([], ls.Namespace(url=sys.argv[1]))
 begun = time.process_time()
-looking.ls(sys.argv[1])
+ls.run(arguments)
 sys.stdout.flush()
 print(time.process_time() - begun, file=sys.stderr)
 """

@@ -19,7 +19,7 @@ class Told(NamedTuple):
 
 def demo(out: Path, *arguments: str) -> Told:
     """Runs `windeck demo` in a process of its own."""
-    command = [sys.executable, "-m", "windeck.tools.cli", "demo", *arguments]
+    command = [sys.executable, "-m", "windeck", "demo", *arguments]
     command += ["--out", str(out), "--no-progress"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     return Told(done.returncode, done.stdout, done.stderr, out)

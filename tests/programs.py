@@ -1,10 +1,13 @@
-"""Short programs, each run in a process of its own."""
+"""Programs that run in a process of their own, and commands of `windeck` that do not."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from unittest import mock
 
 
 def printed(program: str, *arguments: str, **environment: str) -> str:
@@ -30,7 +33,7 @@ def assert_not_imported(heavy: set[str], *arguments: str) -> None:
         f"""if True:
         import sys
         sys.argv = {["windeck", *arguments]!r}
-        from windeck.tools.cli import main
+        from windeck.cli.main import main
         try:
             main()
         except SystemExit as end:
@@ -39,3 +42,28 @@ def assert_not_imported(heavy: set[str], *arguments: str) -> None:
         assert not heavy, heavy
         """
     )
+
+
+def command(*words: str) -> tuple[int, str, str]:
+    """Run ``windeck WORDS`` in this process; return its exit code, stdout and stderr.
+
+    Neither is a terminal, and both are UTF-8. Help is 200 columns wide.
+    """
+    from windeck.cli.main import main
+
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+    code = 0
+    with (
+        redirect_stdout(streams[0]),
+        redirect_stderr(streams[1]),
+        mock.patch.dict(os.environ, COLUMNS="200"),
+    ):
+        try:
+            main(words)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    texts = []
+    for stream in streams:
+        stream.seek(0)
+        texts.append(stream.read())
+    return code, texts[0], texts[1]

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from demos import Told, demo
-from windeck.tools.commands import app
+from programs import command
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 CLAIMS = (
@@ -124,10 +123,10 @@ def test_bad_files_get_one_sentence(tmp_path: Path) -> None:
         + " --target laod": ".*did you mean 'load'",
     }
     for file, words in files.items():
-        result = CliRunner().invoke(app, ["demo", *file.split(), "--out", str(tmp_path / "out")])
-        assert result.exit_code == 1, result.output
-        assert re.match(f"windeck demo: {words}", result.stderr), result.stderr
-        assert result.stderr.count("\n") == 1, result.stderr
+        code, _, errors = command("demo", *file.split(), "--out", str(tmp_path / "out"))
+        assert code == 1, errors
+        assert re.match(f"windeck demo: {words}", errors), errors
+        assert errors.count("\n") == 1, errors
     assert not list((tmp_path / "out").glob("*.samples"))
 
 

@@ -12,7 +12,7 @@ import windeck as wd
 def test_importing_leaves_what_is_heavy_outside_until_it_is_needed() -> None:
     program = (
         "import sys, windeck\n"
-        "heavy = {'torch', 'numpy', 'pyarrow', 'pandas', 'matplotlib', 'rich', 'typer'}\n"
+        "heavy = {'torch', 'numpy', 'pyarrow', 'pandas', 'matplotlib', 'rich'}\n"
         "heavy &= set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "windeck.Loader\n"

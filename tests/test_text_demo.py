@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from demos import Told, demo
-from windeck.tools.commands import app
+from programs import command
 from windeck.tools.stage import Page
 from windeck.tools.text import corpus
 from windeck.tools.text.job import Job
@@ -105,10 +104,10 @@ def test_what_cannot_be_trained_on_gets_one_sentence(tmp_path: Path) -> None:
     }.items():
         arguments = ["demo", "text", "--data", *f"{tmp_path}/{data}".split()]
         arguments += ["--out", str(tmp_path / "out"), "--no-progress"]
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 1, result.output
-        assert re.match(f"windeck demo text: {words}", result.stderr), result.stderr
-        assert result.stderr.count("\n") == 1, result.stderr
+        code, _, errors = command(*arguments)
+        assert code == 1, errors
+        assert re.match(f"windeck demo text: {words}", errors), errors
+        assert errors.count("\n") == 1, errors
     assert not list((tmp_path / "out").glob("*.rows"))
 
 

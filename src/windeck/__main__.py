@@ -1,6 +1,6 @@
-"""``python -m windeck`` is the command ``windeck``, of the Python that runs it."""
+"""``python -m windeck`` runs the command `windeck`."""
 
-from windeck.tools.cli import process
+from windeck.cli.main import process
 
 if __name__ == "__main__":
     process()

@@ -1,0 +1,186 @@
+"""The contents of a manifest: names, tensors, tables and plain values; and their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from windeck.checkpoint.format import trees
+from windeck.checkpoint.format.dtypes import item_bytes
+from windeck.checkpoint.format.manifests import Commit, find_commit, read_catalog, read_manifest
+from windeck.checkpoint.stores import Store
+from windeck.cli.parser import Namespace
+from windeck.cli.session import UsageError, checked_namespace, opened_store, redacted_url
+
+if TYPE_CHECKING:
+    from windeck.checkpoint.format import catalogs
+    from windeck.checkpoint.format.entries import Entry
+    from windeck.checkpoint.tables.links import TableEntry
+
+__all__ = ["TABLES", "Catalog", "Listing", "checkpoint_document", "find_table", "name_filter"]
+__all__ += ["opened_checkpoint", "plain_values", "read_listing", "table_document", "tensor_bytes"]
+__all__ += ["tensor_and_table_names", "tensor_document", "tensor_names", "unknown_name"]
+
+#: Prefix of the names of tables, where they are listed with tensors.
+TABLES = "embeddings/"
+
+
+class Catalog(NamedTuple):
+    """A manifest, without its tensors and without torch."""
+
+    url: str
+    namespace: str
+    commit: Commit
+    entries: dict[str, Entry]
+    trees: dict[str, Any]
+    #: By root: each tensor's name, and the name under which its data are stored.
+    places: dict[str, list[tuple[str, str]]]
+    tables: dict[str, TableEntry]
+
+
+class Listing(NamedTuple):
+    """The first line of a manifest: all that `ls` shows."""
+
+    url: str
+    namespace: str
+    commit: Commit
+    saved: catalogs.Catalog
+
+
+def read_listing(arguments: Namespace, store: Store) -> Listing:
+    """Read HEAD and one manifest, and no more of it than `ls` shows."""
+    namespace = checked_namespace(arguments.namespace)
+    commit = find_commit(store, namespace, arguments.generation)
+    saved = read_catalog(store, namespace, commit)
+    return Listing(redacted_url(arguments.url), namespace, commit, saved)
+
+
+@contextmanager
+def opened_checkpoint(arguments: Namespace) -> Iterator[tuple[Store, Catalog]]:
+    """Open a store, and read the manifest of a generation."""
+    with opened_store(arguments.url) as store:
+        namespace = checked_namespace(arguments.namespace)
+        commit = find_commit(store, namespace, arguments.generation)
+        found = read_manifest(store, namespace, commit)
+        yield store, Catalog(
+            redacted_url(arguments.url), namespace, commit, found["tensors"], found["trees"],
+            found["places"], found["tables"],
+        )  # fmt: skip
+
+
+def tensor_names(found: Catalog) -> dict[str, str]:
+    """Return the name of each tensor, and the name under which its data are stored."""
+    return dict(pair for pairs in found.places.values() for pair in pairs)
+
+
+def tensor_and_table_names(found: Catalog) -> list[str]:
+    """Return the names that `ls` shows, but for plain values."""
+    return [*tensor_names(found), *(TABLES + name for name in found.tables)]
+
+
+def find_table(found: Catalog, name: str) -> TableEntry | None:
+    """Return the table of a name, with or without the prefix ``embeddings/``."""
+    return found.tables.get(name) or found.tables.get(name.removeprefix(TABLES))
+
+
+def name_filter(pattern: str) -> Callable[[str], bool]:
+    """Return whether a name matches: the pattern is a glob, or a name with all below it."""
+    import fnmatch
+
+    below = (pattern if pattern[-1:] in "/." else f"{pattern}/", f"{pattern}.")
+    return lambda name: (
+        name == pattern or name.startswith(below) or fnmatch.fnmatchcase(name, pattern)
+    )
+
+
+def unknown_name(
+    found: Catalog, name: str, kind: str = "tensor", *, known: Iterable[str] | None = None
+) -> UsageError:
+    """Return the error for a name that nothing has, with a hint."""
+    import difflib
+
+    names = [*(tensor_names(found) if known is None else known)]
+    below = name_filter(name.rstrip("/."))
+    inside = [one for one in names if below(one)]
+    near = difflib.get_close_matches(name, [*names, *found.tables], 3, 0.5)
+    if find_table(found, name) is not None:
+        hint = "it is an embedding table"
+    elif name in tensor_names(found):
+        hint = "it is a tensor"
+    elif any(name == one for one, _ in plain_values(found.trees)):
+        hint = "it is a plain value"
+    elif inside:
+        hint = f"it is a group, expected a name in it, such as {inside[0]}"
+    elif near:
+        hint = f"did you mean {' or '.join(near)}?"
+    else:
+        hint = f"expected one of the {len(names):,} that ls shows" if names else "there is none"
+    return UsageError(f"generation {found.commit.generation} has no {kind} {name!r}: {hint}")
+
+
+def plain_values(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Return name and value of what is no tensor: items of dicts one by one, other values whole.
+
+    The trees are as they are stored, or decoded.
+    """
+    for root, tree in roots.items():
+        yield from _plain_values(tree, root)
+
+
+def _plain_values(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if type(tree) is dict and "tensor" in tree:
+        return
+    if type(tree) is dict and "dict" in tree and tree["dict"]:
+        for pair in tree["dict"]:
+            if type(pair) is list:  # else it is a tensor
+                yield from _plain_values(pair[1], f"{name}/{pair[0]}")
+        return
+    inside = tree["tuple"] if type(tree) is dict and "tuple" in tree else tree
+    if type(inside) is list and any(
+        (type(item) is dict and "dict" in item) or _has_tensor(item) for item in inside
+    ):
+        for i, item in enumerate(inside):
+            yield from _plain_values(item, f"{name}/{i}")
+        return
+    yield name, trees.decode(tree, str)
+
+
+def _has_tensor(tree: Any) -> bool:
+    return bool(trees.places_in(tree, "", short=True)[0])
+
+
+def checkpoint_document(found: Catalog | Listing) -> dict[str, Any]:
+    """Return the first keys of every JSON document: of which checkpoint it is."""
+    commit = found.commit
+    return {
+        "url": found.url,
+        "namespace": found.namespace,
+        "generation": commit.generation,
+        "step": commit.step,
+        "time": commit.time,
+    }
+
+
+def tensor_document(name: str, data: str, kind: Entry | catalogs.TensorKind) -> dict[str, Any]:
+    """Return a tensor in JSON, with the name under which its data are stored."""
+    held = tensor_bytes(kind.dtype, kind.shape)
+    return {"name": name, "dtype": kind.dtype, "shape": kind.shape, "bytes": held, "data": data}
+
+
+@lru_cache(1000)  # many tensors have the same shape
+def tensor_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """Return the bytes of a tensor, or None for a dtype that is not known."""
+    width = item_bytes(dtype)
+    return None if width is None else prod(shape) * width
+
+
+def table_document(entry: TableEntry) -> dict[str, Any]:
+    """Return a table in JSON."""
+    from dataclasses import asdict
+
+    from windeck.checkpoint.tables.infos import info_of
+
+    return {"dtype": "float32", **asdict(info_of(entry))}

@@ -1,0 +1,215 @@
+"""`export`: tensors and tables as files for other tools, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.stores import Store
+from windeck.checkpoint.tables.links import TableEntry
+from windeck.cli.catalog import (
+    TABLES,
+    Catalog,
+    checkpoint_document,
+    find_table,
+    opened_checkpoint,
+    tensor_names,
+    unknown_name,
+)
+from windeck.cli.output import (
+    atomic_file,
+    check_output_file,
+    format_size,
+    print_json,
+    print_lines,
+)
+from windeck.cli.parser import Namespace, add_command, add_generation
+from windeck.cli.session import UsageError, escaped
+
+__all__ = ["add_parser", "run"]
+
+_SUFFIXES = (".safetensors", ".npy", ".parquet", ".csv")
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command `export`."""
+    parser = add_command(
+        commands, "export", "Write a state, a tensor or an embedding table to a file.", run
+    )
+    parser.add_argument(
+        "file", type=Path, help="A file that ends in .safetensors, .npy, .parquet or .csv."
+    )
+    parser.add_argument("name", nargs="?", help="A state, a tensor or a table (default: model).")
+    parser.add_argument("--force", action="store_true", help="Replace the file.")
+    add_generation(parser)
+
+
+def run(arguments: Namespace) -> None:
+    """Write a file in the format of its suffix."""
+    with opened_checkpoint(arguments) as (store, found):
+        file, name, suffix = arguments.file, arguments.name, arguments.file.suffix
+        if suffix not in _SUFFIXES:
+            ends = f"ends in {suffix!r}" if suffix else "has no suffix"
+            raise UsageError(f"{file} {ends}, expected one of {', '.join(_SUFFIXES)}")
+        check_output_file(file, force=arguments.force)
+        if suffix == ".safetensors":
+            written = _write_safetensors(store, found, file, name)
+        elif suffix == ".npy":
+            written = [_write_npy(store, found, file, _tensor(found, name))]
+        else:
+            written = [_write_table(store, found, file, _table(found, name))]
+        sizes = [(str(path), path.stat().st_size) for path in written]
+        if arguments.json:
+            files = [{"file": path, "bytes": held} for path, held in sizes]
+            print_json({**checkpoint_document(found), "files": files})
+        else:
+            print_lines(*(f"wrote {escaped(path)}, {format_size(held)}" for path, held in sizes))
+
+
+def _write_safetensors(store: Store, found: Catalog, file: Path, name: str | None) -> list[Path]:
+    from windeck.checkpoint import safetensors
+
+    root = (name or "model").rstrip("/")
+    if root not in found.trees:
+        raise UsageError(f"there is no state {root!r}, expected one of {', '.join(found.trees)}")
+    generation = found.commit.generation
+    try:
+        written: list[Path] = safetensors.export(
+            store, file, root=root, generation=generation, namespace=found.namespace
+        )
+    except TypeError as error:
+        raise UsageError(str(error)) from error
+    return written
+
+
+def _tensor(found: Catalog, name: str | None) -> Entry:
+    data = tensor_names(found).get(name or "")
+    if data is None:
+        if name is None:
+            raise UsageError("a .npy file holds one tensor, expected its name")
+        raise unknown_name(found, name)
+    return found.entries[data]
+
+
+def _write_npy(store: Store, found: Catalog, file: Path, entry: Entry) -> Path:
+    """Copy one chunk at a time into the mapped file."""
+    import numpy as np
+
+    from windeck.checkpoint.format.boxes import pieces, shape_of, slices
+    from windeck.checkpoint.format.payloads import runs_of
+
+    try:
+        dtype = np.dtype(entry.dtype)
+    except TypeError:
+        raise UsageError(
+            f"{entry.name} has dtype {entry.dtype}, which .npy does not have: expected .safetensors"
+        ) from None
+    with atomic_file(file) as part:
+        made = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=entry.shape)
+        for run in runs_of(store, found.namespace, entry):
+            values = np.frombuffer(run.payload, dtype)
+            inside = made[slices(run.part.box)] if entry.shape else made
+            for box, place in pieces(shape_of(run.part.box), run.start, run.stop):
+                shape = shape_of(box)
+                count = int(np.prod(shape, dtype=np.int64))
+                inside[slices(box)] = values[place - run.start :][:count].reshape(shape)
+        made.flush()
+        del made
+    return file
+
+
+def _table(found: Catalog, name: str | None) -> TableEntry:
+    table = None if name is None else find_table(found, name)
+    if table is None:
+        known = [TABLES + one for one in found.tables]
+        if name is None:
+            known_text = ", ".join(known) or "none"
+            raise UsageError(f"expected the name of an embedding table: it has {known_text}")
+        raise unknown_name(found, name, "table", known=known)
+    return table
+
+
+def _write_table(store: Store, found: Catalog, file: Path, table: TableEntry) -> Path:
+    import pyarrow as pa
+
+    from windeck.checkpoint.tables.reading import SavedTable
+
+    columns = _columns(table, flat=file.suffix == ".csv")
+    schema = pa.schema([(name, dtype) for name, dtype, _ in columns])
+    with atomic_file(file) as part, _writer(part, schema, file.suffix) as writer:
+        for rows in SavedTable(store, found.namespace, table).scan():
+            arrays = [make(rows) for _, _, make in columns]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+    return file
+
+
+def _writer(part: Path, schema: Any, suffix: str) -> Any:
+    if suffix == ".csv":
+        from pyarrow import csv
+
+        return csv.CSVWriter(part, schema)
+    from pyarrow import parquet
+
+    return parquet.ParquetWriter(part, schema)
+
+
+_Column = tuple[str, Any, Callable[[Any], Any]]
+
+
+def _columns(table: TableEntry, *, flat: bool) -> list[_Column]:
+    """Return name and type of each column, and the function that makes it from rows."""
+    import pyarrow as pa
+
+    plain: list[_Column] = [
+        ("id", pa.int64(), _plain_column("keys")),
+        ("version", pa.int64(), _plain_column("versions")),
+        ("frequency", pa.int64(), _plain_column("frequencies")),
+        ("seen", pa.int64(), _plain_column("seen")),
+        ("admitted", pa.bool_(), _plain_column("admitted")),
+    ]
+    dim = table.shape.dim
+    parts = ["embedding", *(f"slot{i}" for i in range(table.shape.slots))]
+    for at, name in enumerate(parts):
+        if flat:
+            for i in range(dim):
+                cell = f"{name}{'_' * (at > 0)}{i}"
+                plain.append((cell, pa.float32(), _number_column(at * dim + i)))
+        else:
+            plain.append((name, pa.list_(pa.float32(), dim), _list_column(at * dim, dim)))
+    return plain
+
+
+def _plain_column(name: str) -> Callable[[Any], Any]:
+    def make(rows: Any) -> Any:
+        import pyarrow as pa
+
+        return pa.array(getattr(rows, name))
+
+    return make
+
+
+def _number_column(column: int) -> Callable[[Any], Any]:
+    def make(rows: Any) -> Any:
+        import numpy as np
+        import pyarrow as pa
+
+        values = np.zeros(len(rows), np.float32)
+        values[rows.admitted] = rows.values[:, column]
+        return pa.array(values, mask=~np.asarray(rows.admitted))
+
+    return make
+
+
+def _list_column(first: int, dim: int) -> Callable[[Any], Any]:
+    def make(rows: Any) -> Any:
+        import numpy as np
+        import pyarrow as pa
+
+        values = np.zeros((len(rows), dim), np.float32)
+        values[rows.admitted] = rows.values[:, first : first + dim]
+        missing = pa.array(~np.asarray(rows.admitted))
+        return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dim, mask=missing)
+
+    return make

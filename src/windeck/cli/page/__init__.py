@@ -1,0 +1,1 @@
+"""Contents of the HTML page, and its template, style and scripts."""

@@ -1,0 +1,267 @@
+"""Contents of the HTML page: names, statistics, samples, findings, log; and their limits."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windeck.checkpoint.format import trees
+from windeck.checkpoint.format.dtypes import item_bytes
+from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.manifests import find_commit, read_head, read_manifest
+from windeck.checkpoint.format.numbers import searchable
+from windeck.checkpoint.readers.where import nan, parse
+from windeck.checkpoint.searching import search_tensor, statistics
+from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.cli.output import format_time
+from windeck.cli.page.samples import (
+    NOT_READ,
+    digits_of,
+    json_number,
+    sample,
+    statistics_document,
+    table_item,
+)
+
+__all__ = ["Budget", "Limits", "collect"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the contents of a page.
+
+    Attributes
+    ----------
+    whole
+        Elements of a tensor that is shown as a whole.
+    values
+        Numbers of all tensors.
+    read_bytes
+        Bytes of tensors and tables that are read for statistics, each counted once.
+    places
+        Positions of NaNs, of infinities and of largest values, for each tensor.
+    rows, columns
+        Rows of a table, and numbers of a row.
+    bins
+        Bins of a histogram.
+    plain, letters
+        Plain values, and letters of one.
+    """
+
+    whole: int = 512
+    values: int = 200_000
+    read_bytes: int = 8 << 30
+    places: int = 10
+    rows: int = 100
+    columns: int = 8
+    bins: int = 64
+    plain: int = 5000
+    letters: int = 2000
+
+
+@dataclass
+class Budget:
+    """The used part of the limits."""
+
+    limits: Limits
+    values: int = 0
+    read_bytes: int = 0
+    #: Tensors and tables without statistics, and without values, because of the limits.
+    unread: list[str] = field(default_factory=list)
+    unshown: int = 0
+    #: Plain values that are left out.
+    plain: int = 0
+
+    def take_bytes(self, name: str, count: int) -> bool:
+        """Return whether `count` more bytes may be read, and count them."""
+        if self.read_bytes + count > self.limits.read_bytes:
+            self.unread.append(name)
+            return False
+        self.read_bytes += count
+        return True
+
+    def take_values(self, count: int) -> bool:
+        """Return whether `count` more numbers may be shown, and count them."""
+        if self.values + count > self.limits.values:
+            self.unshown += 1
+            return False
+        self.values += count
+        return True
+
+    def sentences(self) -> list[str]:
+        """Return what the page says about its limits."""
+        limits = self.limits
+        lines = [
+            f"Tensors of up to {limits.whole:,} elements are shown whole; of larger ones some at "
+            "the beginning, in the middle and at the end.",
+            f"Statistics and histograms count every element. Of NaNs, infinities and the largest "
+            f"values, the first {limits.places} places of each tensor are told.",
+            f"Of an embedding table: the first {limits.rows} ids in the order they are stored, "
+            f"{limits.columns} numbers of each.",
+        ]
+        if self.unread:
+            lines.append(
+                f"{len(self.unread):,} were not read as a whole, and have no statistics, since "
+                f"{limits.read_bytes:,} bytes were allowed for that."
+            )
+        if self.unshown:
+            lines.append(
+                f"{self.unshown:,} tensors have no values here, since the page holds up to "
+                f"{limits.values:,}."
+            )
+        if self.plain:
+            lines.append(
+                f"{self.plain:,} plain values are left out: the page has the first "
+                f"{limits.plain:,}."
+            )
+        return lines
+
+
+def collect(
+    view: View, namespace: str, *, url: str, generation: int | None = None, limits: Limits
+) -> dict[str, Any]:
+    """Return the contents of a page, as JSON.
+
+    Parameters
+    ----------
+    url
+        Text to show, without a password.
+    limits
+        Limits of what is read and shown.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no checkpoint, or no such generation.
+    OSError
+        When the store cannot be reached, or the manifest is damaged. The page
+        shows other damage with its tensor.
+
+    Notes
+    -----
+    Reads the bytes that `limits` allows two or three times. Memory: some chunks, and the page.
+    """
+    commit = find_commit(view, namespace, generation)
+    manifest = read_manifest(view, namespace, commit)
+    budget = Budget(limits)
+    items = [*_tensors(view, namespace, manifest, budget)]
+    held = sum(item["bytes"] or 0 for item in items if item["own"])
+    tables = manifest["tables"]
+    for table in tables.values() if isinstance(tables, Mapping) else ():
+        items.append(table_item(view, namespace, table, budget))
+        held += table.bytes
+    items += _values(manifest["trees"], budget)
+    log = [
+        {"generation": one.generation, "step": one.step, "time": format_time(one.time),
+         "bases": list(one.bases)}
+        for one in read_head(view, namespace)[1]
+    ]  # fmt: skip
+    return {
+        "url": url, "namespace": namespace, "generation": commit.generation, "step": commit.step,
+        "time": format_time(commit.time), "made": format_time(time.time()), "bytes": held,
+        "items": items, "log": log,
+        "limits": {"text": budget.sentences(), "unread": len(budget.unread)},
+    }  # fmt: skip
+
+
+def _tensors(
+    view: View, namespace: str, manifest: Mapping[str, Any], budget: Budget
+) -> Iterator[dict[str, Any]]:
+    done: dict[str, str] = {}
+    for root, tree in manifest["trees"].items():
+        for name, saved in trees.tensors_in(tree, root):
+            item = _tensor_item(name, manifest["tensors"][saved])
+            item["own"], item["data"] = saved not in done, done.setdefault(saved, name)
+            if item["own"]:
+                entry = manifest["tensors"][saved]
+                try:
+                    _add_values(view, namespace, entry, item, budget)
+                except (CorruptStoreError, ValueError, TypeError) as error:
+                    item["note"] = getattr(error, "strerror", None) or str(error)
+                    item["damaged"] = True
+            yield item
+
+
+def _tensor_item(name: str, entry: Entry) -> dict[str, Any]:
+    width, total = item_bytes(entry.dtype), math.prod(entry.shape)
+    return {
+        "kind": "tensor", "name": name, "dtype": entry.dtype, "shape": list(entry.shape),
+        "elements": total, "bytes": None if width is None else width * total,
+        "parts": len(entry.parts), "note": "", "stats": None, "histogram": None, "findings": None,
+        "blocks": [], "complete": False,
+    }  # fmt: skip
+
+
+def _add_values(
+    view: View, namespace: str, entry: Entry, item: dict[str, Any], budget: Budget
+) -> None:
+    limits = budget.limits
+    if not searchable(entry.dtype):
+        item["note"] = f"Elements of dtype {entry.dtype} are not shown: they are no plain numbers."
+        return
+    if budget.take_values(min(item["elements"], max(limits.whole, 300))):
+        item["blocks"], item["complete"] = sample(view, namespace, entry, limits.whole)
+    else:
+        item["note"] = f"No values are shown: the page holds up to {limits.values:,}. "
+    if not budget.take_bytes(entry.name, item["bytes"]):
+        item["note"] += NOT_READ
+        return
+    found = statistics(view, namespace, entry, bins=_bins(entry, limits), largest=limits.places)
+    digits = digits_of(entry.dtype)
+    item["stats"] = statistics_document(found)
+    if found["histogram"] is not None:
+        counts, edges = found["histogram"].tolist(), found["edges"].tolist()
+        if len(counts) == _bins(entry, limits):  # bins of the same width
+            edges = [edges[0], edges[-1]]
+        item["histogram"] = {"edges": [json_number(edge) for edge in edges], "counts": counts}
+    places: dict[str, Any] = {
+        "largest": [[list(index), json_number(value, digits)] for index, value in found["largest"]]
+    }
+    infinite = found["positive_infinite"] + found["negative_infinite"]
+    for name, count, where in (("nan", found["nan"], nan()), ("inf", infinite, parse("inf"))):
+        if count:
+            matches = search_tensor(view, namespace, entry, where, limit=limits.places).matches
+            places[name] = {"count": count, "at": [list(match.index) for match in matches]}
+    item["findings"] = places
+
+
+def _bins(entry: Entry, limits: Limits) -> int:
+    return 2 if entry.dtype == "bool" else limits.bins if math.prod(entry.shape) > 1 else 0
+
+
+def _values(roots: Mapping[str, Any], budget: Budget) -> Iterator[dict[str, Any]]:
+    limits, count = budget.limits, 0
+    for root, tree in roots.items():
+        for name, value in _leaves(tree, root):
+            count += 1
+            if count > limits.plain:
+                budget.plain += 1
+                continue
+            text = value if isinstance(value, str) else json.dumps(value)
+            if len(text) > limits.letters:
+                text = f"{text[: limits.letters]}... and {len(text) - limits.letters:,} letters"
+            number = json_number(value) if isinstance(value, (int, float)) else None
+            yield {
+                "kind": "value", "name": name, "type": type(value).__name__, "value": text,
+                "number": number,
+            }  # fmt: skip
+
+
+def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Return the names and values of numbers and text in a stored tree."""
+    if type(tree) is list:
+        for i, item in enumerate(tree):
+            yield from _leaves(item, f"{name}/{i}")
+    elif type(tree) is dict and "dict" in tree:
+        for key, item in tree["dict"]:
+            yield from _leaves(item, f"{name}/{key}")
+    elif type(tree) is dict and "tuple" in tree:
+        yield from _leaves(tree["tuple"], name)
+    elif type(tree) is dict and "float" in tree:
+        yield name, float(tree["float"])
+    elif not (type(tree) is dict and "tensor" in tree):
+        yield name, tree

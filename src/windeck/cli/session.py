@@ -1,0 +1,111 @@
+"""Stores opened for a command, and errors reported as a sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.readers.opened import existing_url, reading_url
+from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
+from windeck.cli.parser import USAGE_ERROR, print_error
+
+__all__ = ["NegativeResult", "UsageError", "checked_namespace", "escaped", "opened_store"]
+__all__ += ["redacted_url", "reported_errors"]
+
+#: Exit codes beside `USAGE_ERROR`. As for grep and diff, 1 is an answer: a difference, damage,
+#: nothing found. 3: the store cannot be opened or read, or has no such checkpoint.
+NEGATIVE, UNAVAILABLE = 1, 3
+INTERRUPTED, BROKEN_PIPE = 130, 141
+
+
+class UsageError(Exception):
+    """The command line is wrong; the sentence says what was expected."""
+
+
+class NegativeResult(Exception):
+    """The command is done, and found a difference, damage, or nothing."""
+
+
+@contextmanager
+def opened_store(url: str, *, writing: bool = False, create: bool = False) -> Iterator[Store]:
+    """Open the store of a URL; with `create`, make one that does not exist."""
+    try:
+        StoreURL.parse(url)
+        store = open_store(url if create else existing_url(url) if writing else reading_url(url))
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from error
+    with store:
+        yield store
+
+
+def checked_namespace(namespace: str) -> str:
+    """Return the namespace, if it is valid."""
+    try:
+        return keys.check_namespace(namespace)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def redacted_url(url: str) -> str:
+    """Return the URL without its password."""
+    try:
+        return str(StoreURL.parse(url))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def reported_errors() -> Iterator[None]:
+    """Turn errors of a command into a sentence on stderr and an exit code."""
+    try:
+        yield
+        sys.stdout.flush()
+    except NegativeResult:
+        raise SystemExit(NEGATIVE) from None
+    except BrokenPipeError:
+        # Python flushes stdout once more when it exits, and would print an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(BROKEN_PIPE) from None
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except Exception as error:
+        code = _exit_code(error)
+        if code is None or os.environ.get("WINDECK_TRACEBACK"):
+            raise
+        print_error("windeck view", _sentence(error))
+        raise SystemExit(code) from None
+
+
+def escaped(text: str) -> str:
+    """Escape control characters, so that a terminal shows them and does not obey them.
+
+    Examples
+    --------
+    >>> escaped("layer\\x1b[2J.weight")
+    'layer\\\\x1b[2J.weight'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _exit_code(error: Exception) -> int | None:
+    if isinstance(error, UsageError):
+        return USAGE_ERROR
+    if isinstance(error, CorruptStoreError):
+        return NEGATIVE
+    if isinstance(error, (OSError, ImportError, RuntimeError, ValueError, MemoryError)):
+        return UNAVAILABLE
+    return None
+
+
+def _sentence(error: Exception) -> str:
+    words = escaped(str(error.args[-1] if isinstance(error, OSError) and error.args else error))
+    if isinstance(error, MemoryError) and not words:
+        words = "there is not enough memory"
+    if isinstance(error, OSError) and error.filename is not None:
+        words = f"{escaped(os.fsdecode(error.filename))}: {words}"
+    return words
