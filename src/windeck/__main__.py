@@ -1,6 +1,6 @@
 """``python -m windeck`` is the command ``windeck``, of the Python that runs it."""
 
-from windeck.tools.cli import process
+from windeck.cli.main import main
 
 if __name__ == "__main__":
-    process()
+    main()
