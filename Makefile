@@ -51,7 +51,7 @@ demo: $(VENV)/.demo  ## the main job, on a synthetic load curve or on DATA=file.
 	$(BIN)/windeck demo $(DATA) $(ARGS)
 
 demo-text: $(VENV)/.demo  ## documents, packed and mixed, under torchrun; or DATA=a corpus of yours
-	$(BIN)/windeck demo text $(addprefix --data ,$(DATA)) $(ARGS)
+	$(BIN)/python examples/text_demo.py $(addprefix --data ,$(DATA)) $(ARGS)
 
 test: test-cpp $(VENV)/.test  ## all tests but the slow ones
 	$(BIN)/python -m pytest $(ARGS)

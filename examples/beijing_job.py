@@ -24,39 +24,35 @@ from pathlib import Path
 
 import numpy as np
 from beijing_lives import STEPS, Found, InForce, Lives
-from rich.console import Console
-from rich.progress import Progress
 
-from windeck.tools import stage
+from windeck.cli.demo_steps import Page
 
 #: What a kill interrupts, and its letter in the picture.
 LETTERS = {"start": "·", "train": "t", "save": "S", "gc": "g"}
 
 
-def rounds(lives: Lives, console: Console) -> Found:
+def rounds(lives: Lives, page: Page) -> Found:
     """Kill and look, as often as asked; then let the last life end."""
     found, start_up = Found(), 3.0
     dice = random.Random(lives.options.dice)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("killing", total=lives.options.rounds)
-        for number in range(1, lives.options.rounds + 1):
-            name, before = f"life{number:03}", found.generation
-            start_up = lives.kill(name, dice, start_up)
-            found.kills.append(lives.interrupted(name))
-            lives.look(name, found)
-            records = lives.records(name)
-            if found.kills[-1] == "save" and found.step == (records["step"][-1:] or [0])[-1]:
-                found.committed += found.generation > before
-            progress.update(bar, advance=1, description=f"killed · at step {found.step}")
-            if found.wrong_steps or found.wrong_checkpoints:
-                return found
+    for number in range(1, lives.options.rounds + 1):
+        name, before = f"life{number:03}", found.generation
+        start_up = lives.kill(name, dice, start_up)
+        found.kills.append(lives.interrupted(name))
+        lives.look(name, found)
+        records = lives.records(name)
+        if found.kills[-1] == "save" and found.step == (records["step"][-1:] or [0])[-1]:
+            found.committed += found.generation > before
+        page.progress(number, lives.options.rounds)
+        if found.wrong_steps or found.wrong_checkpoints:
+            return found
     until = min(lives.steps, found.step + 2 * STEPS)
     lives.run_through("last", *lives.saving(), "--until", str(until))
     lives.look("last", found)
     return found
 
 
-def report(lives: Lives, found: Found, page: stage.Page) -> bool:
+def report(lives: Lives, found: Found, page: Page) -> bool:
     """What a person wants to know; whether all claims hold."""
     kills = Counter(found.kills)
     page.line("kills", "".join(LETTERS[kill] for kill in found.kills))
@@ -111,29 +107,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the training")
     parser.add_argument("--dice", type=int, default=None, help="seed of the moments of the kills")
     options = parser.parse_args()
-    began, page = time.monotonic(), stage.Page(Console(highlight=False), progress=True)
+    began, page = time.monotonic(), Page()
     try:
         lives = Lives(options)
     except (OSError, ValueError) as error:  # about the file
         sys.exit(f"{parser.prog}: {error}")
     lives.prepare()
-    windows = len(lives.deal.train)
-    page.title("example")
-    page.act("Job", f"{options.file.name} · target {lives.task.target} · {windows:,} windows")
+    windows = len(lives.data.train)
+    page.step("Job", f"{options.file.name} · target {lives.task.target} · {windows:,} windows")
     page.line(
         "",
         f"batches of {options.batch_size}, saved every {options.save_every} steps to {lives.url}",
     )
-    page.act("In peace", f"{lives.steps:,} steps without saving or being interrupted")
-    with page.waiting("training"):
-        as_computed = lives.uninterrupted()
+    page.step("In peace", f"{lives.steps:,} steps without saving or being interrupted")
+    as_computed = lives.uninterrupted()
     page.check(as_computed, "its samples: what the permutation says, worked out without the loader")
-    page.act(
+    page.step(
         "Killed", f"{options.rounds} times with SIGKILL, and gone on from the checkpoint in force"
     )
-    found = rounds(lives, page.console)
+    found = rounds(lives, page)
     holds = report(lives, found, page) and as_computed
-    page.end(time.monotonic() - began)
+    print(f"\ndone in {time.monotonic() - began:.0f} s")
     return 0 if holds else 1
 
 

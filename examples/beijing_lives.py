@@ -16,10 +16,8 @@ import numpy.typing as npt
 from beijing_trainee import chained, digest, record_type
 
 from windeck import checkpoint
-from windeck.tools.infer import infer
-from windeck.tools.job import Deal, Job, prepare
-from windeck.tools.kill import running
-from windeck.tools.proof import expected_samples
+from windeck.cli.demo_data import infer_columns
+from windeck.cli.demo_job import Data, Job, child_process, expected_samples, prepare
 
 TRAINEE = Path(__file__).with_name("beijing_trainee.py")
 #: Steps of a life before its killer begins to roll dice: 1 to so many.
@@ -59,12 +57,12 @@ class Lives:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.out = options, options.out
-        columns = infer(options.file)
+        columns = infer_columns(options.file)
         self.task = Job(
             str(options.file.resolve()), columns.time, columns.ids, columns.target,
             batch_size=options.batch_size, seed=options.seed,
         )  # fmt: skip
-        self.deal: Deal = prepare(self.task)
+        self.data: Data = prepare(self.task)
         # More than the lives will take, so that none of them has to wait for its end.
         self.steps = options.rounds * 2 * STEPS + 60
         self.url = f"rocksdb://{self.out.resolve()}/store"
@@ -82,7 +80,7 @@ class Lives:
         """A process that trains; it never outlives this one."""
         command = [sys.executable, str(TRAINEE), str(self.out / "job.json"), *options]
         command += ["--log", str(self.log(name)), "--marks", str(self.out / f"{name}.marks")]
-        return running(command, self.out / f"{name}.errors")
+        return child_process(command, self.out / f"{name}.errors")
 
     def run_through(self, name: str, *options: str) -> None:
         """A life that nobody ends."""
@@ -130,7 +128,7 @@ class Lives:
             for there in [record["start"] >= 0]
         ]  # fmt: skip
         wanted = expected_samples(
-            self.deal.train, batch_size=self.task.batch_size, seed=self.task.seed, steps=self.steps
+            self.data.train, batch_size=self.task.batch_size, seed=self.task.seed, steps=self.steps
         )
         return np.array_equal(np.concatenate(samples), wanted)
 
@@ -168,7 +166,7 @@ class Lives:
 
     def _position(self, step: int) -> int:
         """Samples dealt in so many steps; it stays where an epoch ends."""
-        count, size = len(self.deal.train), self.task.batch_size
+        count, size = len(self.data.train), self.task.batch_size
         epoch, batches = divmod(step, -(-count // size))
         return epoch * count + batches * size
 

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store
+from windeck.cli.demo_job import THREADS, Job, build_model, endless, prepare, training_step
 from windeck.loader import Loader
-from windeck.tools import forecaster, training
-from windeck.tools.job import THREADS, Job, prepare
 
 #: Generations kept; every so many saves the older ones are cleared away.
 KEEP = 3
@@ -66,7 +65,7 @@ class Training:
     """A model, its optimizer and its loader, and how far they are."""
 
     def __init__(self, task: Job) -> None:
-        self.model = forecaster.build(task.context_length, task.prediction_length, seed=task.seed)
+        self.model = build_model(task.context_length, task.prediction_length, seed=task.seed)
         # The plain, unfused update does the same arithmetic in the same order in every process.
         parameters = self.model.parameters()
         self.optimizer = torch.optim.AdamW(parameters, lr=task.learning_rate, foreach=False)
@@ -94,7 +93,7 @@ class Training:
 
     def take(self, batch: Mapping[str, Tensor]) -> bytes:
         """Take a step; what there is to say about it."""
-        loss = forecaster.training_step(self.model, self.optimizer, batch)
+        loss = training_step(self.model, self.optimizer, batch)
         self.step += 1
         record, count = self._record, len(batch["start"])
         record["step"], record["loss"] = self.step, loss.numpy().view(np.uint32)
@@ -125,7 +124,7 @@ def live(
     job: Training, until: int, log: Path, store: Store | None, marks: Marks, save_every: int
 ) -> None:
     """Train up to a step; save every few, and at the end."""
-    batches = training.endless(job.loader)
+    batches = endless(job.loader)
     with open(log, "ab", buffering=0) as lines:
         while job.step < until:
             lines.write(job.take(next(batches)))

@@ -351,9 +351,9 @@ def _show(order: FmsOrder, chunk: list[int]) -> None:
 
 
 def _own_corpus(root: Path) -> Path:
-    from windeck.tools.text import corpus
+    from text_demo import write_corpus
 
-    corpus.write(root)
+    write_corpus(root)
     return root
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from loaded_examples import example
 from pages import ROOT, Page
-from windeck.tools.synthetic import write_load_curve
-from windeck.tools.text import corpus
+from windeck.cli.demo_data import write_load_curve
 
 PAGES = ["README.md", "docs/quickstart.md"]
 
@@ -18,7 +18,7 @@ def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
     write_load_curve(tmp_path / "out" / "load-curve.parquet", sites=2, days=100)
-    corpus.write(tmp_path / "out" / "text" / "stdlib-corpus")
+    example("text_demo").write_corpus(tmp_path / "out" / "text" / "stdlib-corpus")
     Page(page).run()
 
 

@@ -22,10 +22,11 @@ import pytest
 import torch
 
 from loaded_examples import EXAMPLES, example
-from windeck.tools.text.corpus import write_shard
 
 SCRIPT = EXAMPLES / "fms_order.py"
 EOS = 999
+
+write_shard = example("text_demo").write_shard
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'read_summed', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -1474,56 +1474,6 @@ def pack_blocks(keys: typing.Any, versions: typing.Any, frequencies: typing.Any,
 def pool_stats() -> dict:
     """
     State of the pool of batch memory: slabs ever allocated and taken, slabs and bytes in use (live) and waiting (free).
-    """
-def read_summed(file: typing.Any, stretches: collections.abc.Sequence, *, cached: bool = True) -> list[tuple[bytes, int, int, bytes]]:
-    """
-    Read stretches of a file: of each a front, a body to its place, a back.
-    
-    Parameters
-    ----------
-    file : int
-        The descriptor of a file that is open for reading. Where it stands in the file stays.
-    stretches : sequence of (int, int, writable buffer, int)
-        Of each where it begins in the file; the bytes before the body, at most 2**20; the body's
-        memory, contiguous, all of which is filled; and the bytes after it, at most 2**20.
-    cached : bool
-        Whether the bodies are read at once, and so are to be in the processor's caches. False for what
-        is wanted later: that is quicker, and leaves in the caches what is there.
-    
-    Returns
-    -------
-    list of (bytes, int, int, bytes)
-        Of each the bytes before the body, the CRC32C of these and the body, that of the body alone, and
-        the bytes after it.
-    
-    Raises
-    ------
-    TypeError
-        For what is no integer, no buffer, or not four of them.
-    ValueError
-        For numbers outside of these ranges, for a buffer that is read-only or strided, and where the
-        file ends before a stretch does.
-    OSError
-        For what the system refuses.
-    
-    Notes
-    -----
-    O(bytes); other Python threads run meanwhile, and the lock is asked for once for all. After an
-    error the bodies may hold anything.
-    
-    Examples
-    --------
-    >>> import tempfile
-    >>> from windeck._core import crc32c, read_summed
-    >>> body = bytearray(4)
-    >>> with tempfile.TemporaryFile() as file:
-    ...     _ = file.write(b"frontbodyback")
-    ...     file.flush()
-    ...     [(front, both, crc, back)] = read_summed(file.fileno(), [(0, 5, body, 4)])
-    >>> front, bytes(body), back
-    (b'front', b'body', b'back')
-    >>> both == crc32c(b"frontbody"), crc == crc32c(b"body")
-    (True, True)
     """
 def simd() -> str:
     """

@@ -1,7 +1,6 @@
 """The command line: what it says without its extras, and what it understands."""
 
 import importlib.util
-import re
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
@@ -26,22 +25,6 @@ def without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:
         return None if name in absent else find(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-
-
-@pytest.mark.parametrize(
-    ("absent", "words"),
-    [
-        (["rich"], "The command line needs rich: pip install 'windeck[cli]'"),
-        (["rich", "matplotlib"], "The command line needs rich and matplotlib: pip install"),
-    ],
-)
-def test_missing_extras_get_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, absent: list[str], words: str
-) -> None:
-    without(monkeypatch, *absent)
-    with pytest.raises(SystemExit, match=re.escape(words)):
-        main(["demo"])
-    assert run("demo", "--help")[0] == 0
 
 
 def test_the_viewer_needs_an_extra_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

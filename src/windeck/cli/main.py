@@ -13,7 +13,7 @@ from windeck.cli.parser import USAGE_ERROR, Namespace, Parser, did_you_mean
 __all__ = ["VIEW_COMMANDS", "main", "process", "view_parser"]
 
 #: Commands of `windeck` but for `view`, and the modules of this package that define them.
-COMMANDS = {"demo": "demo", "demo-text": "demo"}
+COMMANDS = {"demo": "demo"}
 #: Commands of `windeck view URL`, and the modules of this package that define them.
 VIEW_COMMANDS = {
     "ls": "ls",
@@ -28,8 +28,8 @@ VIEW_COMMANDS = {
     "gc": "maintenance",
     "copy": "maintenance",
 }
-#: What demos need beyond the library (the extra `cli`), and what the viewer needs on a terminal.
-DEMO_EXTRAS, VIEW_EXTRAS = ("rich", "matplotlib"), ("rich",)
+#: Packages that the viewer needs on a terminal, beyond the library.
+VIEW_EXTRAS = ("rich",)
 
 VIEW = "Look into the checkpoints of a store."
 VIEW_NOTES = """\
@@ -70,8 +70,6 @@ def process() -> None:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command that `words` name, by default those of `sys.argv`."""
     words = sys.argv[1:] if words is None else [*words]
-    if words[:2] == ["demo", "text"]:
-        words = ["demo-text", *words[2:]]
     if words[:1] == ["view"]:
         _view(words[1:])
         return
@@ -80,7 +78,6 @@ def main(words: Sequence[str] | None = None) -> None:
     if arguments.run is None:
         parser.print_help()
         sys.exit(USAGE_ERROR)
-    _check_extras(DEMO_EXTRAS)
     arguments.run(arguments)
 
 

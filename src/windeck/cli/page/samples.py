@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from windeck.checkpoint.readers.statistics import Statistics
 from windeck.checkpoint.format.boxes import pieces
 from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.format.numbers import numbers
 from windeck.checkpoint.format.payloads import read_box
+from windeck.checkpoint.readers.statistics import Statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.tables.reading import SavedTable, TableRows

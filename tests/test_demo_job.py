@@ -1,0 +1,288 @@
+"""The demo's training: its data, its loop, resumed anywhere, and the comparison of runs."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import windeck as wd
+from windeck.cli import demo_job as job
+from windeck.cli.demo_data import write_load_curve
+
+BATCH, SEED, STEPS, SAVED = 16, 3, 13, 6
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def task_for(path: Path, **options: object) -> job.Job:
+    """A small job on a file with columns site, time and load."""
+    usual = job.Job(str(path), ("time",), ("site",), "load", context_length=12, prediction_length=4)
+    return replace(usual, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Three series; the second one has nothing but nulls where training would look."""
+    rows = 100
+    load = np.random.default_rng(0).random(3 * rows) + np.repeat([0.0, 50.0, -9.0], rows)
+    absent = np.zeros(3 * rows, bool)
+    absent[rows : rows + 80] = True
+    hours = np.arange(rows) * np.timedelta64(3600, "s") + np.datetime64("2024-01-01", "s")
+    columns = {
+        "site": np.repeat(list("abc"), rows),
+        "time": np.tile(hours, 3),
+        "load": pa.array(load, mask=absent),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "file.parquet")
+    return tmp_path / "file.parquet"
+
+
+def test_a_job_survives_json() -> None:
+    task = job.Job("a.csv", ("year", "month", "day"), ("shop", "item"), "sold", steps=7)
+    assert job.Job.from_json(task.to_json()) == task
+
+
+@pytest.mark.parametrize(
+    ("rows", "lengths"),
+    [(10_000, (168, 24)), (384, (168, 24)), (300, (126, 24)), (100, (40, 10)), (24, (10, 2))],
+)
+def test_lengths_are_cut_to_what_fits(rows: int, lengths: tuple[int, int]) -> None:
+    table = wd.Table.from_columns({"load": np.arange(float(rows))})
+    task = job.fit_lengths(job.Job("x", (), (), "load"), table)
+    assert (task.context_length, task.prediction_length) == lengths
+    # The parts of the split are not empty then.
+    windows = wd.Windows(table, context_length=lengths[0], prediction_length=lengths[1])
+    assert all(len(part) for part in windows.split(0.1, 0.1))
+
+
+def test_too_short_is_told() -> None:
+    table = wd.Table.from_columns({"load": np.arange(40.0)}, offsets=[0, 20, 40])
+    with pytest.raises(ValueError, match="longest series of x has 20 rows; expected at least 24"):
+        job.fit_lengths(job.Job("x", (), (), "load"), table)
+
+
+def test_series_never_seen_in_training_are_left_out(file: Path) -> None:
+    data = job.prepare(task_for(file))
+    assert data.table.num_series == 3
+    for part in (data.train, data.validation, data.test):
+        assert set(part.locate(np.arange(len(part)))[0]) == {0, 2}
+
+
+def test_time_in_pieces_and_in_text_is_the_same_time(file: Path, tmp_path: Path) -> None:
+    table = pq.read_table(file)
+    whole = job.read_table(task_for(file))
+    moments = table["time"].to_pylist()
+    for name in ("year", "month", "day", "hour"):
+        table = table.append_column(name, [[getattr(moment, name) for moment in moments]])
+    table = table.append_column("text", [[str(moment) for moment in moments]])
+    other = tmp_path / "other.parquet"
+    pq.write_table(table.drop_columns(["time"]), other)
+    for time in (("year", "month", "day", "hour"), ("text",)):
+        read = job.read_table(task_for(other, time=time))
+        assert whole.timestamps is not None
+        assert read.timestamps is not None
+        assert np.array_equal(read.timestamps, whole.timestamps)
+        assert np.array_equal(read.offsets, whole.offsets)
+
+
+def test_nothing_left_to_train_on_is_told(file: Path) -> None:
+    table = pq.read_table(file)
+    table = table.set_column(2, "load", pa.array([None] * 300, pa.float64()))
+    pq.write_table(table, file)
+    with pytest.raises(ValueError, match="no window is left"):
+        job.prepare(task_for(file))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> job.Job:
+    folder = tmp_path_factory.mktemp("data")
+    path = write_load_curve(folder / "load.parquet", sites=2, days=20)
+    return job.Job(str(path), ("timestamp",), ("site",), "load", 24, 6, 64, 16, save_every=3)
+
+
+@pytest.fixture(scope="module")
+def data(task: job.Job) -> job.Data:
+    return job.prepare(task)
+
+
+class Stop(Exception):
+    """Stands for a kill: nothing is done on the way out."""
+
+
+@pytest.mark.parametrize("stop", [3, 8, 15])
+def test_stopped_anywhere_and_resumed_it_is_the_same_run(
+    task: job.Job, data: job.Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    whole = job.train(task, data, log=tmp_path / "whole")
+    expected = job.expected_samples(data.train, batch_size=64, seed=0, steps=16)
+    assert job.steps_per_epoch(task, data) < 16
+    assert np.array_equal(job.read_log(tmp_path / "whole"), expected)
+
+    def wait(seconds: float) -> None:
+        raise Stop
+
+    monkeypatch.setattr("time.sleep", wait)
+    state, log, later = tmp_path / "state.pt", tmp_path / "log", tmp_path / "later"
+    with pytest.raises(Stop):
+        job.train(task, data, log=log, state=state, wait_at=stop)
+    saved = job.read_state(state)["step"]
+    assert saved == stop // 3 * 3
+    resumed = job.train(task, data, log=later, state=state, resume=True)
+    found = job.compare_runs(
+        expected,
+        uninterrupted=job.read_log(tmp_path / "whole"),
+        killed=job.read_log(log),
+        resumed=job.read_log(later),
+        resumed_from=saved,
+        weights=whole.state_dict(),
+        resumed_weights=resumed.state_dict(),
+    )
+    assert list(found.values()) == [True] * 4
+
+
+def test_a_log_cut_short_by_a_kill_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert job.last_step(log) == 0
+    rows = np.arange(12, dtype=np.int64).reshape(4, 3)
+    log.write_bytes(rows.tobytes() + b"\1\2\3")
+    assert np.array_equal(job.read_log(log), rows)
+    assert job.last_step(log) == 9
+
+
+def test_saving_leaves_no_half_written_state(
+    task: job.Job, data: job.Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state.pt"
+    short = replace(task, steps=3)
+    job.train(short, data, log=tmp_path / "log", state=state)
+    before = state.read_bytes()
+
+    def fail(content: object, file: Path) -> None:
+        file.write_bytes(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        job.train(short, data, log=tmp_path / "log", state=state)
+    assert state.read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def windows() -> wd.Windows:
+    table = wd.Table.from_columns({"load": np.arange(150.0)}, offsets=[0, 70, 150])
+    return wd.Windows(table, context_length=8, prediction_length=2)
+
+
+def logs(windows: wd.Windows) -> dict[str, Any]:
+    """What three faultless processes leave: the second is killed two steps after it saved."""
+    expected = job.expected_samples(windows, batch_size=BATCH, seed=SEED, steps=STEPS)
+    model = job.build_model(8, 2, seed=SEED)
+    return {
+        "expected": expected,
+        "uninterrupted": expected.copy(),
+        "killed": expected[expected[:, 0] <= SAVED + 2].copy(),
+        "resumed": expected[expected[:, 0] > SAVED].copy(),
+        "resumed_from": SAVED,
+        "weights": model.state_dict(),
+        "resumed_weights": {name: t.clone() for name, t in model.state_dict().items()},
+    }
+
+
+def test_expected_samples_are_those_of_the_permutation(windows: wd.Windows) -> None:
+    found = job.expected_samples(windows, batch_size=BATCH, seed=SEED, steps=STEPS)
+    count = len(windows)
+    per_epoch = -(-count // BATCH)
+    assert per_epoch < STEPS < 2 * per_epoch
+    row = 0
+    for step in range(1, STEPS + 1):
+        epoch, batch = divmod(step - 1, per_epoch)
+        order = wd.Permutation(count, seed=SEED, epoch=epoch)
+        for place in range(batch * BATCH, min(count, (batch + 1) * BATCH)):
+            assert found[row].tolist() == [step, *windows.locate(order[place])]
+            row += 1
+    assert row == len(found)
+
+
+def test_a_faultless_run_holds(windows: wd.Windows) -> None:
+    assert all(job.compare_runs(**logs(windows)).values())
+
+
+def swap_two(left: dict[str, Any]) -> None:
+    left["resumed"][[0, 1]] = left["resumed"][[1, 0]]
+
+
+def lose_one(left: dict[str, Any]) -> None:
+    left["resumed"] = left["resumed"][1:]
+
+
+def repeat_a_batch(left: dict[str, Any]) -> None:
+    left["resumed"] = np.concatenate((left["resumed"][:BATCH], left["resumed"]))
+
+
+def go_astray_before_the_kill(left: dict[str, Any]) -> None:
+    left["killed"][-1, 2] += 1
+
+
+@pytest.mark.parametrize("change", [swap_two, lose_one, repeat_a_batch, go_astray_before_the_kill])
+def test_other_samples_are_found(windows: wd.Windows, change: Change) -> None:
+    left = logs(windows)
+    change(left)
+    _, as_computed, _, _ = job.compare_runs(**left).values()
+    assert not as_computed
+
+
+def test_one_window_served_twice_is_found(windows: wd.Windows) -> None:
+    left = logs(windows)
+    for name in ("expected", "uninterrupted", "resumed"):
+        left[name][-1] = left[name][-2]
+    _, as_computed, each_once, _ = job.compare_runs(**left).values()
+    assert as_computed
+    assert not each_once
+
+
+def test_one_bit_of_one_weight_is_found(windows: wd.Windows) -> None:
+    left = logs(windows)
+    bits = left["resumed_weights"]["linear.weight"].view(torch.int32)
+    bits[0, 0] ^= 1
+    _, as_computed, _, same_weights = job.compare_runs(**left).values()
+    assert as_computed
+    assert not same_weights
+
+
+def batch_of(past: torch.Tensor, observed: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+    """Windows of 12 steps, with a future of 4 that is 1 everywhere."""
+    future = torch.ones(len(past), 4, 1)
+    batch = {"past_target": past[..., None], "future_target": future}
+    if observed is not None:
+        batch["past_target_mask"] = observed[..., None]
+    return batch
+
+
+def test_the_model_ignores_missing_values_and_follows_the_level() -> None:
+    model = job.build_model(12, 4, seed=0)
+    past, observed = torch.randn(5, 12), torch.rand(5, 12) > 0.3
+    other = torch.where(observed, past, 1e6)
+    torch.testing.assert_close(model(batch_of(past, observed)), model(batch_of(other, observed)))
+    assert model(batch_of(past, torch.zeros(5, 12, dtype=torch.bool))).isfinite().all()
+    high, low = model(batch_of(past + 100)), model(batch_of(past))
+    torch.testing.assert_close(high, low + 100, rtol=1e-4, atol=1e-3)
+
+
+def test_errors_count_where_values_were_observed_and_training_makes_them_smaller() -> None:
+    batch = batch_of(torch.randn(64, 12))
+    mask = torch.ones(64, 4, 1, dtype=torch.bool)
+    mask[:, 1:] = False
+    total, count = job.absolute_error(
+        torch.full((64, 4), 3.0), {**batch, "future_target_mask": mask}
+    )
+    assert (total.item(), count.item()) == (128.0, 64.0)
+    model = job.build_model(12, 4, seed=0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = [job.training_step(model, optimizer, batch).item() for _ in range(60)]
+    assert losses[-1] < 0.5 * losses[0]
