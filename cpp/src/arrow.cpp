@@ -1,5 +1,8 @@
 #include "windeck/arrow.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -9,11 +12,6 @@
 #include <vector>
 
 #include "arrow_types.hpp"
-
-#ifndef _WIN32
-#include <fcntl.h>
-#include <unistd.h>
-#endif
 
 namespace windeck {
 namespace {
@@ -228,24 +226,17 @@ struct Kept {
     Kept(const Kept&) = delete;
     Kept& operator=(const Kept&) = delete;
     ~Kept() {
-#ifndef _WIN32
         if (descriptor >= 0) close(descriptor);
-#endif
     }
 };
 
 /// A descriptor of our own, so that sizes can be compared as long as the shard lives.
 int duplicate(int descriptor, const std::string& name) {
-#ifndef _WIN32
     if (descriptor < 0) return -1;
     const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (copy >= 0) return copy;
     throw FileError("the descriptor " + std::to_string(descriptor) + " of '" + name +
                     "' cannot be duplicated: " + std::strerror(errno));
-#else
-    (void)descriptor, (void)name;
-    return -1;
-#endif
 }
 
 void succeed(int code, ArrowArrayStream& stream, const std::string& name) {

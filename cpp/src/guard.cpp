@@ -1,18 +1,5 @@
 #include "windeck/guard.hpp"
 
-#ifdef _WIN32
-
-namespace windeck {
-
-bool run_guarded(void (*body)(void*), void* argument) {
-    body(argument);
-    return true;
-}
-
-}  // namespace windeck
-
-#else
-
 #include <pthread.h>
 
 #include <csetjmp>
@@ -162,5 +149,3 @@ bool run_guarded(void (*body)(void*), void* argument) {
 }
 
 }  // namespace windeck
-
-#endif

@@ -1,9 +1,12 @@
 #include "windeck/parallel.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -13,12 +16,6 @@
 #include <string>
 #include <system_error>
 #include <thread>
-
-#ifndef _WIN32
-#include <pthread.h>
-
-#include <csignal>
-#endif
 
 namespace windeck {
 namespace {
@@ -68,21 +65,17 @@ class Crew {
 
   private:
     bool start_thread() {
-#ifndef _WIN32
         sigset_t all;
         sigset_t before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-#endif
         bool started = true;
         try {
             std::thread([this] { serve(); }).detach();
         } catch (const std::system_error&) {
             started = false;  // no more threads to be had: go on with those there are
         }
-#ifndef _WIN32
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
-#endif
         return started;
     }
 
@@ -109,12 +102,10 @@ class Crew {
 
 std::atomic<Crew*> current_crew{nullptr};
 
-#ifndef _WIN32
 /// A child of fork has none of its parent's threads, and their lock may be held for ever: it
 /// forgets that crew and makes its own. Registered at load, before there can be threads.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { current_crew.store(nullptr); });
-#endif
 
 /// The crew of this process.
 Crew& crew() {

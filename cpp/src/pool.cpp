@@ -1,14 +1,12 @@
 #include "windeck/pool.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <mutex>
 #include <new>
-
-#ifndef _WIN32
-#include <pthread.h>
-#endif
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
@@ -162,10 +160,8 @@ class Pool {
 /// Never destroyed; made at load, before there can be threads.
 Pool* const instance = new Pool;
 
-#ifndef _WIN32
 [[maybe_unused]] const int registered = pthread_atfork(
     [] { instance->lock(); }, [] { instance->unlock(); }, [] { instance->unlock(); });
-#endif
 
 }  // namespace
 

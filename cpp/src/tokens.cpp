@@ -1,12 +1,10 @@
 #include "windeck/tokens.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
-
-#ifndef _WIN32
-#include <sys/stat.h>
-#endif
 
 namespace windeck {
 namespace {
@@ -114,14 +112,12 @@ TokenSpan row_of(const ListChunk& chunk, std::int64_t row, std::int64_t token_by
 
 void Memory::confirm(const std::string& name, bool read) const {
     if (!mapped) return;
-#ifndef _WIN32
     struct stat now{};
     if (file >= 0 && fstat(file, &now) == 0 && now.st_size < bytes) {
         throw FileChanged("'" + name + "' became shorter while it was mapped: it has " +
                           std::to_string(now.st_size) + " bytes and had " + std::to_string(bytes) +
                           ", expected files that stay as they are");
     }
-#endif
     if (!read) {
         throw FileChanged("'" + name +
                           "' could not be read while it was mapped: the system failed to bring in "

@@ -1,4 +1,10 @@
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <csignal>
+#include <cstdio>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -6,21 +12,6 @@
 #include "check.hpp"
 #include "windeck/guard.hpp"
 #include "windeck/parallel.hpp"
-
-#ifdef _WIN32
-
-int main() {
-    windeck::check(windeck::guarded([] {}), "a body runs");
-}
-
-#else
-
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <cstdio>
 
 using namespace windeck;
 
@@ -195,5 +186,3 @@ int main() {
     a_blocked_signal_stays_blocked(file);
     handlers_are_put_back(file);
 }
-
-#endif

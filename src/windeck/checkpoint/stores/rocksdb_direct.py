@@ -47,7 +47,6 @@ INDEX_BYTES = 4 << 20
 SMALL_BYTES = 64 << 10
 #: Tables kept open.
 OPEN_TABLES = 64
-_HAS_PREAD = hasattr(os, "pread")
 _MEMORY = ("rocksdb.num-entries-active-mem-table", "rocksdb.num-entries-imm-mem-tables")
 #: The end of a block of one entry: its start and the number of starts, and no compression.
 _ALONE = bytes(4) + (1).to_bytes(4, "little") + b"\0"
@@ -90,8 +89,6 @@ class DirectReading:
         return answers
 
     def _list(self) -> _Tables | None:
-        if not _HAS_PREAD:
-            return None
         with self._lock:
             writes, db = self._writes, self._db
             if db is None:
@@ -161,7 +158,7 @@ class _Table:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._size = os.fstat(self._file).st_size
         metaindex, index = read_footer(self._bytes(self._size - FOOTER_BYTES, FOOTER_BYTES))
         meta = dict(entries(self._block(*metaindex)))

@@ -25,7 +25,6 @@ __all__ = ["is_empty_part", "write_part", "write_tables"]
 EMPTY_PART = b"windeck: a part without pairs\n"
 #: Tables written at the same time, by threads that mostly wait for the kernel or sum up.
 LANES = min(2, os.cpu_count() or 1)
-_HAS_WRITEV = hasattr(os, "writev")  # Windows has not
 
 
 def write_part(url: StoreURL, name: str, items: Items) -> int:
@@ -151,7 +150,7 @@ def write_table(
 
 def _begun(url: StoreURL, path: Path) -> TableFile | _EngineTable:
     plain = url.choice("compression", COMPRESSIONS, "none") == "none"
-    return TableFile(path) if plain and _HAS_WRITEV else _EngineTable(url, path)
+    return TableFile(path) if plain else _EngineTable(url, path)
 
 
 class _EngineTable:

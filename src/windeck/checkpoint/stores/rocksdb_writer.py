@@ -53,7 +53,7 @@ class TableFile:
     """
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o644)
         self._writeback = Writeback(self._file)
         self._out = bytearray()  # what comes next in the file and was not written

@@ -8,7 +8,6 @@ told to begin (`sync_file_range` of Linux), the disk works while the rest is sum
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 
 __all__ = ["Writeback"]
@@ -21,8 +20,6 @@ _WRITE = 2  # SYNC_FILE_RANGE_WRITE: begin, and do not wait
 
 def _find() -> Callable[[int, int, int, int], int] | None:
     """The system's call, which Python has no name for; None where there is none."""
-    if os.name != "posix":
-        return None
     try:
         call = ctypes.CDLL(None).sync_file_range
     except (OSError, AttributeError):
