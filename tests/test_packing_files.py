@@ -129,7 +129,7 @@ def test_a_file_that_shrinks_before_its_sums_are_made(
 def test_a_file_that_shrinks_under_a_large_block(
     shard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windeck.sources.packs.by_blocks.LARGE", 0)
+    monkeypatch.setattr("windeck.sources.packs.global_shuffle.LARGE", 0)
     files = large(tmp_path)
     packed = PackedSequences(files, sequence_length=100, order="global")
     packed.gather(range(len(packed)))

@@ -20,7 +20,7 @@ from packing_cases import WAYS, corpus, packing, tokens
 from packing_model import Model, ModelCorpus
 from threads import at_once
 from windeck.sources.packing import PackedSequences
-from windeck.sources.packs import by_blocks, by_shards
+from windeck.sources.packs import global_shuffle, shard_shuffle
 from windeck.sources.packs.runs import LiveRuns
 
 # --- what is open and kept ------------------------------------------------------------------------
@@ -51,11 +51,11 @@ def test_a_batch_of_very_many_shards_is_written_in_parts(
     way: dict[str, Any], large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(by_blocks, "LARGE", 10)
+        monkeypatch.setattr(global_shuffle, "LARGE", 10)
     packed = PackedSequences(corpus(40), sequence_length=60, **way)
     indices = np.random.default_rng(1).permutation(len(packed))
     expected = packed.gather(indices)
-    monkeypatch.setattr(by_shards, "MOST_PARTS", 3)
+    monkeypatch.setattr(shard_shuffle, "MOST_PARTS", 3)
     found = packed.gather(indices, threads=2)
     assert found.keys() == expected.keys()
     for key, array in expected.items():
@@ -66,7 +66,7 @@ def test_a_batch_of_very_many_shards_is_written_in_parts(
 
 
 def test_out_of_a_batch_of_very_many_shards_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_shards, "MOST_PARTS", 2)
+    monkeypatch.setattr(shard_shuffle, "MOST_PARTS", 2)
     packed = PackedSequences(corpus(), sequence_length=50)
     out = packed.gather_rows(range(len(packed) - 1))
     message = rf"^out\['tokens'\] has shape \({len(packed) - 1}, 51\), expected {len(packed)} rows$"
@@ -104,9 +104,9 @@ def test_a_batch_of_very_many_files_opens_a_few_at_a_time(
     write_corpus(
         tmp_path, {f"dataset=a/x.part{part}.arrow": [[part] * 9] * 3 for part in range(150)}
     )
-    monkeypatch.setattr(by_shards, "MOST_PARTS", 8)
+    monkeypatch.setattr(shard_shuffle, "MOST_PARTS", 8)
     if large:
-        monkeypatch.setattr(by_blocks, "LARGE", 10)
+        monkeypatch.setattr(global_shuffle, "LARGE", 10)
     before = len(os.listdir("/proc/self/fd"))
     data = Watched(wd.Documents(tmp_path, open_files=2))
     packed = PackedSequences(data, sequence_length=20, live_shards=2, threads=2, **way)
@@ -119,7 +119,7 @@ def test_large_blocks_map_what_a_batch_needs(monkeypatch: pytest.MonkeyPatch) ->
     data = corpus(30)
     model = Model(data, 40, 3, 4, "global")
     rows = model.rows(1, 2)
-    monkeypatch.setattr("windeck.sources.packs.by_blocks.LARGE", 0)
+    monkeypatch.setattr("windeck.sources.packs.global_shuffle.LARGE", 0)
     packed = packing(model).at_epoch(1, seed=2)
     packed.gather([0])
     data.opened.clear()

@@ -11,14 +11,14 @@ from windeck.positions import integer
 from windeck.protocols import Batch, Fingerprint
 from windeck.sources.corpus.progress import Progress, check_progress
 from windeck.sources.corpus.protocol import Corpus, Int64s
-from windeck.sources.packs.by_blocks import ByBlocks
-from windeck.sources.packs.by_shards import ByShards
+from windeck.sources.packs.best_fit import Padded
 from windeck.sources.packs.epochs import Layout, PackedEpoch, fingerprint_of, present, whole
+from windeck.sources.packs.global_shuffle import ByBlocks
 from windeck.sources.packs.options import Options, check_corpus, checked_dtype
-from windeck.sources.packs.padded import Padded
 from windeck.sources.packs.passes import Passes
 from windeck.sources.packs.report import PackingReport
 from windeck.sources.packs.runs import LiveRuns
+from windeck.sources.packs.shard_shuffle import ByShards
 from windeck.sources.packs.where import Piece
 
 __all__ = ["PackedSequences", "PackingReport", "Piece"]

@@ -12,9 +12,9 @@ from windeck.protocols import Batch, Fingerprint
 from windeck.rows import empty_rows
 from windeck.sources.corpus.protocol import Corpus, Int64s
 from windeck.sources.cutting.batches import as_indices
-from windeck.sources.packs.by_shards import Rows, TooManyParts
 from windeck.sources.packs.options import Options
 from windeck.sources.packs.runs import LiveRuns
+from windeck.sources.packs.shard_shuffle import Rows, TooManyParts
 from windeck.sources.packs.where import Piece, Place, document_place
 
 __all__ = ["EpochLayout", "Layout", "PackedEpoch", "fingerprint_of", "present", "whole"]

@@ -12,9 +12,9 @@ from windeck.fingerprint import digest
 from windeck.sources.corpus.progress import Progress, reporting
 from windeck.sources.corpus.protocol import Corpus, Int64s
 from windeck.sources.corpus.threads import in_threads
-from windeck.sources.packs.by_shards import checked_run
 from windeck.sources.packs.cache import CacheFolder
 from windeck.sources.packs.options import Options
+from windeck.sources.packs.shard_shuffle import checked_run
 
 __all__ = ["BLOCK", "Passes", "base_order"]
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from windeck import _core
 from windeck.sources.corpus.protocol import Corpus, Int64s
-from windeck.sources.packs.by_shards import SHARDS, Rows, check_parts, checked_run
 from windeck.sources.packs.options import Options, framed_sizes
 from windeck.sources.packs.passes import Passes
 from windeck.sources.packs.runs import LiveRuns
+from windeck.sources.packs.shard_shuffle import SHARDS, Rows, check_parts, checked_run
 from windeck.sources.packs.where import Piece, Place, pieces_of
 
 __all__ = ["Padded"]

@@ -15,10 +15,10 @@ import numpy as np
 from windeck import _core
 from windeck.sources.corpus.protocol import Corpus, Int64s
 from windeck.sources.corpus.threads import in_threads
-from windeck.sources.packs.by_shards import Rows, check_parts, too_short
 from windeck.sources.packs.options import Options, framed_sizes
 from windeck.sources.packs.passes import BLOCK, Passes, base_order
 from windeck.sources.packs.runs import LiveRuns
+from windeck.sources.packs.shard_shuffle import Rows, check_parts, too_short
 from windeck.sources.packs.where import Piece, Place, overlapping
 
 __all__ = ["ByBlocks"]
