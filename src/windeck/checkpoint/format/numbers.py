@@ -1,4 +1,4 @@
-"""Decoding raw elements of tensors into NumPy arrays, without torch."""
+"""Decoding of raw elements of tensors into NumPy arrays, without torch."""
 
 from __future__ import annotations
 

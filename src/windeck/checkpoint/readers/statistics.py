@@ -90,6 +90,8 @@ class Statistics:
                 values = numbers(self.dtype, raw[first : first + _PIECE])
                 if values.dtype.kind == "c":
                     values = moduli(values)
+                elif values.dtype == np.float16:  # whose arithmetic is slow
+                    values = values.astype(np.float32)
                 elif values.dtype == np.bool_:
                     values = values.view(np.uint8)
                 self._add(values, first, index_of)
