@@ -1,4 +1,4 @@
-"""What goes into a store is looked at here, once, before anything is written."""
+"""Checks of keys, values and ranges, made once, before a store writes or reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ += ["groups", "in_pieces"]
 
 
 def check_key(key: object) -> bytes:
-    """The key itself; TypeError or ValueError if it cannot be one."""
+    """Return the key; TypeError or ValueError if it is not valid."""
     if type(key) is not bytes:
         raise TypeError(f"expected a key of type bytes, got {type(key).__name__}")
     if not 0 < len(key) <= LARGEST_KEY:
@@ -26,12 +26,12 @@ def check_key(key: object) -> bytes:
 
 
 def check_keys(keys: Iterable[bytes]) -> list[bytes]:
-    """All keys, checked; one key alone is none, since its items are integers."""
+    """Return the keys as a list. A single key is a TypeError: its items are integers."""
     return [check_key(key) for key in keys]
 
 
 def check_value(key: bytes, value: object) -> bytes:
-    """The value itself, in one piece; TypeError or ValueError, naming the key, if it cannot be."""
+    """Return the value as bytes; TypeError or ValueError, which name the key, if not valid."""
     checked = _check_pieces(key, value)
     return checked if type(checked) is bytes else bytes(checked)
 
@@ -47,7 +47,7 @@ def _check_pieces(key: bytes, value: object) -> bytes | Pieces:
 
 
 def batch(items: Items) -> dict[bytes, bytes]:
-    """The pairs of one `put_many`, of equal keys the last, checked."""
+    """Check the pairs of one `put_many`, and keep the last of equal keys."""
     pairs: dict[bytes, bytes] = {}
     size = 0
     for key, given in items:
@@ -62,13 +62,13 @@ def batch(items: Items) -> dict[bytes, bytes]:
 
 
 def ascending(items: Items) -> Iterator[tuple[bytes, bytes]]:
-    """The pairs of one `bulk_load`, each checked as it comes by, values in one piece."""
+    """Yield the pairs of one `bulk_load`, checked one by one, with values as bytes."""
     for key, value in in_pieces(items):
         yield key, value if type(value) is bytes else bytes(value)
 
 
 def in_pieces(items: Items) -> Iterator[tuple[bytes, bytes | Pieces]]:
-    """The pairs of one `bulk_load`, each checked as it comes by, values as they were given."""
+    """Yield the pairs of one `bulk_load`, checked one by one, with values as they were given."""
     before = b""
     for key, value in items:
         if check_key(key) <= before:
@@ -78,7 +78,7 @@ def in_pieces(items: Items) -> Iterator[tuple[bytes, bytes | Pieces]]:
 
 
 def groups(items: Iterable[tuple[bytes, bytes]], size: int) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Pairs in lists of about `size` bytes: each as long as it fits, and never empty.
+    """Group pairs into lists of at most `size` bytes, or of one larger pair.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def groups(items: Iterable[tuple[bytes, bytes]], size: int) -> Iterator[list[tup
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The least key after all that begin with `prefix`; None when nothing comes after them.
+    """Return the least key after all that begin with `prefix`; None if there is no such key.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def after_prefix(prefix: bytes) -> bytes | None:
 
 
 def bounds(prefix: bytes, start: bytes | None, stop: bytes | None) -> tuple[bytes, bytes | None]:
-    """The range [first, end) of keys that a scan means; an `end` of None is no end.
+    """Return the range [first, end) of keys of a scan; an `end` of None means no end.
 
     Examples
     --------
@@ -126,6 +126,6 @@ def bounds(prefix: bytes, start: bytes | None, stop: bytes | None) -> tuple[byte
 
 
 def is_empty(span: Sequence[bytes | None]) -> bool:
-    """Whether a range of `bounds` holds no key whatever is stored."""
+    """Return whether a range of `bounds` can hold no key."""
     first, end = span
     return end is not None and first is not None and first >= end

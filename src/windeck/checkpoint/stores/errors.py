@@ -1,4 +1,4 @@
-"""What goes wrong with a store: built-in types, and one of our own.
+"""Errors of stores: built-in types, and `CorruptStoreError`.
 
 =====================  ============================================================================
 CorruptStoreError      what is stored is not what was written, or part of it is missing
@@ -42,7 +42,7 @@ class CorruptStoreError(OSError):
 
 
 def from_engine(error: Exception, doing: str, where: str) -> OSError:
-    """The error an embedded engine means: it says what happened in words, in one type for all.
+    """Translate an error of an embedded engine, which has one type and says the cause in words.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def from_engine(error: Exception, doing: str, where: str) -> OSError:
 
 
 def already_open(where: str) -> BlockingIOError:
-    """The error for a second opener of a database that takes one."""
+    """Return the error for a database that is open already."""
     return BlockingIOError(
         errno.EAGAIN,
         f"{where} is open already, in this process or another; expected one opener at a time",
@@ -80,6 +80,6 @@ def already_open(where: str) -> BlockingIOError:
 
 
 def _held(text: str) -> bool:
-    """Whether the complaint about a lock file is that somebody holds it."""
+    """Return whether an error about a lock file says that the lock is held."""
     held = (os.strerror(errno.EAGAIN), os.strerror(errno.ENOLCK), "already held")
     return any(words in text for words in held)

@@ -1,4 +1,4 @@
-"""Pairs for a bulk load that several threads can bring along, each a range of the keys."""
+"""Items of a bulk load that several threads can make, each a range of the keys."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from windeck.checkpoint.stores.protocol import Items, Pieces
 
 __all__ = ["Lanes"]
 
-#: Bytes for which another lane is worth its while.
+#: Least bytes of a lane.
 LANE_BYTES = 32 << 20
 
 
 class Lanes:
-    """Items that are made in parts. A store may go through all of them in a row, as through any
-    items, or through several lanes at the same time.
+    """Items made in parts. A store may iterate over all of them, or over several lanes at the same
+    time.
 
     Parameters
     ----------
@@ -39,13 +39,13 @@ class Lanes:
         return _in_a_row(self._parts)
 
     def split(self, most: int) -> list[Items]:
-        """Lanes of about as many bytes each, in the order of keys: one for a small load."""
+        """Split into at most `most` lanes of similar size, in the order of keys."""
         total = sum(size for size, _ in self._parts)
         count = max(1, min(most, total // LANE_BYTES, len(self._parts)))
         lanes: list[list[tuple[int, Callable[[], Items]]]] = [[] for _ in range(count)]
         before = 0
         for size, make in self._parts:
-            # To the lane that its middle lies in.
+            # Into the lane that holds the middle of the part.
             lanes[min(count - 1, (2 * before + size) * count // (2 * total or 1))].append(
                 (size, make)
             )

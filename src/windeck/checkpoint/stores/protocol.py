@@ -1,8 +1,8 @@
-"""What a store is: a shape, not a base class. Keys and values are bytes.
+"""The protocol of a key-value store of bytes. Stores need no base class.
 
 Every method raises ValueError once the store is closed, TypeError for what is not bytes,
 ValueError for a key or value outside the limits below, and the errors of
-`windeck.checkpoint.stores.errors` for what the world does to it. All methods may be called from
+`windeck.checkpoint.stores.errors` for failures from outside. All methods may be called from
 several threads.
 """
 
@@ -29,17 +29,17 @@ LARGEST_BATCH = LARGEST_VALUE + LARGEST_KEY
 # No dataclass, here and elsewhere on the way to a manifest: importing that module takes as long as
 # starting the interpreter, and `windeck view URL ls` does little else.
 class Pieces:
-    """A value that lies in two places, to be stored as one, and copied no more than it must be.
+    """A value in two parts, stored as one, so that the parts need not be joined first.
 
     Attributes
     ----------
     head
         Its first bytes.
     body
-        The others, of one byte each. Nobody may change them before the call that stores them asks
+        The others, of one byte each. They must not change before the call that stores them asks
         for the next pair, or returns.
     body_crc
-        The CRC32C of `body`, on which the checksum of a store may build.
+        The CRC32C of `body`, from which a store may compute its own checksum.
 
     Examples
     --------
@@ -61,12 +61,12 @@ class Pieces:
         return b"".join((self.head, self.body))
 
 
-#: What is written: pairs of a key and a value.
+#: Pairs of a key and a value, to be written.
 Items: TypeAlias = Iterable[tuple[bytes, "bytes | Pieces"]]
 
 
 class Facts(NamedTuple):
-    """What holds for a backend beyond the protocol.
+    """Properties of a backend beyond the protocol.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Facts(NamedTuple):
 
 
 class Values(Protocol):
-    """What gives values: every view does, and a dict of bytes."""
+    """Gives the value of a key, as every view and every dict of bytes does."""
 
     def get(self, key: bytes, /) -> bytes | None:
         """The value of a key, or None."""
@@ -104,7 +104,7 @@ class Values(Protocol):
 
 @runtime_checkable
 class View(Protocol):
-    """What can be read from."""
+    """Reads keys and values."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, or None."""

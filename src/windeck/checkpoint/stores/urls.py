@@ -1,4 +1,4 @@
-"""URLs of stores: what they say, and which backend opens them."""
+"""URLs of stores: parsing, options, and the backend of each scheme."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _registered: dict[str, Callable[[StoreURL], Store]] = {}
 
 
 class StoreURL(NamedTuple):
-    """``scheme://user:password@host:port/path?option=value``, taken apart.
+    """A parsed URL ``scheme://user:password@host:port/path?option=value``.
 
     `path` and the parts before it are decoded (``%20`` is a space). As text it has no password.
 
@@ -54,7 +54,7 @@ class StoreURL(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> StoreURL:
-        """Take a URL apart; ValueError, which never shows a password, if that cannot be done."""
+        """Parse a URL; ValueError, which never shows a password, if it is not valid."""
         if not isinstance(text, str):
             raise TypeError(f"expected a URL as str, got {type(text).__name__}")
         scheme, separator, rest = text.partition("://")
@@ -105,18 +105,18 @@ class StoreURL(NamedTuple):
                 )
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """An option that is 0 or 1."""
+        """Return an option that is 0 or 1."""
         return self.choice(name, ("0", "1"), "1" if default else "0") == "1"
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        """An option that is one of some words."""
+        """Return an option that is one of `choices`."""
         value = self.options.get(name, default)
         if value not in choices:
             raise ValueError(f"expected {name}={' or '.join(choices)} in {self}, got {value!r}")
         return value
 
     def number(self, name: str, default: float) -> float:
-        """An option that is a positive number."""
+        """Return an option that is a positive number."""
         text = self.options.get(name, str(default))
         if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) or float(text) <= 0:
             raise ValueError(f"expected {name}= a number above 0 in {self}, got {text!r}")
@@ -199,13 +199,13 @@ def write_part(url: str, name: str, items: Items) -> int:
 
 
 def takes_parts(url: str) -> bool:
-    """Whether `write_part` works for a URL: one process opens the store, the others do not."""
+    """Return whether `write_part` works for a URL: one process opens it, others write parts."""
     scheme = StoreURL.parse(url).scheme
     return scheme not in _registered and hasattr(_backend(scheme), "write_part")
 
 
 def takes_turns(url: str) -> bool:
-    """Whether only one process at a time may open a URL, even to read."""
+    """Return whether only one process at a time may open a URL, even to read."""
     return takes_parts(url) and not _backend(StoreURL.parse(url).scheme).FACTS.shared_readers
 
 
