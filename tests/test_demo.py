@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -128,14 +129,9 @@ def test_an_interrupt_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_process_that_fails_is_quoted(tmp_path: Path) -> None:
     job = Job(str(tmp_path / "nowhere.parquet"), (), (), "load", steps=9)
+    unused: Any = None
     with pytest.raises(RuntimeError, match=r"process failed: .*nowhere\.parquet"):
-        demo_steps.kill_and_resume(
-            job,
-            None,
-            None,
-            demo_steps.Page(),
-            tmp_path,  # type: ignore[arg-type]
-        )
+        demo_steps.kill_and_resume(job, unused, unused, demo_steps.Page(), tmp_path)
 
 
 def test_help_names_every_option_and_needs_no_torch() -> None:

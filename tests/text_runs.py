@@ -1,4 +1,4 @@
-"""Settings of training runs over several corpora: as `text_trainee` reads them, and the oracle.
+"""Settings of training runs over several corpora: as `killed_text_run` reads them, and the oracle.
 
 The same dictionary (fit for JSON) tells both what to build; they share nothing else.
 """

@@ -129,13 +129,14 @@ def prepare(job: Job, table: Table | None = None) -> Data:
             max_gap=gap or None,
             dtype="float32",
         )
-    parts = windows.split(validation=0.1, test=0.1, by="time")
+    parts = tuple(windows.split(validation=0.1, test=0.1, by="time"))
     scaler = Scaler.fit(parts[0], per_series=table.num_series > 1, seed=job.seed)
     if table.num_series > 1:
         # Series without a value to train on have no scale.
         names = [table.series_names[n] for n in np.flatnonzero(scaler.counts.any(axis=1))]
         parts = tuple(part.subset(series=names) for part in parts)
-    return Data(table, windows, *(part.with_scaler(scaler) for part in parts), scaler)
+    train, validation, test = (part.with_scaler(scaler) for part in parts)
+    return Data(table, windows, train, validation, test, scaler)
 
 
 def steps_per_epoch(job: Job, data: Data) -> int:
@@ -211,18 +212,9 @@ def train(
 ) -> Forecaster:
     """Train a model up to step `job.steps`, and log every sample before its step is taken.
 
-    Parameters
-    ----------
-    log
-        File that gets (step, series, start row) of each sample, as int64.
-    state
-        File that gets the state every `job.save_every` steps, and at the end.
-    resume
-        Go on from what `state` holds.
-    wait_at
-        Step before which the process waits to be killed.
-    report
-        Called every 20 steps and at the end with the number of steps and the loss.
+    `log` gets (step, series, start row) of each sample, as int64; `state` gets the state every
+    `job.save_every` steps and at the end, and `resume` goes on from it. At step `wait_at` the
+    process waits to be killed. `report` is called every 20 steps and at the end.
     """
     model = build_model(job.context_length, job.prediction_length, seed=job.seed)
     # The plain, unfused update does the same arithmetic in the same order in every process.
@@ -243,7 +235,8 @@ def train(
             batch = next(batches)
             step += 1
             series, start = batch["series_id"].to(torch.int64), batch["start"]
-            lines.write(torch.stack((torch.full_like(start, step), series, start), 1).numpy())
+            records = torch.stack((torch.full_like(start, step), series, start), dim=1)
+            lines.write(records.numpy().tobytes())
             loss = training_step(model, optimizer, batch)
             if state is not None and (step % job.save_every == 0 or step == job.steps):
                 content = {"step": step, "loader": loader.state_dict()}

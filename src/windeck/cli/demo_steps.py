@@ -358,7 +358,8 @@ def draw(path: Path, job: Job, data: Data, model: Forecaster) -> None:
         with torch.no_grad():
             ahead = (model(batch).numpy() - shift[series]) / scale[series]
         firsts = batch["start"].numpy() + job.context_length
-        shown = slice(max(0, firsts[0] - 2 * job.prediction_length), firsts[-1] + ahead.shape[1])
+        begin = max(data.table.offsets[series], firsts[0] - 2 * job.prediction_length)
+        shown = slice(begin, firsts[-1] + job.prediction_length)
         axis.plot(times[shown], values[shown], color="#22304a", lw=1.1, label="truth")
         for number, (first, forecasts) in enumerate(zip(firsts, ahead, strict=True)):
             when = times[first : first + len(forecasts)]
