@@ -20,7 +20,7 @@ import torch
 from measure import Costs, Row, compare_costs
 
 from windeck import checkpoint
-from windeck.checkpoint.writers import ahead
+from windeck._util import parallel
 
 GIGABYTE = 10**9
 WIDTH, LAYERS = 2048, 60
@@ -143,7 +143,7 @@ def loads(place: Place, model: dict[str, torch.Tensor]) -> Iterator[Row]:
     check(model, lambda target: torch_load(target, place))
     target = {name: torch.zeros_like(value) for name, value in model.items()}
     before = torch.get_num_threads()
-    for threads in (1, ahead.THREADS):
+    for threads in (1, parallel.THREADS):
         torch.set_num_threads(threads)
         costs = compare_costs(
             lambda: checkpoint.load(place.url, model=target),

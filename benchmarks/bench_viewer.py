@@ -23,12 +23,11 @@ import torch
 from measure import Ratio, Row
 
 import windeck
-from windeck.checkpoint.partition import Partition
+from windeck.checkpoint.format.partition import Partition
 from windeck.checkpoint.stores import open_store
-from windeck.checkpoint.writers.merging import merged
-from windeck.checkpoint.writers.plans import begin, finish
-from windeck.checkpoint.writers.shards import Shard
-from windeck.checkpoint.writers.state import State
+from windeck.checkpoint.write.merging import merged
+from windeck.checkpoint.write.plans import begin, finish
+from windeck.checkpoint.write.shards import Shard, State
 
 TENSORS = 10_000
 SHAPE, TINY = (1250, 2000), (1, 1)  # float32: 10 MB, and 4 bytes

@@ -20,7 +20,7 @@ KINDS = 4
 class Generated:
     """`shards` shards of 100,000 documents of generated lengths, 46 tokens on average.
 
-    A corpus by the protocol of `windeck.sources.corpus.protocol`. Shards share four sets of
+    A corpus by the protocol of `windeck.documents.protocol`. Shards share four sets of
     offsets, and one buffer of tokens that is all zeros: what is left is what an index costs.
     """
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store
 from windeck.cli.demo_job import THREADS, Job, build_model, endless, prepare, training_step
-from windeck.loader import Loader
+from windeck.loader.loader import Loader
 
 #: Generations kept; every so many saves the older ones are cleared away.
 KEEP = 3

@@ -12,7 +12,7 @@ from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import read_head
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.writers.committing import commit, reserve
+from windeck.checkpoint.write.plans import commit, reserve
 
 
 def save_parts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windeck.slots import chairman
+from windeck.loader.slots import chairman
 
 Entries = list[tuple[int, list[int]]]
 

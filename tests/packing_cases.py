@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from packing_model import Model, ModelCorpus
-from windeck.sources.packing import PackedSequences
+from windeck.packing.packing import PackedSequences
 
 QUIET = settings(
     deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None

@@ -14,7 +14,7 @@ from failing import Position
 from sharded_cases import group, rows
 from sharded_ranks import Gang
 from windeck import checkpoint
-from windeck.checkpoint import Partition, sharding
+from windeck.checkpoint import Partition, saving
 from windeck.checkpoint.stores import Store, open_store
 
 
@@ -63,7 +63,7 @@ def doomed_save(url: str, step: int, rank: int, victim: int, left: int, kill: bo
     store: Store | str = url
     if rank == victim:
         if rank and url.split(":")[0] in ("rocksdb", "leveldb"):
-            writing: Any = sharding
+            writing: Any = saving
             writing.write_part = Doomed(writing.write_part, left, kill).write_part
         else:
             store = Doomed(open_store(url), left, kill)
@@ -143,7 +143,7 @@ def failing(gang: Gang, url: str) -> Any:
         attempt(save(store="memory://" if rank else url))
         attempt(save(store="nothing://x" if rank == 0 else url))
         for victim in (0, 1):
-            writing: Any = sharding
+            writing: Any = saving
             original = writing.write_part
             attempt(lambda: doomed_save(url, 5, rank, victim, 4, False))  # noqa: B023
             writing.write_part = original

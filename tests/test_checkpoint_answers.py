@@ -16,7 +16,7 @@ from failing import load, save
 from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
-from windeck.checkpoint.readers.where import parse
+from windeck.checkpoint.read.predicates import parse
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]

@@ -13,8 +13,8 @@ from checkpoint_parts import save_parts
 from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
-from windeck.checkpoint.comparing import ValueDifference, diff
-from windeck.checkpoint.copying import copy
+from windeck.checkpoint.maintenance import copy
+from windeck.checkpoint.read.comparing import ValueDifference, diff
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]

@@ -16,11 +16,11 @@ from table_model import ModelCore
 from test_checkpoint_tables import check
 from test_checkpoint_verifying import fill
 from windeck import checkpoint
-from windeck.checkpoint.comparing import diff
-from windeck.checkpoint.copying import copy
+from windeck.checkpoint.maintenance import copy
+from windeck.checkpoint.read.comparing import diff
+from windeck.checkpoint.read.verifying import verify
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 from windeck.checkpoint.stores.memory import MappingStore
-from windeck.checkpoint.verifying import verify
 
 Fresh = Callable[[str], str]
 

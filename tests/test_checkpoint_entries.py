@@ -14,14 +14,14 @@ from hypothesis import strategies as some
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.catalogs import (
+from windeck.checkpoint.format.entries import Part, Run, check_tiles, parse_entries
+from windeck.checkpoint.format.manifests import (
     as_json,
     as_lines,
     catalog_of,
     whole_number,
     whole_tree,
 )
-from windeck.checkpoint.format.entries import Part, Run, check_tiles, parse_entries
 
 
 def tiles(shape: tuple[int, ...], boxes: list[Box]) -> bool:

@@ -11,8 +11,8 @@ import pytest
 import torch.distributed as dist
 
 from gangs import gang
+from windeck.checkpoint.process_group import Ranks
 from windeck.checkpoint.stores import CorruptStoreError
-from windeck.checkpoint.writers.exchange import Ranks
 
 
 class OddError(OSError):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windeck.checkpoint.writers.grouping import (
+from windeck.checkpoint.process_group import (
     _holders,
     _refuse_other_options,
     _refuse_unclaimed,

@@ -18,7 +18,7 @@ from windeck import checkpoint
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys, manifests, values
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label
-from windeck.checkpoint.readers.where import parse
+from windeck.checkpoint.read.predicates import parse
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from incremental_model import CHUNK, Model, State, copied, log_of, named
 from store_servers import KINDS
 from windeck import checkpoint
-from windeck.checkpoint import incremental
 from windeck.checkpoint.format.values import HEADER_BYTES
 from windeck.checkpoint.stores import Store, open_store
+from windeck.checkpoint.write import incremental
 
 Fresh = Callable[[str], str]
 

@@ -14,7 +14,7 @@ from gangs import gang
 from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
-from windeck.checkpoint import Partition, sharding
+from windeck.checkpoint import Partition, saving
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
@@ -138,7 +138,7 @@ def test_a_group_that_finds_the_last_save_damaged(fresh: Fresh) -> None:
 
 def test_a_store_that_another_has_open(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     """LevelDB: who cannot look at the last save in time writes all, and says so."""
-    monkeypatch.setattr(sharding, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(saving, "WAIT_SECONDS", 0.05)
     url, whole = fresh("leveldb"), torch.arange(8.0 * CHUNK)
     save(url, 0, whole, [0, 4 * CHUNK, 8 * CHUNK])
     with open_store(url) as store:

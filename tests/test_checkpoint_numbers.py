@@ -19,7 +19,7 @@ import torch
 
 from windeck import checkpoint
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.searching import search, statistics
+from windeck.checkpoint.read.searching import search, statistics
 from windeck.checkpoint.stores import Store, open_store
 
 #: bits of the exponent, of the fraction, bias, and what the topmost codes mean

@@ -16,9 +16,9 @@ from sharded_ranks import chunked
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.format import keys
+from windeck.checkpoint.process_group import _retold, _told
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.writers.exchange import _retold, _told
-from windeck.checkpoint.writers.pieces import _shard
+from windeck.checkpoint.write.pieces import _shard
 
 
 def test_a_plan_that_is_none() -> None:

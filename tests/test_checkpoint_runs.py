@@ -12,8 +12,8 @@ import torch
 
 from windeck.checkpoint.format.boxes import Box, common, shape_of, whole
 from windeck.checkpoint.format.entries import Entry, Part
-from windeck.checkpoint.readers import runs as module
-from windeck.checkpoint.readers.runs import Run, grouped, runs
+from windeck.checkpoint.read import fetching as module
+from windeck.checkpoint.read.fetching import Run, grouped, runs
 
 
 def parts_of(shape: Sequence[int], cuts: Sequence[int]) -> list[Box]:

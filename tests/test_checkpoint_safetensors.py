@@ -20,14 +20,13 @@ from safetensors_files import load_file, load_model, safe_open, same, save_file,
 from store_servers import KINDS
 from tensor_bits import DTYPES, filled, usable
 from windeck import checkpoint
-from windeck.checkpoint.partition import Partition
+from windeck.checkpoint.format.partition import Partition
 from windeck.checkpoint.safetensors import export, import_
 from windeck.checkpoint.safetensors.files import Slot, header_bytes
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.writers.merging import merged
-from windeck.checkpoint.writers.plans import begin, finish
-from windeck.checkpoint.writers.shards import Shard
-from windeck.checkpoint.writers.state import State
+from windeck.checkpoint.write.merging import merged
+from windeck.checkpoint.write.plans import begin, finish
+from windeck.checkpoint.write.shards import Shard, State
 
 Fresh = Callable[[str], str]
 UNKNOWN = re.compile(r"torch\.(complex128|complex32|bits.*|u?int[1-7])")

@@ -19,9 +19,8 @@ from windeck import checkpoint
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.format.numbers import numbers
 from windeck.checkpoint.format.payloads import read_box
-from windeck.checkpoint.readers.searching_tables import search_table
-from windeck.checkpoint.readers.where import nan, near, parse
-from windeck.checkpoint.searching import search, statistics
+from windeck.checkpoint.read.predicates import nan, near, parse
+from windeck.checkpoint.read.searching import search, search_table, statistics
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]
@@ -125,7 +124,7 @@ def test_what_is_no_number_is_skipped_and_says_so(memory: Store) -> None:
     checkpoint.save(memory, step=1, model={"w": packed, "x": torch.ones(2)})
     manifest = read_manifest(memory, "windeck", find_commit(memory, "windeck", None))
     entry = manifest["tensors"]["model/w"]._replace(dtype="quint8")
-    from windeck.checkpoint.searching import search_tensor
+    from windeck.checkpoint.read.searching import search_tensor
 
     found = search_tensor(memory, "windeck", entry, nan())
     assert found.skipped == "elements of dtype quint8 are no numbers"

@@ -15,8 +15,8 @@ import torch
 from test_checkpoint_where import SMALL, WIDE, codes, wide
 from windeck import checkpoint
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.readers.statistics import Statistics
-from windeck.checkpoint.searching import search, statistics
+from windeck.checkpoint.read.searching import search, statistics
+from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import Store
 
 

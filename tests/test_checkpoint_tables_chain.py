@@ -16,7 +16,7 @@ from test_checkpoint_tables import check, filled
 from windeck import checkpoint
 from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.stores import Store, open_store
-from windeck.checkpoint.tables import cutting
+from windeck.checkpoint.tables import writing
 from windeck.checkpoint.tables.writing import Exports
 
 Fresh = Callable[[str], str]
@@ -87,7 +87,7 @@ def test_the_removed_of_every_bucket_stay_away(
     read_bytes: int, memory: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever ranges of buckets are read at once; of each the first and last bucket too."""
-    monkeypatch.setattr(cutting, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(writing, "READ_BYTES", read_bytes)
     rng, core, of_bucket = np.random.default_rng(5), ModelCore(2), dict[int, list[int]]()
     for key in range(20_000):
         some = of_bucket.setdefault(bucket(key), [])
@@ -285,10 +285,9 @@ def test_full_and_changed_shards_side_by_side(memory: Store) -> None:
     """One writer has what the base held, the other begins anew: of each bucket the chain ends
     where it should."""
     from windeck.checkpoint.tables.writing import Exports
-    from windeck.checkpoint.writers.merging import merged
-    from windeck.checkpoint.writers.plans import begin, finish
-    from windeck.checkpoint.writers.shards import Shard
-    from windeck.checkpoint.writers.state import State
+    from windeck.checkpoint.write.merging import merged
+    from windeck.checkpoint.write.plans import begin, finish
+    from windeck.checkpoint.write.shards import Shard, State
 
     rng = np.random.default_rng(4)
     halves = [filled(3, 1, 400, first_bucket=a, end_bucket=b) for a, b in ((0, 400), (400, 1024))]

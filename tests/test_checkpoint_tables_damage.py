@@ -17,7 +17,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.format import keys, manifests, values
 from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.tables.index import parse
+from windeck.checkpoint.tables.blocks import parse
 
 IDS = sorted([0, -1, 5, 2**63 - 1], key=lambda key: (bucket(key), key))
 

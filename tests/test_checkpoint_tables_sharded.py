@@ -21,7 +21,7 @@ from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.tables.uniting import united
+from windeck.checkpoint.write.merging import united
 
 Fresh = Callable[[str], str]
 Told = dict[int, tuple[Any, ...]]

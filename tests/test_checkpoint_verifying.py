@@ -13,12 +13,12 @@ from checkpoint_parts import save_parts
 from store_servers import KINDS
 from table_model import ModelCore, ModelTable
 from windeck import checkpoint
-from windeck.checkpoint import verifying
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_head
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.read import verifying
+from windeck.checkpoint.read.verifying import verify
 from windeck.checkpoint.stores import CorruptStoreError, MappingStore, Store, open_store
-from windeck.checkpoint.verifying import verify
 
 Fresh = Callable[[str], str]
 
@@ -220,7 +220,7 @@ def test_what_nobody_refers_to_is_told_and_is_no_damage(memory: Store) -> None:
 def test_a_table_that_does_not_add_up(memory: Store) -> None:
     fill(memory, 1)
     from windeck.checkpoint.format.manifests import find_commit, read_manifest
-    from windeck.checkpoint.verifying import _table_problem
+    from windeck.checkpoint.read.verifying import _table_problem
 
     manifest = read_manifest(memory, "windeck", find_commit(memory, "windeck", None))
     from dataclasses import replace

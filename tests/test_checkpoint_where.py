@@ -16,7 +16,7 @@ import torch
 
 from threads import at_once
 from windeck.checkpoint.format.numbers import numbers
-from windeck.checkpoint.readers.where import Where, nan, near, parse, rounded
+from windeck.checkpoint.read.predicates import Where, nan, near, parse, rounded
 
 
 def holds(text: str, value: float) -> bool:

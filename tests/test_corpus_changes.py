@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windeck.sources.corpus.changes import PRIME, file_digest, sums
+from windeck.documents.verification import PRIME, file_digest, sums
 
 
 def digests(count: int, seed: int = 0) -> list[int]:

@@ -14,8 +14,8 @@ from pyarrow import feather, ipc, parquet
 
 from corpora import WRITERS, lists, write_batches, write_lists, write_parquet
 from test_corpus_discovery import not_root  # noqa: F401
-from windeck.sources.corpus.checking import Look
-from windeck.sources.corpus.threads import in_threads
+from windeck._util.parallel import in_threads
+from windeck.documents.checking import Look
 
 DOCS = [[1, 2, 3], [], [4]]
 

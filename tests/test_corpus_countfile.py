@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from corpora import write_counts
-from windeck.sources.corpus.countfile import Stated, normal_path, read_counts
+from windeck.documents.counts import Stated, normal_path, read_counts
 
 HEAD = "dataset/filename,documents,tokens"
 CHOSEN = ("dataset=c4/x.part3.arrow", "dataset=c4/en/x.part10.arrow", "dataset=w/y.arrow")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from windeck.sources.corpus.discovery import discover
+from windeck.documents.discovery import discover
 
 
 def touch(root: Path, *names: str) -> Path:

@@ -12,7 +12,7 @@ import pytest
 
 from threads import at_once
 from windeck._core import TokenShard
-from windeck.sources.corpus.opening import OpenFiles
+from windeck.documents.readers import OpenFiles
 
 
 def shard_of(number: int) -> TokenShard:

@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 import token_model as model
 from token_model import INTEGERS
-from windeck.sources.corpus.opening import open_shard
+from windeck.documents.readers import open_shard
 
 DOCUMENTS = [[1, 2, 3], [], [4], [5, 6, 7, 8, 9], [], [1] * 50]
 
@@ -269,8 +269,8 @@ def test_files_that_are_no_shards(tmp_path: pathlib.Path) -> None:
 
 
 def test_examples_run() -> None:
-    from windeck.sources.corpus import opening
+    from windeck.documents import readers
 
-    failed, tried = doctest.testmod(opening)
+    failed, tried = doctest.testmod(readers)
     assert not failed
     assert tried

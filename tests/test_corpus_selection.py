@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windeck.sources.corpus.selection import as_patterns, selector, unmatched
+from windeck.documents.discovery import as_patterns, selector, unmatched
 
 PATHS = [
     "/".join(parts)

@@ -18,7 +18,7 @@ DOCUMENTS, TOKENS = 40, 5000
 
 BEGIN = """
 import ctypes, faulthandler, mmap, os, signal, sys, threading
-from windeck.sources.corpus.opening import open_shard
+from windeck.documents.readers import open_shard
 path = sys.argv[1]
 
 def read(shard):
@@ -161,7 +161,7 @@ def test_a_file_put_in_the_place_of_another_is_none_of_our_business(
     tmp_path: pathlib.Path,
 ) -> None:
     """The mapping is of the file that was opened, which stays as it was."""
-    from windeck.sources.corpus.opening import open_shard
+    from windeck.documents.readers import open_shard
 
     path = write(tmp_path / "a.part0.arrow", "lists")
     shard = open_shard(path, "tokens")

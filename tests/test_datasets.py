@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from oracle import Numbers, Run, Turn, epoch_of, turned
-from windeck.datasets import IterDataset, MapDataset, collate
-from windeck.loader import Loader
-from windeck.mixture import Mixture
-from windeck.sampler import OrderSampler
-from windeck.streams import Stream
+from windeck.loader.loader import Loader
+from windeck.loader.mixture import Mixture
+from windeck.loader.stream import Stream
+from windeck.loader.torch_adapters import IterDataset, MapDataset, OrderSampler, collate
 
 pytestmark = [
     # Three workers are more than a small machine's cores, which torch warns of.

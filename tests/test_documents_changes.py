@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from corpora import SHARDS, write_corpus, write_counts, write_lists
 from windeck import Documents, Loader, Mixture, PackedSequences
-from windeck.fingerprint import check
+from windeck._util.fingerprints import check
 
 
 def changed(before: Documents, after: Documents) -> tuple[str, str | None]:

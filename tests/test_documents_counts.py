@@ -16,9 +16,9 @@ from pyarrow import parquet
 from corpora import SHARDS, WRITERS, lists, write_batches, write_corpus, write_counts, write_lists
 from test_corpus_discovery import not_root  # noqa: F401
 from windeck import Documents
-from windeck.sources.corpus import counting
-from windeck.sources.corpus.progress import reporting
-from windeck.sources.corpus.reading import Reading
+from windeck._util.progress import reporting
+from windeck.documents import counts
+from windeck.documents.readers import Reading
 
 HEAD = "dataset/filename,documents,tokens"
 
@@ -27,13 +27,13 @@ HEAD = "dataset/filename,documents,tokens"
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the shards that were looked into, as it happens."""
     names: list[str] = []
-    looked = counting.count_shard
+    looked = counts.count_shard
 
-    def noted(path: str, reading: Reading) -> counting.Totals:
+    def noted(path: str, reading: Reading) -> counts.Totals:
         names.append(os.path.basename(path))
         return looked(path, reading)
 
-    monkeypatch.setattr(counting, "count_shard", noted)
+    monkeypatch.setattr(counts, "count_shard", noted)
     return names
 
 

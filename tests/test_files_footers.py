@@ -11,8 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from windeck import Table
-from windeck.sources.corpus.counting import footer_counts
-from windeck.sources.files.footers import parquet_footer
+from windeck.documents.counts import footer_counts
+from windeck.io.footers import parquet_footer
 
 KINDS = [pa.list_(pa.int32()), pa.large_list(pa.uint8()), pa.list_(pa.int64())]
 

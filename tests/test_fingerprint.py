@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from programs import printed
-from windeck.fingerprint import check, digest, order_name, sample_rows
+from windeck._util.fingerprints import check, digest, order_name, sample_rows
 
 
 def a_factory(size: int, *, seed: int, epoch: int, **options: object) -> range:
@@ -54,7 +54,9 @@ def test_what_has_no_canonical_bytes_is_refused() -> None:
 
 
 def test_a_digest_does_not_depend_on_the_process() -> None:
-    code = "from windeck.fingerprint import digest; print(digest({'a': 1.5, 'b': 'x'}, [None]))"
+    code = (
+        "from windeck._util.fingerprints import digest; print(digest({'a': 1.5, 'b': 'x'}, [None]))"
+    )
     outputs = {printed(code).strip() for _ in range(2)}
     assert outputs == {digest({"a": 1.5, "b": "x"}, [None])}
 

@@ -34,7 +34,7 @@ def test_every_public_name_of_checkpoints_is_there_whichever_is_asked_for_first(
         f"assert checkpoint.{first} is not None\n"
         "assert all(getattr(checkpoint, name) is not None for name in checkpoint.__all__)\n"
         "assert dir(checkpoint) == sorted(checkpoint.__all__)\n"
-        "assert checkpoint.log.__module__ == 'windeck.checkpoint.history'"
+        "assert checkpoint.log.__module__ == 'windeck.checkpoint.maintenance'"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from oracle import Numbers, Run, Turn, epoch_of, one_step, steps, turned
-from windeck.loader import Loader
-from windeck.prefetch import Prefetcher
-from windeck.streams import Stream
+from windeck.loader.loader import Loader
+from windeck.loader.prefetch import Prefetcher
+from windeck.loader.stream import Stream
 
 
 def loop(loader: Loader) -> list[list[int]]:

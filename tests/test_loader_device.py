@@ -14,9 +14,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from oracle import Numbers
 from windeck import IterDataset, Sequential, Table, Windows
-from windeck.loader import Loader
-from windeck.streams import Stream
-from windeck.tensors import _Pinned
+from windeck.loader.batch import _Pinned
+from windeck.loader.loader import Loader
+from windeck.loader.stream import Stream
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 

@@ -13,10 +13,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
 
 from oracle import Numbers
-from windeck.datasets import IterDataset
-from windeck.loader import Loader
-from windeck.sampler import OrderSampler
-from windeck.streams import Stream
+from windeck.loader.loader import Loader
+from windeck.loader.stream import Stream
+from windeck.loader.torch_adapters import IterDataset, OrderSampler
 
 
 @pytest.fixture

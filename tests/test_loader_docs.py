@@ -6,12 +6,11 @@ from types import ModuleType
 
 import pytest
 
-import windeck.datasets
-import windeck.fingerprint
-import windeck.loader
-import windeck.positions
-import windeck.sampler
-import windeck.streams
+import windeck._util.fingerprints
+import windeck.loader.loader
+import windeck.loader.sharding
+import windeck.loader.stream
+import windeck.loader.torch_adapters
 from pages import Page, check_examples
 
 # Forks beside torch's threads: Python 3.12 and later warn of them.
@@ -28,12 +27,12 @@ def test_code_on_the_page_runs_from_top_to_bottom() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        windeck.datasets,
-        windeck.fingerprint,
+        windeck.loader.torch_adapters,
+        windeck._util.fingerprints,
         windeck.loader,
-        windeck.positions,
-        windeck.sampler,
-        windeck.streams,
+        windeck.loader.sharding,
+        windeck.loader.torch_adapters,
+        windeck.loader.stream,
     ],
 )
 def test_examples_in_docstrings(module: ModuleType) -> None:

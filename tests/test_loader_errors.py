@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from oracle import Numbers, Turn
 from windeck import BlockPermutation, Permutation
-from windeck.loader import Loader
-from windeck.streams import Stream
+from windeck.loader.loader import Loader
+from windeck.loader.stream import Stream
 
 
 @pytest.mark.parametrize(

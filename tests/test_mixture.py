@@ -19,9 +19,9 @@ from mixture_model import Counted, Entries
 from oracle import Numbers, Turn
 from packed_model import Packed, assert_same
 from windeck import Loader, Mixture, Stream, Table, Windows
-from windeck.positions import LIMIT
-from windeck.protocols import RowSource
-from windeck.protocols import Stream as StreamProtocol
+from windeck._util.validation import LIMIT
+from windeck.sources import RowSource
+from windeck.sources import Stream as StreamProtocol
 
 
 def one_by_one(mixture: Mixture, positions: list[int], entries: Entries) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-import windeck.mixture
-import windeck.slots
+import windeck.loader.mixture
+import windeck.loader.slots
 from pages import Page, check_examples
 
 PAGE = Page("docs/mixture.md")
@@ -19,6 +19,6 @@ def test_code_on_the_page_runs_from_top_to_bottom(capsys: pytest.CaptureFixture[
     assert "wiki: 0.200000 asked for, 2 slots = 0.200000" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("module", [windeck.mixture, windeck.slots])
+@pytest.mark.parametrize("module", [windeck.loader.mixture, windeck.loader.slots])
 def test_examples_in_docstrings(module: ModuleType) -> None:
     check_examples(module.__name__)

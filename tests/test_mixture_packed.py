@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from packed_model import assert_same
 from packing_model import ModelCorpus
 from windeck import IterDataset, Loader, Mixture, PackedSequences, Stream
-from windeck.tensors import Assembler, _Pinned
+from windeck.loader.batch import Assembler, _Pinned
 
 
 def corpus(seed: int, shards: int) -> ModelCorpus:

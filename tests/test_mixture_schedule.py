@@ -14,7 +14,7 @@ from mixture_model import Counted
 from oracle import Numbers
 from packed_model import Packed
 from windeck import Loader, Mixture, Stream
-from windeck.states import restored, saved
+from windeck.loader.state import restored, saved
 
 FOREIGN = "^the state does not belong to this data: "
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from packing_cases import QUIET, models, packing
 from packing_model import Model, ModelCorpus, Row
-from windeck.sources.packing import PackedSequences, Piece
+from windeck.packing.packing import PackedSequences, Piece
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ import pytest
 
 from packing_cases import WAYS, corpus, tokens
 from packing_model import ModelCorpus
-from windeck.sources.packing import PackedSequences
+from windeck.packing.packing import PackedSequences
 
 # --- what passes found, on disk -------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import torch
 
 from packing_cases import packing
 from packing_model import Model, ModelCorpus
-from windeck.sources.packing import PackedSequences
+from windeck.packing.packing import PackedSequences
 
 
 def corpus(*shards: list[list[int]], **filters: Any) -> ModelCorpus:

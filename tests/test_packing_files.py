@@ -13,8 +13,8 @@ import pytest
 
 from packing_cases import packing
 from packing_model import Model, ModelCorpus
-from windeck.sources.corpus.opening import OpenFiles, open_shard
-from windeck.sources.packing import PackedSequences
+from windeck.documents.readers import OpenFiles, open_shard
+from windeck.packing.packing import PackedSequences
 
 WAYS = [("shards", False), ("global", False), ("shards", True)]
 
@@ -129,7 +129,7 @@ def test_a_file_that_shrinks_before_its_sums_are_made(
 def test_a_file_that_shrinks_under_a_large_block(
     shard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windeck.sources.packs.global_shuffle.LARGE", 0)
+    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE", 0)
     files = large(tmp_path)
     packed = PackedSequences(files, sequence_length=100, order="global")
     packed.gather(range(len(packed)))

@@ -19,9 +19,9 @@ from corpora import write_corpus
 from packing_cases import WAYS, corpus, packing, tokens
 from packing_model import Model, ModelCorpus
 from threads import at_once
-from windeck.sources.packing import PackedSequences
-from windeck.sources.packs import global_shuffle, shard_shuffle
-from windeck.sources.packs.runs import LiveRuns
+from windeck._util.lru_cache import LiveRuns
+from windeck.packing import global_shuffle, shard_shuffle
+from windeck.packing.packing import PackedSequences
 
 # --- what is open and kept ------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ def test_large_blocks_map_what_a_batch_needs(monkeypatch: pytest.MonkeyPatch) ->
     data = corpus(30)
     model = Model(data, 40, 3, 4, "global")
     rows = model.rows(1, 2)
-    monkeypatch.setattr("windeck.sources.packs.global_shuffle.LARGE", 0)
+    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE", 0)
     packed = packing(model).at_epoch(1, seed=2)
     packed.gather([0])
     data.opened.clear()

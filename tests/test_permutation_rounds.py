@@ -20,7 +20,7 @@ import pytest
 
 import windeck as wd
 from reference_permutation import ROUNDS, ReferencePermutation, many_orders
-from windeck import shuffle_statistics
+from windeck import shuffle_quality
 
 Indices = npt.NDArray[np.int64]
 SIZE = 256
@@ -94,9 +94,7 @@ def test_the_native_order_passes_everything(size: int) -> None:
 def test_signs_and_small_orders_are_even(seeds: int) -> None:
     """What a last addition of either parity, and the smallest domain of 2^8, are there for."""
     make = partial(many_orders, count=8192)
-    even = [
-        shuffle_statistics.signs(make(SIZE, first_seed=first)) for first in range(0, seeds, 8192)
-    ]
+    even = [shuffle_quality.signs(make(SIZE, first_seed=first)) for first in range(0, seeds, 8192)]
     assert abs(np.mean(even) - 0.5) * 2 * seeds**0.5 < 4
     for size in (4, 5):
         orders = np.concatenate([make(size, first_seed=first) for first in range(0, seeds, 8192)])

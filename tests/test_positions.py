@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracle import Run, epoch_of, one_step, steps
-from windeck.positions import LIMIT, Deal, Exclusions, integer
+from windeck._util.validation import LIMIT, integer
+from windeck.loader.sharding import Deal, Exclusions
 
 ranges = st.lists(
     st.tuples(st.integers(0, 80), st.integers(1, 30)).map(lambda r: (r[0], r[0] + r[1])), max_size=5

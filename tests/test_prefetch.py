@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from oracle import Numbers
-from windeck.loader import Loader
-from windeck.prefetch import Prefetcher, ahead
+from windeck.loader.loader import Loader
+from windeck.loader.prefetch import Prefetcher, ahead
 
 # Forks beside torch's threads: Python 3.12 and later warn of them.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

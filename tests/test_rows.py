@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 from oracle import Numbers, Turn
 from packed_model import Packed, assert_same
 from windeck import IterDataset, Loader, MapDataset, Stream, collate
-from windeck.protocols import RowSource
-from windeck.tensors import Assembler, _Pinned
+from windeck.loader.batch import Assembler, _Pinned
+from windeck.sources import RowSource
 
 LENGTHS = [3, 9, 1, 6, 2, 7]  # 28 tokens: 6 sequences of 4, and a tail of 3.
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from oracle import Turn, turned
 from windeck import BlockPermutation, Permutation
-from windeck.sampler import OrderSampler
+from windeck.loader.torch_adapters import OrderSampler
 
 # Forks beside torch's threads: Python 3.12 and later warn of them.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windeck.sources.scaler import Scaler
-from windeck.sources.table import Table
+from windeck.table.table import Table
+from windeck.windows.scaler import Scaler
 
 KINDS: tuple[Any, ...] = ("standard", "minmax", "robust", "mean_abs")
 Floats = npt.NDArray[np.float64]

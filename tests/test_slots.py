@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windeck.positions import LIMIT
-from windeck.schedule import Schedule
-from windeck.slots import PERIOD, Slots, chairman, exact_shares, slot_counts
+from windeck._util.validation import LIMIT
+from windeck.loader.slots import PERIOD, Schedule, Slots, chairman, exact_shares, slot_counts
 
 
 def assert_fair(counts: list[int]) -> None:

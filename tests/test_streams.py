@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from oracle import Numbers, Turn, turned
 from windeck import Permutation
-from windeck.protocols import EpochSource, Order, Source
-from windeck.protocols import Stream as StreamProtocol
-from windeck.streams import Stream
+from windeck.loader.stream import Stream
+from windeck.sources import EpochSource, Order, Source
+from windeck.sources import Stream as StreamProtocol
 
 
 class Reshuffled(Numbers):

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from oracle import Numbers, Turn
 from packed_model import Packed, assert_same
 from windeck import IterDataset, Loader, Mixture, Stream
-from windeck.positions import LIMIT
-from windeck.states import restored, saved
+from windeck._util.validation import LIMIT
+from windeck.loader.state import restored, saved
 
 Grown = list[tuple[int, int]]
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import windeck.sources.files.paths
-import windeck.sources.table
+import windeck.io.filesystem
+import windeck.table.table
 from pages import Page, check_examples
 
 PAGE = Page("docs/table.md")
@@ -33,6 +33,6 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert names["table"]["load"].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("module", [windeck.sources.files.paths, windeck.sources.table])
+@pytest.mark.parametrize("module", [windeck.io.filesystem, windeck.table.table])
 def test_examples_in_docstrings(module: ModuleType) -> None:
     check_examples(module.__name__)

@@ -237,7 +237,8 @@ def test_tabs_and_gzip(tmp_path: Path) -> None:
 def test_portions_of_columns_and_rows_meet(
     tmp_path: Path, suffix: str, storage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.sources.files import csvfile, formats, reading
+    from windeck.io import csv as csvfile
+    from windeck.io import formats, reading
 
     for name, value in (("_COLUMNS", 2), ("_VALUES", 0), ("BATCH_ROWS", 7)):
         monkeypatch.setattr(formats, name, value)
@@ -265,7 +266,7 @@ def test_portions_of_columns_and_rows_meet(
 def test_csv_whose_later_lines_contradict_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.sources.files import csvfile
+    from windeck.io import csv as csvfile
 
     monkeypatch.setattr(csvfile, "_SAMPLE_BYTES", 64)
     lines = ["a,b", *("1,x" for _ in range(100)), "2.5,3"]

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import feather, ipc, parquet
 
 from windeck import Table
-from windeck.sources.files.footers import ipc_layout
+from windeck.io.footers import ipc_layout
 
 ROWS, PART = 4000, 1000
 

@@ -249,14 +249,14 @@ class TestTime:
 
 
 def test_blocks_of_pairs_meet_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windeck.sources.tables import stamps
+    from windeck.table import timestamps
 
     rng = np.random.default_rng(3)
     lengths = rng.integers(1, 9, size=200)
     times = np.concatenate([np.sort(rng.integers(0, 30, size=size)) for size in lengths])
     ids = np.repeat(np.arange(200), lengths)
     whole = series_table(ids, times).report
-    monkeypatch.setattr(stamps, "BLOCK", 5)
+    monkeypatch.setattr(timestamps, "BLOCK", 5)
     parts = series_table(ids, times).report
     for name in ("backward", "duplicates", "irregular", "breaks", "steps"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))

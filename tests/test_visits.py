@@ -13,7 +13,7 @@ import pytest
 from oracle import Numbers
 from packed_model import Document, Packed
 from windeck import Loader, Mixture, Stream
-from windeck.visits import Visit
+from windeck.loader.queries import Visit
 
 C4, WIKI = [3, 9, 1, 6, 2, 7], [5, 5, 4, 11]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
-from windeck.protocols import Source
+from windeck.sources import Source
 from window_tables import table_of
 
 # --- the arithmetic ---------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-import windeck.sources.scaler
-import windeck.sources.windows
+import windeck.windows.scaler
+import windeck.windows.windows
 from pages import Page, check_examples
 
 
@@ -19,6 +19,6 @@ def test_code_on_the_page_runs(page: str) -> None:
         found.run(only=slice(number, number + 1))
 
 
-@pytest.mark.parametrize("module", [windeck.sources.scaler, windeck.sources.windows])
+@pytest.mark.parametrize("module", [windeck.windows.scaler, windeck.windows.windows])
 def test_examples_in_docstrings(module: ModuleType) -> None:
     check_examples(module.__name__)

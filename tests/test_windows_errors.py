@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
-from windeck.sources.cutting.filters import parse_duration
+from windeck.windows.filters import parse_duration
 from window_tables import table_of
 
 # --- filters ----------------------------------------------------------------------------------

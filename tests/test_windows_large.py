@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
-from windeck.sources.cutting import filters
+from windeck.windows import filters
 
 TRILLION = 10**12
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 import reference as ref
 from cases import Drawn, drawn_cases
-from windeck.sources.windows import Windows
+from windeck.windows.windows import Windows
 
 QUIET = settings(
     deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None

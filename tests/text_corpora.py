@@ -14,7 +14,7 @@ from windeck._core import TokenShard
 
 
 class Lists:
-    """A corpus in memory, by the protocol of `windeck.sources.corpus.protocol`.
+    """A corpus in memory, by the protocol of `windeck.documents.protocol`.
 
     Filters are the corpus's business, so those of a `Packing` are applied here.
     """

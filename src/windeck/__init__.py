@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any
 from windeck._core import LCG, ORDER_VERSION, Permutation
 
 if TYPE_CHECKING:
-    from windeck.datasets import IterDataset, MapDataset, collate
+    from windeck.documents.documents import Documents
     from windeck.embeddings import EmbeddingTable, ShardedEmbeddingTable, TableOptimizer
     from windeck.loader import Loader
-    from windeck.mixture import Mixture
+    from windeck.loader.mixture import Mixture
+    from windeck.loader.stream import Stream
+    from windeck.loader.torch_adapters import IterDataset, MapDataset, OrderSampler, collate
     from windeck.orders import BlockPermutation, Lanes, Sequential
-    from windeck.sampler import OrderSampler
+    from windeck.packing.packing import PackedSequences
     from windeck.shuffle_quality import Report, quality
-    from windeck.sources.documents import Documents
-    from windeck.sources.packing import PackedSequences
-    from windeck.sources.scaler import Scaler
-    from windeck.sources.table import Table
-    from windeck.sources.windows import Windows
-    from windeck.streams import Stream
+    from windeck.table.table import Table
+    from windeck.windows.scaler import Scaler
+    from windeck.windows.windows import Windows
 
 __version__ = "0.1.0"
 
@@ -56,19 +55,18 @@ __all__ = [
 # Imported when first asked for (PEP 562): torch takes seconds, pyarrow and NumPy tenths of one,
 # and `windeck view` needs none of them to list a checkpoint.
 _PLACES = {
+    "documents.documents": ("Documents",),
     "embeddings": ("EmbeddingTable", "ShardedEmbeddingTable", "TableOptimizer"),
-    "datasets": ("IterDataset", "MapDataset", "collate"),
-    "loader": ("Loader",),
-    "mixture": ("Mixture",),
+    "loader.loader": ("Loader",),
+    "loader.mixture": ("Mixture",),
+    "loader.stream": ("Stream",),
+    "loader.torch_adapters": ("IterDataset", "MapDataset", "collate", "OrderSampler"),
     "orders": ("BlockPermutation", "Lanes", "Sequential"),
-    "sampler": ("OrderSampler",),
+    "packing.packing": ("PackedSequences",),
     "shuffle_quality": ("Report", "quality"),
-    "sources.documents": ("Documents",),
-    "sources.packing": ("PackedSequences",),
-    "sources.scaler": ("Scaler",),
-    "sources.table": ("Table",),
-    "sources.windows": ("Windows",),
-    "streams": ("Stream",),
+    "table.table": ("Table",),
+    "windows.scaler": ("Scaler",),
+    "windows.windows": ("Windows",),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 

@@ -1,31 +1,192 @@
-"""Orders made of arithmetic and of `Permutation`: position -> sample, and back.
+"""How an order written in Python is read: the item, slice, take and index of every order.
 
-Every order is a bijection of [0, size) with random access both ways, and an order factory is any
-``f(size, *, seed, epoch)``. Options go in through ``functools.partial``:
-
->>> from functools import partial
->>> factory = partial(BlockPermutation, block_size=256)
->>> factory(1000, seed=42, epoch=3)
-BlockPermutation(1000, block_size=256, blocks_in_buffer=0, seed=42, epoch=3)
-
-All have the methods of `Permutation`: ``len(o)``, ``o[i]``, ``o[a:b]``, ``o.slice(start, stop)``,
-``o.take(positions)``, ``o.index(samples)``. They take O(1) memory beside what they return
-(`BlockPermutation` with ``block_offsets``: O(blocks)), and constant time for a sample.
+An order gives two vectorised functions, ``_samples(positions)`` and ``_positions(samples)``, for
+int64 arrays that were checked already; the functions here check, and call them. The checks are
+the native ones, so all orders refuse the same things in the same words.
 """
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, SupportsIndex
+from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
-from windeck import order_access
+from windeck import _core
 from windeck._core import Permutation, checked_integer, hash_words
-from windeck.blocks import Blocks, EqualBlocks, GivenBlocks
-from windeck.order_access import IndexArray
 
 __all__ = ["BlockPermutation", "Lanes", "Sequential"]
+
+
+IndexArray = npt.NDArray[np.int64]
+
+
+class Arithmetic(Protocol):
+    """Both directions of an order, for checked arrays."""
+
+    @property
+    def size(self) -> int: ...
+    def _samples(self, positions: IndexArray) -> IndexArray: ...
+    def _positions(self, samples: IndexArray) -> IndexArray: ...
+
+
+def item(order: Arithmetic, key: SupportsIndex | slice) -> Any:
+    """order[key]: an int for an integer, an array for a slice; negative ones as in sequences."""
+    if not isinstance(key, slice):
+        position = _core.checked_one(key, order.size, "position", from_end=True)
+        return int(order._samples(np.array([position], dtype=np.int64))[0])
+    return order._samples(np.arange(*key.indices(order.size), dtype=np.int64))
+
+
+def slice_(
+    order: Arithmetic, start: SupportsIndex, stop: SupportsIndex, out: IndexArray | None
+) -> IndexArray:
+    """The samples at positions start to stop, stop excluded."""
+    first, last, into = _core.checked_range(start, stop, order.size, out)
+    into[:] = order._samples(np.arange(first, last, dtype=np.int64))
+    return into
+
+
+def take(order: Arithmetic, positions: object, out: IndexArray | None) -> IndexArray:
+    """The samples at the given positions."""
+    checked, into = _core.checked_bulk(positions, order.size, "position", out)
+    into[:] = order._samples(checked)
+    return into
+
+
+def index(order: Arithmetic, samples: object, out: IndexArray | None) -> Any:
+    """The positions of the given samples; an int for an int."""
+    if isinstance(samples, SupportsIndex) and not isinstance(samples, np.ndarray):
+        sample = _core.checked_one(samples, order.size, "sample")
+        return int(order._positions(np.array([sample], dtype=np.int64))[0])
+    checked, into = _core.checked_bulk(samples, order.size, "sample", out)
+    into[:] = order._positions(checked)
+    return into
+
+
+class Blocks(Protocol):
+    """A bijection that moves whole blocks; arrays in, arrays out, all within [0, size)."""
+
+    def samples(self, positions: IndexArray) -> IndexArray:
+        """The samples at positions of the shuffled sequence of blocks."""
+
+    def positions(self, samples: IndexArray) -> IndexArray:
+        """The inverse of `samples`."""
+
+    def group_bounds(
+        self, positions: IndexArray, blocks_in_group: int
+    ) -> tuple[IndexArray, IndexArray]:
+        """First and one-past-last position of the group of blocks that each position lies in."""
+
+
+@dataclass(frozen=True)
+class EqualBlocks:
+    """Blocks of one length, the first beginning at `phase`; the short ends come last. O(1)."""
+
+    size: int
+    length: int
+    phase: int
+    key: int
+
+    @property
+    def _full(self) -> int:
+        return (self.size - self.phase) // self.length
+
+    @property
+    def _order(self) -> Permutation:
+        # Without full blocks it is never asked.
+        return Permutation(max(self._full, 1), seed=self.key)
+
+    def samples(self, positions: IndexArray) -> IndexArray:
+        """Full blocks, then the head [0, phase), then the tail, which is in place."""
+        body = self._full * self.length
+        result = np.where(positions < body + self.phase, positions - body, positions)
+        in_body = positions < body
+        block, row = np.divmod(positions[in_body], self.length)
+        result[in_body] = self._order.take(block) * self.length + row + self.phase
+        return result
+
+    def positions(self, samples: IndexArray) -> IndexArray:
+        """The inverse of `samples`."""
+        body = self._full * self.length
+        result = np.where(samples < self.phase, samples + body, samples)
+        in_body = (samples >= self.phase) & (samples < self.phase + body)
+        block, row = np.divmod(samples[in_body] - self.phase, self.length)
+        result[in_body] = self._order.index(block) * self.length + row
+        return result
+
+    def group_bounds(
+        self, positions: IndexArray, blocks_in_group: int
+    ) -> tuple[IndexArray, IndexArray]:
+        """Groups are equally long; the short ends count to the last of them."""
+        group = min(blocks_in_group * self.length, self.size)
+        starts = positions - positions % group
+        return starts, starts + np.minimum(group, self.size - starts)
+
+
+class GivenBlocks:
+    """Blocks between given offsets, empty ones left out. O(blocks) memory.
+
+    Raises
+    ------
+    TypeError
+        Offsets that are not an int64 array.
+    ValueError
+        Offsets that are not of one dimension, do not lead from 0 to size, or decrease.
+    """
+
+    def __init__(self, size: int, offsets: IndexArray, *, key: int) -> None:
+        self._offsets = np.unique(_checked_offsets(size, offsets))
+        self._order = Permutation(len(self._offsets) - 1, seed=key)
+        lengths = np.diff(self._offsets)[self._order[:]]
+        self._starts = np.concatenate(([0], np.cumsum(lengths)))
+
+    def samples(self, positions: IndexArray) -> IndexArray:
+        """Each position in its block, wherever that is."""
+        place = np.searchsorted(self._starts, positions, side="right") - 1
+        moved: IndexArray = self._offsets[self._order.take(place)] - self._starts[place]
+        return positions + moved
+
+    def positions(self, samples: IndexArray) -> IndexArray:
+        """The inverse of `samples`."""
+        block = np.searchsorted(self._offsets, samples, side="right") - 1
+        moved: IndexArray = self._starts[self._order.index(block)] - self._offsets[block]
+        return samples + moved
+
+    def group_bounds(
+        self, positions: IndexArray, blocks_in_group: int
+    ) -> tuple[IndexArray, IndexArray]:
+        """Groups of so many shuffled blocks, the last one perhaps smaller."""
+        blocks = len(self._starts) - 1
+        span = min(blocks_in_group, blocks)
+        place = np.searchsorted(self._starts, positions, side="right") - 1
+        first = place - place % span
+        return self._starts[first], self._starts[np.minimum(first + span, blocks)]
+
+
+def _checked_offsets(size: int, offsets: IndexArray) -> IndexArray:
+    if not isinstance(offsets, np.ndarray) or offsets.dtype != np.int64:
+        found = getattr(offsets, "dtype", type(offsets).__name__)
+        raise TypeError(f"block_offsets is {found}, expected an int64 array")
+    if offsets.ndim != 1 or len(offsets) < 2:
+        raise ValueError(
+            f"block_offsets has shape {offsets.shape}, expected one dimension of at least 2"
+        )
+    if offsets[0] != 0 or offsets[-1] != size:
+        raise ValueError(
+            f"block_offsets lead from {offsets[0]} to {offsets[-1]}, expected from 0 to the size, "
+            f"{size}"
+        )
+    (drops,) = np.nonzero(np.diff(offsets) < 0)
+    if len(drops):
+        at = int(drops[0])
+        raise ValueError(
+            f"block_offsets decrease from {offsets[at]} to {offsets[at + 1]} at [{at + 1}], "
+            f"expected them not to"
+        )
+    return offsets
+
 
 # What a key is derived for; published with the orders (see ORDER_VERSION).
 _BLOCKS, _PHASE, _ROWS, _LONG_LANES, _SHORT_LANES = 1, 2, 3, 4, 5
@@ -66,21 +227,21 @@ class Sequential:
         return f"Sequential({self.size})"
 
     def __getitem__(self, key: SupportsIndex | slice) -> Any:
-        return order_access.item(self, key)
+        return item(self, key)
 
     def slice(
         self, start: SupportsIndex, stop: SupportsIndex, out: IndexArray | None = None
     ) -> IndexArray:
         """The samples at positions start to stop; see `Permutation.slice`."""
-        return order_access.slice_(self, start, stop, out)
+        return slice_(self, start, stop, out)
 
     def take(self, positions: Any, out: IndexArray | None = None) -> IndexArray:
         """The samples at the given positions; see `Permutation.take`."""
-        return order_access.take(self, positions, out)
+        return take(self, positions, out)
 
     def index(self, samples: Any, out: IndexArray | None = None) -> Any:
         """The positions of the given samples; see `Permutation.index`."""
-        return order_access.index(self, samples, out)
+        return index(self, samples, out)
 
     def _samples(self, positions: IndexArray) -> IndexArray:
         return positions
@@ -188,21 +349,21 @@ class BlockPermutation:
         return hash(self._numbers())
 
     def __getitem__(self, key: SupportsIndex | slice) -> Any:
-        return order_access.item(self, key)
+        return item(self, key)
 
     def slice(
         self, start: SupportsIndex, stop: SupportsIndex, out: IndexArray | None = None
     ) -> IndexArray:
         """The samples at positions start to stop; see `Permutation.slice`."""
-        return order_access.slice_(self, start, stop, out)
+        return slice_(self, start, stop, out)
 
     def take(self, positions: Any, out: IndexArray | None = None) -> IndexArray:
         """The samples at the given positions; see `Permutation.take`."""
-        return order_access.take(self, positions, out)
+        return take(self, positions, out)
 
     def index(self, samples: Any, out: IndexArray | None = None) -> Any:
         """The positions of the given samples; see `Permutation.index`."""
-        return order_access.index(self, samples, out)
+        return index(self, samples, out)
 
     def _samples(self, positions: IndexArray) -> IndexArray:
         return self._blocks.samples(self._within_groups(positions, inverse=False))
@@ -272,21 +433,21 @@ class Lanes:
         return self.size
 
     def __getitem__(self, key: SupportsIndex | slice) -> Any:
-        return order_access.item(self, key)
+        return item(self, key)
 
     def slice(
         self, start: SupportsIndex, stop: SupportsIndex, out: IndexArray | None = None
     ) -> IndexArray:
         """The samples at positions start to stop; see `Permutation.slice`."""
-        return order_access.slice_(self, start, stop, out)
+        return slice_(self, start, stop, out)
 
     def take(self, positions: Any, out: IndexArray | None = None) -> IndexArray:
         """The samples at the given positions; see `Permutation.take`."""
-        return order_access.take(self, positions, out)
+        return take(self, positions, out)
 
     def index(self, samples: Any, out: IndexArray | None = None) -> Any:
         """The positions of the given samples; see `Permutation.index`."""
-        return order_access.index(self, samples, out)
+        return index(self, samples, out)
 
     def _rows(self) -> tuple[Permutation, Permutation]:
         """The rows of the longer stretches, and those of the others behind them."""

@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from windeck.checkpoint import stores
-    from windeck.checkpoint.comparing import diff
-    from windeck.checkpoint.copying import copy
     from windeck.checkpoint.format.manifests import Commit
-    from windeck.checkpoint.history import gc, log
+    from windeck.checkpoint.format.partition import Partition
+    from windeck.checkpoint.format.table_entries import TableInfo
+    from windeck.checkpoint.inspecting import Checkpoint, TensorInfo, open
     from windeck.checkpoint.loading import Loaded, load
-    from windeck.checkpoint.partition import Partition
-    from windeck.checkpoint.reading import Checkpoint, TensorInfo, open
-    from windeck.checkpoint.saving import save
-    from windeck.checkpoint.searching import search
-    from windeck.checkpoint.sharding import merge, save_shard
-    from windeck.checkpoint.tables.infos import TableInfo
+    from windeck.checkpoint.maintenance import copy, gc, log
+    from windeck.checkpoint.read.comparing import diff
+    from windeck.checkpoint.read.searching import search
+    from windeck.checkpoint.read.verifying import verify
+    from windeck.checkpoint.saving import merge, save, save_shard
     from windeck.checkpoint.tables.reading import SavedTable, TableRows
     from windeck.checkpoint.tables.serving import export, import_rows
-    from windeck.checkpoint.verifying import verify
-    from windeck.checkpoint.writers.plans import Plan, begin
+    from windeck.checkpoint.write.plans import Plan, begin
 
 __all__ = [
     "Checkpoint",
@@ -56,29 +54,29 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "Checkpoint": "reading",
+    "Checkpoint": "inspecting",
     "Commit": "format.manifests",
     "Loaded": "loading",
-    "Partition": "partition",
-    "Plan": "writers.plans",
+    "Partition": "format.partition",
+    "Plan": "write.plans",
     "SavedTable": "tables.reading",
-    "TableInfo": "tables.infos",
+    "TableInfo": "format.table_entries",
     "TableRows": "tables.reading",
-    "TensorInfo": "reading",
-    "begin": "writers.plans",
-    "copy": "copying",
-    "diff": "comparing",
+    "TensorInfo": "inspecting",
+    "begin": "write.plans",
+    "copy": "maintenance",
+    "diff": "read.comparing",
     "export": "tables.serving",
-    "gc": "history",
+    "gc": "maintenance",
     "import_rows": "tables.serving",
     "load": "loading",
-    "log": "history",
-    "merge": "sharding",
-    "open": "reading",
+    "log": "maintenance",
+    "merge": "saving",
+    "open": "inspecting",
     "save": "saving",
-    "save_shard": "sharding",
-    "search": "searching",
-    "verify": "verifying",
+    "save_shard": "saving",
+    "search": "read.searching",
+    "verify": "read.verifying",
 }
 
 

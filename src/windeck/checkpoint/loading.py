@@ -14,11 +14,11 @@ from torch.autograd.graph import increment_version
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.chunks import named_dtype
-from windeck.checkpoint.partition import Partition
-from windeck.checkpoint.reading import Checkpoint, TensorInfo
+from windeck.checkpoint.format.partition import Partition
+from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.loading import Targets
-from windeck.checkpoint.writers.pieces import is_distributed, pieces_of
+from windeck.checkpoint.write.pieces import is_distributed, pieces_of
 
 __all__ = ["Loaded", "Loading", "load", "other_names"]
 
@@ -92,7 +92,7 @@ def load(
     given = {"model": model, "optimizer": optimizer, "loader": loader}
     loading = Loading(given, embeddings, strict, cast)
     if group is not None:
-        from windeck.checkpoint.writers.grouping import load_in_group
+        from windeck.checkpoint.process_group import load_in_group
 
         return load_in_group(store, group, loading, namespace, generation)
     with Checkpoint(store, namespace, generation) as found:

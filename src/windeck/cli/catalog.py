@@ -16,9 +16,9 @@ from windeck.cli.parser import Namespace
 from windeck.cli.session import UsageError, checked_namespace, opened_store, redacted_url
 
 if TYPE_CHECKING:
-    from windeck.checkpoint.format import catalogs
+    from windeck.checkpoint.format import manifests
     from windeck.checkpoint.format.entries import Entry
-    from windeck.checkpoint.tables.links import TableEntry
+    from windeck.checkpoint.format.table_entries import TableEntry
 
 __all__ = ["TABLES", "Catalog", "Listing", "checkpoint_document", "find_table", "name_filter"]
 __all__ += ["opened_checkpoint", "plain_values", "read_listing", "table_document", "tensor_bytes"]
@@ -47,7 +47,7 @@ class Listing(NamedTuple):
     url: str
     namespace: str
     commit: Commit
-    saved: catalogs.Catalog
+    saved: manifests.Catalog
 
 
 def read_listing(arguments: Namespace, store: Store) -> Listing:
@@ -164,7 +164,7 @@ def checkpoint_document(found: Catalog | Listing) -> dict[str, Any]:
     }
 
 
-def tensor_document(name: str, data: str, kind: Entry | catalogs.TensorKind) -> dict[str, Any]:
+def tensor_document(name: str, data: str, kind: Entry | manifests.TensorKind) -> dict[str, Any]:
     """Return a tensor in JSON, with the name under which its data are stored."""
     held = tensor_bytes(kind.dtype, kind.shape)
     return {"name": name, "dtype": kind.dtype, "shape": kind.shape, "bytes": held, "data": data}
@@ -181,6 +181,6 @@ def table_document(entry: TableEntry) -> dict[str, Any]:
     """Return a table in JSON."""
     from dataclasses import asdict
 
-    from windeck.checkpoint.tables.infos import info_of
+    from windeck.checkpoint.format.table_entries import info_of
 
     return {"dtype": "float32", **asdict(info_of(entry))}

@@ -63,7 +63,7 @@ def run(arguments: Namespace) -> None:
 def _compared(
     store: Store, first: int, second: int | None, other: Store | None, spaces: list[str]
 ) -> Any:
-    from windeck.checkpoint import comparing
+    from windeck.checkpoint.read import comparing
 
     return comparing.diff(
         store, first, second, other=other, namespace=spaces[0], other_namespace=spaces[1]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.tables.links import TableEntry
 from windeck.cli.catalog import (
     TABLES,
     Catalog,

@@ -22,7 +22,7 @@ from windeck.cli.parser import PATTERN, Namespace, add_command, add_generation, 
 from windeck.cli.session import NegativeResult, UsageError, escaped
 
 if TYPE_CHECKING:
-    from windeck.checkpoint.readers.where import Where
+    from windeck.checkpoint.read.predicates import Where
 
 __all__ = ["add_parser", "run"]
 
@@ -81,18 +81,18 @@ def run(arguments: Namespace) -> None:
 
 
 def _value_condition(arguments: Namespace) -> Where | None:
-    from windeck.checkpoint.readers import where
+    from windeck.checkpoint.read import predicates
 
     found: list[Where] = []
     try:
         if arguments.where is not None:
-            found.append(where.parse(arguments.where))
+            found.append(predicates.parse(arguments.where))
         if arguments.nan:
-            found.append(where.nan())
+            found.append(predicates.nan())
         if arguments.inf:
-            found.append(where.parse("inf"))
+            found.append(predicates.parse("inf"))
         if arguments.eq is not None:
-            found.append(where.near(_number(arguments.eq), arguments.tol or 0))
+            found.append(predicates.near(_number(arguments.eq), arguments.tol or 0))
         elif arguments.tol is not None:
             raise UsageError("--tol is a distance from --eq, expected both")
     except (TypeError, ValueError) as error:
@@ -106,7 +106,7 @@ def _value_condition(arguments: Namespace) -> Where | None:
 
 
 def _row_conditions(arguments: Namespace) -> dict[str, Where]:
-    from windeck.checkpoint.readers import where
+    from windeck.checkpoint.read import predicates
 
     found = {}
     for name, key in (("freq", "frequency"), ("version", "version"), ("seen", "seen")):
@@ -116,7 +116,7 @@ def _row_conditions(arguments: Namespace) -> dict[str, Where]:
         if not _COMPARISON.match(text):
             raise UsageError(f"--{name} is {text[:40]!r}, expected such as '>10'")
         try:
-            found[key] = where.parse(f"value {text}")
+            found[key] = predicates.parse(f"value {text}")
         except ValueError as error:
             raise UsageError(f"--{name} is {text[:40]!r}, expected such as '>10'") from error
     return found
@@ -150,7 +150,7 @@ def _searched(found: Catalog, pattern: str | None) -> tuple[dict[str, str], list
 def _in_tensors(
     store: Store, found: Catalog, tensors: dict[str, str], values: Where, limit: int
 ) -> list[dict[str, Any]]:
-    from windeck.checkpoint.searching import search_tensor
+    from windeck.checkpoint.read.searching import search_tensor
 
     documents = []
     for data, name in tensors.items():
@@ -170,7 +170,7 @@ def _in_table(
     rows: dict[str, Where],
     limit: int,
 ) -> dict[str, Any]:
-    from windeck.checkpoint.readers.searching_tables import search_table
+    from windeck.checkpoint.read.searching import search_table
     from windeck.checkpoint.tables.reading import SavedTable
 
     table = SavedTable(store, found.namespace, found.tables[name])

@@ -32,7 +32,7 @@ from windeck.cli.session import NegativeResult, escaped, opened_store
 from windeck.cli.tree import Columns, Leaf, Line, lines
 
 if TYPE_CHECKING:
-    from windeck.checkpoint.format.catalogs import Catalog
+    from windeck.checkpoint.format.manifests import Catalog
 
 __all__ = ["add_parser", "run"]
 

@@ -86,7 +86,7 @@ def _log(arguments: Namespace) -> None:
 
 
 def _verify(arguments: Namespace) -> None:
-    from windeck.checkpoint import verifying
+    from windeck.checkpoint.read import verifying
 
     namespace, deep = checked_namespace(arguments.namespace), arguments.deep
     with opened_store(arguments.url) as store:
@@ -125,12 +125,12 @@ def _print_report(report: Any, *, deep: bool) -> None:
 
 
 def _gc(arguments: Namespace) -> None:
-    from windeck.checkpoint import history
+    from windeck.checkpoint import maintenance
 
     namespace, dry_run = checked_namespace(arguments.namespace), arguments.dry_run
     with opened_store(arguments.url, writing=not dry_run) as store:
         commits = read_kept(store, namespace)
-        gone = history.gc(store, keep=arguments.keep, namespace=namespace, dry_run=dry_run)
+        gone = maintenance.gc(store, keep=arguments.keep, namespace=namespace, dry_run=dry_run)
     kept = [commit.generation for commit in commits[: arguments.keep]]
     if arguments.json:
         document = {"url": redacted_url(arguments.url), "namespace": namespace}
@@ -142,7 +142,7 @@ def _gc(arguments: Namespace) -> None:
 
 
 def _copy(arguments: Namespace) -> None:
-    from windeck.checkpoint import copying
+    from windeck.checkpoint import maintenance
 
     url, target = redacted_url(arguments.url), redacted_url(arguments.target)
     generations = arguments.generations
@@ -153,7 +153,7 @@ def _copy(arguments: Namespace) -> None:
     if (url, namespace) == (target, to_namespace):
         raise UsageError(f"source and target are both {namespace} in {url}, expected two")
     with opened_store(arguments.url) as source:
-        copying.chosen(source, namespace, generations)  # before a target is made
+        maintenance.chosen(source, namespace, generations)  # before a target is made
         with opened_store(arguments.target, create=True) as store:
             head = store.get(keys.head(to_namespace))
             if head is not None and not arguments.replace:
@@ -162,8 +162,8 @@ def _copy(arguments: Namespace) -> None:
                     "or --replace to remove it first"
                 )
             if head is not None and head == source.get(keys.head(namespace)):
-                raise UsageError(copying.same(target, to_namespace))
-            done = copying.copy(
+                raise UsageError(maintenance.same(target, to_namespace))
+            done = maintenance.copy(
                 source,
                 store,
                 generations=generations,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.tables.links import TableEntry
 from windeck.cli.catalog import (
     Catalog,
     checkpoint_document,

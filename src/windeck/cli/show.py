@@ -187,7 +187,7 @@ def _print_rest(shape: Sequence[int], selection: Selection) -> None:
 
 
 def _stats(store: Store, found: Catalog, entry: Entry) -> dict[str, Any]:
-    from windeck.checkpoint.searching import statistics
+    from windeck.checkpoint.read.searching import statistics
 
     try:
         stats = statistics(store, found.namespace, entry, bins=BINS, largest=LARGEST)

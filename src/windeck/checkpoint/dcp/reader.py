@@ -17,10 +17,10 @@ from windeck.checkpoint.dcp.states import Flat, flat_of
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.chunks import check_plain
-from windeck.checkpoint.readers.fetching import Job
-from windeck.checkpoint.readers.opened import is_url, patiently
-from windeck.checkpoint.reading import Checkpoint
+from windeck.checkpoint.inspecting import Checkpoint
+from windeck.checkpoint.read.fetching import Job
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.stores.opening import is_url, patiently
 
 __all__ = ["StoreReader"]
 

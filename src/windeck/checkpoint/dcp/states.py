@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils._pytree import tree_map
 
 from windeck.checkpoint.format import trees
-from windeck.checkpoint.reading import Checkpoint, TensorInfo
+from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 
 __all__ = ["Flat", "check_root", "flat_of", "manifest_of"]
 

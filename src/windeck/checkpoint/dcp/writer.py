@@ -25,19 +25,12 @@ from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.chunks import check_plain, dtype_name
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.part_names import PartName, has_parts
-from windeck.checkpoint.readers.opened import is_url, opened
 from windeck.checkpoint.stores import Store, write_part
 from windeck.checkpoint.stores.lanes import Lanes
+from windeck.checkpoint.stores.opening import is_url, opened
 from windeck.checkpoint.stores.protocol import Items
-from windeck.checkpoint.writers.plans import (
-    CHUNK_BYTES,
-    Plan,
-    begin,
-    check_numbers,
-    discard,
-    finish,
-)
-from windeck.checkpoint.writers.writing import chunk_pairs
+from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
+from windeck.checkpoint.write.shards import chunk_pairs
 
 __all__ = ["StoreWriter"]
 

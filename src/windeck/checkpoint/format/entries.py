@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from windeck.checkpoint.format.boxes import Box, overlapping, shape_of, whole
-from windeck.checkpoint.format.catalogs import Catalog, whole_number
+from windeck.checkpoint.format.manifests import Catalog, whole_number
 
 __all__ = ["Entry", "Part", "Run", "check_tiles", "parse_entries"]
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.format.manifests import Commit, read_manifest
+from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import View
-from windeck.checkpoint.tables.links import TableEntry
 
 __all__ = ["LONGEST_CHAIN", "Span", "bases_of", "may_grow", "needed_by"]
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from windeck.checkpoint.partition import Partition
+from windeck.checkpoint.format.partition import Partition
 
 if TYPE_CHECKING:
     import torch

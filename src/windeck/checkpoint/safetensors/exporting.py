@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from windeck.checkpoint.format.chunks import named_dtype
-from windeck.checkpoint.reading import Checkpoint
+from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.safetensors.files import (
     CODES,
     Slot,

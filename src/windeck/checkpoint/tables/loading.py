@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windeck.checkpoint.tables.bases import forget, remember
+from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.tables.entries import ROW
-from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.tables.writing import check_table
+from windeck.checkpoint.tables.writing import check_table, forget, remember
 
 __all__ = ["Targets", "check_empty"]
 

@@ -19,15 +19,13 @@ import numpy as np
 from windeck._core import bucket_of
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import as_json
-from windeck.checkpoint.readers.opened import opened
+from windeck.checkpoint.format.table_entries import BUCKETS, Shape
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.tables.bases import forget
-from windeck.checkpoint.tables.cutting import entries_of
+from windeck.checkpoint.stores.opening import opened
 from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, joined
 from windeck.checkpoint.tables.loading import check_empty
 from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.tables.shapes import BUCKETS, Shape
-from windeck.checkpoint.tables.writing import check_table
+from windeck.checkpoint.tables.writing import check_table, entries_of, forget
 
 __all__ = ["export", "import_rows"]
 

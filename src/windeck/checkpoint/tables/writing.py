@@ -1,25 +1,196 @@
-"""Tables on their way into a store: one snapshot of each, full or what changed since a save."""
+"""What tables in memory were equal to: the saves that a delta of them may be based on.
+
+A delta holds what a table's clock tells of the time since a save. So it is right only for a save
+that the table once was equal to, and as long as all that happened since is something the clock
+tells of; `history` counts what is not, such as that all was cleared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
+from windeck._core import bucket_of
+from windeck._util.parallel import one_ahead
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import as_json
+from windeck.checkpoint.format.table_entries import BUCKETS, ENTRY_BYTES, Shape, Shard, Size
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, encode
 from windeck.checkpoint.stores.protocol import Items, Pieces
-from windeck.checkpoint.tables.bases import clock_at, remember
-from windeck.checkpoint.tables.blocks import Block
-from windeck.checkpoint.tables.cutting import blocks_of
-from windeck.checkpoint.tables.index import LINES, line
-from windeck.checkpoint.tables.links import Shard
-from windeck.checkpoint.tables.shapes import Shape, Size
-from windeck.checkpoint.writers.ahead import one_ahead
+from windeck.checkpoint.tables.blocks import BLOCK_BYTES, LINES, Block, line, pack
+from windeck.checkpoint.tables.entries import Entries, Int64s, merged, of_dead, of_snapshot
 
-__all__ = ["Exports", "check_table"]
+__all__ = [
+    "Exports",
+    "TableSnapshot",
+    "blocks_of",
+    "check_table",
+    "clock_at",
+    "entries_of",
+    "forget",
+    "remember",
+]
+
+
+#: Saves remembered of a table. It keeps the ids of removed rows from the oldest of them on.
+_MOST = 8
+
+
+class _Bases:
+    """Of a table, clocks by save and name, oldest first."""
+
+    def __init__(self, history: int) -> None:
+        self.history = history
+        self.clocks: dict[tuple[int, str], int] = {}
+
+
+_known: weakref.WeakKeyDictionary[Any, _Bases] = weakref.WeakKeyDictionary()
+
+
+def remember(core: Any, save: int, name: str, clock: int, history: int) -> None:
+    """A table was equal to what a save holds, or will when that is committed.
+
+    Parameters
+    ----------
+    save, name
+        The random number of the save, and the table's name there.
+    clock, history
+        The table's, then.
+    """
+    bases = _known.get(core)
+    if bases is None or bases.history != history:
+        bases = _known[core] = _Bases(history)
+    bases.clocks.pop((save, name), None)
+    bases.clocks[save, name] = clock
+    while len(bases.clocks) > _MOST:
+        del bases.clocks[next(iter(bases.clocks))]
+    if core.history == history:
+        core.forget_dead(min(bases.clocks.values()))
+        bases.history = core.history
+
+
+def forget(core: Any) -> None:
+    """A table is equal to nothing that is remembered; the next save of it is full."""
+    _known.pop(core, None)
+
+
+def clock_at(core: Any, save: int, name: str, history: int) -> int | None:
+    """The clock of a table when it was equal to a save; None where a delta to it is not right."""
+    bases = _known.get(core)
+    if bases is None or bases.history != history:
+        return None
+    return bases.clocks.get((save, name))
+
+
+#: Bytes of entries read from a snapshot at once: so few that they are still in the cache when they
+#: are sent.
+READ_BYTES = 1 << 20
+# Where ranges of buckets begin when 2 to 8 shards share them: blocks end there, so that readers of
+# other shards do not read them too. A table smaller than this is not worth as many blocks.
+_BORDERS = sorted({rank * BUCKETS // n for n in range(2, 9) for rank in range(1, n)})
+_SMALL_BYTES = 1 << 20
+T = TypeVar("T")
+
+
+class TableSnapshot(Protocol):
+    """One moment of a table, as `EmbeddingCore.snapshot` gives it."""
+
+    @property
+    def clock(self) -> int: ...
+
+    def counts(self, since: int = -1) -> Int64s: ...
+
+    def read(self, first_bucket: int, end_bucket: int, since: int = -1) -> dict[str, Any]: ...
+
+    def dead(self, since: int) -> tuple[Int64s, Int64s]: ...
+
+
+def entries_of(
+    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: Shape
+) -> Iterator[Entries]:
+    """The entries of some buckets in order, some MiB at a time; what changed, or all for -1."""
+    for _, read in _reads(snapshot, buckets, since, shape, partial(_read, snapshot, since)):
+        yield read()
+
+
+def blocks_of(
+    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: Shape
+) -> Iterator[tuple[int, Callable[[], list[Block]]]]:
+    """The same as blocks: calls that make some, each with about the bytes that it gives. Any
+    thread may call them, one after the other."""
+    whole = int(snapshot.counts(since).sum()) * _entry_bytes(shape)
+    borders = _BORDERS if whole >= _SMALL_BYTES else ()
+    return _reads(
+        snapshot, buckets, since, shape, partial(_packed, snapshot, since, shape, borders)
+    )
+
+
+def _reads(
+    snapshot: TableSnapshot,
+    buckets: tuple[int, int],
+    since: int,
+    shape: Shape,
+    read: Callable[[int, int, Entries], T],
+) -> Iterator[tuple[int, Callable[[], T]]]:
+    """Calls of `read` with ranges of buckets, none without entries, and with the dead of each."""
+    keys, clocks = snapshot.dead(since) if since >= 0 else (np.empty(0, np.int64),) * 2
+    dead, where = of_dead(keys, clocks, shape.width), bucket_of(keys)
+    counts = snapshot.counts(since)
+    counts = counts + np.bincount(where, minlength=BUCKETS)
+    for first, end, size in _ranges(counts.tolist(), buckets, _entry_bytes(shape)):
+        start, stop = (int(place) for place in np.searchsorted(where, [first, end]))
+        yield size, partial(read, first, end, dead.part(start, stop))
+
+
+def _read(snapshot: TableSnapshot, since: int, first: int, end: int, dead: Entries) -> Entries:
+    found = of_snapshot(snapshot.read(first, end, since))
+    return merged([found, dead]) if len(dead) else found
+
+
+def _packed(
+    snapshot: TableSnapshot,
+    since: int,
+    shape: Shape,
+    borders: Sequence[int],
+    first: int,
+    end: int,
+    dead: Entries,
+) -> list[Block]:
+    direct = getattr(snapshot, "blocks", None)  # of native code: rows are copied once
+    if len(dead) or direct is None:
+        return pack(_read(snapshot, since, first, end, dead), shape, borders)
+    found = direct(
+        first, end, since, dim=shape.dim, slots=shape.slots, most=BLOCK_BYTES, borders=borders
+    )
+    return [Block(*block) for block in found]
+
+
+def _entry_bytes(shape: Shape) -> int:
+    return ENTRY_BYTES + 4 * shape.width
+
+
+def _ranges(
+    counts: Sequence[int], buckets: tuple[int, int], entry: int
+) -> Iterator[tuple[int, int, int]]:
+    """Ranges of buckets with at most `READ_BYTES`, or of one bucket, and their bytes; none is
+    empty."""
+    first, end = buckets
+    held = 0
+    for bucket in range(*buckets):
+        size = counts[bucket] * entry
+        if held and held + size > READ_BYTES:
+            yield first, bucket, held
+            first, held = bucket, 0
+        held += size
+    if held:
+        yield first, end, held
+
 
 #: A delta of more than this share of the ids is no delta: all is written.
 _MOST_CHANGED = 0.5

@@ -14,8 +14,8 @@ from windeck.checkpoint.format.dtypes import item_bytes
 from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.format.manifests import find_commit, read_head, read_manifest
 from windeck.checkpoint.format.numbers import searchable
-from windeck.checkpoint.readers.where import nan, parse
-from windeck.checkpoint.searching import search_tensor, statistics
+from windeck.checkpoint.read.predicates import nan, parse
+from windeck.checkpoint.read.searching import search_tensor, statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.cli.output import format_time
 from windeck.cli.page.samples import (

@@ -13,9 +13,9 @@ from windeck.checkpoint.format.boxes import pieces
 from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.format.numbers import numbers
 from windeck.checkpoint.format.payloads import read_box
-from windeck.checkpoint.readers.statistics import Statistics
+from windeck.checkpoint.format.table_entries import TableEntry
+from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
-from windeck.checkpoint.tables.links import TableEntry
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
 
 if TYPE_CHECKING:

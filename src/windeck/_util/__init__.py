@@ -1,0 +1,1 @@
+"""Shared internals: validation, fingerprints, caches, threads, text for messages."""

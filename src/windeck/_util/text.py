@@ -1,0 +1,37 @@
+"""Text for messages: sizes, counts, near-match names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def unknown_column(name: str, known: Iterable[str], where: str = "the table") -> KeyError:
+    """The error for a column that is not there, with the names it may have been meant for."""
+    names = list(known)
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    near += [k for k in names if k.lower() == str(name).lower() and k not in near]
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else _some(names)
+    return KeyError(f"{where} has no column {name!r}; {hint}")
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
+    return f"it has {shown}" if names else "it has none"
+
+
+def amount(nbytes: float) -> str:
+    """A number of bytes in the largest decimal unit that leaves a number above 1."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return (
+                f"{nbytes / size:.3g} {unit}"
+                if nbytes < 100 * size
+                else (f"{nbytes / size:.0f} {unit}")
+            )
+    return f"{int(nbytes)} bytes"
+
+
+def plural(number: int, noun: str) -> str:
+    """``"1 shard"``, ``"2,000 shards"``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Reading of saved tensors: fetching, searching, comparing, verifying."""

@@ -1,0 +1,1 @@
+"""Writing of a save: plans, shards, merging, incremental saves."""

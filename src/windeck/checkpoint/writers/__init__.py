@@ -1,1 +1,0 @@
-"""From state in memory, of one process or many, to one commit."""

@@ -1,0 +1,1 @@
+"""Columns in memory: values, dtypes and validity bitmaps."""

@@ -1,0 +1,40 @@
+"""Arrow validity bitmaps: one bit a row, least significant bit first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windeck.columns.dtypes import Bits, Bools, Int64s
+
+
+def unpack(bitmap: Bits, start: int, stop: int) -> Bools:
+    """Bits [start, stop) as booleans, in memory of their own."""
+    whole = np.unpackbits(bitmap[start >> 3 : (stop + 7) >> 3], bitorder="little")
+    return whole[start & 7 :][: stop - start].view(np.bool_)
+
+
+def write(bitmap: Bits, start: int, values: Bools) -> None:
+    """Set the bits from `start` on to `values`; the bits beside them stay."""
+    stop = start + len(values)
+    touched = bitmap[start >> 3 : (stop + 7) >> 3]
+    whole = np.unpackbits(touched, bitorder="little")
+    whole[start & 7 : (start & 7) + len(values)] = values
+    touched[:] = np.packbits(whole, bitorder="little")
+
+
+def all_set(rows: int) -> Bits:
+    """A bitmap of `rows` rows that all hold a value."""
+    return np.full((rows + 7) >> 3, 0xFF, dtype=np.uint8)
+
+
+def take(bitmap: Bits, places: Int64s) -> Bools:
+    """The bits at some places."""
+    found: Bools = (bitmap[places >> 3] >> (places & 7).astype(np.uint8) & 1) != 0
+    return found
+
+
+def count(bitmap: Bits) -> int:
+    """How many bits are set, in bounded memory."""
+    step = 1 << 18
+    parts = (bitmap[start : start + step] for start in range(0, len(bitmap), step))
+    return sum(int(np.unpackbits(part).sum(dtype=np.int64)) for part in parts)

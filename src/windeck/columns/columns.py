@@ -1,0 +1,159 @@
+"""One column of a table: its values, which of them are missing, and their names if it has any."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from windeck.columns import bitmaps
+from windeck.columns.dtypes import Array, Bits, Bools, Int64s, check_dtype, is_floating
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnData:
+    """One column, read-only.
+
+    Attributes
+    ----------
+    name : str
+    values : ndarray, shape (rows,)
+        Any byte stride. Null slots hold whatever was there; look at `validity`.
+    validity : uint8 ndarray or None
+        Arrow bitmap, least significant bit first; bit ``validity_offset + r`` is 1 where row r has
+        a value. None: every row has one (in a floating column NaN is missing nevertheless).
+    validity_offset : int
+    categories : tuple of str or None
+        What the codes in `values` (int32) stand for.
+    missing : int or None
+        How many rows are null or NaN; None where nobody has counted yet.
+    dtype : str
+        ``values.dtype.name``, or ``"bfloat16"`` where `values` (uint16) holds bfloat16 bits.
+    """
+
+    name: str
+    values: Array
+    validity: Bits | None = None
+    validity_offset: int = 0
+    categories: tuple[str, ...] | None = None
+    missing: int | None = None
+    dtype: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", read_only(self.values))
+        object.__setattr__(self, "dtype", self.dtype or self.values.dtype.name)
+        if self.validity is not None:
+            object.__setattr__(self, "validity", read_only(self.validity))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values and of the validity bitmap."""
+        return self.values.nbytes + (0 if self.validity is None else self.validity.nbytes)
+
+    def observed(self, rows: slice | Int64s = slice(None)) -> Bools:
+        """Tell which of some rows hold a value: neither null nor NaN. O(rows asked for)."""
+        picked = self.values[rows]
+        known = self._valid(rows)
+        if self.dtype == "bfloat16":
+            known &= (picked & 0x7FFF) <= 0x7F80
+        elif self.values.dtype.kind == "f":
+            known &= ~np.isnan(picked)
+        return known
+
+    def _valid(self, rows: slice | Int64s) -> Bools:
+        first = self.validity_offset
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self.values))
+            if self.validity is None:
+                return np.ones(len(range(start, stop, step)), dtype=np.bool_)
+            if step == 1:
+                return bitmaps.unpack(self.validity, first + start, first + max(start, stop))
+            rows = np.arange(start, stop, step, dtype=np.int64)
+        if self.validity is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        places = np.where(rows < 0, rows + len(self.values), rows) + first
+        bits: Bools = (self.validity[places >> 3] >> (places & 7).astype(np.uint8) & 1) != 0
+        return bits
+
+
+def read_only(array: Array) -> Array:
+    """A view nobody can write through; the caller's own array stays as it was."""
+    view: Array = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Uninitialised memory that begins at a multiple of 64 bytes."""
+    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def from_array(name: str, data: Any) -> ColumnData:
+    """Wrap a one-dimensional array or CPU tensor as a column, without a copy.
+
+    Raises
+    ------
+    TypeError
+        Not an array or tensor, or of a dtype no kernel reads (strings, objects, complex,
+        dates, foreign byte order).
+    ValueError
+        Not one-dimensional, or a tensor that is not in CPU memory.
+    """
+    array, dtype = as_array(f"column {name!r}", data)
+    if array.ndim != 1:
+        raise ValueError(f"column {name!r} has shape {array.shape}; expected one dimension")
+    return ColumnData(name, array, missing=None if is_floating(dtype) else 0, dtype=dtype)
+
+
+def as_array(what: str, data: Any) -> tuple[Array, str]:
+    """Look at `data` as a NumPy array; return it and the name of its dtype.
+
+    bfloat16 tensors, for which NumPy has no dtype, come back as their uint16 bits.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(data, torch.Tensor):
+        return _as_array_from_tensor(what, data, torch)
+    if isinstance(data, np.ma.MaskedArray):
+        raise TypeError(f"{what} is a masked array; expected a plain one, missing values as NaN")
+    if not isinstance(data, np.ndarray):
+        raise TypeError(
+            f"{what} is a {type(data).__name__}; expected a NumPy array or a CPU tensor, "
+            "which are taken without a copy"
+        )
+    check_dtype(what, data.dtype)
+    return data, data.dtype.name
+
+
+def _as_array_from_tensor(what: str, tensor: Any, torch: Any) -> tuple[Array, str]:
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise ValueError(
+            f"{what} is a tensor on {tensor.device} of layout {tensor.layout}; "
+            "expected a dense one in CPU memory"
+        )
+    if tensor.dtype == torch.bfloat16:
+        return tensor.detach().view(torch.int16).numpy().view(np.uint16), "bfloat16"
+    array: Array = tensor.detach().numpy()
+    check_dtype(what, array.dtype)
+    return array, array.dtype.name
+
+
+def as_tensor(column: ColumnData, torch: Any) -> Any:
+    """The column's values as a tensor on the same memory."""
+    if column.values.strides[0] < 0:
+        raise ValueError(
+            f"column {column.name!r} runs backwards through its memory, which tensors cannot; "
+            "expected a copy of it in the table"
+        )
+    tensor = torch.from_numpy(column.values)
+    return tensor.view(torch.bfloat16) if column.dtype == "bfloat16" else tensor

@@ -1,1 +1,0 @@
-"""From a folder of shards to documents: the room behind `documents.py`."""

@@ -1,1 +1,0 @@
-"""From files to columns: which files, which rows, each format's reader, one copy."""

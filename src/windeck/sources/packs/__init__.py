@@ -1,1 +1,0 @@
-"""The room behind `windeck.sources.packing`: documents -> sequences of one length."""

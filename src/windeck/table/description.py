@@ -1,0 +1,106 @@
+"""What a table says of itself: to people, and to a saved state that wants to know it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windeck._util.fingerprints import digest, sample_rows
+from windeck._util.text import amount
+from windeck.columns.columns import ColumnData
+from windeck.columns.dtypes import Int64s
+
+if TYPE_CHECKING:
+    from windeck.table.table import Table
+
+_LISTED = 1000
+
+
+def fingerprint(table: Table) -> dict[str, str | int]:
+    """Names, dtypes, sizes and offsets, and digests of some thousand rows of every column.
+
+    Values that are missing count as missing, whatever lies in their slots; how the values are
+    stored does not count.
+    """
+    rows = sample_rows(table.num_rows)
+    columns = [table.column(name) for name in table.column_names]
+    found: dict[str, str | int] = {
+        "rows": table.num_rows,
+        "series": table.num_series,
+        "columns": _short(", ".join(f"{c.name} {c.dtype}" for c in columns)),
+        "offsets": digest(table.offsets),
+        "series_names": digest(np.array([str(name) for name in table.series_names], dtype=np.str_)),
+        "contents": digest(*(_sampled(column, rows) for column in columns)),
+    }
+    if table.timestamps is not None:
+        found["timestamps"] = digest(np.ascontiguousarray(table.timestamps[rows]).view(np.int64))
+    return found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LISTED else f"{text[:60]}... #{digest(text)}"
+
+
+def _sampled(column: ColumnData, rows: Int64s) -> tuple[object, ...]:
+    observed = column.observed(rows)
+    values = column.values[rows]
+    values[~observed] = 0
+    return column.name, column.dtype, column.categories, observed, values
+
+
+def explain(table: Table) -> str:
+    """The table in a few lines: where from, how large, which series, what is missing or odd."""
+    lines = [_size(table), *_columns(table), _series(table), *table.report.lines()]
+    return "\n".join(lines)
+
+
+def _size(table: Table) -> str:
+    nbytes = sum(table.column(name).nbytes for name in table.column_names)
+    many, origin = len(table.column_names), table.origin
+    if origin is None:
+        return f"{many} columns, {amount(nbytes)}, {table.num_rows:,} rows"
+    place = "mapped" if origin.mapped else "in memory"
+    files = f"{origin.files} {'/'.join(origin.kinds)} file{'' if origin.files == 1 else 's'}"
+    return (
+        f"{many} of {origin.columns} columns, {_of(nbytes, max(origin.nbytes, nbytes))}, "
+        f"{table.num_rows:,} rows, {place}, from {files}"
+    )
+
+
+def _of(part: int, whole: int) -> str:
+    """Two amounts in one unit: 11.8 of 128 GB."""
+    number, unit = amount(whole).split(" ")
+    scale = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}.get(unit, 1.0)
+    return f"{part / scale:.3g} of {number} {unit}"
+
+
+def _columns(table: Table) -> list[str]:
+    said = []
+    for name in table.column_names:
+        column = table.column(name)
+        notes = [column.dtype]
+        if column.categories is not None:
+            notes.append(f"{len(column.categories)} categories")
+        if column.missing:
+            notes.append(f"{column.missing:,} missing ({column.missing / len(table):.1%})")
+        said.append(f"  {name}: {', '.join(notes)}")
+    return said if len(said) <= 12 else [*said[:10], f"  and {len(said) - 10} more"]
+
+
+def _series(table: Table) -> str:
+    lengths = np.diff(table.offsets)
+    spread = f" of {lengths.min():,} to {lengths.max():,} rows" if len(lengths) else ""
+    step = "" if table.step is None else f", usual step {_step(table.step)}"
+    return f"{table.num_series:,} series{spread}{step}"
+
+
+def _step(step: np.timedelta64 | int) -> str:
+    """A duration in the largest unit it is a whole number of."""
+    if not isinstance(step, np.timedelta64):
+        return str(step)
+    for unit in ("W", "D", "h", "m", "s", "ms", "us"):
+        whole = np.timedelta64(1, unit)
+        if step >= whole and step % whole == np.timedelta64(0):
+            return str((step // whole) * whole)
+    return str(step)

@@ -1,0 +1,180 @@
+"""Series: from id columns to row offsets, and moving rows where their order is to change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from windeck.columns import bitmaps
+from windeck.columns.columns import ColumnData
+from windeck.columns.dtypes import Array, Int64s
+
+BLOCK = 1 << 22
+
+
+class Move(NamedTuple):
+    """Rows [start, start + len(rows)) are to hold what stands in `rows`, a permutation of them."""
+
+    start: int
+    rows: Int64s
+
+
+class Grouping(NamedTuple):
+    """Where the series lie: offsets int64 (series + 1,), a name for each, moves to get there."""
+
+    offsets: Int64s
+    names: tuple[Any, ...]
+    moves: list[Move]
+
+
+def group(ids: Sequence[ColumnData], rows: int, *, sort: bool) -> Grouping:
+    """Find the series that id columns spell out; rows of a series must follow each other.
+
+    Parameters
+    ----------
+    ids : sequence of ColumnData, each of `rows` rows
+        Integers, or codes with categories. A series is one combination of their values.
+    sort : bool
+        Bring the rows of a series together, series in order of first appearance, rows in theirs.
+
+    Raises
+    ------
+    ValueError
+        A series is scattered and `sort` is False, or an id is null.
+    """
+    if rows == 0:
+        return Grouping(np.zeros(1, dtype=np.int64), (), [])
+    for column in ids:
+        _refuse_nulls(column)
+    starts = _run_starts(ids, rows)
+    keys, first, key_of_run = _distinct([column.values[starts] for column in ids])
+    if len(first) == len(starts):
+        return Grouping(_closed(starts, rows), _names(ids, keys), [])
+    if not sort:
+        raise _scattered(ids, keys, key_of_run, starts, rows)
+    order = np.argsort(key_of_run, kind="stable")
+    lengths = np.diff(_closed(starts, rows))
+    sizes = np.bincount(key_of_run, weights=lengths).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Grouping(offsets, _names(ids, keys), [Move(0, _ranges(starts[order], lengths[order]))])
+
+
+def _refuse_nulls(column: ColumnData) -> None:
+    if column.validity is not None:
+        observed = column.observed()
+        if not observed.all():
+            raise ValueError(
+                f"id column {column.name!r} is null in row {int(np.argmin(observed))}; "
+                "expected every row to say which series it belongs to"
+            )
+
+
+def _run_starts(ids: Sequence[ColumnData], rows: int) -> Int64s:
+    """First rows of the stretches in which no id changes."""
+    changed = np.zeros(rows, dtype=np.bool_)
+    changed[0] = True
+    for column in ids:
+        changed[1:] |= column.values[1:] != column.values[:-1]
+    return np.flatnonzero(changed).astype(np.int64)
+
+
+def _distinct(keys: list[Array]) -> tuple[list[Array], Int64s, Int64s]:
+    """Distinct keys in order of first appearance, their first runs, and the key of each run."""
+    if len(keys) == 1:
+        _, first, inverse = np.unique(keys[0], return_index=True, return_inverse=True)
+    else:
+        codes = np.stack([np.unique(key, return_inverse=True)[1] for key in keys], axis=1)
+        _, first, inverse = np.unique(codes, axis=0, return_index=True, return_inverse=True)
+    appearance = np.argsort(first, kind="stable")
+    rank = np.empty_like(appearance)
+    rank[appearance] = np.arange(len(appearance))
+    first = first[appearance].astype(np.int64)
+    return [key[first] for key in keys], first, rank[inverse.reshape(-1)].astype(np.int64)
+
+
+def _closed(starts: Int64s, rows: int) -> Int64s:
+    return np.append(starts, np.int64(rows)).astype(np.int64)
+
+
+def _names(ids: Sequence[ColumnData], keys: list[Array]) -> tuple[Any, ...]:
+    """A series' id, or the tuple of its ids if there are several id columns."""
+    parts = [_texts(column, key) for column, key in zip(ids, keys, strict=True)]
+    return tuple(parts[0]) if len(parts) == 1 else tuple(zip(*parts, strict=True))
+
+
+def _texts(column: ColumnData, key: Array) -> list[Any]:
+    if column.categories is None:
+        return list(key.tolist())
+    return [column.categories[code] for code in key.tolist()]
+
+
+def _scattered(
+    ids: Sequence[ColumnData], keys: list[Array], key_of_run: Int64s, starts: Int64s, rows: int
+) -> ValueError:
+    """The error for a series whose rows do not follow each other."""
+    seen = np.zeros(len(keys[0]), dtype=np.int64)
+    np.add.at(seen, key_of_run, 1)
+    key = int(key_of_run[np.argmax(seen[key_of_run] > 1)])
+    one, two = np.flatnonzero(key_of_run == key)[:2]
+    ends = _closed(starts, rows)[1:]
+    return ValueError(
+        f"series {_names(ids, keys)[key]!r} is not contiguous: it has rows "
+        f"[{starts[one]}, {ends[one]}) and [{starts[two]}, {ends[two]}) with other series between "
+        "them; pass sort=True to group rows by series"
+    )
+
+
+def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
+    """The concatenated ranges [start, start + length)."""
+    ends = np.cumsum(lengths)
+    shift = np.repeat(starts - (ends - lengths), lengths)
+    return np.asarray(shift + np.arange(int(ends[-1]), dtype=np.int64), dtype=np.int64)
+
+
+def check_offsets(offsets: Any, rows: int) -> Int64s:
+    """Offsets given by the caller: int64, from 0 up to the number of rows, never decreasing."""
+    array = np.asarray(offsets)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) < 1:
+        raise ValueError(
+            f"offsets has dtype {array.dtype} and shape {array.shape}; expected integers, one more "
+            "than there are series"
+        )
+    result = array.astype(np.int64)
+    if (array.dtype.kind == "u" and (result < 0).any()) or result[0] != 0 or result[-1] != rows:
+        raise ValueError(
+            f"offsets runs from {array[0]} to {array[-1]}; expected 0 to {rows}, the rows there are"
+        )
+    falls = np.flatnonzero(np.diff(result) < 0)
+    if len(falls):
+        at = int(falls[0])
+        raise ValueError(
+            f"offsets decreases from {result[at]} to {result[at + 1]} at place {at + 1}; "
+            "expected each series to begin where the one before ends"
+        )
+    result.flags.writeable = False
+    return result
+
+
+def moved(column: ColumnData, moves: Sequence[Move], *, owned: bool) -> ColumnData:
+    """The column with its rows moved: in place where the memory is ours, else in a copy."""
+    if not moves:
+        return column
+    values = column.values.view() if owned else column.values.copy()
+    if owned:
+        values.flags.writeable = True
+    _move(values, moves)
+    if column.validity is None:
+        return replace(column, values=values)
+    rows, offset = len(values), column.validity_offset
+    valid = bitmaps.unpack(column.validity, offset, offset + rows)
+    _move(valid, moves)
+    bitmap = np.packbits(valid, bitorder="little")
+    return replace(column, values=values, validity=bitmap, validity_offset=0)
+
+
+def _move(values: Array, moves: Sequence[Move]) -> None:
+    for start, rows in moves:
+        values[start : start + len(rows)] = values[rows]

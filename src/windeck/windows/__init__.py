@@ -1,0 +1,6 @@
+"""Windows of tables as training samples, and their scaling."""
+
+from windeck.windows.scaler import Scaler
+from windeck.windows.windows import Windows
+
+__all__ = ["Scaler", "Windows"]
