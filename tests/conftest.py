@@ -1,6 +1,6 @@
 """Fixtures for the whole suite: a small table, stores, and the servers behind some of them."""
 
-from store_servers import (
+from support.store_servers import (
     fresh,
     kind,
     memory,
@@ -12,7 +12,7 @@ from store_servers import (
     store,
     url,
 )
-from window_tables import mixed
+from support.window_tables import mixed
 
 __all__ = [
     "fresh",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loaded_examples import example
-from pages import ROOT, Page
+from support.loaded_examples import example
+from support.pages import ROOT, Page
 from windeck.cli.demo_data import write_load_curve
 
 PAGES = ["README.md", "docs/quickstart.md"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pages import Page, check_examples
-from programs import command
-from store_servers import need
+from support.pages import Page, check_examples
+from support.programs import command
+from support.store_servers import need
 from windeck.cli.main import VIEW_COMMANDS
 
 PAGE = Page("docs/viewer.md")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from pyarrow import csv, parquet
 
-from cli.cases import Fresh, Table, model, refused, run, run_json, saved, saved_table, url
+from support.view_cases import Fresh, Table, model, refused, run, run_json, saved, saved_table, url
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 

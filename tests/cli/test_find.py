@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cli.cases import Fresh, Table, model, refused, run, run_json, saved, saved_table, url
+from support.view_cases import Fresh, Table, model, refused, run, run_json, saved, saved_table, url
 
 __all__ = ["url"]
 

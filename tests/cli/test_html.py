@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 import torch
 
-from programs import command
-from store_servers import unavailable
-from table_model import ModelCore, ModelTable
+from models.table_model import ModelCore, ModelTable
+from support.programs import command
+from support.store_servers import unavailable
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 from windeck.cli.html import as_script, render

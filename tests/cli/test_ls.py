@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.cases import Fresh, model, refused, run, run_json, saved, url
-from programs import assert_not_imported
+from support.programs import assert_not_imported
+from support.view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
 from windeck.checkpoint.format import manifests, trees
 from windeck.checkpoint.format.dtypes import ITEM_BYTES, item_bytes

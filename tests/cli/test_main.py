@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import windeck
-from programs import assert_not_imported, command
+from support.programs import assert_not_imported, command
 from windeck.cli.main import main
 
 

@@ -11,8 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from cli.cases import REACHABLE, Fresh, model, refused, run, run_json, saved, saved_table, url
-from store_servers import need
+from support.store_servers import need
+from support.view_cases import (
+    REACHABLE,
+    Fresh,
+    model,
+    refused,
+    run,
+    run_json,
+    saved,
+    saved_table,
+    url,
+)
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from programs import assert_not_imported, command
+from support.programs import assert_not_imported, command
 from windeck.cli.main import VIEW_COMMANDS, view_parser
 from windeck.cli.parser import Namespace
 

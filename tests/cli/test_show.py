@@ -11,8 +11,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.cases import EXTRA, Fresh, Table, model, refused, run, run_json, saved, saved_table, url
-from programs import assert_not_imported
+from support.programs import assert_not_imported
+from support.view_cases import (
+    EXTRA,
+    Fresh,
+    Table,
+    model,
+    refused,
+    run,
+    run_json,
+    saved,
+    saved_table,
+    url,
+)
 from windeck import checkpoint
 from windeck.cli import output
 from windeck.cli.session import UsageError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.cases import Fresh, refused, run, run_json, saved
+from support.view_cases import Fresh, refused, run, run_json, saved
 from windeck import checkpoint
 from windeck._core import crc32c
 from windeck.cli import catalog, session

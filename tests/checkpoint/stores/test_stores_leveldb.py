@@ -1,0 +1,155 @@
+"""What LevelDB alone does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.store_servers import need
+from windeck.checkpoint.stores import open_store, write_part
+
+
+@pytest.fixture(autouse=True)
+def _library() -> None:
+    need("leveldb")
+
+
+def test_a_second_opener_does_not_give_up_the_lock_of_the_first(tmp_path: Path) -> None:
+    """LevelDB itself would, by closing the lock file; another process could open it then."""
+    url = f"leveldb://{tmp_path}/x"
+    program = "import sys, plyvel; plyvel.DB(sys.argv[1])"
+    with open_store(url) as store:
+        with pytest.raises(BlockingIOError, match="is open already"):
+            open_store(url)
+        command = [sys.executable, "-c", program, f"{tmp_path}/x"]
+        other = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "LOCK: " in other.stderr
+        store.put_many([(b"a", b"1")])
+    del store
+    with open_store(url) as store:
+        assert store.get(b"a") == b"1"
+
+
+def test_closing_twice_does_not_let_a_third_in(tmp_path: Path) -> None:
+    url = f"leveldb://{tmp_path}/x"
+    first = open_store(url)
+    first.close()
+    (tmp_path / "y").symlink_to(tmp_path / "x")  # LevelDB itself knows a database by its path
+    with open_store(url) as store:
+        first.close()
+        for other in (url, f"leveldb://{tmp_path}/y"):
+            with pytest.raises(BlockingIOError, match="is open already"):
+                open_store(other)
+        store.put_many([(b"a", b"1")])
+
+
+def test_a_part_is_not_added_to_what_a_killed_one_left(tmp_path: Path) -> None:
+    url, parts = f"leveldb://{tmp_path}/x", tmp_path / "x" / "windeck.parts"
+    write_part(url, "a", [(b"old", b"1")])
+    (parts / "a").rename(parts / "a.tmp")
+    assert write_part(url, "a", [(b"new", b"2")]) == 1
+    with open_store(url) as store:
+        store.ingest_parts(["a"])  # type: ignore[attr-defined]
+        assert list(store.scan()) == [(b"new", b"2")]
+
+
+def test_a_store_that_nobody_holds_any_more_is_closed(tmp_path: Path) -> None:
+    url = f"leveldb://{tmp_path}/x"
+    open_store(url)
+    with open_store(url) as store:
+        assert store.get(b"a") is None
+
+
+def test_a_store_that_could_not_be_opened_may_be_tried_again(tmp_path: Path) -> None:
+    url = f"leveldb://{tmp_path}/x"
+    with open_store(url) as store:
+        store.put_many([(b"a", b"1")])
+        store.sync()
+    current = tmp_path / "x" / "CURRENT"
+    name = current.read_text()
+    current.write_text("nonsense\n")
+    with pytest.raises(OSError, match="is damaged: opening failed"):
+        open_store(url)
+    current.write_text(name)
+    with open_store(url) as store:
+        assert store.get(b"a") == b"1"
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+def test_compression(compression: str, tmp_path: Path) -> None:
+    url = f"leveldb://{tmp_path}/x?compression={compression}"
+    rows = [(b"k%03d" % i, bytes(10_000)) for i in range(100)]
+    with open_store(url) as store:
+        store.bulk_load(rows)
+        store._open.compact_range()  # type: ignore[attr-defined]
+    size = sum(path.stat().st_size for path in (tmp_path / "x").glob("*.ldb"))
+    assert (0 < size < 100_000) == (compression == "snappy")
+    with open_store(f"leveldb://{tmp_path}/x") as store:
+        assert list(store.scan()) == rows
+
+
+class Watched:
+    """A database that was opened, and what was asked of the batches written to it."""
+
+    def __init__(self, database: Any, asked: list[dict[str, bool]]) -> None:
+        self._database, self._asked = database, asked
+
+    def write_batch(self, **options: bool) -> Any:
+        self._asked.append(options)
+        return self._database.write_batch(**options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+def test_every_batch_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync is of the log that is written now; that of an earlier batch may be another."""
+    from windeck.checkpoint.stores import leveldb
+
+    asked, opened = list[dict[str, bool]](), leveldb._opened
+    monkeypatch.setattr(leveldb, "_opened", lambda *where: Watched(opened(*where), asked))
+    url = f"leveldb://{tmp_path}/x"
+    write_part(url, "a", [(b"p", b"1")])
+    with open_store(url) as store:
+        store.put_many([(b"a", b"1")])
+        store.bulk_load([(b"b", b"1")])
+        store.delete_many([b"a"])
+        store.ingest_parts(["a"])  # type: ignore[attr-defined]
+        store.sync()
+        assert dict(store.scan()) == {b"b": b"1", b"p": b"1"}
+    assert len(asked) > 5
+    assert all(options.get("sync") for options in asked)
+
+
+def test_a_batch_that_was_interrupted_is_not_written(tmp_path: Path) -> None:
+    from windeck.checkpoint.stores import leveldb
+
+    def interrupted() -> Iterator[tuple[bytes, bytes]]:
+        yield b"a", b"1"
+        raise KeyboardInterrupt
+
+    url = f"leveldb://{tmp_path}/x"
+    with open_store(url) as store:
+        with pytest.raises(KeyboardInterrupt):
+            leveldb._write(store._open, interrupted(), (), url)  # type: ignore[attr-defined]
+        assert list(store.scan()) == []
+
+
+def test_the_name_of_a_part_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, parts = list[list[str]](), tmp_path / "x" / "windeck.parts"
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        real(file)
+        if os.fstat(file).st_ino == parts.stat().st_ino:
+            seen.append(os.listdir(parts))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_part(f"leveldb://{tmp_path}/x", "a", [(b"p", b"1")])
+    assert seen == [["a"]]

@@ -1,0 +1,344 @@
+"""What RocksDB alone can do: readers beside the writer, loads that are whole, compression."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from support.programs import printed
+from support.store_servers import need
+from support.threads import at_once
+from windeck.checkpoint.stores import open_store, write_part
+from windeck.checkpoint.stores.lanes import LANE_BYTES, Lanes
+
+
+@pytest.fixture(autouse=True)
+def _library() -> None:
+    need("rocksdb")
+
+
+ROWS = [(b"k%03d" % i, b"%d" % i * 100) for i in range(300)]
+
+
+def test_many_read_while_one_writes(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    program = """if True:
+        import sys
+        from windeck.checkpoint.stores import open_store
+        with open_store(sys.argv[1]) as one, open_store(sys.argv[1]) as two:
+            assert list(one.scan()) == list(two.scan())
+            print(len(list(one.keys())), one.get(b"k007"))
+    """
+    with open_store(url) as store:
+        store.bulk_load(ROWS)
+        store.put_many([(b"z", b"not synced")])
+        command = [sys.executable, "-c", program, f"{url}?readonly=1"]
+        ranks = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+        assert [rank.communicate()[0] for rank in ranks] == [b"301 b'" + b"7" * 100 + b"'\n"] * 2
+        with open_store(f"{url}?readonly=1") as reader:
+            store.put_many([(b"z", b"later")])
+            store.delete_range(b"k")
+            store.sync()
+            assert reader.get(b"z") == b"not synced"  # as of when it was opened
+            assert list(reader.scan(b"k")) == ROWS
+
+
+def test_a_reader_does_not_write(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    with pytest.raises(FileNotFoundError, match="there is no database at"):
+        open_store(f"{url}?readonly=1")
+    with open_store(url) as store:
+        store.bulk_load(ROWS)
+    with open_store(f"{url}?readonly=1") as reader:
+        for call in (
+            lambda: reader.put_many([(b"a", b"1")]),
+            lambda: reader.bulk_load([(b"a", b"1")]),
+            lambda: reader.delete_many([b"k001"]),
+            lambda: reader.delete_range(b""),
+            lambda: reader.compare_and_set(b"a", None, b"1"),
+            lambda: reader.ingest_parts([]),  # type: ignore[attr-defined]
+            reader.sync,
+        ):
+            with pytest.raises(PermissionError, match=f"{url}.readonly=1 is open for reading only"):
+                call()
+        with reader.snapshot() as view:
+            assert list(view.scan()) == list(reader.scan()) == ROWS
+
+
+@pytest.mark.parametrize("options", ["", "?create=0", "?readonly=1"])
+def test_a_database_of_objects_is_left_alone(options: str, tmp_path: Path) -> None:
+    """rocksdict keeps Python objects unless told otherwise, in an order of its own, and notes in a
+    file what it was told last: an opener who says otherwise locks the owner out, even a reader."""
+    import rocksdict
+
+    with rocksdict.Rdict(str(tmp_path / "x")) as objects:
+        objects["a"] = [1]
+    before = {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()}
+    url = f"rocksdb://{tmp_path}/x{options}"
+    with pytest.raises(FileExistsError, match=r"one of rocksdict with Python objects in it"):
+        open_store(url)
+    with pytest.raises(FileExistsError, match=r"one of rocksdict with Python objects in it"):
+        write_part(url, "a", ROWS)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()} == before
+    with rocksdict.Rdict(str(tmp_path / "x")) as objects:
+        assert objects["a"] == [1]
+
+
+@pytest.mark.parametrize("options", ["", "?readonly=1"])
+def test_keys_in_another_order_are_no_damage(options: str, tmp_path: Path) -> None:
+    import rocksdict
+
+    rocksdict.Rdict(str(tmp_path / "x")).close()
+    (tmp_path / "x" / "rocksdict-config.json").unlink()  # as another library would leave it
+    with pytest.raises(FileExistsError, match=r"expected .* with keys in order of their bytes"):
+        open_store(f"rocksdb://{tmp_path}/x{options}")
+
+
+@pytest.mark.parametrize("config", ["", "{", "7", '{"raw_mode": 1}', '{"prefix_extractors": {}}'])
+def test_what_rocksdict_notes_is_not_needed(config: str, tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        store.put_many([(b"a", b"1")])
+    (tmp_path / "x" / "rocksdict-config.json").write_text(config)
+    with open_store(f"{url}?readonly=1") as store:
+        assert store.get(b"a") == b"1"
+
+
+def test_who_may_not_write_reads() -> None:
+    """A colleague's checkpoint, or one on a read-only file system. What is imported late has to be
+    there before the program gives up its rights, as it may not look into our home any more."""
+    program = """if True:
+        import os, sys, tempfile
+        from windeck.checkpoint.stores import open_store
+        def told(url):
+            with open_store(url + "?readonly=1") as store:
+                head, body = bytearray(4), bytearray(96)
+                crcs = store.get_many_into([(b"k007", memoryview(head), memoryview(body))])
+                return list(store.scan(b"k")), store.get(b"z"), crcs, head, body
+        mine, others = sys.argv[1:]
+        expected = told(mine)
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        assert not os.access(others[10:], os.W_OK)
+        assert told(others) == told(others) == expected
+        print("as expected,", len(expected[0]))
+    """
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        urls = [f"rocksdb://{folder}/{name}" for name in ("mine", "others")]
+        for url in urls:
+            with open_store(url) as store:
+                store.bulk_load(ROWS)
+                store.sync()
+                store.put_many([(b"z", b"in a log")])
+        place, spare = Path(folder, "others"), Path(folder, "spare")
+        spare.mkdir()
+        spare.chmod(0o777)
+        before = {path.name: path.stat().st_mtime_ns for path in place.iterdir()}
+        for path in (*place.iterdir(), place):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        assert printed(program, *urls, TMPDIR=str(spare)) == "as expected, 300\n"
+        assert {path.name: path.stat().st_mtime_ns for path in place.iterdir()} == before
+        assert list(spare.iterdir()) == []
+        place.chmod(0o755)
+
+
+def test_readers_open_while_tables_are_replaced(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    done = threading.Event()
+    errors: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                with open_store(f"{url}?readonly=1") as reader:
+                    assert len(list(reader.keys())) == len(ROWS)
+        except BaseException as error:
+            errors.append(error)
+
+    with open_store(url) as store:
+        store.bulk_load(ROWS)
+        thread = threading.Thread(target=read)
+        thread.start()
+        for _ in range(60):
+            store.bulk_load(ROWS)
+            store.put_many(ROWS)
+        done.set()
+        thread.join()
+    assert errors == []
+
+
+def test_a_bulk_load_is_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windeck.checkpoint.stores import rocksdb
+
+    monkeypatch.setattr(rocksdb, "TABLE_BYTES", 2000)  # so that there are several tables
+    url = f"rocksdb://{tmp_path}/x"
+
+    def failing() -> Iterator[tuple[bytes, bytes]]:
+        yield from ROWS
+        raise RuntimeError("no more")
+
+    with open_store(url) as store:
+        store.put_many([(b"k001", b"before")])
+        with pytest.raises(RuntimeError, match="no more"):
+            store.bulk_load(failing())
+        assert list(store.scan()) == [(b"k001", b"before")]
+        assert os.listdir(tmp_path / "x" / "windeck.parts") == []
+        assert store.bulk_load(ROWS) == 300
+        assert list(store.scan()) == ROWS
+        assert os.listdir(tmp_path / "x" / "windeck.parts") == []
+    assert len(list((tmp_path / "x").glob("*.sst"))) > 1
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_keys_ascend_from_lane_to_lane(
+    lanes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windeck.checkpoint.stores import rocksdb_bulk
+
+    monkeypatch.setattr(rocksdb_bulk, "LANES", lanes)
+    one = [(b"b", b"1"), (b"d", b"2")]
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        for first in (b"a", b"b", b"c", b"d"):
+            other = [(first, b"3"), (b"e", b"4")]
+            wrong = Lanes([(LANE_BYTES, one.copy), (LANE_BYTES, other.copy)])
+            words = f"expected keys in ascending order, got {first!r} after b'd'"
+            with pytest.raises(ValueError, match=words):
+                store.bulk_load(wrong)
+        assert list(store.keys()) == []
+        right = Lanes([(LANE_BYTES, one.copy), (LANE_BYTES, lambda: [(b"d\0", b"3")])])
+        assert store.bulk_load(right) == 3
+
+
+def test_what_a_killed_bulk_load_left_goes_when_a_writer_opens(tmp_path: Path) -> None:
+    program = """if True:
+        import os, sys
+        from windeck.checkpoint.stores import open_store
+        def rows():
+            yield b"a", bytes(1 << 20)
+            os._exit(9)
+        open_store(sys.argv[1]).bulk_load(rows())
+    """
+    url, parts = f"rocksdb://{tmp_path}/x", tmp_path / "x" / "windeck.parts"
+    with open_store(url) as store:
+        store.put_many([(b"b", b"1")])
+        write_part(url, "mine", ROWS)
+    assert subprocess.run([sys.executable, "-c", program, url]).returncode == 9
+    left = sorted(os.listdir(parts))
+    assert len(left) == 2
+    assert left[0].startswith("bulk-")
+    with open_store(f"{url}?readonly=1") as reader:
+        assert list(reader.keys()) == [b"b"]
+        assert reader.parts(unfinished=True) == ["mine"]  # type: ignore[attr-defined]
+    assert sorted(os.listdir(parts)) == left
+    with open_store(url) as store:
+        assert os.listdir(parts) == ["mine"]
+        assert list(store.keys()) == [b"b"]
+
+
+def test_parts_are_taken_in_by_a_link(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        write_part(url, "a", ROWS)
+        written = (tmp_path / "x" / "windeck.parts" / "a").stat().st_ino
+        store.ingest_parts(["a"])  # type: ignore[attr-defined]
+        assert written in {path.stat().st_ino for path in (tmp_path / "x").glob("*.sst")}
+
+
+def test_tables_are_durable_before_they_are_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with the bytes it has in the end, of a bulk load and of parts."""
+    synced: dict[int, int] = {}
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        real(file)
+        found = os.fstat(file)
+        synced[found.st_ino] = found.st_size
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        store.bulk_load((b"k%03d" % i, bytes(70_000)) for i in range(20))
+        write_part(url, "a", [(b"z", b"1"), (b"zz", bytes(90_000))])
+        store.ingest_parts(["a"])  # type: ignore[attr-defined]
+        tables = [path.stat() for path in (tmp_path / "x").glob("*.sst")]
+        ours = [found for found in tables if found.st_size > 50_000]
+        assert len(ours) == 2
+        assert all(synced.get(found.st_ino) == found.st_size for found in ours)
+
+
+def test_a_damaged_part_changes_nothing(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        write_part(url, "a", ROWS)
+        write_part(url, "b", [(b"z", b"1")])
+        part = tmp_path / "x" / "windeck.parts" / "b"
+        part.write_bytes(part.read_bytes()[:-9])
+        with pytest.raises(OSError, match="is damaged: taking in table files failed: Corruption"):
+            store.ingest_parts(["a", "b"])  # type: ignore[attr-defined]
+        assert list(store.scan()) == []
+        assert store.parts() == ["a", "b"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_compression(compression: str, tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x?compression={compression}"
+    rows = [(b"k%03d" % i, bytes(10_000)) for i in range(100)]
+    with open_store(url) as store:
+        store.bulk_load(rows)
+    size = sum(path.stat().st_size for path in (tmp_path / "x").glob("*.sst"))
+    assert (size < 100_000) == (compression != "none")
+    with open_store(f"rocksdb://{tmp_path}/x") as store:  # each table says how it was made
+        assert list(store.scan()) == rows
+
+
+def test_a_snapshot_serves_several_scans_at_once(tmp_path: Path) -> None:
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        store.bulk_load(ROWS)
+        with store.snapshot() as view:
+            store.delete_range(b"")
+            both = list(zip(view.scan(), view.scan(b"k1"), view.keys(b"k2"), strict=False))
+            assert [one[0] for one in both] == ROWS[:100]
+            assert [one[1] for one in both] == ROWS[100:200]
+            assert [one[2] for one in both] == [key for key, _ in ROWS[200:]]
+            assert at_once(4, lambda _: list(view.scan())) == [ROWS] * 4
+            found = []
+            for number, row in enumerate(view.scan()):
+                found.append(row)
+                assert view.get(ROWS[-1 - number][0]) == ROWS[-1 - number][1]
+            assert found == ROWS
+
+
+def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync while it opens might hide what was synced, and show what came after."""
+    from windeck.checkpoint.stores import rocksdb
+
+    url, opening, meanwhile = f"rocksdb://{tmp_path}/x", rocksdb.RocksDBStore._opened, [b"1", b"2"]
+    with open_store(url) as writer:
+
+        def interrupted(self: rocksdb.RocksDBStore) -> object:
+            found = opening(self)
+            if meanwhile:
+                writer.put_many([(b"a", meanwhile.pop(0))])
+                writer.sync()
+            return found
+
+        monkeypatch.setattr(rocksdb.RocksDBStore, "_opened", interrupted)
+        with open_store(f"{url}?readonly=1") as reader:
+            assert not meanwhile
+            assert reader.get(b"a") == b"2"
+        monkeypatch.setattr(rocksdb, "SETTLING_SECONDS", 0)
+        meanwhile += [b"3"]
+        with pytest.raises(BlockingIOError, match="expected its writer to pause for an instant"):
+            open_store(f"{url}?readonly=1")

@@ -1,0 +1,354 @@
+"""Table files that windeck writes: RocksDB and its tools must accept them as their own."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from support.store_servers import need, unavailable
+from windeck._core import crc32c
+from windeck.checkpoint.stores import CorruptStoreError, Pieces, open_store, write_part
+
+need("rocksdb")
+import rocksdict  # noqa: E402
+
+from windeck.checkpoint.stores import rocksdb_bulk, rocksdb_sst  # noqa: E402
+from windeck.checkpoint.stores.embedded import SEAL_KEY  # noqa: E402
+from windeck.checkpoint.stores.lanes import Lanes  # noqa: E402
+from windeck.checkpoint.stores.rocksdb import options_for  # noqa: E402
+from windeck.checkpoint.stores.urls import StoreURL  # noqa: E402
+
+SIZES = [0, 1, 10, 127, 128, 300, 4000, 4096, 16383, 16384, 16385, 70_000, 2_100_000]
+
+
+def rows(count: int, seed: int) -> dict[bytes, bytes]:
+    """Pairs of all sizes, small ones most of all, in ascending order of keys."""
+    draw = random.Random(seed)
+    found = {}
+    for i in range(count):
+        key = b"%06d" % i + b"x" * draw.choice([0, 0, 0, 3, 110, 111, 112, 300])
+        size = draw.choice(SIZES if draw.random() < 0.1 else SIZES[:6])
+        found[key] = draw.randbytes(size)
+    return found
+
+
+def split(value: bytes, draw: random.Random) -> Pieces:
+    at = draw.randrange(len(value) + 1)
+    return Pieces(value[:at], memoryview(value)[at:], crc32c(value[at:]))
+
+
+def test_pairs_of_all_sizes_in_pieces_and_whole(tmp_path: Path) -> None:
+    draw, model = random.Random(1), rows(3000, 0)
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        items = ((k, split(v, draw) if draw.random() < 0.5 else v) for k, v in model.items())
+        assert store.bulk_load(items) == 3000
+        assert dict(store.scan()) == model
+        assert store.get_many(list(model)) == list(model.values())
+        assert all(store.get(key + b"\0") is None for key in list(model)[::50])
+        for at in range(0, 3000, 97):  # a seek to each kind of place
+            key = list(model)[at]
+            assert next(store.scan(start=key)) == (key, model[key])
+            assert next(store.scan(start=key + b"\0"))[0] == list(model)[at + 1]
+        # Taken apart and put together again by the engine: with what lies over it.
+        store.put_many([(list(model)[7], b"new"), (list(model)[1500], b"newer")])
+        store.sync()
+        store._db.compact_range(None, None)  # type: ignore[attr-defined]
+        model |= {list(model)[7]: b"new", list(model)[1500]: b"newer"}
+        assert dict(store.scan()) == model
+    with open_store(f"{url}?readonly=1") as store:
+        assert dict(store.scan()) == model
+
+
+@pytest.mark.parametrize("large", [1, 1 << 30])
+def test_one_pair_and_blocks_of_any_kind(
+    large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb_sst, "LARGE_BYTES", large)
+    monkeypatch.setattr(rocksdb_sst, "GATHER_BYTES", 1000)
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        store.bulk_load([(b"k", b"")])
+        assert list(store.scan()) == [(b"k", b"")]
+        model = {b"m%04d" % i: b"v" * (i % 40) for i in range(1000)}
+        store.bulk_load(model.items())
+        assert dict(store.scan(b"m")) == model
+        assert all(store.get(key) == value for key, value in model.items())
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        number |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return number, at
+
+
+def pairs_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The pairs of a block of properties or of the metaindex."""
+    (count,) = struct.unpack("<I", block[-4:])
+    at, key = 0, b""
+    while at < len(block) - 4 - 4 * count:
+        shared, at = varint(block, at)
+        size, at = varint(block, at)
+        length, at = varint(block, at)
+        key = key[:shared] + block[at : at + size]
+        yield key, block[at + size : at + size + length]
+        at += size + length
+
+
+def properties(path: Path) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The properties of a table, and its footer without the places."""
+    data = path.read_bytes()
+    foot = data[-53:]
+    offset, at = varint(foot, 1)
+    size, _ = varint(foot, at)
+    ((name, where),) = pairs_of(data[offset : offset + size])
+    assert name == b"rocksdb.properties"
+    offset, at = varint(where, 0)
+    size, _ = varint(where, at)
+    return list(pairs_of(data[offset : offset + size])), foot[:1] + foot[-12:]
+
+
+def test_properties_are_those_of_the_engine(tmp_path: Path) -> None:
+    model = rows(500, 3)
+    with open_store(f"rocksdb://{tmp_path}/x"):
+        write_part(f"rocksdb://{tmp_path}/x", "ours", model.items())
+    writer = rocksdict.SstFileWriter(options_for(StoreURL.parse(f"rocksdb://{tmp_path}/x")))
+    writer.open(str(tmp_path / "theirs"))
+    for key, value in model.items():
+        writer[key] = value
+    writer.finish()
+    ours, our_foot = properties(tmp_path / "x" / "windeck.parts" / "ours")
+    theirs, their_foot = properties(tmp_path / "theirs")
+    assert our_foot == their_foot
+    named = dict(ours)
+    assert [*named] == sorted(named)
+    # RocksDB's repair drops the engine's table, which belongs to no column family.
+    assert named.pop(b"rocksdb.column.family.name") == b"default"
+    assert [*named] == [name for name, _ in theirs]
+    # Keys that begin alike are not shortened, so places and sizes differ; all else is the same.
+    differ = {name for name, value in theirs if named[name] != value}
+    free = b"creating.session.identity data.size index.size tail.start.offset"
+    free += b" num.data.blocks compression_options original.file.number column.family.id"
+    assert differ <= {b"rocksdb." + name for name in free.split()}
+    assert varint(named[b"rocksdb.num.entries"], 0)[0] == 500
+    assert named[b"rocksdb.data.size"] == named[b"rocksdb.tail.start.offset"]
+
+
+def tool(name: str, *arguments: object) -> str:
+    """Run one of RocksDB's command-line tools and return its output."""
+    found = shutil.which(name) or shutil.which(f"rocksdb_{name}")
+    if found is None:
+        unavailable(f"{name} is not installed: apt-get install rocksdb-tools")
+    done = subprocess.run([found, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-500:]
+    return done.stdout
+
+
+def ldb(path: Path, *arguments: str) -> str:
+    """Run `ldb` on a database that a newer RocksDB may have written."""
+    return tool("ldb", f"--db={path}", "--ignore_unknown_options", *arguments)
+
+
+def scanned(path: Path) -> dict[bytes, bytes]:
+    """The pairs of a database, read by `ldb`."""
+    lines = ldb(path, "scan", "--hex").splitlines()
+    pairs = (line.split(" : ") for line in lines)
+    found = {bytes.fromhex(key[2:]): bytes.fromhex(value[2:]) for key, value in pairs}
+    del found[SEAL_KEY]
+    return found
+
+
+@pytest.mark.parametrize("action", ["repair", "compact"])
+def test_rocksdb_tools_verify_scan_compact_and_repair_tables(action: str, tmp_path: Path) -> None:
+    """Tables that overlap, also with what the engine wrote before and after them."""
+    path, url = tmp_path / "x", f"rocksdb://{tmp_path}/x"
+    model = rows(700, 9)
+    keys = list(model)
+    with open_store(url) as store:
+        store.bulk_load(model.items())
+        for turn in range(4):
+            changed = dict.fromkeys(keys[100 * turn : 100 * turn + 300], b"%d" % turn * 200)
+            if turn % 2:
+                store.put_many(changed.items())
+                store.sync()
+            else:
+                store.bulk_load(changed.items())
+            model |= changed
+        store.delete_range(b"0001")
+        store.bulk_load([(b"z", b"large" * 10_000)])
+    model = {k: v for k, v in model.items() if not k.startswith(b"0001")}
+    model[b"z"] = b"large" * 10_000
+    tables = sorted(path.glob("*.sst"))
+    assert len(tables) > 1
+    for table in tables:
+        assert "The file is ok" in tool("sst_dump", f"--file={table}", "--command=verify")
+    assert scanned(path) == model
+    ldb(path, action)
+    lost = path / "lost"
+    assert not list(lost.glob("*.sst")) if lost.exists() else action == "compact"
+    assert scanned(path) == model
+    with open_store(url) as store:
+        assert dict(store.scan()) == model
+
+
+def test_flipped_bytes_of_a_small_table(tmp_path: Path) -> None:
+    """Refused, or found out when it is read, or of no meaning: never another value."""
+    model = {b"a%d" % i: b"value %d" % i for i in range(3)}
+    model |= {b"b": b"large" * 4000, b"c": b"small"}
+    write_part(f"rocksdb://{tmp_path}/x", "p", model.items())
+    data = (tmp_path / "x" / "windeck.parts" / "p").read_bytes()
+    tail = len(data) - 1700
+    places = [*range(0, 200, 9), *range(200, tail, 1997), *range(tail, len(data), 7)]
+    outcomes = {"refused": 0, "found out": 0, "irrelevant": 0}
+    for at in [*places, *range(len(data) - 12, len(data))]:
+        url = f"rocksdb://{tmp_path}/{at}"
+        with open_store(url) as store:
+            write_part(url, "p", [])
+            damaged = data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+            (tmp_path / str(at) / "windeck.parts" / "p").write_bytes(damaged)
+            try:
+                store.ingest_parts(["p"])  # type: ignore[attr-defined]
+            except OSError:
+                outcomes["refused"] += 1
+                assert list(store.scan()) == []
+                continue
+            try:
+                assert dict(store.scan()) == model
+                outcomes["irrelevant"] += 1
+            except CorruptStoreError:
+                outcomes["found out"] += 1
+    assert outcomes["refused"] > 100
+    assert outcomes["found out"] > 5
+    assert outcomes["irrelevant"] < 20  # what pads the footer
+
+
+def test_short_and_interrupted_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, model = random.Random(5), rows(400, 5)
+    real = os.writev
+
+    def short(file: int, parts: list[memoryview]) -> int:
+        data = b"".join(parts)
+        return real(file, [data[: draw.randrange(1, len(data) + 1)]])
+
+    monkeypatch.setattr(os, "writev", short)
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        store.bulk_load(model.items())
+        assert dict(store.scan()) == model
+
+
+def test_an_error_of_the_file_system_is_named_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: int, parts: list[memoryview]) -> int:
+        raise OSError(28, os.strerror(28))
+
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        store.put_many([(b"a", b"1")])
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        monkeypatch.setattr(os, "writev", full)
+        message = rf"{url}: writing the table file bulk-\S+ failed: No space left on device"
+        with pytest.raises(OSError, match=message) as caught:
+            store.bulk_load([(b"b", b"2" * 100_000)])
+        assert caught.value.errno == 28
+        with pytest.raises(OSError, match=r"the table file p\.tmp failed: No space") as caught:
+            write_part(url, "p", [(b"b", b"2")])
+        monkeypatch.undo()
+        assert os.listdir(tmp_path / "x" / "windeck.parts") == []
+        assert list(store.scan()) == [(b"a", b"1")]
+        if before:
+            assert len(os.listdir("/proc/self/fd")) == before
+
+
+def lanes_of(model: dict[bytes, bytes], parts: int, *, broken: bool = False) -> Lanes:
+    """A model in parts, each said to be large."""
+    pairs, size = sorted(model.items()), -(-len(model) // parts)
+
+    def make(at: int) -> Iterator[tuple[bytes, bytes]]:
+        yield from pairs[at : at + size]
+        if broken and at:
+            raise RuntimeError(f"no more after {at}")
+
+    return Lanes([(32 << 20, partial(make, at)) for at in range(0, len(pairs), size)])
+
+
+def test_lanes_are_written_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = rows(900, 7)
+    lanes = lanes_of(model, 7)
+    assert [sum(1 for _ in lane) for lane in lanes.split(3)] == [258, 387, 255]
+    assert [pair for lane in lanes.split(3) for pair in lane] == sorted(model.items())
+    assert len(lanes.split(100)) == 7
+    assert len(Lanes([(1, lambda: [(b"a", b"1")])] * 2).split(8)) == 1
+    assert Lanes([]).split(8) == [()]
+    monkeypatch.setattr(rocksdb_bulk, "LANES", 4)
+    before = threading.active_count()
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        assert store.bulk_load(lanes) == 900
+        assert dict(store.scan()) == model
+        assert store.bulk_load(Lanes([])) == 0
+        holes = [(32 << 20, lambda pairs=pairs: pairs) for pairs in ([(b"y", b"1")], [], [])]
+        assert store.bulk_load(Lanes([*holes, (32 << 20, lambda: [(b"y2", b"2")])])) == 2
+        assert [key for key, _ in store.scan(b"y")] == [b"y", b"y2"]
+        store.delete_range(b"y")
+        with pytest.raises(RuntimeError, match="no more after "):
+            store.bulk_load(lanes_of({b"z" + k: v for k, v in model.items()}, 7, broken=True))
+        mixed = [(32 << 20, lambda: [(b"z2", b"1")]), (32 << 20, lambda: [(b"z1", b"2")])]
+        with pytest.raises(ValueError, match="in ascending order, got b'z1' after b'z2'"):
+            store.bulk_load(Lanes(mixed))
+        assert dict(store.scan()) == model
+        assert os.listdir(tmp_path / "x" / "windeck.parts") == []
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("how", ["a lane", "the user"])
+def test_lanes_end_when_another_fails(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with their last pair: what they write is thrown away."""
+    begun, many, asked = threading.Event(), 2_000_000, [0]
+
+    def long() -> Iterator[tuple[bytes, bytes]]:
+        for asked[0] in range(many):
+            begun.set()
+            yield b"%08d" % asked[0], b""
+
+    def failing() -> Iterator[tuple[bytes, bytes]]:
+        begun.wait()
+        if how == "a lane":
+            raise RuntimeError("no more")
+        yield b"z", b""
+
+    def interrupted(running: object) -> None:
+        begun.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rocksdb_bulk, "LANES", 2)
+    if how == "the user":
+        monkeypatch.setattr(rocksdb_bulk, "wait", interrupted)
+    expected = RuntimeError if how == "a lane" else KeyboardInterrupt
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        with pytest.raises(expected):
+            store.bulk_load(Lanes([(32 << 20, long), (32 << 20, failing)]))
+        assert asked[0] < many - 1
+        assert list(store.scan()) == []
+
+
+def test_what_asks_for_compression_is_written_by_the_engine(tmp_path: Path) -> None:
+    draw, model = random.Random(6), rows(300, 6)
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(f"{url}?compression=zstd") as store:
+        store.bulk_load((key, split(value, draw)) for key, value in model.items())
+        assert dict(store.scan()) == model

@@ -1,0 +1,54 @@
+"""The page on checkpoints, and the examples in the code, do what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.pages import ROOT, Page, check_examples
+from support.store_servers import need
+
+PAGE = Page("docs/checkpoint.md")
+SOURCES = ROOT / "src" / "windeck" / "checkpoint"
+#: With examples, packages of its own excepted: they have pages and tests of their own.
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+    for folder in (".", "format", "readers", "writers")
+    for path in (SOURCES / folder).glob("[a-z]*.py")
+    if ">>> " in path.read_text()
+)
+
+
+def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("rocksdb")
+    monkeypatch.chdir(tmp_path)
+    assert len(PAGE.blocks) == 3
+    names = PAGE.run(only=slice(1))
+    assert names["found"].step == 20
+    assert names["loader"].state_dict()["position"] == 80
+    checkpoint, url = names["checkpoint"], names["url"]
+    assert [commit.step for commit in checkpoint.log(url)] == [20, 10]
+    with checkpoint.open(url) as saved:
+        assert saved.names()[:3] == ["model/weight", "model/bias", "optimizer/state/0/step"]
+        assert saved.info("model/weight").shape == (2, 8)
+    weight = names["model"].weight.detach().numpy().tobytes()
+    with checkpoint.stores.open_store(url) as store:
+        value = store.get(b"windeck/t/%016x/%08x/%08x/%08x" % (2, 0, 0, 0))
+        assert value is not None
+    assert np.frombuffer(value[64:], np.float32).tobytes() == weight
+    PAGE.run(names, only=slice(1, 2))
+    assert [commit.step for commit in checkpoint.log(url)] == [20]
+    assert names["model"].weight.detach().numpy().tobytes() != weight  # that of step 10 now
+    PAGE.run(names, only=slice(2, 3))
+    assert names["report"].values > 0
+
+
+def test_links_lead_somewhere() -> None:
+    PAGE.check_links()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_the_code(module: str) -> None:
+    check_examples(f"windeck.checkpoint.{module}")

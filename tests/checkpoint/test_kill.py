@@ -1,0 +1,75 @@
+"""A save that is killed, at whatever step, leaves the former checkpoint or the new one in force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.programs import printed
+
+SCRIPT = """
+import json, os, sys
+import torch
+sys.path.append(sys.argv[2])
+from support.doomed import Doomed, child
+from windeck import checkpoint
+from windeck.checkpoint.stores import open_store
+
+torch.set_num_threads(1)
+url = sys.argv[1]
+
+def model(step):
+    return {"w": torch.full((5000,), float(step)), "b": torch.full((3,), float(step))}
+
+def first():
+    with open_store(url) as store:
+        checkpoint.save(store, step=0, model=model(0))
+
+def doomed(step, left):
+    store = open_store(url)
+    checkpoint.save(Doomed(store, left), step=step, model=model(step), chunk_bytes=4096)
+    store.close()
+
+def look(step):
+    target = model(-1)
+    found = checkpoint.load(url, model=target).step
+    assert all((value == found).all() for value in target.values()), target
+    assert found in (force[0], step), (found, force, step)
+    os._exit(10 + found % 100)
+
+assert child(first) == 0
+force, seen = [0], []
+for left in range(200):
+    step = left + 1
+    code = child(lambda: doomed(step, left))
+    assert code in (0, -9), code
+    found = child(lambda: look(step)) - 10
+    assert found >= 0
+    seen.append([code, found == step])
+    force[0] = found
+    if code == 0:
+        break
+
+def collect():
+    with open_store(url) as store:
+        checkpoint.gc(store, keep=1)
+        kept = {c.generation for c in checkpoint.log(store)}
+        left = {int(key.split(b"/")[2], 16) for key in store.keys(b"windeck/t/")}
+        assert left == kept, (left, kept)
+
+assert child(collect) == 0
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
+    seen = json.loads(printed(SCRIPT, fresh(kind), str(Path(__file__).parents[1])))
+    # NEXT, the load and its six chunks, sync, manifest, sync, HEAD, sync: killed before and after.
+    assert [code for code, _ in seen] == [-9] * (len(seen) - 1) + [0]
+    assert len(seen) == 2 + 1 + 6 + 2 + 2 + 2 + 2 + 2 + 1
+    # All up to HEAD leave the former one in force, all after it the new one.
+    assert [new for _, new in seen] == [False] * (len(seen) - 4) + [True] * 4

@@ -1,0 +1,188 @@
+"""The demo as a user runs it: on the synthetic load curve, on a file, on files that are no use."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from support.programs import printed
+from windeck.cli import demo_steps
+from windeck.cli.demo_job import Job
+from windeck.cli.main import main
+
+CLAIMS = (
+    "the same samples as the uninterrupted run",
+    "the samples computed from the permutation alone, without a loader",
+    "every window once per epoch: none lost, none repeated",
+    "the same final weights as the uninterrupted run, bit for bit",
+)
+
+
+def assert_equal_runs(printed: str, out: Path) -> None:
+    """All claims hold, and the logs say so too."""
+    text = " ".join(printed.split())
+    for claim in CLAIMS:
+        assert f"✔ {claim}" in text
+    assert "✘" not in text
+    whole, killed, resumed = (
+        np.fromfile(out / f"{name}.samples", np.int64).reshape(-1, 3)
+        for name in ("uninterrupted", "killed", "resumed")
+    )
+    # Killed before it was done, resumed after its first step, and together the whole.
+    assert killed[-1, 0] < whole[-1, 0]
+    assert resumed[0, 0] > 1
+    assert np.array_equal(np.concatenate((killed[killed[:, 0] < resumed[0, 0]], resumed)), whole)
+    picture = (out / "forecast.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 20_000
+    assert re.search(r"\d times as many", text)
+    assert re.search(r"SIGKILL after batch [\d,]+ of [\d,]+ in epoch \d", text)
+
+
+def test_synthetic(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "windeck", "demo", "--out", str(tmp_path)]
+    command += ["--steps", "50", "--race-seconds", "0.1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert_equal_runs(done.stdout, tmp_path)
+    assert "a synthetic load curve: nothing in it was measured" in done.stdout
+    assert "step 1:00:00" in done.stdout
+    assert (tmp_path / "load-curve.parquet").exists()
+    assert len(done.stdout.splitlines()) < 45
+
+
+# The workers of torch's DataLoader are forked, which newer Pythons advise against.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_options_short_series_and_parts_of_dates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A CSV of 150 days: the time in pieces, two series, too short for 168 + 24."""
+    day = np.arange("2023-01-01", "2023-05-31", dtype="datetime64[D]").astype(object)
+    rng = np.random.default_rng(0)
+    columns = {
+        "shop": ["north"] * len(day) + ["south"] * len(day),
+        "Year": [d.year for d in day] * 2,
+        "Month": [d.month for d in day] * 2,
+        "Day": [d.day for d in day] * 2,
+        "visitors": rng.integers(0, 100, 2 * len(day)),
+        "taken": rng.random(2 * len(day)),
+    }
+    file = tmp_path / "shops.csv"
+    csv.write_csv(pa.table(columns), file)
+    options = ("--target", "taken", "--batch-size", "32", "--steps", "8", "--horizon", "7")
+    out = tmp_path / "out"
+    main(["demo", str(file), "--out", str(out), "--race-seconds", "0.1", *options])
+    told = capsys.readouterr().out
+    assert_equal_runs(told, out)
+    assert "Year + Month + Day" in told
+    assert "168 + 7 steps do not fit series of at most 150 rows: cut down" in told
+    assert "68 steps in, 7 out" in told
+    assert "as given" in told
+
+
+def write(path: Path, columns: Mapping[str, object]) -> str:
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def test_bad_files_get_one_line(tmp_path: Path) -> None:
+    """An exit code of 1, no traceback, and nothing trained."""
+    (tmp_path / "junk.parquet").write_bytes(b"no parquet at all")
+    names = {"a": ["x", "y"], "b": ["u", "v"]}
+    dark = {"time": list(range(400)), "y": pa.array([None] * 400, pa.float64())}
+    files = {
+        str(tmp_path / "nowhere.parquet"): r"there is no file .*nowhere\.parquet$",
+        str(tmp_path / "junk.parquet"): r"cannot read .*junk\.parquet: ",
+        write(tmp_path / "names.parquet", names): "found no column of numbers to forecast; the ",
+        write(tmp_path / "few.parquet", {"y": [1.0, 2.0] * 9}): r".* has 18 rows; expected at lea",
+        write(tmp_path / "dark.parquet", dark): r".*missing.*",
+        write(tmp_path / "other.parquet", {"load": [1.0]})
+        + " --target laod": ".*did you mean 'load'",
+    }
+    for file, words in files.items():
+        with pytest.raises(SystemExit) as caught:
+            main(["demo", *file.split(), "--out", str(tmp_path / "out")])
+        text = str(caught.value)
+        assert re.match(f"windeck demo: {words}", text), text
+        assert "\n" not in text
+    assert not list((tmp_path / "out").glob("*.samples"))
+
+
+def test_an_interrupt_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_steps, "run_steps", interrupt)
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", "--out", str(tmp_path)])
+    assert caught.value.code == 130
+
+
+def test_a_process_that_fails_is_quoted(tmp_path: Path) -> None:
+    job = Job(str(tmp_path / "nowhere.parquet"), (), (), "load", steps=9)
+    unused: Any = None
+    with pytest.raises(RuntimeError, match=r"process failed: .*nowhere\.parquet"):
+        demo_steps.kill_and_resume(job, unused, unused, demo_steps.Page(), tmp_path)
+
+
+def test_help_names_every_option_and_needs_no_torch() -> None:
+    program = """if True:
+    import sys
+    from windeck.cli.main import main
+    try:
+        main(["demo", "--help"])
+    except SystemExit as end:
+        assert not end.code
+    assert not {"torch", "matplotlib", "pyarrow"} & set(sys.modules)
+    """
+    text = printed(program)
+    for option in ("time", "id", "target", "context", "horizon", "epochs", "steps", "batch-size"):
+        assert f"--{option} " in text
+    for option in ("seed", "out", "race-seconds", "progress", "no-progress"):
+        assert f"--{option}" in text
+
+
+@pytest.mark.parametrize(
+    "words", ["--context 0", "--steps many", "--steps 1", "--epochs nan", "--nonsense", "a b"]
+)
+def test_wrong_options_are_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", *words.split()])
+    assert caught.value.code == 2
+    assert ": error: " in capsys.readouterr().err
+
+
+def test_naive_forecasts() -> None:
+    past, future = torch.arange(12).float()[None, :, None], torch.zeros(1, 4, 1)
+    batch = {"past_target": past, "future_target": future}
+    naive = demo_steps.naive_forecast
+    assert naive(batch, None).tolist() == [[11.0] * 4]
+    assert naive(batch, 6).tolist() == [[6.0, 7.0, 8.0, 9.0]]
+    assert naive(batch, 2).tolist() == [[10.0, 11.0, 10.0, 11.0]]
+    for seen, expected in ((4, 3.0), (0, 0.0)):
+        batch["past_target_mask"] = torch.arange(12)[None, :, None] < seen
+        assert naive(batch, None).tolist() == naive(batch, 6).tolist() == [[expected] * 4]
+
+
+def test_text_is_wrapped_below_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = demo_steps.Page()
+    page.width = 40
+    page.step("Data", "a file")
+    page.note("one two three four five six seven eight nine ten")
+    page.progress(3, 10)  # nothing, where there is no terminal
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "1 Data      a file"
+    assert len(lines) == 2
+    assert all(len(line) <= 40 for line in lines)
+    assert lines[1].startswith(" " * demo_steps.INDENT)

@@ -1,0 +1,138 @@
+"""Count files: what their rows mean, and what damaged ones get."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.corpora import write_counts
+from windeck.documents.counts import Stated, normal_path, read_counts
+
+HEAD = "dataset/filename,documents,tokens"
+CHOSEN = ("dataset=c4/x.part3.arrow", "dataset=c4/en/x.part10.arrow", "dataset=w/y.arrow")
+
+
+def read(root: Path, *rows: str, head: str = HEAD) -> dict[str, tuple[int, int]]:
+    """The numbers of a count file."""
+    write_counts(root, [head, *rows])
+    return {path: row[:2] for path, row in read_counts(str(root), CHOSEN, lambda _: True).items()}
+
+
+class TestRows:
+    def test_paths_in_all_their_forms(self, tmp_path: Path) -> None:
+        found = read(
+            tmp_path,
+            "/dataset=c4/x.part3.arrow,5,10",
+            "/home/me/old=1/dataset=c4//en/./x.part10.arrow, 0 ,0",
+            "",
+            " , ,",
+            '"dataset=w\\y.arrow",1,9223372036854775807',
+        )
+        assert found == dict(zip(CHOSEN, [(5, 10), (0, 0), (1, 2**63 - 1)], strict=True))
+
+    def test_columns_in_any_order_and_more_of_them(self, tmp_path: Path) -> None:
+        found = read(
+            tmp_path, "1,5,dataset=w/y.arrow,a b", head="tokens , documents,dataset/filename,note"
+        )
+        assert found == {"dataset=w/y.arrow": (5, 1)}
+
+    def test_marks_of_other_systems(self, tmp_path: Path) -> None:
+        path = write_counts(tmp_path, [])
+        path.write_bytes(b"\xef\xbb\xbf" + HEAD.encode() + b"\r\ndataset=w/y.arrow,5,1\r\n")
+        stated = read_counts(str(tmp_path), CHOSEN, lambda _: True)
+        assert stated == {"dataset=w/y.arrow": Stated(5, 1, f"{str(path)!r}, line 2")}
+
+    def test_several_files_and_none(self, tmp_path: Path) -> None:
+        assert read_counts(str(tmp_path), CHOSEN, lambda _: True) == {}
+        for number, path in enumerate(CHOSEN):
+            write_counts(tmp_path, [HEAD, f"{path},{number},7"], f"{number}-counts-a.csv")
+        write_counts(tmp_path, ["anything"], "counts.txt")
+        write_counts(tmp_path, ["anything"], "windeck-counts-0123.csv")
+        found = read_counts(str(tmp_path), CHOSEN, lambda _: True)
+        assert [found[path].documents for path in CHOSEN] == [0, 1, 2]
+
+    def test_a_root_with_magic_in_its_name(self, tmp_path: Path) -> None:
+        (tmp_path / "a[1]*").mkdir()
+        assert read(tmp_path / "a[1]*", "dataset=w/y.arrow,5,1") == {"dataset=w/y.arrow": (5, 1)}
+
+    def test_rows_of_other_datasets_and_files_not_asked_for(self, tmp_path: Path) -> None:
+        (tmp_path / "dataset=c4").mkdir()
+        (tmp_path / "dataset=c4" / "z.arrow").touch()
+        assert read(tmp_path, "/dataset=gone/x.part0.arrow,5,1", "notes.txt,1,1") == {}
+        assert read(tmp_path, "/dataset=c4/z.arrow,5,1") == {}
+        write_counts(tmp_path, [HEAD, "/dataset=c4/gone.arrow,5,1"])
+        assert read_counts(str(tmp_path), CHOSEN, lambda path: "gone" not in path) == {}
+
+    @pytest.mark.parametrize(
+        "path", ["dataset=a/dataset=b/x", "/dataset=a/dataset=b/x", "q/dataset=a/./dataset=b//x"]
+    )
+    def test_the_first_dataset_in_a_path_counts(self, path: str) -> None:
+        assert normal_path(path) == "dataset=a/dataset=b/x"
+
+
+class TestErrors:
+    def test_a_file_that_has_gone(self, tmp_path: Path) -> None:
+        (tmp_path / "dataset=c4").mkdir()
+        with pytest.raises(
+            FileNotFoundError,
+            match=r"x_counts.csv', line 3: a row for 'dataset=c4/gone.arrow', and there is no such "
+            rf"file below '{tmp_path}'; expected the file, or no row for it$",
+        ):
+            read(tmp_path, "dataset=w/y.arrow,5,1", "/dataset=c4/gone.arrow,5,1")
+
+    def test_two_rows(self, tmp_path: Path) -> None:
+        with pytest.raises(
+            ValueError,
+            match=r"x_counts.csv', line 3: a second row for 'dataset=w/y.arrow', the first is "
+            r"'.*x_counts.csv', line 2$",
+        ):
+            read(tmp_path, "dataset=w/y.arrow,5,1", "/dataset=w/y.arrow,5,1")
+
+    @pytest.mark.parametrize(
+        ("head", "message"),
+        [
+            ("dataset/filename,documents", r"has no column 'tokens'; its first line has 'dataset/"),
+            ("filename,documents,tokens", r"has no column 'dataset/filename'; its first line has "),
+            (f"{HEAD},tokens", r"has 2 columns 'tokens'; its first line has"),
+            ("", r"has no column 'dataset/filename'; its first line has nothing, expected"),
+            # Before Python 3.11 the csv module itself refuses a NUL.
+            ("\x00\x01\xff", r"(has no column 'dataset/filename'|.* line contains NUL)"),
+        ],
+    )
+    def test_columns(self, head: str, message: str, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=rf"x_counts.csv' {message}"):
+            read(tmp_path, head=head)
+
+    def test_an_empty_file(self, tmp_path: Path) -> None:
+        write_counts(tmp_path, []).write_bytes(b"")
+        with pytest.raises(ValueError, match=r"its first line has nothing, expected 'dataset/file"):
+            read_counts(str(tmp_path), CHOSEN, lambda _: True)
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ("-1,5", "documents is -1, expected 0 to 2^63 - 1"),
+            ("1,-5", "tokens is -5, expected 0 to 2^63 - 1"),
+            (f"1,{2**63}", f"tokens is {2**63}, expected 0 to 2^63 - 1"),
+            (f"{'9' * 5000},1", "documents is 999"),
+            ("1,", "tokens is '', expected a whole number"),
+            ("1.0,2", "documents is '1.0', expected a whole number"),
+            ("1,many", "tokens is 'many', expected a whole number"),
+            ("1,1_000", "tokens is '1_000', expected a whole number"),
+            ("٣,1", "documents is '٣', expected a whole number"),
+            ("+1,2", "documents is '+1', expected a whole number"),
+            ("1", "2 fields, expected 3"),
+            ("1,2,3", "4 fields, expected 3"),
+        ],
+    )
+    def test_numbers(self, fields: str, message: str, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=rf"x_counts.csv', line \d: {re.escape(message)}"):
+            read(tmp_path, "dataset=c4/x.part3.arrow,5,1", f"dataset=w/y.arrow,{fields}")
+
+    def test_what_csv_cannot_hold(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"x_counts.csv' cannot be read as CSV: unexpected"):
+            read(tmp_path, 'dataset=w/y.arrow,1,"2')
+        with pytest.raises(ValueError, match=r"x_counts.csv' cannot be read as CSV: field larger"):
+            read(tmp_path, f"dataset=w/y.arrow,{'x' * 200_000},1")

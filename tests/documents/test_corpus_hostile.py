@@ -1,0 +1,86 @@
+"""Files that were edited or are cut short: an error or documents, and never a crash."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from documents.test_corpus_opening import DOCUMENTS, batch_of, batches_of, write_ipc
+from windeck.documents.readers import open_shard
+
+
+def test_offsets_edited_in_the_file(tmp_path: pathlib.Path) -> None:
+    """Whatever stands where offsets stood, a document never reaches over the tokens there are."""
+    documents = [[7] * 11, [7] * 13, [7] * 17]
+    path = tmp_path / "a.arrow"
+    write_ipc(path, batches_of(documents, pa.list_(pa.int32()), []))
+    whole = path.read_bytes()
+    offsets = np.array([0, 11, 24, 41], np.int32).tobytes()
+    place = whole.index(offsets)
+    assert whole.count(offsets) == 1
+    for hostile, document in (
+        ([0, 24, 11, 41], 1),
+        ([0, 2**31 - 1, 24, 41], 0),
+        ([0, 11, -24, 41], 1),
+        ([-1, 11, 24, 41], None),
+        ([0, 11, 24, 42], None),
+        ([0, 11, 24, 2**31 - 1], None),
+    ):
+        path.write_bytes(whole.replace(offsets, np.array(hostile, np.int32).tobytes()))
+        found = "cannot be read as Arrow IPC" if document is None else f"document {document} of '"
+        with pytest.raises(ValueError, match=found) as refused:
+            open_shard(str(path), "tokens")
+        assert "a.arrow'" in str(refused.value)
+    # And when they are edited in a file that is open already.
+    path.write_bytes(whole)
+    shard = open_shard(str(path), "tokens")
+    rng = np.random.default_rng(1)
+    with open(path, "r+b") as file:
+        for _ in range(200):
+            file.seek(place)
+            edited = (
+                rng.integers(-(2**31), 2**31, 4) if rng.random() < 0.5 else rng.integers(0, 50, 4)
+            )
+            file.write(edited.astype(np.int32).tobytes())
+            file.flush()
+            lengths = shard.lengths()
+            assert (lengths >= 0).all()
+            assert (lengths <= 41).all()
+            assert all(set(shard.document(number)) <= {7} for number in range(3))
+
+
+def opened_or_refused(path: str) -> str:
+    try:
+        shard = open_shard(path, "tokens", strip=[1], min_length=1)
+    except MemoryError:
+        return "refused"
+    except (ValueError, KeyError, TypeError) as error:
+        return "refused" if "a.arrow" in str(error) else f"silent: {error}"
+    kept = [length for length in shard.lengths().tolist() if length > 0]
+    assert sum(len(shard.document(j)) for j in range(len(shard))) == sum(kept)
+    return "documents"
+
+
+def test_random_bytes_edited_in_the_file(tmp_path: pathlib.Path) -> None:
+    """Always documents, or an error with the path in it."""
+    rng = np.random.default_rng(2)
+    path = tmp_path / "a.arrow"
+    told = dict.fromkeys(("documents", "refused"), 0)
+    for dtype, compression in (("uint16", None), ("int64", None), ("int32", "lz4")):
+        kind = pa.list_(pa.type_for_alias(dtype))
+        for form in ("lists", "plain"):
+            batches = batches_of(DOCUMENTS, kind, [2])
+            if form == "plain":
+                batches = [batch_of(pa.array(d, kind.value_type)) for d in DOCUMENTS]
+            write_ipc(path, batches, compression)
+            whole = np.frombuffer(path.read_bytes(), np.uint8)
+            for _ in range(150):
+                edited = whole.copy()
+                places = rng.integers(0, len(whole), int(rng.integers(1, 6)))
+                edited[places] = rng.choice([0, 1, 127, 128, 255], len(places))
+                path.write_bytes(edited.tobytes())
+                told[opened_or_refused(str(path))] += 1
+    assert min(told.values()) > 100

@@ -1,0 +1,380 @@
+"""Tables as torch modules; torch.nn.Embedding(sparse=True) and torch.optim are the model."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import gc
+import json
+import pickle
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint as checkpointed
+
+import windeck as wd
+from support.threads import at_once
+from windeck import _core
+from windeck.embeddings.ops import embedding_lookup
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+SIZE, DIM = 12, 3
+#: Ids of the model's rows 0, 1, ...: far apart, negative, the extremes.
+IDS = torch.tensor([0, 1, -1, 7, -(2**63), 2**63 - 1, 2**40, -5, 3, 99, 100, 2**53])
+
+
+def sgd(parameters: Any) -> Any:
+    return torch.optim.SGD(parameters, lr=0.25)
+
+
+def adagrad(parameters: Any) -> Any:
+    return torch.optim.Adagrad(parameters, lr=0.25, initial_accumulator_value=0.5)
+
+
+def adam(parameters: Any) -> Any:
+    # It corrects the bias of eps too, which torch.optim.Adam and we do not: so eps is tiny.
+    return torch.optim.SparseAdam(list(parameters), lr=0.25, betas=(0.8, 0.9), eps=1e-12)
+
+
+OPTIMIZERS: dict[str, tuple[dict[str, Any], Callable[[Any], Any]]] = {
+    "sgd": ({}, sgd),
+    "adagrad": ({"initial_accumulator_value": 0.5}, adagrad),
+    "adam": ({"betas": (0.8, 0.9), "eps": 1e-12}, adam),
+}
+
+
+def both(kind: str, **options: Any) -> tuple[wd.EmbeddingTable, torch.nn.Embedding, Any]:
+    """A table, and torch's with the same initial rows."""
+    more, optimizer = OPTIMIZERS[kind]
+    table = wd.EmbeddingTable(DIM, optimizer=kind, lr=0.25, seed=4, scale=0.5, **more, **options)
+    model = torch.nn.Embedding(SIZE, DIM, sparse=True)
+    with torch.no_grad():
+        model.weight.copy_(table.eval()(IDS))
+    return table.train(), model, optimizer(model.parameters())
+
+
+def rows(table: wd.EmbeddingTable) -> torch.Tensor:
+    was = table.training
+    with torch.no_grad():
+        found: torch.Tensor = table.eval()(IDS)
+    table.train(was)
+    return found
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("passes", [1, 3])
+def test_training_is_that_of_torch(kind: str, passes: int) -> None:
+    table, model, optimizer = both(kind)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(5):
+        for _ in range(passes):  # gradients add up until the step
+            shape = (2, 5)
+            places = torch.randint(0, SIZE, shape, generator=generator)
+            weights = torch.randn(*shape, DIM, generator=generator)
+            out, wanted = table(IDS[places]), model(places)
+            torch.testing.assert_close(out, wanted)
+            (out.square() * weights).sum().backward()
+            (wanted.square() * weights).sum().backward()
+        changed = table.step()
+        seen = model.weight.grad.coalesce().indices().numel()  # type: ignore[union-attr]
+        assert changed == seen
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.testing.assert_close(rows(table), model.weight.detach())
+    assert table.core.clock == 5
+    assert table.rows == len(table.core) <= SIZE
+
+
+def test_weight_decay_is_for_rows_with_gradients() -> None:
+    table = wd.EmbeddingTable(2, optimizer="sgd", lr=0.5, weight_decay=0.25, scale=1.0)
+    ids = torch.tensor([1, 2])
+    before = table(ids).detach()
+    table(ids[:1]).sum().backward()
+    table.step()
+    after = table(ids).detach()
+    torch.testing.assert_close(after[0], before[0] - 0.5 * (1 + 0.25 * before[0]))
+    assert torch.equal(after[1], before[1])
+
+
+def test_one_table_twice_in_one_forward() -> None:
+    table, model, optimizer = both("adagrad")
+    left, right = torch.tensor([0, 3, 3]), torch.tensor([3, 3, 5])
+    for _ in range(3):
+        (table(IDS[left]) * table(IDS[right])).sum().backward()
+        (model(left) * model(right)).sum().backward()
+        assert table.step() == 3
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.testing.assert_close(rows(table), model.weight.detach())
+
+
+def test_gradients_flow_through_layers_in_front_and_behind() -> None:
+    table, model, optimizer = both("sgd")
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(DIM, 1)
+    places = torch.tensor([1, 1, 4])
+    layer(table(IDS[places])).square().sum().backward()
+    ours = layer.weight.grad.clone()  # type: ignore[union-attr]
+    layer.zero_grad()
+    layer(model(places)).square().sum().backward()
+    torch.testing.assert_close(ours, layer.weight.grad)
+    table.step()
+    optimizer.step()
+    torch.testing.assert_close(rows(table), model.weight.detach())
+
+
+@pytest.mark.parametrize("shape", [(0,), (), (3, 0, 2), (2, 3, 1)])
+def test_any_shape_of_ids(shape: tuple[int, ...]) -> None:
+    table = wd.EmbeddingTable(DIM)
+    out = table(torch.ones(shape, dtype=torch.int64))
+    assert (out.shape, out.dtype, out.requires_grad) == ((*shape, DIM), torch.float32, True)
+    out.sum().backward()
+    assert table.step() == min(1, out.numel())
+    assert table.core.clock == 1
+    strided = torch.arange(24).view(4, 6).t()[::2]
+    assert torch.equal(table(strided), table(strided.contiguous()))
+
+
+def test_rows_handed_out_stay_as_they_are_and_their_memory_is_used_again() -> None:
+    table = wd.EmbeddingTable(64, optimizer="sgd", seed=5)
+    ids = torch.arange(4096)
+    with torch.no_grad():
+        expected = table(ids).clone()
+        _core.trim_pool()
+        live = _core.pool_stats()["live"]
+        held = [table(ids), table(ids)[7:9]]  # the second one by a view alone
+        assert _core.pool_stats()["live"] == live + 2
+        for start in range(5000, 5010):
+            table(ids + start).zero_()
+        assert torch.equal(held[0], expected)
+        assert torch.equal(held[1], expected[7:9])
+        held.clear()
+        assert _core.pool_stats()["live"] == live
+        asked = _core.pool_stats()["allocations"]
+        for _ in range(5):
+            assert torch.equal(table(ids), expected)
+        assert _core.pool_stats()["allocations"] == asked
+    rows = table(ids)
+    rows.sum().backward()
+    del rows
+    gc.collect()
+    assert _core.pool_stats()["live"] == live
+
+
+def test_evaluation_looks_and_changes_nothing() -> None:
+    table = wd.EmbeddingTable(DIM, scale=1.0).eval()
+    first = table(IDS)
+    assert (table.rows, table.core.clock) == (0, 0)
+    assert first.abs().sum() > 0
+    assert torch.equal(table(IDS), first)
+    assert torch.equal(table.train()(IDS), first)  # what rows begin with depends on the id alone
+    assert table.rows == SIZE
+    with torch.no_grad():
+        assert not table(IDS).requires_grad
+    assert table.step() == 0
+    assert table.core.facts(IDS[:1].numpy())["frequencies"].tolist() == [2]
+
+
+def test_going_back_twice_is_torchs_error_and_retained_graphs_add_up() -> None:
+    table = wd.EmbeddingTable(1, optimizer="sgd", lr=1.0, initializer="zeros")
+    loss = table(torch.tensor([5])).sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+    table.step()
+    loss = table(torch.tensor([5])).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    table.step()
+    assert table(torch.tensor([5])).item() == -3.0
+
+
+def test_forgetting_and_freezing() -> None:
+    table = wd.EmbeddingTable(1, optimizer="sgd", lr=1.0, initializer="zeros")
+    ids = torch.tensor([1])
+    table(ids).sum().backward()
+    table.zero_grad()
+    assert table.step() == 0
+    assert not table.requires_grad_(False)(ids).requires_grad
+    table.requires_grad_()(ids).sum().backward()
+    table.lr = 0.125
+    assert table.step() == 1
+    assert table(ids).item() == -0.125
+
+
+def test_gradients_are_taken_as_they_are_not_as_they_become() -> None:
+    table = wd.EmbeddingTable(2, optimizer="sgd", lr=1.0, initializer="zeros")
+    ids, gradient = torch.tensor([4, 4]), torch.ones(2, 2)
+    table(ids).backward(gradient)
+    gradient.fill_(100)
+    ids.fill_(9)
+    table.step()
+    assert table(torch.tensor([4])).tolist() == [[-2.0, -2.0]]
+
+
+def test_admission_and_eviction() -> None:
+    table = wd.EmbeddingTable(1, optimizer="sgd", lr=1.0, initializer="zeros", admit_after=2)
+    ids = torch.tensor([1, 2, 2])
+    table(ids).sum().backward()
+    assert table.step() == 1  # 1 has no row yet
+    assert table.eval()(ids).view(-1).tolist() == [0, -2, -2]
+    table.train()(torch.tensor([1, 3])).sum().backward()
+    table.step()
+    assert table.eval()(torch.tensor([1, 2, 3])).view(-1).tolist() == [-1, -2, 0]
+    assert table.evict(frequency_below=2).tolist() == [3]
+    gone = table.evict(seen_before=2)
+    assert (gone.tolist(), gone.dtype) == ([2], torch.int64)
+    assert table.rows == 1
+    with pytest.raises(ValueError, match="condition"):
+        table.evict()
+
+
+def test_configs_are_json_and_make_equal_tables() -> None:
+    for kind, (options, _) in OPTIMIZERS.items():
+        table = wd.EmbeddingTable(5, optimizer=kind, lr=0.5, seed=2**64 - 1, initializer="uniform",
+                                  scale=0.25, admit_after=3, name="user", **options)  # fmt: skip
+        table.lr = 0.125
+        config = json.loads(json.dumps(table.config))
+        again = wd.EmbeddingTable.from_config(config)
+        assert again.config == table.config
+        assert (again.lr, again.core.slots, again.name) == (0.125, table.core.slots, "user")
+        assert torch.equal(again.eval()(IDS), table.eval()(IDS))
+    assert repr(table) == "EmbeddingTable(5, optimizer='adam', rows=0, name='user')"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"optimizer": "rmsprop"}, ValueError, "optimizer is 'rmsprop', expected one of sgd, adag"),
+        ({"lr": -1}, ValueError, "lr is -1, expected a finite number of at least 0"),
+        ({"lr": float("nan")}, ValueError, "lr is nan, expected a finite number of at least 0"),
+        ({"eps": "x"}, TypeError, "eps is of type str, expected a number"),
+        ({"betas": (0.9, 1.0)}, ValueError, r"betas is \(0.9, 1.0\), expected two numbers from 0"),
+        ({"betas": 0.9}, ValueError, "betas is 0.9, expected two numbers from 0 to below 1"),
+        ({"optimizer": "sgd", "initial_accumulator_value": 1.0}, ValueError, "is for adagrad, got"),
+        ({"dim": 0}, ValueError, "dim"),
+        ({"initializer": "xavier"}, ValueError, "initializer"),
+        ({"weight": 1}, TypeError, "weight"),
+    ],
+)  # fmt: skip
+def test_options_that_cannot_be(
+    options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        wd.EmbeddingTable.from_config({"dim": 4, **options})
+
+
+def test_ids_that_cannot_be() -> None:
+    table = wd.EmbeddingTable(2)
+    with pytest.raises(TypeError, match=r"ids are of torch.int32, expected torch.int64"):
+        table(torch.zeros(2, dtype=torch.int32))
+    with pytest.raises(TypeError, match=r"ids are a list, expected a tensor of torch.int64"):
+        table([1, 2])
+    token = torch.empty(0)
+    with pytest.raises(RuntimeError, match="embedding table 0 is gone, expected it to live"):
+        embedding_lookup(torch.zeros(2, dtype=torch.int64), token.sum(), token, 0, 2, True)
+
+
+def test_copies_are_tables_of_their_own() -> None:
+    table, _, _ = both("adam", admit_after=2, name="user")
+    for _ in range(3):
+        table(IDS[:5]).square().sum().backward()
+        table.step()
+    table(IDS[5:]).sum().backward()
+    other = copy.deepcopy(torch.nn.Sequential(table.eval()))[0]
+    assert isinstance(other, wd.EmbeddingTable)
+    assert (other.training, other.config, other.rows) == (False, table.config, table.rows)
+    assert torch.equal(rows(other), rows(table))
+    before = rows(other)
+    table.zero_grad()
+    assert (other.step(), other.core.clock) == (0, 3)  # gradients are not copied
+    for each in (table, other):
+        each.train()(IDS).sum().backward()
+        each.step()
+    assert torch.equal(rows(other), rows(table))  # the clock and the counts came too
+    table(IDS).sum().backward()
+    table.step()
+    assert not torch.equal(rows(other), rows(table))
+    assert not torch.equal(rows(other), before)
+    assert other(IDS).requires_grad
+    assert not copy.deepcopy(table.requires_grad_(False))(IDS).requires_grad
+    with pytest.raises(TypeError, match=r"not pickled, expected checkpoint.save\(..., embeddings="):
+        pickle.dumps(table)
+
+
+def test_many_threads_lose_nothing() -> None:
+    table = wd.EmbeddingTable(2, optimizer="sgd", lr=1.0, initializer="zeros", threads=2)
+
+    def work(number: int) -> None:
+        for turn in range(50):
+            table(torch.arange(number, number + 40) * 7).sum().backward()
+            if turn % 10 == 9:
+                table.step()
+
+    at_once(4, work)
+    table.step()
+    passes = [sum(number <= i < number + 40 for number in range(4)) * 50 for i in range(43)]
+    found = table.eval()(torch.arange(43) * 7)[:, 0]
+    assert (-found).tolist() == passes  # whole numbers, so no order of additions shows
+
+
+def test_autocast_inference_mode_and_activation_checkpoints() -> None:
+    table = wd.EmbeddingTable(4, optimizer="sgd", lr=1.0, initializer="zeros")
+    layer, ids = torch.nn.Linear(4, 4, bias=False), torch.tensor([1, 2])
+    torch.nn.init.ones_(layer.weight)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rows = table(ids)
+        assert rows.dtype == torch.float32
+        out = layer(rows)
+    assert out.dtype == torch.bfloat16
+    out.sum().backward()
+    table.step()
+    assert table(ids).tolist() == [[-4.0] * 4] * 2
+    with torch.inference_mode():
+        assert table(ids).tolist() == [[-4.0] * 4] * 2
+    out = checkpointed(lambda x: layer(table(x)), ids, use_reentrant=False)
+    assert isinstance(out, torch.Tensor)
+    torch.autograd.backward(out.sum())
+    table.step()
+    assert table(ids).tolist() == [[-8.0] * 4] * 2
+
+
+def test_one_step_for_several_tables() -> None:
+    class Towers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.user = wd.EmbeddingTable(2, optimizer="sgd", lr=1.0, initializer="zeros")
+            self.more = torch.nn.ModuleList([wd.EmbeddingTable(2, optimizer="adam")])
+            self.layer = torch.nn.Linear(2, 1)
+
+    model = Towers()
+    assert [name for name, _ in model.named_parameters()] == ["layer.weight", "layer.bias"]
+    assert list(model.state_dict()) == ["layer.weight", "layer.bias"]
+    optimizer = wd.TableOptimizer(model)
+    assert optimizer.tables == [model.user, model.more[0]]
+    ids = torch.tensor([1, 2])
+    (model.user(ids) + model.more[0](ids)).sum().backward()
+    assert optimizer.step() == 4
+    assert model.user(ids).tolist() == [[-1, -1], [-1, -1]]
+    model.user(ids).sum().backward()
+    optimizer.zero_grad()
+    assert optimizer.step() == 0
+    named = wd.TableOptimizer({"user": model.user})
+    assert named.tables == wd.TableOptimizer([model.user]).tables == [model.user]
+    assert repr(named).startswith("TableOptimizer([EmbeddingTable(2, optimizer='sgd', rows=2)")
+    with pytest.raises(ValueError, match="Linear has no EmbeddingTable, expected one or more"):
+        wd.TableOptimizer(torch.nn.Linear(1, 1))
+    with pytest.raises(TypeError, match="got a Linear, expected an EmbeddingTable"):
+        wd.TableOptimizer([torch.nn.Linear(1, 1)])
+    with pytest.raises(TypeError, match="got a int, expected tables or a module with some"):
+        wd.TableOptimizer(3)
+
+
+@pytest.mark.parametrize("module", ["table", "optimizers", "sharded"])
+def test_examples_in_the_code(module: str) -> None:
+    found = doctest.testmod(import_module(f"windeck.embeddings.{module}"))
+    assert found.attempted > 0
+    assert not found.failed

@@ -1,0 +1,36 @@
+"""The page on embedding tables does what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.pages import Page
+from support.store_servers import need
+from windeck import checkpoint
+
+PAGE = Page("docs/embeddings.md")
+
+
+def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("rocksdb")
+    monkeypatch.chdir(tmp_path)
+    _, second, third = PAGE.blocks
+    names = PAGE.run(only=slice(1))
+    assert names["same"]
+    assert names["again"].item.rows == names["model"].item.rows > 90
+    assert [commit.step for commit in checkpoint.log(names["url"])] == [10]
+    shown = re.findall(r"^(table\.\S.*?)  +# (\(.*?\)|\[.*?\])", second, re.MULTILINE)
+    assert len(shown) == 4
+    exec(compile(second.split("\n\n")[0], "block 2", "exec"), names)
+    for line, wanted in shown:
+        assert str(eval(line, names)) == wanted
+    meeting = third.replace("/tmp/windeck-meeting", f"{tmp_path}/meeting")
+    exec(compile(meeting, "block 3", "exec"), names)
+    assert names["table"].rows == 2
+
+
+def test_links_lead_somewhere() -> None:
+    PAGE.check_links()

@@ -1,0 +1,317 @@
+"""examples/fms_order.py against a model of that order, told step by step in plain Python.
+
+The model follows the published arithmetic and shares no code with the example: it walks one value
+at a time, in lists, and knows every document by its file's name and its number there.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from support.loaded_examples import EXAMPLES, example
+
+SCRIPT = EXAMPLES / "fms_order.py"
+EOS = 999
+
+write_shard = example("text_demo").write_shard
+
+
+@pytest.fixture(scope="module")
+def fms_order() -> ModuleType:
+    return example("fms_order")
+
+
+# The model.
+
+Files = dict[str, tuple[int, int]]  # name -> (bytes, documents)
+
+
+def ranges(files: Files, rank: int, world: int, ownership: str) -> list[tuple[str, int, int]]:
+    names = sorted(files)
+    if ownership == "pieces":
+        pieces = [(name, piece) for name in names for piece in range(world)]
+        own = pieces[rank * len(names) : (rank + 1) * len(names)]
+        spans: dict[str, list[int]] = {}
+        for name, piece in own:
+            documents = files[name][1]
+            ends = [documents * piece // world, documents * (piece + 1) // world]
+            spans[name] = [spans.get(name, ends)[0], ends[1]]
+        return [(name, low, high) for name, (low, high) in spans.items()]
+    total = sum(size for size, _ in files.values())
+    first, last = rank / world, (rank + 1) / world
+    found, passed = [], 0.0
+    for name in names:
+        part = files[name][0] / total
+        if passed <= last and passed + part >= first:
+            low = min(max((first - passed) / part, 0), 1)
+            high = min(max((last - passed) / part, 0), 1)
+            found.append((name, round(files[name][1] * low), round(files[name][1] * high)))
+        passed += part
+    return found
+
+
+def epoch(files: Files, rank: int, world: int, seed: int, ownership: str) -> list[tuple[str, int]]:
+    order = ranges(files, rank, world, ownership)
+    random.seed(seed + rank)
+    random.shuffle(order)
+    state = seed + rank
+    visits = []
+    for name, low, high in order:
+        for _ in range(high - low):
+            while True:
+                state = (5 * state + (rank + seed) * 2 + 1) % 2 ** math.ceil(math.log2(high - low))
+                if state < high - low:
+                    break
+            visits.append((name, low + state))
+    return visits
+
+
+def chunks(document: list[int], size: int, bos: int | None) -> list[list[int]]:
+    """Chunk by chunk: the first one has a token less where bos takes its place."""
+    if not document:
+        return []
+    frame = 1 if bos is None else 2
+    count = math.ceil((len(document) + frame) / size)
+    found = []
+    for number in range(count):
+        if bos is None:
+            chunk = document[number * size : (number + 1) * size]
+        elif number == 0:
+            chunk = [bos, *document[: size - 1]]
+        else:
+            chunk = document[number * size - 1 : number * size - 1 + size]
+        found.append(chunk + [EOS] * (number == count - 1))
+    return found
+
+
+# Corpora.
+
+Corpus = dict[int, list[list[int]]]  # part number -> documents
+
+
+def write(root: Path, dataset: str, parts: Corpus) -> Files:
+    folder = root / f"dataset={dataset}"
+    folder.mkdir(parents=True)
+    files = {}
+    for part, documents in parts.items():
+        path = folder / f"x.part{part}.arrow"
+        write_shard(path, [np.array(d, np.int64) for d in documents], pa.uint16(), part % 2 == 0)
+        files[path.name] = (path.stat().st_size, len(documents))
+    return files
+
+
+def part_of(name: str) -> int:
+    return int(name.split(".part")[1].removesuffix(".arrow"))
+
+
+def tokens(order: Any) -> Iterator[tuple[int, int]]:
+    """(part, document) of each visit of an order, read off its walk."""
+    return ((visit.shard_id, visit.doc_id) for visit in order.walk())
+
+
+SIZES = [*range(1, 70), 127, 128, 129, 255, 256, 257, 1023, 1024, 1025, 2500]
+
+
+@pytest.fixture(scope="module")
+def by_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sizes")
+    for size in SIZES:
+        write(root, f"n{size}", {1: [[number] for number in range(size)]})
+    return root
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_one_file_of_any_size(fms_order: ModuleType, by_size: Path, size: int) -> None:
+    for seed in (0, 42, 1000):
+        order = fms_order.FmsOrder(
+            by_size, f"n{size}", rank=0, world_size=1, delimiter=EOS, seed=seed
+        )
+        visits = epoch({"x.part1.arrow": (1, size)}, 0, 1, seed, "bytes")
+        assert [(part, doc) for part, doc in tokens(order)] == [(1, doc) for _, doc in visits]
+        assert sorted(doc for _, doc in visits) == list(range(size))
+        served = list(islice(order, 2 * size))
+        assert served == 2 * [[doc, EOS] for _, doc in visits]
+
+
+PARTS: Corpus = {
+    part: [[100 * part + number] * (1 + (7 * number + part) % 5) for number in range(count)]
+    for part, count in {0: 16, 2: 1, 3: 40, 9: 2, 10: 33, 11: 5, 100: 64}.items()
+}
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Files]:
+    root = tmp_path_factory.mktemp("several")
+    return root, write(root, "c4", PARTS)
+
+
+@pytest.mark.parametrize("ownership", ["bytes", "pieces"])
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 7, 16])
+def test_several_files_and_ranks(
+    fms_order: ModuleType, several: tuple[Path, Files], ownership: str, world: int
+) -> None:
+    root, files = several
+    for seed in (0, 42):
+        everyone: list[tuple[int, int]] = []
+        for rank in range(world):
+            visits = epoch(files, rank, world, seed, ownership)
+            if not visits:
+                continue
+            order = fms_order.FmsOrder(
+                root, "c4", rank=rank, world_size=world, delimiter=EOS, seed=seed,
+                ownership=ownership,
+            )  # fmt: skip
+            assert list(tokens(order)) == [(part_of(name), doc) for name, doc in visits]
+            assert len(order) == len(visits)
+            everyone += tokens(order)
+        stored = [(part, doc) for part, own in PARTS.items() for doc in range(len(own))]
+        assert sorted(everyone) == sorted(stored)
+
+
+def test_golden(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
+    """As computed by the model once; ownership by bytes depends on how Arrow lays files out."""
+    root, _ = several
+    options = {"world_size": 3, "delimiter": EOS, "ownership": "pieces"}
+    order = fms_order.FmsOrder(root, "c4", rank=1, **options)
+    assert list(tokens(order))[:12] == [
+        *((11, doc) for doc in (0, 2, 1, 4, 3)),
+        *((100, doc) for doc in (59, 42, 21, 44, 31, 30, 25)),
+    ]
+
+
+@pytest.mark.parametrize("bos", [None, 998])
+@pytest.mark.parametrize("size", [1, 2, 3, 64])
+def test_chunks_and_going_on_from_any_of_them(
+    fms_order: ModuleType, several: tuple[Path, Files], bos: int | None, size: int
+) -> None:
+    """Stopped at many chunks of an epoch and a bit, and gone on from the state."""
+    root, files = several
+    options = {"rank": 1, "world_size": 2, "delimiter": EOS, "bos": bos, "max_chunksize": size}
+    expected = [
+        chunk
+        for name, doc in epoch(files, 1, 2, 42, "bytes")
+        for chunk in chunks(PARTS[part_of(name)][doc], size, bos)
+    ]
+    order, fresh = (fms_order.FmsOrder(root, "c4", **options) for _ in range(2))
+    endless = iter(order)
+    for given in range(len(expected) + 5):
+        if given % 23 == 0 or given >= len(expected) - 2:
+            fresh.load_state_dict(order.state_dict())
+            rest = list(fresh.rest_of_epoch())
+            begin = given if given == len(expected) else given % len(expected)
+            assert rest == expected[begin:]
+            assert list(islice(fresh, 3)) == expected[:3]
+        assert next(endless) == expected[given % len(expected)]
+    assert order.state_dict()["StreamingDocDataset.epochs_seen"] == 1
+
+
+def test_counts_of_what_was_seen(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
+    root, files = several
+    order = fms_order.FmsOrder(
+        root, "c4", rank=0, world_size=2, delimiter=EOS, bos=998, max_chunksize=2
+    )
+    names = ("epochs_seen", "tokens_seen", "docs_seen", "percent_seen")
+    assert [order.state_dict()[f"StreamingDocDataset.{name}"] for name in names] == [-1, 0, 0, 0]
+    given = list(order.rest_of_epoch())
+    visits = epoch(files, 0, 2, 42, "bytes")
+    found = [order.state_dict()[f"StreamingDocDataset.{name}"] for name in names]
+    assert found[:3] == [0, sum(map(len, given)) - 2 * len(visits), len(visits)]
+    assert found[3] == pytest.approx(100)
+
+
+def test_empty_short_and_stripped_documents(fms_order: ModuleType, tmp_path: Path) -> None:
+    """An empty document takes its turn and no more, wherever the walk meets it."""
+    documents = [[], [7], [7, 7, 1, 2, 7, 7], [1], [7, 7], [], [3, 4, 5], []]
+    write(tmp_path, "c4", {4: documents})
+    options = {"rank": 0, "world_size": 1, "delimiter": EOS}
+    order = fms_order.FmsOrder(tmp_path, "c4", **options)
+    visits = [doc for _, doc in epoch({"x.part4.arrow": (1, 8)}, 0, 1, 42, "bytes")]
+    whole = [[*documents[doc], EOS] for doc in visits if documents[doc]]
+    assert list(order.rest_of_epoch()) == whole
+    assert list(order.rest_of_epoch()) == whole
+    # At most one token of each end; what is left may be nothing.
+    order = fms_order.FmsOrder(tmp_path, "c4", strip_tokens=[7], min_length=3, **options)
+    left = {2: [7, 1, 2, 7], 6: [3, 4, 5]}
+    assert list(order.rest_of_epoch()) == [[*left[doc], EOS] for doc in visits if doc in left]
+
+
+def test_a_state_of_theirs(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
+    """With tensors, with names as they are or bare, and with entries of other layers."""
+    root, files = several
+    visits = epoch(files, 0, 2, 42, "bytes")
+    lows = {name: low for name, low, _ in ranges(files, 0, 2, "bytes")}
+    before = visits[19][1] - lows[visits[19][0]]
+    own = {"docset_index": torch.tensor(20), "chunk_index": 0, "lcg_state": torch.tensor(before)}
+    for state in (own, {f"StreamingDocDataset.{k}": v for k, v in own.items()} | {"Other.x": "y"}):
+        order = fms_order.FmsOrder(root, "c4", rank=0, world_size=2, delimiter=EOS)
+        order.load_state_dict(state)
+        expected = [[*PARTS[part_of(name)][doc], EOS] for name, doc in visits[21:]]
+        assert list(order.rest_of_epoch()) == expected
+
+
+def test_known_weaknesses_are_the_same(fms_order: ModuleType, by_size: Path) -> None:
+    """The order's, which the example's text speaks of: if they went, it would be another order."""
+    sizes, documents = [4] * 4, [10**6, 10, 10, 10]
+    owned = [fms_order.owned_by_pieces(sizes, documents, rank, 4) for rank in range(4)]
+    assert [sum(map(len, own)) for own in owned] == documents
+    follows = [_successors(fms_order, by_size, rank) for rank in range(3)]
+    assert all((one + other) % 2 for one, other in follows[0].items())
+    sides = range(256)
+    assert any(
+        all(follows[2][(x + d) % 256] == (follows[0][x] + d) % 256 for x in sides) for d in sides
+    )
+    assert any(
+        all(follows[1][(d - x) % 256] == (d - follows[0][x]) % 256 for x in sides) for d in sides
+    )
+    order = fms_order.FmsOrder(by_size, "n69", rank=0, world_size=1, delimiter=EOS)
+    assert list(islice(order, 69)) == list(islice(order, 69))
+
+
+def _successors(fms_order: ModuleType, root: Path, rank: int) -> dict[int, int]:
+    """Which document of its range of 256 a rank visits after which, round the whole cycle."""
+    order = fms_order.FmsOrder(root, "n1024", rank=rank, world_size=4, delimiter=EOS)
+    walk = [doc - 256 * rank for _, doc in tokens(order)]
+    assert sorted(walk) == list(range(256))
+    return dict(zip(walk, [*walk[1:], walk[0]], strict=True))
+
+
+def test_what_does_not_fit_is_told(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
+    root, _ = several
+    options: dict[str, Any] = {"rank": 0, "world_size": 2, "delimiter": EOS}
+    for wrong, words in (
+        ({"rank": 2}, r"rank has to be in \[0, 2\), got 2"),
+        ({"max_chunksize": 0}, "max_chunksize has to be at least 1, got 0"),
+        ({"ownership": "files"}, "ownership has to be 'bytes' or 'pieces', got 'files'"),
+        ({"world_size": 1000}, "rank 0 of 1000 owns none of the 161 documents in 7 files"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            fms_order.FmsOrder(root, "c4", **{**options, **wrong})
+    order = fms_order.FmsOrder(root, "c4", **options)
+    with pytest.raises(KeyError, match="the state has no chunk_index and no lcg_state"):
+        order.load_state_dict({"docset_index": 1})
+    with pytest.raises(ValueError, match=r"at document 5000, rank 0 of 2 has \d+"):
+        order.load_state_dict({"docset_index": 5000, "chunk_index": 0, "lcg_state": 1})
+    with pytest.raises(ValueError, match=r"expected a name like NAME\.part3\.arrow, got 'x.arrow'"):
+        fms_order.part_number("x.arrow")
+
+
+def test_it_shows_itself() -> None:
+    result = subprocess.run(
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True
+    )
+    first, second = result.stdout.split("going on from the state in the middle:\n")
+    assert first.startswith("rank 0 of 2: ")
+    assert second.splitlines() == first.splitlines()[-3:]

@@ -1,0 +1,126 @@
+"""Mixtures of what does not fit, and other bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from models.oracle import Numbers
+from models.packed_model import Packed
+from support.mixture_cases import C4
+from windeck import Mixture
+
+
+class Wide(Numbers):
+    def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+        return {"sample": indices.copy(), "row": np.zeros((len(indices), 5), np.float32)}
+
+
+class Single(Numbers):
+    def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+        return {"sample": indices.copy()}
+
+
+class Ragged(Numbers):
+    def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+        return {"ends": np.concatenate([[0], indices])}
+
+
+ALIKE = "what is served as one has to give batches alike: "
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        ([1], TypeError, r"^a mixture is made of a dict of parts by name, got list$"),
+        ({}, ValueError, r"^a mixture needs one part at least, got none$"),
+        ({1: (Numbers(3), 1)}, TypeError, r"^names of parts have to be strings, got 1$"),
+        (
+            {"a": Numbers(3)},
+            TypeError,
+            r"^part 'a' has to be a pair \(source or stream, weight\), got Numbers$",
+        ),
+        ({"a": ([1], 1)}, TypeError, r"^part 'a' cannot be mixed: expected a source .*, got list"),
+        (
+            {"a": (Numbers(0), 1)},
+            ValueError,
+            r"^part 'a' cannot be mixed: the source has no samples$",
+        ),
+        (
+            {"a": (Numbers(3), 1), "b": (Wide(3), 1)},
+            ValueError,
+            rf"^{ALIKE}part 'b' has 'row' as float32 of shape \(k, 5\) and not float32 of shape "
+            r"\(k, 4\), unlike part 'a'$",
+        ),
+        (
+            {"a": (Numbers(3), 1), "b": (Single(3), 1)},
+            ValueError,
+            rf"^{ALIKE}part 'b' has no key 'row', unlike part 'a'$",
+        ),
+        (
+            {"a": (Single(3), 1), "b": (Numbers(3), 0)},
+            ValueError,
+            rf"^{ALIKE}part 'b' has a key 'row', unlike part 'a'$",
+        ),
+        (
+            {"a": (Packed(C4), 1), "b": (Packed(C4, dtype="int32"), 1)},
+            ValueError,
+            rf"^{ALIKE}part 'b' has 'tokens' as int32 of shape \(k, 5\) and not int64 of shape "
+            r"\(k, 5\), unlike part 'a'$",
+        ),
+        (
+            {"a": (Ragged(3), 1)},
+            ValueError,
+            r"^part 'a' does not fit: 'ends' has shape \(1,\) in a batch of no rows, expected 0 ",
+        ),
+        (
+            {"a": (Numbers(3), -1)},
+            ValueError,
+            r"^the weight of 'a' is -1, expected a finite number of at least 0$",
+        ),
+        ({"a": (Numbers(3), float("nan"))}, ValueError, r"^the weight of 'a' is nan, expected a f"),
+        ({"a": (Numbers(3), 0)}, ValueError, r"^all weights are 0, expected one above 0 at least$"),
+        ({"a": (Numbers(3), "x")}, TypeError, r"^the weight of 'a' has to be a number, got str"),
+    ],
+)
+def test_bad_parts(parts: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Mixture(parts)
+
+
+def test_bad_questions() -> None:
+    mixture = Mixture({"a": (Numbers(3), 1), "b": (Numbers(3), 1)})
+    with pytest.raises(KeyError, match=r"the mixture has no part 'x', only a, b"):
+        mixture.position_of_part("x", [0])
+    with pytest.raises(IndexError, match=r"^positions begin at 0, got -1$"):
+        mixture.gather([-1])
+    with pytest.raises(TypeError, match=r"^positions have to be integers, got float64$"):
+        mixture.locate([0.5])
+    with pytest.raises(TypeError, match=r"^samples of a mixture are rows of 2 integers, the part"):
+        mixture.position_of([1])
+    with pytest.raises(IndexError, match=r"^part 2 is out of range of 2 parts$"):
+        mixture.position_of([(2, 0)])
+    with pytest.raises(ValueError, match=r"^seed has to be at least 0, got -1$"):
+        Mixture({"a": (Numbers(3), 1)}, seed=-1)
+    with pytest.raises(TypeError, match=r"^Numbers has no documents\(\)$"):
+        mixture.documents_at([0])
+
+
+def test_arrays_to_write_into_have_to_fit() -> None:
+    mixture = Mixture({"a": (Numbers(9), 1), "b": (Numbers(9), 1)})
+    good: dict[str, NDArray[Any]] = dict(mixture.gather_rows(range(4)))
+    for changed, message in (
+        (
+            {"row": np.zeros((3, 4), np.float32)},
+            r"^`out` has 'row' of shape \(3, 4\), expected 4 r",
+        ),
+        ({"row": np.zeros((4, 4))}, r"^`out` has 'row' as float64 of shape \(k, 4\) and not float"),
+        ({"x": np.zeros(4)}, r"^`out` has a key 'x', as the rows of this stream$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mixture.gather(range(4), {**good, **changed})
+    with pytest.raises(ValueError, match=r"^`out` has no key 'row'"):
+        mixture.gather(range(4), {"sample": good["sample"]})

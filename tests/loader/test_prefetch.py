@@ -1,0 +1,250 @@
+"""Working ahead in a thread: errors arrive, and nothing is left behind, however it ends."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from models.oracle import Numbers
+from windeck.loader.loader import Loader
+from windeck.loader.prefetch import Prefetcher, ahead
+
+# Forks beside torch's threads: Python 3.12 and later warn of them.
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+
+
+def background() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "windeck-prefetch"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    assert background() == []
+    yield
+    assert background() == []
+
+
+def test_items_arrive_in_sequence_and_end() -> None:
+    for depth in (0, 1, 2, 100):
+        work = ahead(iter(range(10)), depth)
+        assert [work.get() for _ in range(10)] == list(range(10))
+        for _ in range(2):
+            with pytest.raises(StopIteration):
+                work.get()
+        work.close()
+
+
+def test_an_error_arrives_after_what_went_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise FileNotFoundError("shard 7")
+
+    for depth in (0, 3):
+        work = ahead(items(), depth)
+        assert work.get() == 1
+        with pytest.raises(FileNotFoundError, match=r"^shard 7$") as caught:
+            work.get()
+        assert caught.traceback[-1].name == "items", "the traceback is the source's"
+        work.close()
+
+
+def test_closing_stops_a_thread_that_waits_and_may_be_repeated() -> None:
+    work = Prefetcher(iter(range(100)), 2)
+    assert work.get() == 0
+    work.close()
+    work.close()
+    assert background() == []
+    with pytest.raises(StopIteration):
+        work.get()
+
+
+def test_the_garbage_collector_ends_a_forgotten_thread() -> None:
+    class Holder:
+        def __init__(self) -> None:
+            self.itself = self
+            self.work = Prefetcher(iter(range(100)), 2)
+
+    Holder()
+    gc.collect()
+    assert background() == []
+
+
+def test_a_collection_in_the_thread_itself_does_not_hang() -> None:
+    holder: list[object] = []
+
+    def items() -> Iterator[int]:
+        yield 0
+        turn.acquire()
+        holder.clear()  # The last reference: closed in its own thread.
+        yield 1
+
+    turn = threading.Semaphore(0)
+    work = Prefetcher(items(), 1)
+    assert work.get() == 0
+    thread = background()[0]
+    holder.append(work)
+    del work
+    turn.release()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("how", ["break", "error", "end", "drop", "bad batch"])
+def test_no_thread_outlives_its_loop(how: str) -> None:
+    loader = Loader(Numbers(50), batch_size=5, prefetch=3)
+    if how == "break":
+        for _ in loader:
+            break
+    elif how == "error":
+        with pytest.raises(RuntimeError, match="loss is nan"):
+            fail_in_the_step(loader)
+    elif how == "end":
+        assert len(list(loader)) == 10
+    elif how == "drop":
+        loop = iter(loader)
+        next(loop)
+        assert len(background()) == 1
+        del loop
+    else:
+        loader.stream.source.watch = fail_at(25)
+        with pytest.raises(KeyError):
+            list(loader)
+    assert background() == []
+
+
+def fail_in_the_step(loader: Loader) -> None:
+    for _ in loader:
+        raise RuntimeError("loss is nan")
+
+
+def fail_at(sample: int) -> object:
+    def watch(indices: NDArray[np.int64]) -> None:
+        if sample in indices:
+            raise KeyError(sample)
+
+    return watch
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+def test_an_error_of_the_source_comes_in_its_turn_and_may_be_retried(prefetch: int) -> None:
+    source = Numbers(20)
+    source.watch = fail_at(8)  # type: ignore[assignment]
+    loader = Loader(source, batch_size=4, prefetch=prefetch)
+    loop = iter(loader)
+    assert [next(loop)["sample"][0].item() for _ in range(2)] == [0, 4]
+    with pytest.raises(KeyError, match=r"^8$"):
+        next(loop)
+    assert loader.position == 8, "nothing was handed out"
+    source.watch = None
+    assert [batch["sample"][0].item() for batch in loop] == [8, 12, 16]
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_forked_child_goes_on_by_itself(prefetch: int) -> None:
+    loader = Loader(Numbers(20), batch_size=4, prefetch=prefetch)
+    loop = iter(loader)
+    next(loop)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        rest = [int(batch["sample"][0]) for batch in loop]
+        os.write(write, str(rest).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert pipe.read() == "[4, 8, 12, 16]"
+    os.waitpid(child, 0)
+    assert [int(batch["sample"][0]) for batch in loop] == [4, 8, 12, 16]
+
+
+# Ends of whole processes. In each, a batch is being made, one is ready, the queue is full, or the
+# consumer waits; the process has to end by itself and promptly, and without a word on stderr
+# but its own error.
+
+PROGRAM = """
+import os, signal, sys, threading, time
+from models.oracle import Numbers
+from windeck import Loader
+
+source = Numbers(10_000)
+def watch(indices):
+    time.sleep(0.02 if indices[0] < 100 else {slow})
+source.watch = watch
+loader = Loader(source, batch_size=10, prefetch=2)
+"""
+
+ENDINGS = {
+    "loops are left open, and a batch is kept": (
+        "",
+        "loop = iter(loader); batch = next(loop)\n"
+        "import builtins; builtins.other = iter(loader); next(builtins.other)",
+        0,
+        "",
+    ),
+    "an error in the step": (
+        "",
+        "for b in loader: raise ValueError('step')",
+        1,
+        "ValueError: step",
+    ),
+    "a forked child exits": (
+        "",
+        "loop = iter(loader); next(loop)\npid = os.fork()\n"
+        "if pid == 0: next(loop); sys.exit(0)\nassert os.waitpid(pid, 0)[1] == 0; next(loop)",
+        0,
+        "",
+    ),
+    "interrupted while waiting": (
+        "1.0",
+        "threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "for b in loader: pass",
+        -signal.SIGINT,
+        "KeyboardInterrupt",
+    ),
+    "interrupted in the step, and caught": (
+        "",
+        "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "try:\n    for b in loader: time.sleep(0.05)\n"
+        "except KeyboardInterrupt:\n"
+        "    assert [t.name for t in threading.enumerate()] == ['MainThread'], 'a thread is left'\n"
+        "    print(loader.position); sys.exit(0)",
+        0,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_process_ends_cleanly(ending: str) -> None:
+    slow, code, status, words = ENDINGS[ending]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore::DeprecationWarning",
+            "-c",
+            PROGRAM.format(slow=slow or "0.02") + code,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
+        },
+    )
+    assert done.returncode == status, done.stderr
+    last = done.stderr.strip().splitlines()[-1:]
+    assert "".join(last) == words
+    assert "Fatal" not in done.stderr
+    assert "Exception ignored" not in done.stderr

@@ -1,0 +1,205 @@
+"""OrderSampler over datasets of strangers, in place of torch's samplers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from models.oracle import Turn, turned
+from windeck import BlockPermutation, Permutation
+from windeck.loader.torch_adapters import OrderSampler
+
+# Forks beside torch's threads: Python 3.12 and later warn of them.
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+
+
+class Letters:
+    """Someone else's dataset: a length and items, nothing more."""
+
+    def __len__(self) -> int:
+        return 26
+
+    def __getitem__(self, index: int) -> str:
+        return "abcdefghijklmnopqrstuvwxyz"[index]
+
+
+def letters(sampler: OrderSampler, workers: int = 0, batch_size: int = 4) -> DataLoader[Any]:
+    return DataLoader(
+        Letters(),  # type: ignore[arg-type]
+        batch_size=batch_size,
+        sampler=sampler,
+        num_workers=workers,
+        collate_fn="".join,
+        multiprocessing_context="fork" if workers else None,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_a_strangers_dataset_is_shuffled_and_resumed(workers: int) -> None:
+    whole = OrderSampler(Letters(), seed=3)
+    epochs = ["".join(letters(whole)) for _ in range(3)]
+    assert all(sorted(epoch) == sorted("abcdefghijklmnopqrstuvwxyz") for epoch in epochs)
+    assert len(set(epochs)) == 3
+    for steps in range(1, 7):
+        sampler = OrderSampler(Letters(), seed=3)
+        seen = "".join(itertools.islice(letters(sampler, workers), steps))
+        state = json.loads(json.dumps(sampler.state_dict(consumed=4 * steps)))
+        resumed = OrderSampler(Letters(), seed=3)
+        resumed.load_state_dict(state)
+        loader = letters(resumed, batch_size=3)
+        assert len(loader) == -(-(26 - 4 * steps) // 3)
+        assert seen + "".join(loader) == epochs[0]
+        assert len(loader) == 9
+        assert "".join(loader) == epochs[1]
+
+
+def test_without_workers_the_state_is_what_was_asked_for() -> None:
+    sampler = OrderSampler(26, seed=3)
+    for number, _ in enumerate(letters(sampler), 1):
+        assert sampler.state_dict()["position"] == min(26, 4 * number)
+        assert sampler.state_dict() == sampler.state_dict(consumed=min(26, 4 * number))
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 40),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(0, 45),
+    st.booleans(),
+)
+def test_ranks_partition_the_stream_and_go_on_as_others(
+    size: int, before: int, after: int, taken: int, drop_last: bool
+) -> None:
+    if drop_last and max(before, after) > size:
+        before = after = 1
+    taken = min(taken, size // before)
+    seen: list[list[int]] = []
+    positions = set()
+    for rank in range(before):
+        sampler = OrderSampler(
+            size, order=Turn, seed=1, rank=rank, world_size=before, drop_last=drop_last
+        )
+        loop = iter(sampler)
+        seen.append([next(loop) for _ in range(taken)])
+        state = sampler.state_dict()
+        positions.add(state["position"])
+    assert positions == {taken * before}
+    # Turn by turn, in rank order, they are the stream.
+    turns = [sample for turn in zip(*seen, strict=True) for sample in turn]
+    assert turns == [turned(size, p, 1) for p in range(taken * before)]
+    rest: list[int] = []
+    for rank in range(after):
+        sampler = OrderSampler(
+            size, order=Turn, seed=1, rank=rank, world_size=after, drop_last=drop_last
+        )
+        sampler.load_state_dict(state)
+        epoch = sampler.epoch
+        expected = len(sampler)
+        mine = list(sampler)
+        assert len(mine) == expected
+        rest += mine
+        assert sampler.position == (epoch + 1) * size
+    start = taken * before
+    end = (start // size + 1) * size
+    if drop_last:
+        end -= (end - start) % after
+    assert sorted(rest) == sorted(turned(size, p, 1) for p in range(start, end))
+
+
+def test_loops_are_epochs_also_when_one_is_given_up() -> None:
+    sampler = OrderSampler(5, order=Turn)
+    epochs = [[turned(5, p) for p in range(5 * e, 5 * e + 5)] for e in range(6)]
+    assert list(sampler) == epochs[0]
+    assert next(iter(sampler)) == epochs[1][0]
+    assert list(sampler) == epochs[2]
+    assert len(sampler) == 5
+    sampler.set_epoch(5)
+    assert list(sampler) == epochs[5]
+    sampler.set_epoch(1)
+    assert sampler.epoch == 1
+    assert list(sampler) == epochs[1]
+    sampler.set_epoch(1)
+    assert list(sampler) == epochs[1], "asked for again"
+
+
+def test_set_epoch_leaves_a_resumed_epoch_where_it_is() -> None:
+    sampler = OrderSampler(5, order=Turn)
+    sampler.set_epoch(2)
+    loop = iter(sampler)
+    next(loop), next(loop)
+    resumed = OrderSampler(5, order=Turn)
+    resumed.load_state_dict(sampler.state_dict())
+    resumed.set_epoch(2)
+    assert list(resumed) == [turned(5, p) for p in (12, 13, 14)]
+    resumed.set_epoch(3)
+    assert list(resumed) == [turned(5, p) for p in range(15, 20)]
+
+
+def test_a_finished_epoch_resumes_with_the_next() -> None:
+    sampler = OrderSampler(5, order=Turn)
+    list(sampler)
+    resumed = OrderSampler(5, order=Turn)
+    resumed.load_state_dict(sampler.state_dict())
+    assert list(resumed) == [turned(5, p) for p in range(5, 10)]
+    assert sampler.state_dict(consumed=5) == sampler.state_dict()
+
+
+def test_a_trillion_samples_need_no_list() -> None:
+    sampler = OrderSampler(10**12, seed=1, rank=1, world_size=3)
+    order = Permutation(10**12, seed=1, epoch=0)
+    assert list(itertools.islice(sampler, 3)) == [order[1], order[4], order[7]]
+    assert len(sampler) == -(-(10**12 - 1) // 3)
+
+
+def test_orders_with_options() -> None:
+    factory = partial(BlockPermutation, block_size=4)
+    assert list(OrderSampler(10, order=factory)) == factory(10, seed=0, epoch=0)[0:10].tolist()
+    with pytest.raises(ValueError, match=r"has order = 'BlockPermutation\(block_size=4\)', here"):
+        OrderSampler(10).load_state_dict(OrderSampler(10, order=factory).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"size": 0}, ValueError, r"^size has to be at least 1, got 0$"),
+        ({"size": []}, ValueError, r"^size has to be at least 1, got 0$"),
+        ({"size": 2.5}, TypeError, r"^size has to be an int, got float 2.5$"),
+        ({"size": 5, "seed": -1}, ValueError, r"^seed has to be at least 0, got -1$"),
+        ({"size": 5, "order": Permutation(5)}, TypeError, r"^order has to be a factory .* class"),
+        (
+            {"size": 5, "rank": 3, "world_size": 3},
+            ValueError,
+            r"^rank has to be below the world_size of 3, got 3$",
+        ),
+        (
+            {"size": 2, "rank": 0, "world_size": 3, "drop_last": True},
+            ValueError,
+            r"^drop_last would drop everything: 3 ranks, but 2 samples$",
+        ),
+    ],
+)
+def test_bad_samplers(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        OrderSampler(**arguments)
+
+
+def test_bad_states_change_nothing() -> None:
+    sampler = OrderSampler(5, seed=1)
+    next(iter(sampler))
+    before = sampler.state_dict()
+    with pytest.raises(ValueError, match=r"has samples = 6, here it is 5$"):
+        sampler.load_state_dict(OrderSampler(6, seed=1).state_dict())
+    with pytest.raises(ValueError, match=r"^the state was saved with order version 99, this is"):
+        sampler.load_state_dict({**before, "order_version": 99})
+    with pytest.raises(ValueError, match=r"^consumed has to be at most 5, got 6$"):
+        sampler.state_dict(consumed=6)
+    assert sampler.state_dict() == before

@@ -1,0 +1,197 @@
+"""Random tables and options of windows, for the library and for the reference alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import strategies as st
+
+from models import reference as ref
+from windeck.columns.columns import ColumnData
+from windeck.table.table import Table
+from windeck.windows.scaler import Scaler
+from windeck.windows.windows import Windows
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "bool")
+
+
+@dataclass
+class PlainTable:
+    """What windows ask of a table, and nothing else."""
+
+    columns: dict[str, ColumnData]
+    offsets: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[Any] | None = None
+    fingerprint: dict[str, str | int] = field(default_factory=dict)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(self.columns)
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def num_series(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def series_names(self) -> tuple[int, ...]:
+        return tuple(range(self.num_series))
+
+    def column(self, name: str) -> ColumnData:
+        return self.columns[name]
+
+
+def as_table(plain: PlainTable) -> Table:
+    """The same, for the type checker."""
+    return cast(Table, plain)
+
+
+@dataclass
+class Drawn:
+    """One random case: the reference's view of it, and the library's."""
+
+    case: ref.Case
+    table: PlainTable
+    options: dict[str, Any]
+
+    def windows(self) -> Windows:
+        """The library's windows."""
+        case = self.case
+        return Windows(
+            as_table(self.table),
+            context_length=case.context_length,
+            prediction_length=case.prediction_length,
+            gap=case.gap,
+            stride=case.stride,
+            dilation=case.dilation,
+            target_columns=case.target,
+            known_covariates=case.known,
+            past_covariates=case.past,
+            static_covariates=case.static,
+            pad=case.pad,
+            fill=case.fill,
+            max_missing=case.max_missing,
+            max_gap=case.max_gap,
+            **self.options,
+        )
+
+
+@st.composite
+def drawn_cases(draw: st.DrawFn) -> Drawn:
+    """A table of a few short series, and options of all kinds."""
+    sizes = draw(st.lists(st.integers(0, 40), min_size=1, max_size=5))
+    offsets = [0, *np.cumsum(sizes).tolist()]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    counts = {
+        "target": draw(st.integers(1, 3)),
+        "known": draw(st.integers(0, 2)),
+        "past": draw(st.integers(0, 2)),
+        "static": draw(st.integers(0, 2)),
+    }
+    asked = draw(st.sampled_from([None, None, *FLOATS]))
+    layout = draw(st.sampled_from(["btc", "bct", "columns"]))
+    scaled = draw(st.sampled_from([None, None, "all", "series"]))
+    specs: dict[str, ColumnData] = {}
+    columns: dict[str, ref.Column] = {}
+    names: dict[str, list[str]] = {}
+    for role, count in counts.items():
+        stored = draw(st.sampled_from(FLOATS + INTEGERS))
+        names[role] = [f"{role}{i}" for i in range(count)]
+        for name in names[role]:
+            data, column = random_column(rng, name, stored, offsets[-1])
+            column.dtype = leaving_dtype(stored, asked, scaled is not None)
+            specs[name], columns[name] = data, column
+    scaler = None if scaled is None else random_scaler(rng, columns, len(sizes), scaled == "series")
+    stamps = draw(st.booleans())
+    case = ref.Case(
+        columns,
+        offsets,
+        context_length=draw(st.integers(1, 6)),
+        prediction_length=draw(st.integers(0, 4)),
+        gap=draw(st.integers(0, 3)),
+        stride=draw(st.integers(1, 5)),
+        dilation=draw(st.integers(1, 4)),
+        **names,
+        pad=draw(st.booleans()),
+        fill=draw(st.sampled_from([0.0, 1.0])),
+        max_missing=draw(st.sampled_from([1.0, 1.0, 0.5, 0.3, 0.1, 0.0])),
+        stamps=random_stamps(rng, offsets) if stamps else None,
+        max_gap=draw(st.sampled_from([None, 1, 2])) if stamps else None,
+        layout=layout,
+    )
+    times = None if case.stamps is None else np.array(case.stamps, dtype="M8[m]")
+    table = PlainTable(specs, np.array(offsets, dtype=np.int64), times)
+    return Drawn(case, table, {"layout": layout, "dtype": asked, "scaler": scaler})
+
+
+def leaving_dtype(stored: str, asked: str | None, scaled: bool) -> str:
+    """The dtype a column leaves as, said again in the test's own words."""
+    if "float" in stored:
+        return asked or stored
+    return (asked or "float32") if scaled else stored
+
+
+def random_column(
+    rng: np.random.Generator, name: str, dtype: str, rows: int
+) -> tuple[ColumnData, ref.Column]:
+    """Values with nulls and NaN among them, or none; strided, and with a shifted bitmap."""
+    wide = rng.normal(size=(rows, 3)) * 50
+    if dtype == "bfloat16":
+        matrix = (wide.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    else:
+        matrix = np.abs(wide).astype(dtype) if dtype[0] == "u" else wide.astype(dtype)
+    values = matrix[:, 1]
+    valid = np.ones(rows, dtype=bool)
+    if "float" in dtype and rng.random() < 0.5:
+        valid &= rng.random(rows) > 0.2
+        values[~valid] = 0x7FC0 if dtype == "bfloat16" else np.nan
+    validity, shift = None, 0
+    if rng.random() < 0.5:
+        present = rng.random(rows) > 0.2
+        shift = int(rng.integers(0, 20))
+        noise = rng.random(shift + rows + 9) > 0.5
+        noise[shift : shift + rows] = present
+        validity = np.packbits(noise, bitorder="little")
+        valid &= present
+    missing = None if rng.random() < 0.5 else int((~valid).sum())
+    data = ColumnData(name, values, validity, shift, None, missing, dtype)
+    can_miss = missing > 0 if missing is not None else validity is not None or "float" in dtype
+    plain = values
+    if dtype == "bfloat16":
+        plain = (values.astype(np.uint32) << 16).view(np.float32)
+    return data, ref.Column(plain, valid.tolist(), can_miss, dtype)
+
+
+def random_stamps(rng: np.random.Generator, offsets: list[int]) -> list[int]:
+    """Stamps that ascend inside each series, with duplicates and breaks."""
+    stamps = np.concatenate([[0], rng.choice([0, 1, 1, 1, 1, 1, 1, 2, 7], size=offsets[-1])])
+    found = np.cumsum(stamps)[1:].astype(np.int64)
+    for series, (a, b) in enumerate(pairwise(offsets)):
+        found[a:b] -= 100 * series
+    return [int(one) for one in found]
+
+
+def random_scaler(
+    rng: np.random.Generator, columns: dict[str, ref.Column], series: int, per_series: bool
+) -> Scaler:
+    """A scaler of every column, with the factors told to the reference as well."""
+    shape = (series if per_series else 1, len(columns))
+    mean, std = rng.normal(size=shape) * 10, rng.random(shape) * 5 + 0.5
+    zeros = {"mean": np.zeros(shape), "std": np.zeros(shape)}
+    counts = np.ones(shape, dtype=np.int64)
+    names = tuple(range(series)) if per_series else None
+    for place, column in enumerate(columns.values()):
+        inverse = 1.0 / std[:, place]
+        moved = -mean[:, place] * inverse
+        repeat = 1 if per_series else series
+        column.scale, column.shift = inverse.tolist() * repeat, moved.tolist() * repeat
+    statistics = {"mean": mean, "std": std}
+    return Scaler("standard", tuple(columns), statistics, zeros, counts, np.ones(shape), names)

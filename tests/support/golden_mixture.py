@@ -1,0 +1,51 @@
+"""What a mixture serves, as it was published: slots, seeds of parts, and a schedule.
+
+``python tests/golden_mixture.py > tests/golden/mixture_v1.json`` writes it; it changes with
+`ORDER_VERSION` only, for what a saved position means follows from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from models.oracle import Numbers
+from windeck import Mixture
+
+#: Weights of each mixture, and of the entries of its schedule.
+WAYS: dict[str, tuple[list[float], list[tuple[int, list[float]]]]] = {
+    "exact": ([0.7, 0.2, 0.1], []),
+    "single": ([3], []),
+    "even": ([1, 1, 1, 1, 1, 1, 1], []),
+    "rounded": ([0.7001, 0.2003, 0.0996], []),
+    "lifted": ([1, 1e-6, 0, 1e-9], []),
+    "scheduled": ([2, 1, 0], [(33, [1, 0, 3]), (1001, [0.12345, 0.5, 0.37655])]),
+}
+FAR = 10**15
+
+
+def weights(values: list[float]) -> dict[str, float]:
+    return {f"part {number}": value for number, value in enumerate(values)}
+
+
+def golden(way: str) -> dict[str, Any]:
+    """The first slots, a digest of two periods and more, far positions, and the parts' seeds."""
+    first, schedule = WAYS[way]
+    parts = {name: (Numbers(100), weight) for name, weight in weights(first).items()}
+    mixture = Mixture(parts, seed=7, schedule=[(at, weights(changed)) for at, changed in schedule])
+    part, number = mixture.locate(np.arange(10_000))
+    far = mixture.locate(np.arange(FAR, FAR + 8))
+    text = " ".join(f"{p}:{n}" for p, n in zip(part.tolist(), number.tolist(), strict=True))
+    return {
+        "parts": part[:40].tolist(),
+        "digest": hashlib.sha256(text.encode()).hexdigest(),
+        "far": [values.tolist() for values in far],
+        "seeds": [mixture.parts[name].seed for name in mixture.names],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps({way: golden(way) for way in WAYS}, indent=1))

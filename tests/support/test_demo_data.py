@@ -1,0 +1,274 @@
+"""The demo's data: the columns that are inferred, and the shapes of the synthetic load curve."""
+
+import datetime
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from windeck.cli.demo_data import (
+    DATE_PARTS,
+    HOLIDAYS,
+    load_curve,
+    write_load_curve,
+)
+from windeck.cli.demo_data import (
+    infer_columns as infer,
+)
+
+DATA = Path(__file__).parents[1].parent.parent / "shared" / "data"
+
+Save = Callable[..., Path]
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    def save(columns: dict[str, Any], name: str = "file.parquet") -> Path:
+        path = tmp_path / name
+        table = pa.table(columns)
+        if path.suffix == ".csv":
+            csv.write_csv(table, path)
+        elif path.suffix == ".parquet":
+            pq.write_table(table, path)
+        else:
+            feather.write_feather(table, path, compression="uncompressed")
+        return path
+
+    return save
+
+
+def hours(count: int) -> pa.Array:
+    start = datetime.datetime(2024, 1, 1)
+    return pa.array([start + datetime.timedelta(hours=n) for n in range(count)], pa.timestamp("s"))
+
+
+def real(name: str) -> Path:
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"../shared/data/{name} is not beside this checkout")
+    return path
+
+
+def test_server_metrics() -> None:
+    found = infer(real("nab.parquet"))
+    assert (found.time, found.ids, found.target) == (("timestamp",), ("series",), "value")
+    assert found.why["ids"] == "67% of the time stamps repeat, 0% within a series"
+
+
+def test_air_quality_has_a_text_column_that_is_not_an_id() -> None:
+    found = infer(real("beijing_pm25.parquet"))
+    assert (found.time, found.ids, found.target) == (("timestamp",), (), "pm25")
+    assert found.why["target"] == "a usual name of a target"
+
+
+def test_air_quality_as_first_published_with_parts_of_dates(save: Save) -> None:
+    table = pq.read_table(real("beijing_pm25.parquet"))
+    stamps = table["timestamp"].to_numpy().astype("datetime64[s]").astype(object)
+    parts = {part: [getattr(stamp, part) for stamp in stamps] for part in DATE_PARTS[:4]}
+    rest = {name: table[name] for name in table.column_names if name != "timestamp"}
+    rest["pm2.5"] = rest.pop("pm25")
+    found = infer(save({"No": list(range(1, len(stamps) + 1)), **parts, **rest}))
+    assert found.time == ("year", "month", "day", "hour")
+    assert (found.ids, found.target) == ((), "pm2.5")
+    assert found.why["time"] == "parts of a date, put together"
+
+
+@pytest.mark.parametrize("name", ["file.parquet", "file.feather", "file.arrow", "file.csv"])
+def test_formats(save: Save, name: str) -> None:
+    path = save({"ds": hours(50), "y": np.arange(50) ** 1.5}, name)
+    found = infer(path)
+    assert (found.time, found.target) == (("ds",), "y")
+
+
+def test_a_directory_and_a_glob(save: Save, tmp_path: Path) -> None:
+    for name in ("b.parquet", "a.parquet"):
+        save({"ds": hours(5), "y": np.arange(5.0)}, name)
+    for place in (tmp_path, tmp_path / "*.parquet"):
+        assert infer(place).target == "y"
+
+
+def test_two_ids_are_needed_and_a_third_name_is_not(save: Save) -> None:
+    shop, item, moment = (axis.ravel() for axis in np.mgrid[0:3, 0:4, 0:40])
+    found = infer(
+        save(
+            {
+                "weather": np.array(["sun", "rain"])[moment % 2],
+                "item": item,
+                "shop": np.array(list("abc"))[shop],
+                "date": hours(40).take(pa.array(moment)),
+                "sold": moment * 1.0,
+            }
+        )
+    )
+    assert set(found.ids) == {"item", "shop"}
+    assert found.target == "sold"
+
+
+@pytest.mark.parametrize("text", ["2024-01-01 00:00:00", "2024-01-01T00:00", "2024-01-01"])
+def test_text_that_reads_as_time(save: Save, text: str) -> None:
+    column = [text] * 3
+    found = infer(save({"place": ["x", "x", "x"], "when": column, "load": [1.0, 2.0, 3.0]}))
+    assert found.time == ("when",)
+    assert found.why["time"] == "text that reads as time stamps"
+
+
+def test_whole_numbers_as_time(save: Save) -> None:
+    found = infer(save({"power": [1, 5, 2], "ts": [100, 200, 300]}))
+    assert (found.time, found.target) == (("ts",), "power")
+    found = infer(save({"row": [3, 4, 5], "x": [1, 5, 2]}))
+    assert (found.time, found.target) == ((), "x")
+
+
+def test_no_time_at_all(save: Save) -> None:
+    found = infer(save({"sensor": ["a", "a", "b"], "x": [1.0, 3.0, 2.0]}))
+    assert (found.time, found.ids, found.target) == ((), ("sensor",), "x")
+    assert found.why["time"] == "no column of times, so rows are taken in order"
+
+
+def test_several_times_are_chosen_by_name(save: Save) -> None:
+    found = infer(save({"created": hours(4), "timestamp": hours(4), "v": [1.0, 2.0, 1.5, 3.0]}))
+    assert found.time == ("timestamp",)
+
+
+def test_times_of_day_and_durations_are_no_time_stamps(save: Save) -> None:
+    clock = pa.array([datetime.time(n) for n in range(4)])
+    length = pa.array([datetime.timedelta(n) for n in range(4)])
+    found = infer(save({"clock": clock, "for": length, "v": [1.0, 2.0, 1.5, 3.0]}))
+    assert found.time == ()
+
+
+def test_numbers_kept_as_categories_can_be_ids(save: Save) -> None:
+    kind = pa.array([7] * 5 + [9] * 5).dictionary_encode()
+    columns = {"t": pa.concat_arrays([hours(5)] * 2), "k": kind, "y": np.arange(10.0)}
+    found = infer(save(columns, "file.arrow"))
+    assert found.ids == ("k",)
+
+
+def test_constant_columns_are_not_forecast(save: Save) -> None:
+    found = infer(save({"time": hours(3), "flat": [1.0, 1.0, 1.0], "wave": [1.0, 0.0, 1.0]}))
+    assert found.target == "wave"
+
+
+def test_what_is_told_is_taken(save: Save) -> None:
+    path = save({"time": hours(4), "other": hours(4), "k": ["a"] * 4, "y": [1.0] * 4, "z": [2] * 4})
+    found = infer(path, time="other", ids=("k",), target="z")
+    assert (found.time, found.ids, found.target) == (("other",), ("k",), "z")
+    assert set(found.why.values()) == {"as given"}
+    assert infer(path, ids=()).ids == ()
+
+
+def test_repeated_stamps_that_nothing_explains(save: Save) -> None:
+    found = infer(save({"time": hours(2).take(pa.array([0, 1] * 5)), "y": np.arange(10.0) ** 2}))
+    assert found.ids == ()
+    assert found.why["ids"] == "80% of the time stamps repeat, and no column tells the rows apart"
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"t": ["a"], "u": ["b"]}, {}, r"no column of numbers to forecast; .* t \(string\), u"),
+        ({"load": [1.0]}, {"target": "laod"}, r"no column 'laod'; did you mean 'load'\?"),
+        ({"load": [1.0]}, {"time": "xyz"}, "no column 'xyz'; it has load"),
+        (
+            {"load": [1.0], "t": ["a"]},
+            {"target": "t"},
+            "'t' of .* must hold numbers to forecast, got st",
+        ),
+        ({"load": [1.0], "t": ["a"]}, {"time": "t"}, "'t' does not read as a time"),
+        ({"load": [1.0, 2.0], "t": [1, None]}, {"time": "t"}, "'t' has no value in row 1"),
+        ({"load": pa.array([], pa.float64())}, {}, "has no rows"),
+    ],
+)
+def test_bad_columns(
+    save: Save, columns: dict[str, Any], options: dict[str, str], message: str
+) -> None:
+    path = save(columns)
+    with pytest.raises(ValueError, match=message):
+        infer(path, **options)
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*nowhere\.parquet"):
+        infer(tmp_path / "nowhere.parquet")
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*\*"):
+        infer(tmp_path / "*.parquet")
+    with pytest.raises(FileNotFoundError, match="there is no columnar file in"):
+        infer(tmp_path)
+    (tmp_path / "junk.parquet").write_bytes(b"PAR1 but not really")
+    with pytest.raises(ValueError, match=r"cannot read .*junk\.parquet: "):
+        infer(tmp_path / "junk.parquet")
+    (tmp_path / "note.txt").write_text("hello")
+    with pytest.raises(ValueError, match=r"ends in '\.txt'; expected one of \.parquet"):
+        infer(tmp_path / "note.txt")
+
+
+def test_a_truncated_file_says_so(save: Save, tmp_path: Path) -> None:
+    whole = save({"time": hours(1000), "y": np.random.default_rng(0).random(1000)}, "w.arrow")
+    cut = tmp_path / "cut.arrow"
+    cut.write_bytes(whole.read_bytes()[:-500])
+    with pytest.raises(ValueError, match=r"cannot read .*cut\.arrow: "):
+        infer(cut)
+
+
+def loads(sites: int, days: int, seed: int = 0) -> np.ndarray:
+    table = load_curve(sites=sites, days=days, missing=0, seed=seed)
+    return np.asarray(table["load"].to_numpy().reshape(sites, days, 24))
+
+
+def test_shape_order_and_types() -> None:
+    table = load_curve(sites=3, days=10)
+    assert table.num_rows == 3 * 10 * 24
+    names = table["site"].combine_chunks().to_pylist()
+    assert names == sorted(names)
+    stamps = table["timestamp"].to_numpy().reshape(3, 240)
+    assert (np.diff(stamps, axis=1) == np.timedelta64(3600, "s")).all()
+    assert (stamps == stamps[0]).all()
+
+
+def test_equal_seeds_give_equal_tables_and_other_seeds_do_not() -> None:
+    assert load_curve(sites=2, days=9, seed=5).equals(load_curve(sites=2, days=9, seed=5))
+    assert not load_curve(sites=2, days=9, seed=5).equals(load_curve(sites=2, days=9, seed=6))
+
+
+def test_days_weeks_and_years_show() -> None:
+    load = loads(8, 730)
+    relative = load / load.mean(axis=(1, 2), keepdims=True)
+    by_hour = relative.mean(axis=(0, 1))
+    assert by_hour[18] > 1.15 * by_hour[3]
+    weekday = (np.datetime64("2021-01-01").astype(np.int64) + np.arange(730) + 3) % 7
+    by_day = relative.mean(axis=(0, 2))
+    assert by_day[weekday < 5].mean() > 1.05 * by_day[weekday == 6].mean()
+    assert by_day[:31].mean() > 1.05 * by_day[120:151].mean()
+
+
+def test_holidays_are_quiet_and_marked() -> None:
+    table = load_curve(sites=4, days=365, missing=0)
+    marked = table["holiday"].to_numpy().reshape(4, 365, 24)
+    assert marked[0, :, 0].sum() == len(HOLIDAYS)
+    assert (marked == marked[:, :, :1]).all()
+    load = table["load"].to_numpy().reshape(4, 365, 24)
+    noon = load[:, :, 9] / load.mean(axis=(1, 2))[:, None]
+    workdays = (np.datetime64("2021-01-01").astype(np.int64) + np.arange(365) + 3) % 7 < 5
+    off = marked[0, :, 0] & workdays
+    assert noon[:, off].mean() < 0.95 * noon[:, workdays & ~off].mean()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.2])
+def test_missing_is_about_the_share_asked_for(share: float) -> None:
+    table = load_curve(sites=6, days=365, missing=share)
+    found = table["load"].null_count / table.num_rows
+    assert math.isclose(found, share, rel_tol=0.25, abs_tol=0)
+    assert table["temperature"].null_count == 0
+
+
+def test_the_file_says_that_it_is_synthetic(tmp_path: Path) -> None:
+    path = write_load_curve(tmp_path / "load.parquet", sites=1, days=2, seed=3)
+    metadata = pq.read_schema(path).metadata
+    assert metadata[b"synthetic"] == b"windeck load curve, seed 3"

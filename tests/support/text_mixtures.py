@@ -1,0 +1,85 @@
+"""What a mixture of streams has to serve, slot by slot from the first: see `text_oracle`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from math import floor
+
+from models.text_oracle import AnyStream, Place
+
+#: Slots of a period at most.
+PERIOD = 4096
+
+
+def slot_counts(weights: Mapping[str, float]) -> dict[str, int]:
+    """Slots of a period for each part: exact where 4,096 suffice, else by largest remainders."""
+    exact = {name: Fraction(str(weight)) for name, weight in weights.items()}
+    shares = {name: weight / sum(exact.values()) for name, weight in exact.items()}
+    for period in range(1, PERIOD + 1):
+        if all((share * period).denominator == 1 for share in shares.values()):
+            return {name: int(share * period) for name, share in shares.items()}
+    counts = {name: int(share * PERIOD) or int(share > 0) for name, share in shares.items()}
+
+    def lacks(name: str) -> Fraction:
+        return shares[name] * PERIOD - counts[name]
+
+    while sum(counts.values()) < PERIOD:
+        counts[max(counts, key=lacks)] += 1
+    while sum(counts.values()) > PERIOD:
+        counts[min((name for name in counts if counts[name] > 1), key=lacks)] -= 1
+    return counts
+
+
+def slots(weights: Mapping[str, float]) -> list[str]:
+    """One period by Tijdeman's chairman assignment.
+
+    With k parts, part i has the share f of all slots and x of those before slot t (the first is 1).
+    It may have slot t when f * t - x is at least 1 / (2k - 2), and needs its next one before that
+    grows beyond 1 - 1 / (2k - 2); of those that may, the one whose last chance comes first gets it,
+    and of equals the first.
+    """
+    counts = {name: count for name, count in slot_counts(weights).items() if count}
+    period = sum(counts.values())
+    least = Fraction(1, max(1, 2 * len(counts) - 2))
+    table: list[str] = []
+    served = dict.fromkeys(counts, 0)
+    for slot in range(1, period + 1):
+        chances = {
+            name: floor((1 - least + served[name]) * period / count)
+            for name, count in counts.items()
+            if Fraction(count * slot, period) - served[name] >= least
+        }
+        chosen = min(chances, key=lambda name: chances[name])
+        served[chosen] += 1
+        table.append(chosen)
+    return table
+
+
+class Mixed:
+    """`Mixture`: streams that take turns by their weights, slot by slot from position 0."""
+
+    def __init__(
+        self,
+        parts: Mapping[str, tuple[AnyStream, float]],
+        schedule: Sequence[tuple[int, Mapping[str, float]]] = (),
+    ) -> None:
+        self.parts = {name: stream for name, (stream, _) in parts.items()}
+        first = {name: weight for name, (_, weight) in parts.items()}
+        self.segments = [(0, slots(first)), *((at, slots(weights)) for at, weights in schedule)]
+        self.period = len(self.segments[0][1])
+        self.dealt: list[tuple[str, int]] = []
+        self.counts = dict.fromkeys(self.parts, 0)
+
+    def slot(self, position: int) -> tuple[str, int]:
+        """The part that is served, and its how-manieth sample that is."""
+        while len(self.dealt) <= position:
+            begun, table = [each for each in self.segments if each[0] <= len(self.dealt)][-1]
+            name = table[(len(self.dealt) - begun) % len(table)]
+            self.dealt.append((name, self.counts[name]))
+            self.counts[name] += 1
+        return self.dealt[position]
+
+    def at(self, position: int) -> Place:
+        name, place = self.slot(position)
+        return self.parts[name].at(place)

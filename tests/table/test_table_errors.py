@@ -1,0 +1,145 @@
+"""What a table that cannot be read gets: one sentence with the name in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import feather, ipc, parquet
+
+from table.test_table_files import numbers
+from windeck import Table
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    for suffix in ("parquet", "feather", "csv"):
+        path = tmp_path / f"a.{suffix}"
+        path.touch()
+        with pytest.raises(ValueError, match=rf"a.{suffix}' is empty \(0 bytes\)"):
+            Table.read(path)
+
+
+def test_file_without_rows(tmp_path: Path) -> None:
+    parquet.write_table(numbers(0), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("load\n")
+    for name in ("a.parquet", "a.csv"):
+        with pytest.raises(ValueError, match=f"{name}' holds no rows"):
+            Table.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("keep", [3, 7, 50, 0.3, 0.9, 0.999])
+def test_truncated(tmp_path: Path, keep: float) -> None:
+    parquet.write_table(numbers(1000), tmp_path / "a.parquet")
+    feather.write_feather(numbers(1000), tmp_path / "a.feather")
+    with ipc.new_stream(str(tmp_path / "a.arrows"), numbers(1).schema) as writer:
+        writer.write_table(numbers(1000))
+    for name, kind in (("a.parquet", "Parquet"), ("a.feather", "Arrow IPC"), ("a.arrows", "A")):
+        data = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(data[: int(keep if keep >= 1 else keep * len(data))])
+        if name == "a.arrows" and keep == 0.999:
+            continue  # only the mark of the end is gone, which streams may lack
+        with pytest.raises(ValueError, match=rf"{name}' cannot be read as {kind}"):
+            Table.read(tmp_path / name)
+
+
+def test_string_column_without_a_category(tmp_path: Path) -> None:
+    parquet.write_table(numbers(2, wind=pa.array(["NW", "SE"])), tmp_path / "a.parquet")
+    with pytest.raises(
+        TypeError, match=r"column 'wind' .* is a string column without a category; pass categ"
+    ):
+        Table.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (pa.array([1, 2], pa.timestamp("s")), "name it as timestamp_column="),
+        (pa.array([1, 2], pa.duration("s")), "name it as timestamp_column=, or leave it out"),
+        (pa.array([1, 2], pa.decimal128(9, 2)), "write it as float64"),
+        (pa.array([None, None]), "it holds no value at all"),
+        (pa.array([[1], [2]]), "expected numbers, bools, or strings as categories"),
+        (pa.array([b"x", b"y"]), "expected numbers, bools, or strings as categories"),
+    ],
+)
+def test_types_a_table_cannot_hold(tmp_path: Path, values: Any, message: str) -> None:
+    parquet.write_table(numbers(2, odd=values), tmp_path / "a.parquet")
+    with pytest.raises(TypeError, match=f"column 'odd' .*{message}"):
+        Table.read(tmp_path)
+    assert Table.estimate(tmp_path) >= 32
+    assert len(Table.read(tmp_path, columns=["load", "count"])) == 2
+
+
+def test_names(tmp_path: Path) -> None:
+    parquet.write_table(numbers(2), tmp_path / "a.parquet")
+    with pytest.raises(KeyError, match=r"a.parquet' has no column 'Load'; did you mean 'load'"):
+        Table.read(tmp_path, columns=["Load"])
+    with pytest.raises(KeyError, match="no column 'zzz'; it has 'load', 'count'"):
+        Table.read(tmp_path, id_columns="zzz")
+    with pytest.raises(ValueError, match="columns names 'load' twice"):
+        Table.read(tmp_path, columns=["load", "load"])
+    with pytest.raises(ValueError, match="no value column is left"):
+        Table.read(tmp_path, columns=["count"], id_columns=["count"])
+    with pytest.raises(TypeError, match="columns is 3; expected names of columns"):
+        Table.read(tmp_path, columns=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="columns holds 3; expected names"):
+        Table.read(tmp_path, columns=[3])  # type: ignore[list-item]
+
+
+def test_a_name_twice_in_the_file(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
+    feather.write_feather(pa.table({"a": [1.0]}), tmp_path / "ok.feather")
+    with ipc.new_file(str(tmp_path / "bad.arrow"), twice.schema) as writer:
+        writer.write_table(twice)
+    with pytest.raises(ValueError, match=r"bad.arrow'? has 2 columns named 'a'; expected one"):
+        Table.read(tmp_path / "bad.arrow", columns=["a"])
+
+
+def test_rows(tmp_path: Path) -> None:
+    parquet.write_table(numbers(20), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"rows=\(3, 21\) runs past the 20 rows there are"):
+        Table.read(tmp_path, rows=(3, 21))
+    with pytest.raises(ValueError, match=r"rows=\(4, 3\); expected 0 <= start <= stop"):
+        Table.read(tmp_path, rows=(4, 3))
+    with pytest.raises(TypeError, match=r"rows=7; expected a pair"):
+        Table.read(tmp_path, rows=7)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"rows=\(0.5, 2\); expected a pair of integers"):
+        Table.read(tmp_path, rows=(0.5, 2))  # type: ignore[arg-type]
+
+
+def test_dtype(tmp_path: Path) -> None:
+    parquet.write_table(numbers(2), tmp_path / "a.parquet")
+    for dtype in ("int32", np.int64, "nonsense", "bfloat16"):
+        with pytest.raises(ValueError, match="it applies to floating columns only"):
+            Table.read(tmp_path, dtype=dtype)
+    table = Table.read(tmp_path, dtype=np.float32)
+    assert [table[name].dtype.name for name in table.column_names] == ["float32", "int64"]
+
+
+def test_a_value_too_large_for_the_dtype(tmp_path: Path) -> None:
+    load = pa.array([1.0, np.inf, 1e39, 2.0], mask=np.array([False, False, False, True]))
+    parquet.write_table(pa.table({"load": load}), tmp_path / "a.parquet")
+    with pytest.raises(OverflowError, match=r"column 'load' holds 1e\+39 in row 2, too large"):
+        Table.read(tmp_path, dtype="float32")
+
+
+def test_rows_of_unlike_dtypes(tmp_path: Path) -> None:
+    parquet.write_table(numbers(2), tmp_path / "a.parquet")
+    with pytest.raises(TypeError, match=r"one dtype, but 'load' is float64 and 'count' is int64"):
+        Table.read(tmp_path, storage="rows")
+    with pytest.raises(ValueError, match="storage='cols'; expected 'columns' or 'rows'"):
+        Table.read(tmp_path, storage="cols")  # type: ignore[arg-type]
+
+
+def test_csv_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3\n")
+    with pytest.raises(ValueError, match=r"a.csv' cannot be read as CSV: .*Expected 2 columns"):
+        Table.read(tmp_path)
+    (tmp_path / "a.csv").write_bytes(b"a,b\n\xff\xfe,2\n")
+    with pytest.raises((ValueError, TypeError)):
+        Table.read(tmp_path)
+    (tmp_path / "a.csv").write_bytes("temp\xe9rature,b\n1,2\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"a.csv' cannot be read as CSV: .*can't decode byte 0xe9"):
+        Table.read(tmp_path)

@@ -1,0 +1,213 @@
+"""Windows as values: filters, pickles, fingerprints, and what bad input gets."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windeck as wd
+from support.window_tables import table_of
+from windeck.windows.filters import parse_duration
+
+# --- filters ----------------------------------------------------------------------------------
+
+
+def test_windows_with_too_much_missing_are_dropped() -> None:
+    load = np.arange(10.0)
+    load[3] = np.nan
+    options: dict[str, Any] = {"context_length": 2, "prediction_length": 2}
+    kept = wd.Windows(table_of(load=load), max_missing=0.24, **options)
+    assert kept.window_starts().tolist() == [4, 5, 6]
+    assert kept.explain().dropped["missing"] == 4
+    assert len(wd.Windows(table_of(load=load), max_missing=0.25, **options)) == 7
+    assert kept.nbytes < 200
+
+
+@pytest.mark.parametrize(
+    "max_gap",
+    ["30min", "1h", "90min", np.timedelta64(1, "h"), 3600, pytest.param("1hours", id="hours")],
+)
+def test_windows_do_not_span_a_break(max_gap: Any) -> None:
+    stamps = np.datetime64("2020-01-01", "s") + np.array([0, 1, 2, 3, 8, 9, 10]) * 1800
+    table = wd.Table.from_columns({"x": np.arange(7.0), "t": stamps}, timestamp_column="t")
+    w = wd.Windows(table, context_length=2, max_gap=max_gap)
+    assert w.window_starts().tolist() == [0, 1, 2, 4, 5]
+    assert w.explain().dropped["gap"] == 1
+    assert "1 dropped across a break in time" in str(w.explain())
+
+
+def test_durations_are_read() -> None:
+    assert parse_duration("15min") == np.timedelta64(15, "m")
+    assert parse_duration(" 2 d") == np.timedelta64(2, "D")
+    assert parse_duration("h") == np.timedelta64(1, "h")
+    for text in ("", "5", "1 month", "1M", "h1", "-3h"):
+        with pytest.raises(ValueError, match="is no duration, expected a number and a unit"):
+            parse_duration(text)
+
+
+# --- being a value ----------------------------------------------------------------------------
+
+
+def test_pickle_and_copy_give_the_same_windows(mixed: wd.Table) -> None:
+    w = wd.Windows(mixed, context_length=2, target_columns="load", max_missing=0.2, dtype="float32")
+    for other in (pickle.loads(pickle.dumps(w)), copy.copy(w), copy.deepcopy(w)):
+        assert len(other) == len(w)
+        assert other.fingerprint == w.fingerprint
+        np.testing.assert_array_equal(other[3]["past_target"], w[3]["past_target"])
+
+
+def test_fingerprints_tell_windows_apart() -> None:
+    def named(**options: Any) -> dict[str, str | int]:
+        return wd.Windows(table, **({"context_length": 3} | options)).fingerprint
+
+    load = np.arange(40.0)
+    table = table_of(load=load, other=load)
+    base = named()
+    assert base == named()
+    assert all(isinstance(value, (str, int)) for value in base.values())
+    changes: list[dict[str, Any]] = [
+        {"context_length": 4},
+        {"prediction_length": 1},
+        {"stride": 2},
+        {"dilation": 2},
+        {"pad": True},
+        {"fill": 1.0},
+        {"layout": "bct"},
+        {"dtype": "float32"},
+        {"target_columns": "load"},
+    ]
+    assert len({str(named(**change)) for change in [{}, *changes]}) == len(changes) + 1
+    table = table_of(load=load + 1, other=load)
+    assert named() != base
+
+
+def test_repr_says_what_a_window_is() -> None:
+    w = wd.Windows(table_of(), context_length=3, prediction_length=2, gap=1, stride=2, dilation=2)
+    assert repr(w) == (
+        "Windows(6 windows: 3 past, gap 1, 2 future, every 2 rows; stride 2; "
+        "past_target, future_target)"
+    )
+
+
+# --- bad input --------------------------------------------------------------------------------
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"context_length": 0}, ValueError, "context_length is 0, expected at least 1"),
+    ({"context_length": -1}, ValueError, "context_length is -1, expected at least 1"),
+    ({"prediction_length": -2}, ValueError, "prediction_length is -2, expected at least 0"),
+    ({"gap": -1}, ValueError, "gap is -1, expected at least 0"),
+    ({"stride": 0}, ValueError, "stride is 0, expected at least 1"),
+    ({"dilation": 0}, ValueError, "dilation is 0, expected at least 1"),
+    ({"context_length": 2.5}, TypeError, r"context_length is 2.5 \(float\), expected an integer"),
+    ({"stride": "3"}, TypeError, r"stride is '3' \(str\), expected an integer"),
+    ({"context_length": 2**62}, OverflowError, r"expected at most 2\*\*61 rows"),
+    ({"dilation": 2**60, "context_length": 9}, OverflowError, "a window spans"),
+    (
+        {"context_length": 30, "prediction_length": 3},
+        ValueError,
+        r"no window fits: a window spans 33 rows \(30 past, 3 future\), the longest of 1 series "
+        "has 20 rows",
+    ),
+    ({"target_columns": "laod"}, KeyError, r"no column 'laod'.*'load'"),
+    ({"past_covariates": ["x"]}, KeyError, "no column 'x'"),
+    ({"target_columns": []}, ValueError, "target_columns is empty"),
+    (
+        {"known_covariates": ["load", "note"]},
+        ValueError,
+        "every column of the table is a covariate",
+    ),
+    (
+        {"target_columns": "load", "known_covariates": "load"},
+        ValueError,
+        "column 'load' is named in target_columns and again in known_covariates",
+    ),
+    ({"target_columns": ["load", "load"]}, ValueError, "'load' is named in target_columns and aga"),
+    ({"layout": "tbc"}, ValueError, "layout is 'tbc', expected one of btc, bct, columns"),
+    ({"dtype": "flaot32"}, TypeError, "dtype 'flaot32' is not known"),
+    ({"dtype": "complex64"}, TypeError, "dtype is complex64, expected a number or bool"),
+    ({"dtype": "int64"}, TypeError, "dtype is int64, expected one of float64, float32, float16"),
+    ({"dtype": {"x": "float32"}}, KeyError, "no column 'x'"),
+    ({"max_missing": 1.5}, ValueError, "max_missing is 1.5, expected a share between 0 and 1"),
+    ({"max_gap": "1h"}, ValueError, "max_gap is '1h', but the table has no timestamp column"),
+    ({"fill": np.nan}, ValueError, "fill is NaN, but past_target is int64: expected a whole numb"),
+    ({"fill": 0.5}, ValueError, "fill is 0.5, but past_target is int64: expected a whole number"),
+    ({"fill": 1e30}, ValueError, "fill is 1e.30, but past_target is int64"),
+    ({"fill": "a"}, TypeError, r"fill is 'a' \(str\), expected a number"),
+    ({"fill": None}, TypeError, r"fill is None \(NoneType\), expected a number"),
+    ({"context_length": True}, TypeError, r"context_length is True \(bool\), expected an integer"),
+    ({"scaler": 3}, TypeError, "scaler is a int, expected a Scaler"),
+    ({"max_missing": "1"}, TypeError, r"max_missing is '1' \(str\), expected a number"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), BAD)
+def test_bad_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    table = table_of(load=np.arange(20), note=np.arange(20))
+    with pytest.raises(error, match=message):
+        wd.Windows(table, **({"context_length": 2} | options))
+
+
+def test_windows_are_made_of_a_table() -> None:
+    with pytest.raises(TypeError, match=r"^table is a dict, expected a Table"):
+        wd.Windows({"load": np.arange(20)}, context_length=2)  # type: ignore[arg-type]
+
+
+def test_short_series_are_counted_in_one_warning() -> None:
+    table = table_of(20, [0, 3, 5, 20])
+    with pytest.warns(UserWarning, match="2 of 3 series are shorter than a window of 6 rows") as w:
+        windows = wd.Windows(table, context_length=6)
+    assert len(w) == 1
+    assert w[0].filename == __file__
+    assert windows.explain().short_series == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        windows.with_scaler(wd.Scaler.fit(windows)).subset(rows=(0, 15))
+
+
+def test_bad_gaps() -> None:
+    stamps = np.arange("2020-01-01", "2020-01-09", dtype="M8[D]")
+    table = wd.Table.from_columns({"x": np.arange(8), "t": stamps}, timestamp_column="t")
+    with pytest.raises(TypeError, match=r"max_gap is 1.5 \(float\), expected a timedelta64"):
+        wd.Windows(table, context_length=2, max_gap=1.5)
+    with pytest.raises(ValueError, match="max_gap is 0, expected a positive duration"):
+        wd.Windows(table, context_length=2, max_gap=0)
+    numbers = wd.Table.from_columns({"x": np.arange(8), "t": np.arange(8)}, timestamp_column="t")
+    with pytest.raises(TypeError, match="max_gap is '1h', but the timestamps are int64"):
+        wd.Windows(numbers, context_length=2, max_gap="1h")
+    apart = wd.Table.from_columns({"x": np.arange(8), "t": stamps}, timestamp_column="t")
+    with pytest.raises(ValueError, match="no window is left: of 7 that fit, 0 have too"):
+        wd.Windows(apart, context_length=2, max_gap="1h")
+
+
+def test_columns_that_would_hide_other_keys_are_refused() -> None:
+    options: dict[str, Any] = {"context_length": 2, "layout": "columns"}
+    with pytest.raises(ValueError, match="column 'start' has the name of another key"):
+        wd.Windows(table_of(start=np.arange(5)), **options)
+    with pytest.raises(ValueError, match="'load_mask' has the name of another key"):
+        wd.Windows(table_of(load=np.arange(5.0), load_mask=np.arange(5)), **options)
+
+
+@pytest.mark.parametrize("indices", [[0.5], np.array([1.0]), ["a"], [[0, 1]], None, [True]])
+def test_indices_are_integers(indices: Any) -> None:
+    w = wd.Windows(table_of(), context_length=3)
+    with pytest.raises(TypeError, match=r"indices are .*, expected integers of shape"):
+        w.gather(indices)
+
+
+def test_indices_out_of_range() -> None:
+    w = wd.Windows(table_of(), context_length=3)
+    for call in (w.locate, lambda i: w.gather([i]), lambda i: w.locate(np.array([0, i]))):
+        for index in (18, -1, 2**62):
+            with pytest.raises(IndexError, match=f"{index}.*18"):
+                call(index)
+    with pytest.raises(IndexError, match=r"^index 9223372036854775808 is out of range, "):
+        w.gather(np.array([0, 2**63], dtype=np.uint64))
+    with pytest.raises(IndexError, match=r"-19.*18"):
+        w[-19]
+    with pytest.raises(TypeError, match="windows are indexed by an integer"):
+        w["a"]  # type: ignore[index]

@@ -1,0 +1,74 @@
+"""Thousands of random configurations: every key of a batch equals the reference."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from models import reference as ref
+from support.cases import Drawn, drawn_cases
+from windeck.windows.windows import Windows
+
+QUIET = settings(
+    deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+)
+
+
+def library_windows(drawn: Drawn, expected: list[ref.Window]) -> Windows | None:
+    """The library's windows, or None where it rightly refuses."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # series too short are counted elsewhere
+        if expected:
+            return drawn.windows()
+        with pytest.raises(ValueError, match="no window"):
+            drawn.windows()
+    return None
+
+
+def check(drawn: Drawn) -> None:
+    """Compare everything there is to compare for one case."""
+    expected = ref.windows(drawn.case)
+    windows = library_windows(drawn, expected)
+    if windows is None:
+        return
+    assert len(windows) == len(expected)
+    series, rows = windows.locate(np.arange(len(expected)))
+    assert list(zip(series.tolist(), rows.tolist(), strict=True)) == expected
+    assert windows.index_of(series, rows).tolist() == list(range(len(expected)))
+    assert windows.window_starts().tolist() == [row for _, row in expected]
+    check_report(windows, drawn.case)
+    rng = np.random.default_rng(len(expected))
+    chosen = rng.integers(0, len(expected), size=min(6, len(expected)))
+    batch = windows.gather(chosen)
+    wanted = ref.batch(drawn.case, [expected[i] for i in chosen])
+    assert set(batch) == set(wanted)
+    for key, array in wanted.items():
+        assert batch[key].dtype == array.dtype, key
+        np.testing.assert_array_equal(batch[key], array, err_msg=key, strict=True)
+
+
+def check_report(windows: Windows, case: ref.Case) -> None:
+    """The counts of `explain`, against the reference's own filters."""
+    fitting = ref.fitting(case)
+    passed = [w for w in fitting if ref.enough(case, w)]
+    report = windows.explain()
+    assert report.fitting == len(fitting)
+    assert report.dropped["missing"] == len(fitting) - len(passed)
+    assert report.dropped["gap"] == sum(not ref.unbroken(case, w) for w in passed)
+    assert report.windows == len(windows)
+
+
+@settings(QUIET, max_examples=800)
+@given(drawn_cases())
+def test_batches_equal_the_reference(drawn: Drawn) -> None:
+    check(drawn)
+
+
+@pytest.mark.slow
+@settings(QUIET, max_examples=20_000, derandomize=False)
+@given(drawn_cases())
+def test_many_more_batches_equal_the_reference(drawn: Drawn) -> None:
+    check(drawn)
