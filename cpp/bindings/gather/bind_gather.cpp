@@ -1,0 +1,285 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/arrays.hpp"
+#include "base/pooled.hpp"
+#include "bindings.hpp"
+#include "gather/gather_fields.hpp"
+#include "windeck/base/parallel.hpp"
+#include "windeck/base/pool.hpp"
+#include "windeck/gather/gather.hpp"
+
+namespace windeck {
+namespace {
+
+constexpr const char* gather_doc = R"(Makes batches of windows.
+
+Parameters
+----------
+index : WindowIndex
+    The windows.
+bounds : int64[S + 1]
+    Series s is the rows [bounds[s], bounds[s + 1]).
+fields : sequence of Field
+    The arrays of a batch.
+
+Raises
+------
+TypeError, ValueError
+    Bounds that decrease or leave a column, keys that clash, a field that does not fit.
+
+Notes
+-----
+Immutable and thread-safe; keeps index, fields and columns alive.
+
+Examples
+--------
+>>> import numpy as np
+>>> from windeck._core import Column, Field, Gather, WindowIndex
+>>> load = Column(np.arange(6.0))
+>>> index = WindowIndex(np.array([0]), np.array([6]), 1)
+>>> past = Field("past", [load], segments=[(0, 2)], layout="bt", mask=True, fill=-1)
+>>> batch = Gather(index, np.array([0, 6]), [past]).gather([2, 5])
+>>> batch["past"].tolist(), batch["past_mask"].tolist()
+([[2.0, 3.0], [5.0, -1.0]], [[True, True], [True, False]])
+>>> batch["start"].tolist()
+[2, 5]
+)";
+
+constexpr const char* call_doc = R"(The batch of some windows.
+
+Parameters
+----------
+indices : int64[n]
+    Windows, in any order, repeated or not.
+out : dict of ndarray, optional
+    Arrays to write into, for every key, of exactly the batch's dtypes and shapes, C-contiguous,
+    aligned and writeable, apart from each other and from the columns. By default one aligned slab
+    of the pool holds the batch, and goes back to it when the last array on it is gone.
+threads : int, optional
+    How many threads work at it; None for default_threads().
+
+Returns
+-------
+dict of ndarray
+    Every field, its mask if it has one, "series_id" and "start", int64[n].
+
+Raises
+------
+IndexError
+    An index that is no window, before anything is written.
+TypeError, ValueError, KeyError
+    Indices or `out` of the wrong kind, before anything is written; ValueError also for a value that
+    an integer field cannot hold, naming column and row. What `out` holds then is unspecified.
+MemoryError
+    A batch that does not fit into memory.
+
+Notes
+-----
+The GIL is released while the batch is made.
+)";
+
+/// The Python type of a field's values: bfloat16 travels as uint16.
+py::dtype numpy_dtype(DType dtype) {
+    return py::dtype(std::string(dtype == DType::bfloat16 ? "uint16" : name(dtype)));
+}
+
+/// One array of the batch.
+struct Part {
+    std::string key;
+    py::dtype dtype;
+    std::vector<py::ssize_t> shape;  // the first entry, the batch, is filled in a call
+    std::size_t window_bytes;
+};
+
+std::vector<py::ssize_t> shape_for(const FieldSpec& spec, std::int64_t steps) {
+    const auto columns = static_cast<py::ssize_t>(spec.columns.size());
+    switch (spec.layout) {
+        case Layout::btc:
+            return {0, steps, columns};
+        case Layout::bct:
+            return {0, columns, steps};
+        case Layout::bt:
+            return {0, steps};
+        default:
+            return {0, columns};
+    }
+}
+
+class PyGather {
+  public:
+    PyGather(py::object index, py::handle bounds, py::handle fields)
+        : index_(std::move(index)), kept_(py::reinterpret_borrow<py::object>(fields)) {
+        std::vector<FieldSpec> specs;
+        for (const py::handle field : kept_) {
+            if (!py::isinstance<PyField>(field)) {
+                throw py::type_error("fields holds an object of type " + type_name(field) +
+                                     ", expected Field");
+            }
+            specs.push_back(field.cast<const PyField&>().spec);
+        }
+        const Indices offsets = index_array(bounds, "bounds");
+        // The Python object keeps the index alive.
+        const auto& windows = index_.cast<const WindowIndex&>();
+        gather_ = std::make_unique<Gather>(
+            std::shared_ptr<const WindowIndex>(std::shared_ptr<void>(), &windows),
+            std::vector<std::int64_t>(offsets.values.begin(), offsets.values.end()),
+            std::move(specs));
+        lay_out();
+    }
+
+    py::dict gather(py::handle indices, py::handle out, py::handle threads) const {
+        const Indices wanted = index_array(indices, "indices");
+        const int crew = threads.is_none() ? default_threads()
+                                           : static_cast<int>(integer(threads, "threads", 1, 1024));
+        const auto batch = static_cast<py::ssize_t>(wanted.values.size());
+        std::vector<py::array> arrays = out.is_none() ? fresh(batch) : given(out, batch, wanted);
+
+        // Everything the threads read is a C++ value from here on.
+        std::vector<FieldOut> outs;
+        std::size_t next = 0;
+        for (const FieldSpec& spec : gather_->fields()) {
+            FieldOut field;
+            field.values = static_cast<std::byte*>(arrays[next++].mutable_data());
+            if (spec.mask) field.mask = static_cast<std::uint8_t*>(arrays[next++].mutable_data());
+            outs.push_back(field);
+        }
+        const auto series = int64_span(arrays[next]);
+        const auto starts = int64_span(arrays[next + 1]);
+        {
+            const py::gil_scoped_release unlocked;
+            gather_->run(wanted.values, outs, series.data(), starts.data(), crew);
+        }
+        py::dict result;
+        for (std::size_t i = 0; i < arrays.size(); ++i)
+            result[keys_[i]] = std::move(arrays[i]);
+        return result;
+    }
+
+    std::size_t size() const { return static_cast<std::size_t>(gather_->index().size()); }
+
+  private:
+    void lay_out() {
+        const auto& specs = gather_->fields();
+        for (std::size_t f = 0; f < specs.size(); ++f) {
+            const std::int64_t steps = gather_->steps(f);
+            const auto values = static_cast<std::size_t>(steps) * specs[f].columns.size();
+            const auto shape = shape_for(specs[f], steps);
+            parts_.push_back({specs[f].name, numpy_dtype(specs[f].dtype), shape,
+                              values * static_cast<std::size_t>(size_of(specs[f].dtype))});
+            if (specs[f].mask) {
+                parts_.push_back(
+                    {specs[f].name + "_mask", numpy_dtype(DType::boolean), shape, values});
+            }
+        }
+        for (const char* key : {"series_id", "start"}) {
+            parts_.push_back({key, numpy_dtype(DType::int64), {0}, sizeof(std::int64_t)});
+        }
+        for (const Part& part : parts_)
+            keys_.emplace_back(part.key);
+    }
+
+    static std::vector<py::ssize_t> shape_with(const Part& part, py::ssize_t batch) {
+        std::vector<py::ssize_t> shape = part.shape;
+        shape.front() = batch;
+        return shape;
+    }
+
+    /// The bytes of a batch, every array aligned.
+    std::size_t batch_bytes(std::size_t batch) const {
+        std::size_t total = 0;
+        for (const Part& part : parts_) {
+            std::size_t bytes = 0;
+            if (__builtin_mul_overflow(part.window_bytes, batch, &bytes) ||
+                bytes > PTRDIFF_MAX / 2 ||
+                __builtin_add_overflow(total, aligned_size(bytes), &total)) {
+                throw std::bad_alloc();
+            }
+        }
+        return total;
+    }
+
+    /// Arrays on one slab, which goes back to the pool when the last of them is gone.
+    std::vector<py::array> fresh(py::ssize_t batch) const {
+        const auto windows = static_cast<std::size_t>(batch);
+        auto [data, owner] = pooled(batch_bytes(windows));
+        std::vector<py::array> arrays;
+        for (const Part& part : parts_) {
+            arrays.emplace_back(part.dtype, shape_with(part, batch), std::vector<py::ssize_t>(),
+                                data, owner);
+            data += aligned_size(part.window_bytes * windows);
+        }
+        return arrays;
+    }
+
+    /// The arrays of `out`, every one checked before any is written to.
+    std::vector<py::array> given(py::handle out, py::ssize_t batch, const Indices& indices) const {
+        if (!py::isinstance<py::dict>(out)) {
+            throw py::type_error("out is of type " + type_name(out) +
+                                 ", expected a dict of arrays");
+        }
+        const auto dict = py::reinterpret_borrow<py::dict>(out);
+        std::vector<py::array> arrays;
+        std::vector<Extent> written;
+        for (std::size_t i = 0; i < parts_.size(); ++i) {
+            const std::string what = "out['" + parts_[i].key + "']";
+            if (!dict.contains(keys_[i])) {
+                throw py::key_error(what + " is missing, expected an array for every key");
+            }
+            arrays.push_back(
+                out_array(dict[keys_[i]], parts_[i].dtype, shape_with(parts_[i], batch), what));
+            written.push_back(extent(arrays.back(), what));
+        }
+        for (const auto& [key, value] : dict) {
+            const auto same = [&](const py::str& mine) { return mine.equal(key); };
+            if (std::ranges::none_of(keys_, same)) {
+                throw py::key_error("out holds the key '" + text(key) +
+                                    "', which the batch does not have");
+            }
+        }
+        std::vector<Extent> read{extent(indices.owner, "indices")};
+        for (const py::handle field : kept_) {
+            for (const py::handle column :
+                 py::reinterpret_borrow<py::tuple>(field.cast<const PyField&>().columns)) {
+                const auto& held = column.cast<const PyColumn&>();
+                read.push_back(extent(py::reinterpret_borrow<py::array>(held.values),
+                                      "column '" + held.column.name + "'"));
+                if (held.validity) {
+                    read.push_back(extent(py::reinterpret_borrow<py::array>(held.validity),
+                                          "validity of column '" + held.column.name + "'"));
+                }
+            }
+        }
+        require_disjoint(std::move(written), read);
+        return arrays;
+    }
+
+    py::object index_;
+    py::tuple kept_;  // the fields
+    std::unique_ptr<Gather> gather_;
+    std::vector<Part> parts_;
+    std::vector<py::str> keys_;
+};
+
+}  // namespace
+
+void bind_gather(py::module_& m) {
+    bind_fields(m);
+    py::class_<PyGather>(m, "Gather", gather_doc)
+        .def(py::init([](const py::object& index, py::handle bounds, py::handle fields) {
+                 if (!py::isinstance<WindowIndex>(index)) {
+                     throw py::type_error("index is of type " + type_name(index) +
+                                          ", expected WindowIndex");
+                 }
+                 return std::make_unique<PyGather>(index, bounds, fields);
+             }),
+             py::arg("index"), py::arg("bounds"), py::arg("fields"))
+        .def("__len__", &PyGather::size, "The number of windows.")
+        .def("gather", &PyGather::gather, py::arg("indices"), py::kw_only(),
+             py::arg("out") = py::none(), py::arg("threads") = 1, call_doc);
+}
+
+}  // namespace windeck

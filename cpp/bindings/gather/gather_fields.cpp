@@ -1,0 +1,244 @@
+#include "gather/gather_fields.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/arrays.hpp"
+
+namespace windeck {
+namespace {
+
+constexpr const char* column_doc = R"(A column to gather from, read in place and kept alive.
+
+Parameters
+----------
+values : ndarray of shape (rows,)
+    float64, float32, float16, any integer or bool, of any stride; uint16 for bfloat16.
+validity : uint8[n], optional
+    Arrow validity bitmap, least significant bit first: row i is present where bit
+    i + validity_offset is 1. What an absent row holds does not matter.
+validity_offset : int
+    The bit of row 0.
+nan_is_missing : bool
+    Whether NaN counts as missing in fields that have a mask.
+name : str
+    For messages.
+dtype : str, optional
+    "bfloat16" says that uint16 values are bfloat16 bits.
+
+Raises
+------
+TypeError
+    Another dtype, or no array.
+ValueError
+    More than one dimension, or a bitmap that is too short.
+)";
+
+constexpr const char* field_doc = R"(One array of a batch: which columns, which steps, and how.
+
+Parameters
+----------
+name : str
+    Its key; with a mask there is "<name>_mask" too.
+columns : sequence of Column
+    The channels, in order.
+segments : sequence of (offset, length)
+    Steps are the rows anchor + offset + j * dilation, 0 <= j < length, of every segment in turn.
+dilation : int
+    Rows from a step to the next, 1 or more.
+layout : str
+    "btc" (batch, time, channel), "bct", "bt" for one column or "bc" for one step.
+dtype : str
+    Of the values: float64, float32, float16, bfloat16 (uint16 bits), an integer type or bool.
+    A column of this type that is not scaled is copied as it is.
+mask : bool
+    Whether to give a bool array of the same shape, True where a value is present.
+fill : float
+    What stands where a row lies outside the series of its window, or its value is missing.
+scale, shift : float64[C] or float64[series, C], optional
+    Values are value * scale + shift, in float64, rounded once. Missing values are not scaled.
+anchor : str
+    "window", the window's start row, or "series", the first row of its series.
+
+Raises
+------
+TypeError, ValueError
+    What does not fit together, named; some of it only when a Gather is made.
+)";
+
+DType dtype_of(const py::array& values, py::handle wanted, const std::string& column) {
+    const auto found = dtype_named(text(values.dtype()));
+    if (!found) {
+        throw py::type_error("column '" + column + "' has dtype " + text(values.dtype()) +
+                             ", expected floats, integers or bool in native byte order");
+    }
+    if (wanted.is_none()) return *found;
+    if (text(wanted) == "bfloat16" && *found == DType::uint16) return DType::bfloat16;
+    if (text(wanted) == name(*found)) return *found;
+    throw py::type_error("column '" + column + "' has dtype " + text(values.dtype()) +
+                         ", which is not " + text(wanted) +
+                         " (bfloat16 travels as uint16, others as themselves)");
+}
+
+PyColumn make_column(py::handle values, py::handle validity, py::handle validity_offset,
+                     bool nan_is_missing, const std::string& name, py::handle dtype) {
+    if (!py::isinstance<py::array>(values)) {
+        throw py::type_error("column '" + name + "' is of type " + type_name(values) +
+                             ", expected an array of one dimension");
+    }
+    const auto array = py::reinterpret_borrow<py::array>(values);
+    if (array.ndim() != 1) {
+        throw py::value_error("column '" + name + "' has shape " + shape_text(shape_of(array)) +
+                              ", expected one dimension");
+    }
+    PyColumn out;
+    out.values = array;
+    out.column.name = name;
+    out.column.data = static_cast<const std::byte*>(array.data());
+    out.column.rows = array.size();
+    out.column.stride = array.strides(0);
+    out.column.dtype = dtype_of(array, dtype, name);
+    out.column.nan_is_missing = nan_is_missing;
+    if (validity.is_none()) return out;
+    const Bytes bits = byte_array(validity, "validity of column '" + name + "'");
+    const auto room = static_cast<std::int64_t>(bits.values.size()) * 8;
+    out.column.validity_offset = integer(validity_offset, "validity_offset", 0);
+    if (out.column.validity_offset > room || room - out.column.validity_offset < out.column.rows) {
+        throw py::value_error("validity of column '" + name + "' has " + std::to_string(room) +
+                              " bits, expected at least " + std::to_string(out.column.rows) +
+                              " from bit " + std::to_string(out.column.validity_offset) + " on");
+    }
+    out.column.validity = bits.values.data();
+    out.validity = bits.owner;
+    return out;
+}
+
+template <typename T, std::size_t N>
+T choose(const std::string& found, const char* what,
+         const std::pair<const char*, T> (&choices)[N]) {
+    std::string names;
+    for (const auto& [key, value] : choices) {
+        if (found == key) return value;
+        names += (names.empty() ? "'" : ", '") + std::string(key) + "'";
+    }
+    throw py::value_error(std::string(what) + " is '" + found + "', expected one of " + names);
+}
+
+Coefficients coefficients(py::handle value, std::size_t columns, const std::string& name) {
+    if (value.is_none()) return {};
+    if (!py::isinstance<py::array>(value)) {
+        throw py::type_error(name + " is of type " + type_name(value) +
+                             ", expected a float64 array");
+    }
+    const auto array = py::reinterpret_borrow<py::array>(value);
+    if (!is_native(array.dtype(), 'f', sizeof(double))) {
+        throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected float64");
+    }
+    const auto last = static_cast<py::ssize_t>(columns);
+    if (array.ndim() < 1 || array.ndim() > 2 || array.shape(array.ndim() - 1) != last) {
+        throw py::value_error(name + " has shape " + shape_text(shape_of(array)) +
+                              ", expected (columns,) or (series, columns) with " +
+                              std::to_string(columns) + " columns");
+    }
+    const auto flat = py::array_t<double, py::array::c_style | py::array::forcecast>(array);
+    Coefficients out;
+    out.values.assign(flat.data(), flat.data() + flat.size());
+    out.per_series = array.ndim() == 2;
+    if (out.values.empty()) {
+        throw py::value_error(name + " has shape " + shape_text(shape_of(array)) +
+                              ", expected an entry a column");
+    }
+    return out;
+}
+
+std::vector<Segment> segments_of(py::handle value) {
+    std::vector<Segment> segments;
+    for (const py::handle item : py::iter(value)) {
+        if (!py::isinstance<py::sequence>(item) || py::len(item) != 2) {
+            throw py::type_error("segments holds " + text(item) +
+                                 ", expected pairs (offset, length)");
+        }
+        const auto pair = py::reinterpret_borrow<py::sequence>(item);
+        segments.push_back({integer(py::object(pair[0]), "offset of a segment"),
+                            integer(py::object(pair[1]), "length of a segment", 0)});
+    }
+    return segments;
+}
+
+double fill_of(py::handle value, DType dtype) {
+    if (PyFloat_Check(value.ptr()) == 0 && PyIndex_Check(value.ptr()) == 0) {
+        throw py::type_error("fill is of type " + type_name(value) + ", expected a number");
+    }
+    const double fill = PyFloat_AsDouble(value.ptr());
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    if (!is_float(dtype) && !value.equal(py::float_(fill))) {
+        throw py::value_error("fill is " + text(value) +
+                              ", expected an integer that float64 holds exactly");
+    }
+    return fill;
+}
+
+PyField make_field(const std::string& name, py::handle columns, py::handle segments,
+                   py::handle dilation, const std::string& layout, const std::string& dtype,
+                   bool mask, py::handle fill, py::handle scale, py::handle shift,
+                   const std::string& anchor) {
+    PyField out;
+    out.spec.name = name;
+    const py::tuple kept(py::reinterpret_borrow<py::object>(columns));
+    for (const py::handle column : kept) {
+        if (!py::isinstance<PyColumn>(column)) {
+            throw py::type_error("columns holds an object of type " + type_name(column) +
+                                 ", expected Column");
+        }
+        out.spec.columns.push_back(column.cast<const PyColumn&>().column);
+    }
+    out.columns = kept;
+    out.spec.segments = segments_of(segments);
+    out.spec.dilation = integer(dilation, "dilation", 1);
+    out.spec.layout = choose<Layout>(
+        layout, "layout",
+        {{"btc", Layout::btc}, {"bct", Layout::bct}, {"bt", Layout::bt}, {"bc", Layout::bc}});
+    out.spec.anchor =
+        choose<Anchor>(anchor, "anchor", {{"window", Anchor::window}, {"series", Anchor::series}});
+    const auto type = dtype_named(dtype);
+    if (!type) {
+        throw py::value_error("dtype is '" + dtype +
+                              "', expected float64, float32, float16, bfloat16, int8 to int64, "
+                              "uint8 to uint64 or bool");
+    }
+    out.spec.dtype = *type;
+    out.spec.mask = mask;
+    out.spec.fill = fill_of(fill, *type);
+    out.spec.scale = coefficients(scale, out.spec.columns.size(), "scale");
+    out.spec.shift = coefficients(shift, out.spec.columns.size(), "shift");
+    return out;
+}
+
+}  // namespace
+
+void bind_fields(py::module_& m) {
+    py::class_<PyColumn>(m, "Column", column_doc)
+        .def(py::init(&make_column), py::arg("values"), py::kw_only(),
+             py::arg("validity") = py::none(), py::arg("validity_offset") = 0,
+             py::arg("nan_is_missing") = true, py::arg("name") = "", py::arg("dtype") = py::none())
+        .def(
+            "__len__", [](const PyColumn& self) { return self.column.rows; }, "The rows.")
+        .def_property_readonly(
+            "name", [](const PyColumn& self) { return self.column.name; }, "For messages.")
+        .def_property_readonly(
+            "dtype", [](const PyColumn& self) { return std::string(name(self.column.dtype)); },
+            "The type of the values, by name.");
+
+    py::class_<PyField>(m, "Field", field_doc)
+        .def(py::init(&make_field), py::arg("name"), py::arg("columns"), py::kw_only(),
+             py::arg("segments"), py::arg("dilation") = 1, py::arg("layout") = "btc",
+             py::arg("dtype") = "float32", py::arg("mask") = false, py::arg("fill") = 0.0,
+             py::arg("scale") = py::none(), py::arg("shift") = py::none(),
+             py::arg("anchor") = "window")
+        .def_property_readonly(
+            "name", [](const PyField& self) { return self.spec.name; }, "The key in the batch.");
+}
+
+}  // namespace windeck

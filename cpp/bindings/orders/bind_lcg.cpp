@@ -1,0 +1,177 @@
+#include <pybind11/typing.h>
+
+#include <mutex>
+
+#include "base/arrays.hpp"
+#include "bindings.hpp"
+#include "orders/order_checks.hpp"
+#include "windeck/orders/lcg.hpp"
+
+namespace windeck {
+namespace {
+
+using LcgState = py::typing::Tuple<py::int_, py::int_, py::int_, py::int_>;
+
+/// An LCG changes with every draw, and Python objects may be shared by threads.
+class SharedLcg {
+  public:
+    explicit SharedLcg(const Lcg& lcg) : lcg_(lcg) {}
+
+    void draw(std::span<std::int64_t> out) {
+        const std::lock_guard lock(mutex_);
+        lcg_.draw(out);
+    }
+
+    void jump(std::uint64_t steps) {
+        const std::lock_guard lock(mutex_);
+        lcg_.jump(steps);
+    }
+
+    Lcg copy() const {
+        const std::lock_guard lock(mutex_);
+        return lcg_;
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    Lcg lcg_;
+};
+
+std::unique_ptr<SharedLcg> make(py::handle size, py::handle multiplier, py::handle increment,
+                                py::handle state) {
+    return std::make_unique<SharedLcg>(Lcg(order_size(size), word(multiplier, "multiplier"),
+                                           word(increment, "increment"), word(state, "state")));
+}
+
+IndexArray draw(SharedLcg& lcg, const Number& count, const py::object& out) {
+    IndexArray result = int64_out(out, integer(count.value, "count", 0), "out");
+    const std::span<std::int64_t> into = int64_span(result);
+    // The lock is taken without the GIL, so that neither waits for the other.
+    const py::gil_scoped_release release;
+    lcg.draw(into);
+    return result;
+}
+
+/// Any integer: the period divides 2^64, so steps count modulo 2^64, backward ones too.
+void jump(SharedLcg& lcg, const Number& number_of_steps) {
+    const py::object& steps = number_of_steps.value;
+    if (PyIndex_Check(steps.ptr()) == 0) {
+        throw py::type_error("steps is of type " + type_name(steps) + ", expected an integer");
+    }
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(steps.ptr()));
+    if (!number) throw py::error_already_set();
+    const std::uint64_t ahead = PyLong_AsUnsignedLongLongMask(number.ptr());
+    const py::gil_scoped_release release;
+    lcg.jump(ahead);
+}
+
+LcgState numbers(const SharedLcg& shared) {
+    const Lcg lcg = shared.copy();
+    return py::make_tuple(lcg.size(), lcg.multiplier(), lcg.increment(), lcg.state());
+}
+
+std::string repr(const SharedLcg& shared) {
+    const Lcg lcg = shared.copy();
+    return "LCG(" + std::to_string(lcg.size()) +
+           ", multiplier=" + std::to_string(lcg.multiplier()) +
+           ", increment=" + std::to_string(lcg.increment()) +
+           ", state=" + std::to_string(lcg.state()) + ")";
+}
+
+std::unique_ptr<SharedLcg> from_numbers(const LcgState& numbers) {
+    if (numbers.size() != 4) {
+        throw py::value_error("the pickled LCG holds " + std::to_string(numbers.size()) +
+                              " numbers, expected 4");
+    }
+    return make(numbers[0], numbers[1], numbers[2], numbers[3]);
+}
+
+constexpr const char* about = R"(The classic full-period linear congruential generator.
+
+With m the least power of two >= size, a raw step is state = (multiplier * state + increment) % m.
+`draw` yields the states after a step and skips those >= size, so m raw steps in a row give each
+value of [0, size) exactly once.
+
+This is a sequence to draw from and a poor shuffle, here for jobs whose order was made with it:
+with increment 2 * (rank + seed) + 1 and state seed + rank it gives the document order of
+fms-fsdp. To shuffle, use `Permutation`.
+
+Parameters
+----------
+size : int
+    1 to 2**63 - 1.
+multiplier : int
+    1 modulo 4, as a full period needs.
+increment : int
+    Odd, as a full period needs.
+state : int
+    Where to begin, taken modulo m.
+
+Raises
+------
+ValueError
+    A number out of its range.
+TypeError
+    No integer.
+
+Examples
+--------
+>>> import windeck as wd
+>>> lcg = wd.LCG(10)
+>>> lcg.draw(4).tolist(), lcg.state
+([1, 6, 2, 8], 8)
+>>> lcg.jump(-1)  # raw steps: 11 came before 8 and was skipped
+>>> lcg.state
+11
+)";
+
+constexpr const char* about_draw = R"(The next `count` values, int64 of shape (count,).
+
+Afterwards `state` is the last of them. `out`, if given, is an int64 array of that shape,
+contiguous and writeable; it is written to and returned.
+
+Raises
+------
+ValueError
+    A negative count; an `out` of wrong shape, not contiguous or read-only.
+TypeError
+    A count that is no integer; an `out` of another dtype.
+)";
+
+constexpr const char* about_jump = R"(Goes `steps` raw steps ahead, or back if negative.
+
+Skipped values count as steps. O(log m), however far (Brown 1994).
+)";
+
+}  // namespace
+
+void bind_lcg(py::module_& m) {
+    py::class_<SharedLcg>(m, "LCG", about)
+        .def(py::init([](const Number& size, const Number& multiplier, const Number& increment,
+                         const Number& state) {
+                 return make(size.value, multiplier.value, increment.value, state.value);
+             }),
+             py::arg("size"), py::kw_only(), py::arg("multiplier") = 5, py::arg("increment") = 1,
+             py::arg("state") = 0)
+        .def_property_readonly(
+            "size", [](const SharedLcg& lcg) { return lcg.copy().size(); },
+            "Values drawn lie in [0, size).")
+        .def_property_readonly(
+            "multiplier", [](const SharedLcg& lcg) { return lcg.copy().multiplier(); },
+            "The multiplier.")
+        .def_property_readonly(
+            "increment", [](const SharedLcg& lcg) { return lcg.copy().increment(); },
+            "The increment.")
+        .def_property_readonly(
+            "state", [](const SharedLcg& lcg) { return lcg.copy().state(); },
+            "The last value drawn, or where a jump led: what to save.")
+        .def_property_readonly(
+            "period", [](const SharedLcg& lcg) { return lcg.copy().mask() + 1; },
+            "m, the number of raw steps after which it begins anew.")
+        .def("draw", &draw, py::arg("count"), py::arg("out") = py::none(), about_draw)
+        .def("jump", &jump, py::arg("steps"), about_jump)
+        .def("__repr__", &repr)
+        .def(py::pickle(&numbers, &from_numbers));
+}
+
+}  // namespace windeck

@@ -1,0 +1,246 @@
+#include <pybind11/typing.h>
+
+#include "base/arrays.hpp"
+#include "bindings.hpp"
+#include "orders/order_checks.hpp"
+#include "windeck/orders/permutation.hpp"
+
+namespace windeck {
+namespace {
+
+using OrderState = py::typing::Tuple<py::int_, py::int_, py::int_, py::int_>;
+
+using Bulk = void (Permutation::*)(std::span<const std::int64_t>, std::span<std::int64_t>) const;
+
+constexpr Bulk take_in_bulk = &Permutation::take;
+constexpr Bulk index_in_bulk = &Permutation::index_of;
+
+IndexArray in_bulk(const Permutation& order, Bulk bulk, py::handle values, py::handle out,
+                   const std::string& what) {
+    const Indices indices = index_array(values, what + "s");
+    IndexArray result = bulk_out(out, indices, what + "s");
+    const std::span<std::int64_t> into = int64_span(result);
+    bool good = false;
+    {
+        // Everything is a C++ value by now: let other Python threads run.
+        const py::gil_scoped_release release;
+        good = all_inside(indices.values, order.size());
+        if (good) (order.*bulk)(indices.values, into);
+    }
+    if (!good) refuse_first_outside(what, indices.values, order.size());
+    return result;
+}
+
+IndexArray slice(const Permutation& order, const Range& range, py::handle out) {
+    IndexArray result = int64_out(out, range.length(), "out");
+    const std::span<std::int64_t> into = int64_span(result);
+    const py::gil_scoped_release release;
+    order.slice(range.start, into);
+    return result;
+}
+
+/// order[a:b:c]: bounds beyond the ends are clipped as in any Python sequence.
+IndexArray sliced(const Permutation& order, const py::slice& range) {
+    py::ssize_t start = 0, stop = 0, step = 0, length = 0;
+    if (!range.compute(static_cast<py::ssize_t>(order.size()), &start, &stop, &step, &length)) {
+        throw py::error_already_set();
+    }
+    if (step == 1) {
+        const auto from = static_cast<std::uint64_t>(start);
+        return slice(order, {from, from + static_cast<std::uint64_t>(length)}, py::none());
+    }
+    IndexArray positions(length);
+    const std::span<std::int64_t> values = int64_span(positions);
+    for (std::size_t j = 0; j < values.size(); ++j) {
+        values[j] = start + static_cast<std::int64_t>(j) * step;
+    }
+    return in_bulk(order, take_in_bulk, positions, py::none(), "position");
+}
+
+std::string repr(const Permutation& order) {
+    return "Permutation(" + std::to_string(order.size()) +
+           ", seed=" + std::to_string(order.seed()) + ", epoch=" + std::to_string(order.epoch()) +
+           ")";
+}
+
+OrderState state(const Permutation& order) {
+    return py::make_tuple(Permutation::order_version, order.size(), order.seed(), order.epoch());
+}
+
+Permutation from_state(const OrderState& state) {
+    if (state.size() != 4) {
+        throw py::value_error("the pickled order holds " + std::to_string(state.size()) +
+                              " numbers, expected 4");
+    }
+    const std::uint64_t version = word(state[0], "order_version");
+    if (version != Permutation::order_version) {
+        throw py::value_error(
+            "the pickled order has order_version " + std::to_string(version) + ", expected " +
+            std::to_string(Permutation::order_version) +
+            ": it would give another order now; make it anew, or use the windeck it was made with");
+    }
+    return Permutation(order_size(state[1]), word(state[2], "seed"), word(state[3], "epoch"));
+}
+
+constexpr const char* about = R"(A shuffle that needs no memory: position -> sample and back.
+
+Parameters
+----------
+size : int
+    Number of samples, 1 to 2**63 - 1.
+seed, epoch : int
+    0 to 2**64 - 1 each. They are hashed, never added: (seed 42, epoch 1) has nothing to do
+    with (seed 43, epoch 0).
+
+Raises
+------
+ValueError
+    A size, seed or epoch out of its range.
+TypeError
+    A size, seed or epoch that is no integer.
+
+Notes
+-----
+O(1) memory and constant time a sample, wherever it lies. The order of given (size, seed, epoch)
+is the same on every machine and in every later version (see ORDER_VERSION).
+
+Examples
+--------
+>>> import windeck as wd
+>>> order = wd.Permutation(10, seed=42, epoch=1)
+>>> sorted(int(sample) for sample in order[:])
+[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+>>> order.index(order[3])
+3
+)";
+
+constexpr const char* about_slice = R"(The samples at positions start to stop, stop excluded.
+
+Parameters
+----------
+start, stop : int
+    0 <= start <= stop <= size.
+out : ndarray, optional
+    int64, shape (stop - start,), contiguous and writeable; written to and returned.
+
+Returns
+-------
+ndarray
+    int64, shape (stop - start,).
+
+Raises
+------
+IndexError
+    A start or stop outside of [0, size].
+ValueError
+    A stop before start; an `out` of wrong shape, not contiguous or read-only.
+TypeError
+    An `out` of another dtype.
+)";
+
+constexpr const char* about_take = R"(The samples at the given positions.
+
+Parameters
+----------
+positions : ndarray
+    int64, shape (n,), each in [0, size). It must not change during the call.
+out : ndarray, optional
+    int64, shape (n,), contiguous, writeable and apart from `positions`; written to and returned.
+
+Returns
+-------
+ndarray
+    int64, shape (n,).
+
+Raises
+------
+IndexError
+    A position outside of [0, size).
+ValueError
+    More than one dimension; an `out` of wrong shape, not contiguous, read-only or overlapping.
+TypeError
+    Another dtype than int64.
+)";
+
+constexpr const char* about_index = R"(The positions of the given samples: the inverse of `take`.
+
+Parameters
+----------
+samples : ndarray
+    int64, shape (n,), each in [0, size). It must not change during the call.
+out : ndarray, optional
+    As in `take`.
+
+Returns
+-------
+ndarray
+    int64, shape (n,).
+
+Raises
+------
+IndexError, ValueError, TypeError
+    As in `take`.
+)";
+
+}  // namespace
+
+void bind_permutation(py::module_& m) {
+    m.attr("ORDER_VERSION") = Permutation::order_version;
+    py::class_<Permutation>(m, "Permutation", about)
+        .def(py::init([](const Number& size, const Number& seed, const Number& epoch) {
+                 return Permutation(order_size(size.value), word(seed.value, "seed"),
+                                    word(epoch.value, "epoch"));
+             }),
+             py::arg("size"), py::kw_only(), py::arg("seed") = 0, py::arg("epoch") = 0)
+        .def_property_readonly("size", &Permutation::size, "Number of samples.")
+        .def_property_readonly("seed", &Permutation::seed, "The seed it was made with.")
+        .def_property_readonly("epoch", &Permutation::epoch, "The epoch it was made for.")
+        .def("__len__", &Permutation::size)
+        .def("__iter__",
+             [](const py::object& order) {
+                 return py::reinterpret_steal<py::typing::Iterator<py::int_>>(
+                     PySeqIter_New(order.ptr()));
+             })
+        .def("__getitem__", &sliced, py::arg("positions"))
+        .def(
+            "__getitem__",
+            [](const Permutation& order, const Number& position) {
+                return order.at(inside(position.value, order.size(), "position", order.size()));
+            },
+            py::arg("position"))
+        .def(
+            "slice",
+            [](const Permutation& order, const Number& start, const Number& stop,
+               const py::object& out) {
+                return slice(order, strict_range(start.value, stop.value, order.size()), out);
+            },
+            py::arg("start"), py::arg("stop"), py::arg("out") = py::none(), about_slice)
+        .def(
+            "take",
+            [](const Permutation& order, const py::object& positions, const py::object& out) {
+                return in_bulk(order, take_in_bulk, positions, out, "position");
+            },
+            py::arg("positions"), py::arg("out") = py::none(), about_take)
+        .def(
+            "index",
+            [](const Permutation& order, const One& sample) {
+                return order.index_of(inside(sample.value, order.size(), "sample"));
+            },
+            py::arg("sample"), "The position of a sample: the inverse of order[position].")
+        .def(
+            "index",
+            [](const Permutation& order, const py::object& samples, const py::object& out) {
+                return in_bulk(order, index_in_bulk, samples, out, "sample");
+            },
+            py::arg("samples"), py::arg("out") = py::none(), about_index)
+        .def("__repr__", &repr)
+        .def("__eq__",
+             [](const Permutation& order, const py::object& other) {
+                 return py::isinstance<Permutation>(other) &&
+                        order == other.cast<const Permutation&>();
+             })
+        .def("__hash__", [](const Permutation& order) { return py::hash(state(order)); })
+        .def(py::pickle(&state, &from_state));
+}
+
+}  // namespace windeck

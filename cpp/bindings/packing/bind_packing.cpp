@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/words.hpp"
+#include "bindings.hpp"
+#include "packing/packing_objects.hpp"
+#include "windeck/base/parallel.hpp"
+#include "windeck/tokens/tokens.hpp"
+
+namespace windeck {
+namespace {
+
+constexpr const char* run_doc =
+    R"(DocumentRun(documents, *, seed=None, epoch=0, bos=None, eos=None, threads=1)
+
+Framed documents, one after the other, with the sums of their lengths.
+
+Parameters
+----------
+documents : TokenShard or DocumentBlock
+    Where they come from; kept alive.
+seed, epoch : int, optional
+    For a shard: the documents come in the order of Permutation(documents, seed=seed, epoch=epoch);
+    as stored when the seed is None.
+bos, eos : int, optional
+    Tokens before and after every document that is not filtered.
+threads : int
+    How many threads may read lengths.
+
+Raises
+------
+TypeError, ValueError
+    For something else than documents, and numbers out of range.
+OSError
+    When a file became shorter while it was mapped.
+
+Notes
+-----
+O(documents) time and 8 bytes a document. Immutable and thread-safe.
+
+Examples
+--------
+>>> import numpy as np
+>>> from windeck._core import DocumentRun, TokenShard
+>>> shard = TokenShard.from_arrays(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
+>>> run = DocumentRun(shard, eos=0)
+>>> run.total, run.extent(1)
+(7, (3, 7))
+)";
+
+Frame frame_of(py::handle bos, py::handle eos) {
+    Frame frame;
+    if (!bos.is_none()) frame.bos = integer(bos, "bos");
+    if (!eos.is_none()) frame.eos = integer(eos, "eos");
+    return frame;
+}
+
+PyRun make_run(const py::object& documents, py::handle seed, py::handle epoch, py::handle bos,
+               py::handle eos, py::handle threads) {
+    const Frame frame = frame_of(bos, eos);
+    const int crew = static_cast<int>(integer(threads, "threads", 1, 1024));
+    if (py::isinstance<PyBlock>(documents)) {
+        if (!seed.is_none()) throw py::value_error("seed is given, expected none for a block");
+        auto& held = documents.cast<PyBlock&>();
+        const py::gil_scoped_release unlocked;
+        const std::lock_guard lock(held.mutex);
+        held.complete = true;
+        auto run = std::make_unique<DocumentRun>(held.block, frame);
+        const py::gil_scoped_acquire locked;
+        return {documents, std::move(run)};
+    }
+    const auto& shard =
+        object_of<const TokenShard>(documents, "documents", "TokenShard or DocumentBlock");
+    std::optional<Permutation> order;
+    const auto n = static_cast<std::uint64_t>(shard.documents());
+    if (!seed.is_none()) {
+        const std::uint64_t seed_word = word(seed, "seed");
+        const std::uint64_t epoch_word = word(epoch, "epoch");
+        if (n > 0) order.emplace(n, seed_word, epoch_word);
+    }
+    std::unique_ptr<const DocumentRun> run;
+    {
+        const py::gil_scoped_release unlocked;
+        run = std::make_unique<DocumentRun>(shard, order, frame, crew);
+    }
+    return {documents, std::move(run)};
+}
+
+py::tuple run_spans(const PyRun& self, py::handle start, py::handle length) {
+    const DocumentRun& run = *self.run;
+    const std::int64_t from = integer(start, "start", 0, run.total());
+    std::int64_t left = integer(length, "length", 0, run.total() - from);
+    std::vector<std::int64_t> documents, starts, stops;
+    if (left > 0) {
+        const py::gil_scoped_release unlocked;
+        std::int64_t place = run.find(from);
+        for (std::int64_t within = from - run.before(place); left > 0; ++place, within = 0) {
+            const std::int64_t framed = run.before(place + 1) - run.before(place);
+            const std::int64_t taken = std::min(left, framed - within);
+            if (taken == 0) continue;
+            documents.push_back(run.at(place));
+            starts.push_back(within);
+            stops.push_back(within + taken);
+            left -= taken;
+        }
+    }
+    return py::make_tuple(int64_array(documents), int64_array(starts), int64_array(stops));
+}
+
+DocumentBlock::Take taken_as(const std::string& take) {
+    if (take == "copies") return DocumentBlock::Take::copies;
+    if (take == "addresses") return DocumentBlock::Take::addresses;
+    if (take == "lengths") return DocumentBlock::Take::lengths;
+    throw py::value_error("take is '" + take + "', expected copies, addresses or lengths");
+}
+
+void read_block(PyBlock& self, const py::object& shard, py::handle documents, py::handle places,
+                const std::string& how) {
+    const auto& from = object_of<const TokenShard>(shard, "shard", "TokenShard");
+    const Indices numbers = index_array(documents, "documents");
+    const Indices targets = index_array(places, "places");
+    if (numbers.values.size() != targets.values.size()) {
+        throw py::value_error("places has " + std::to_string(targets.values.size()) +
+                              " entries, expected " + std::to_string(numbers.values.size()));
+    }
+    const DocumentBlock::Take take = taken_as(how);
+    if (take == DocumentBlock::Take::addresses) self.kept.append(shard);
+    const py::gil_scoped_release unlocked;
+    const std::lock_guard lock(self.mutex);
+    if (self.complete) {
+        throw std::invalid_argument(
+            "a run was made of the block, expected one that is not complete");
+    }
+    self.block.read(from, numbers.values, targets.values, take);
+}
+
+void bind_runs(py::module_& m) {
+    py::class_<PyBlock>(m, "DocumentBlock",
+                        "DocumentBlock(places): documents of several shards, by place. `read` them "
+                        "shard by shard, then make a DocumentRun of it.")
+        .def(py::init([](py::handle places) {
+                 return std::make_unique<PyBlock>(
+                     DocumentBlock(integer(places, "places", 0, 1 << 30)));
+             }),
+             py::arg("places"))
+        .def("__len__", [](const PyBlock& self) { return self.block.tokens().size(); })
+        .def("read", &read_block, py::arg("shard"), py::arg("documents"), py::arg("places"),
+             py::kw_only(), py::arg("take") = "copies",
+             "read(shard, documents: int64[m], places: int64[m], *, take='copies'): put documents "
+             "of a shard at places of the block. take='addresses' keeps the shard instead of a "
+             "copy, take='lengths' neither.")
+        .def(
+            "bare",
+            [](PyBlock& self) {
+                DocumentBlock bare(0);
+                {
+                    const py::gil_scoped_release unlocked;
+                    const std::lock_guard lock(self.mutex);
+                    bare = self.block.bare();
+                }
+                return std::make_unique<PyBlock>(std::move(bare));
+            },
+            "A new block of the same documents, without their tokens.");
+
+    py::class_<PyRun>(m, "DocumentRun", run_doc)
+        .def(py::init(&make_run), py::arg("documents"), py::kw_only(), py::arg("seed") = py::none(),
+             py::arg("epoch") = 0, py::arg("bos") = py::none(), py::arg("eos") = py::none(),
+             py::arg("threads") = 1)
+        .def("__len__",
+             [](const PyRun& self) { return static_cast<std::size_t>(self.run->documents()); })
+        .def_property_readonly(
+            "total", [](const PyRun& self) { return self.run->total(); }, "Framed tokens.")
+        .def(
+            "extent",
+            [](const PyRun& self, py::handle document) {
+                const DocumentRun& run = *self.run;
+                const std::int64_t place =
+                    run.index_of(place_in(document, "document", run.documents()));
+                return py::make_tuple(run.before(place), run.before(place + 1));
+            },
+            py::arg("document"),
+            "(start, stop) of a document in the run's tokens; of a place, in a run of a block.")
+        .def("spans", &run_spans, py::arg("start"), py::arg("length"),
+             "spans(start, length) -> (documents, starts, stops), int64 each: the ranges of framed "
+             "documents that the run's tokens [start, start + length) are.");
+}
+
+}  // namespace
+
+void bind_packing(py::module_& m) {
+    bind_part_order(m);
+    bind_runs(m);
+    m.def(
+        "add_block_sums",
+        [](const py::object& shard, py::handle size, py::handle seed, py::handle first,
+           py::handle block_size, py::handle frame, py::array sums, py::handle threads) {
+            const auto& from = object_of<const TokenShard>(shard, "shard", "TokenShard");
+            const Permutation order(static_cast<std::uint64_t>(integer(size, "size", 1)),
+                                    word(seed, "seed"));
+            const std::int64_t start = integer(first, "first", 0);
+            const std::int64_t block = integer(block_size, "block_size", 1);
+            Frame around;
+            const std::int64_t extra = integer(frame, "frame", 0, 2);
+            if (extra > 0) around.bos = 0;
+            if (extra > 1) around.eos = 0;
+            const py::ssize_t shape = sums.ndim() == 1 ? sums.shape(0) : 0;
+            py::array into =
+                out_array(sums, py::dtype::of<std::int64_t>(), std::span(&shape, 1), "sums");
+            const int crew = static_cast<int>(integer(threads, "threads", 1, 1024));
+            const auto values = int64_span(into);
+            const py::gil_scoped_release unlocked;
+            add_block_sums(from, order, start, block, around, values, crew);
+        },
+        py::arg("shard"), py::kw_only(), py::arg("size"), py::arg("seed"), py::arg("first"),
+        py::arg("block_size"), py::arg("frame"), py::arg("sums"), py::arg("threads") = 1,
+        "Adds the framed length of each document of a shard to the block that its place in "
+        "Permutation(size, seed=seed) falls in; document j of the shard is number first + j. "
+        "`frame` is how many tokens a frame has. Callable for several shards at once.");
+    bind_best_fit(m);
+    bind_pack(m);
+}
+
+}  // namespace windeck

@@ -1,0 +1,305 @@
+#include <pybind11/typing.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/arrays.hpp"
+#include "bindings.hpp"
+#include "orders/order_checks.hpp"
+#include "windeck/tokens/arrow.hpp"
+#include "windeck/tokens/tokens.hpp"
+
+namespace windeck {
+namespace {
+
+using Totals = py::typing::Tuple<py::int_, py::int_, py::int_, py::int_>;
+
+constexpr const char* class_doc = R"(The documents of one file, by address; made by `from_stream` or
+`from_arrays`.
+
+Documents are numbered from 0 in the order of the file. Tokens are integers of 8 to 64 bits, kept
+where they lie: in arrays or in a mapped file. Immutable and thread-safe; no method copies more
+than it returns, and those that loop let other Python threads run.
+
+Filters: leading and trailing runs of the tokens in `strip` are left out; then a document with
+fewer than `min_length` tokens is filtered: it keeps its number, has length -1 and no tokens.
+
+Notes
+-----
+Memory is O(arrays) for lists, 16 bytes a document where each is an array of its own.
+
+Examples
+--------
+>>> import numpy as np
+>>> from windeck._core import TokenShard
+>>> tokens = np.array([5, 6, 7, 0, 8], dtype=np.uint16)
+>>> shard = TokenShard.from_arrays(tokens, np.array([0, 3, 3, 5]), strip=np.array([0]))
+>>> len(shard), shard.dtype, shard.lengths().tolist()
+(3, 'uint16', [3, 0, 1])
+>>> shard.document(2)
+array([8], dtype=uint16)
+)";
+
+constexpr const char* from_arrays_doc = R"(Documents of one array: number j has the values
+[offsets[j], offsets[j + 1]).
+
+Parameters
+----------
+values : ndarray
+    Any integer dtype, shape (m,). Kept, not copied, unless it is strided: do not change it.
+offsets : ndarray
+    int64, shape (n + 1,), in [0, m], never decreasing.
+strip : ndarray, optional
+    int64, shape (k,): tokens whose leading and trailing runs are left out of every document.
+min_length : int
+    Fewer tokens than these, once stripped, and a document is filtered.
+name : str
+    What messages call it.
+
+Raises
+------
+TypeError
+    Values that are no integers, offsets or strip of another dtype than int64.
+ValueError
+    No offsets, offsets that decrease or leave the values (O(n)), a negative min_length.
+)";
+
+constexpr const char* from_stream_doc = R"(Documents of an Arrow column, over the C data interface.
+
+Parameters
+----------
+stream : object with __arrow_c_stream__
+    A pyarrow ChunkedArray, a table of one column or the like. Each row of a list, large_list or
+    fixed_size_list of integers is a document, a null one an empty document. Of a column of
+    integers each chunk is one document; hand in the ChunkedArray then, as a pyarrow table leaves
+    out empty chunks.
+strip, min_length, name
+    As in `from_arrays`.
+region : (int, int, int), optional
+    Address and bytes of the mapped file the arrays were read from, and its descriptor (it is
+    duplicated) or -1. Of arrays that lie in it only the addresses are kept, and a file that is cut
+    short while it is mapped is an OSError wherever it is read.
+owner : object, optional
+    What keeps `region` mapped. Kept alive as long as something lies in it.
+
+Raises
+------
+TypeError
+    A column of another type, which is named; dictionary-encoded ones too.
+ValueError
+    Null tokens, more than one column, offsets that decrease or leave the values, a negative
+    min_length, an array that reaches over the end of `region`, a stream that fails.
+OSError
+    A file that was cut short, a descriptor that cannot be duplicated.
+
+Notes
+-----
+O(documents). Outside of `region`, buffers are trusted to be as long as their arrays say, which
+`validate()` of pyarrow makes sure of.
+
+Examples
+--------
+>>> import pyarrow as pa
+>>> from windeck._core import TokenShard
+>>> tokens = pa.chunked_array([pa.array([[1, 2], None, [3]], pa.list_(pa.uint16()))])
+>>> TokenShard.from_stream(tokens).lengths().tolist()
+[2, 0, 1]
+)";
+
+/// A reference to a Python object that C++ may give up in any thread.
+std::shared_ptr<const void> kept_alive(py::object object) {
+    return {object.release().ptr(), [](PyObject* held) {
+                const py::gil_scoped_acquire gil;
+                Py_DECREF(held);
+            }};
+}
+
+TokenFilter token_filter(py::handle strip, py::handle min_length) {
+    TokenFilter filter;
+    if (!strip.is_none()) {
+        const Indices values = index_array(strip, "strip");
+        filter.strip.assign(values.values.begin(), values.values.end());
+    }
+    filter.min_length = integer(min_length, "min_length", 0);
+    return filter;
+}
+
+DType token_dtype(const py::array& values) {
+    const char kind = values.dtype().kind();
+    const auto found = dtype_named(text(values.dtype()));
+    if ((kind != 'i' && kind != 'u') || !is_native(values.dtype(), kind, values.itemsize()) ||
+        !found) {
+        throw py::type_error("values has dtype " + text(values.dtype()) +
+                             ", expected native integers of 8 to 64 bits");
+    }
+    return *found;
+}
+
+std::shared_ptr<TokenShard> from_arrays(py::handle values, py::handle offsets, py::handle strip,
+                                        py::handle min_length, const std::string& name) {
+    if (!py::isinstance<py::array>(values)) {
+        throw py::type_error("values is of type " + type_name(values) +
+                             ", expected an array of integers");
+    }
+    auto tokens = py::reinterpret_borrow<py::array>(values);
+    const DType dtype = token_dtype(tokens);
+    if (tokens.ndim() != 1) {
+        throw py::value_error("values has shape " + shape_text(shape_of(tokens)) +
+                              ", expected one dimension");
+    }
+    if ((tokens.flags() & py::array::c_style) == 0) tokens = tokens.attr("copy")();
+    const Indices bounds = index_array(offsets, "offsets");
+    if (bounds.values.empty()) {
+        throw py::value_error("offsets is empty, expected one more entry than there are documents");
+    }
+    TokenFilter filter = token_filter(strip, min_length);
+    const ListChunk chunk{.values = static_cast<const std::byte*>(tokens.data()),
+                          .count = tokens.size(),
+                          .offsets = reinterpret_cast<const std::byte*>(bounds.values.data()),
+                          .offset_bytes = 8,
+                          .rows = static_cast<std::int64_t>(bounds.values.size()) - 1};
+    Memory memory{.owner = kept_alive(py::make_tuple(tokens, bounds.owner))};
+    const py::gil_scoped_release unlocked;  // every offset is looked at
+    return std::make_shared<TokenShard>(dtype, std::vector{chunk}, std::move(filter),
+                                        std::move(memory), name);
+}
+
+/// The stream an object offers, moved out of its capsule.
+Released<ArrowArrayStream> stream_of(py::handle object) {
+    constexpr const char* method = "__arrow_c_stream__";
+    if (!py::hasattr(object, method)) {
+        throw py::type_error("stream is of type " + type_name(object) +
+                             ", expected an object with __arrow_c_stream__, as pyarrow's "
+                             "ChunkedArray and Table are");
+    }
+    const py::object capsule = object.attr(method)();
+    auto* const found =
+        static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), "arrow_array_stream"));
+    if (found == nullptr) {
+        PyErr_Clear();
+        throw py::type_error("__arrow_c_stream__ of stream gave an object of type " +
+                             type_name(capsule) + ", expected a capsule 'arrow_array_stream'");
+    }
+    if (found->release == nullptr) {
+        throw py::value_error("stream is used up, expected one that was not read yet");
+    }
+    Released<ArrowArrayStream> moved(*found);
+    found->release = nullptr;
+    return moved;
+}
+
+std::optional<MappedFile> mapped_file(py::handle region) {
+    if (region.is_none()) return std::nullopt;
+    if (!py::isinstance<py::tuple>(region) || py::len(region) != 3) {
+        throw py::type_error("region is of type " + type_name(region) +
+                             ", expected a tuple (address, size, descriptor)");
+    }
+    const auto numbers = py::reinterpret_borrow<py::tuple>(region);
+    const std::uint64_t address = word(numbers[0], "region[0]");
+    const std::int64_t bytes = integer(numbers[1], "region[1]", 0);
+    const std::int64_t descriptor = integer(numbers[2], "region[2]", -1, INT32_MAX);
+    if (address + static_cast<std::uint64_t>(bytes) < address) {
+        throw py::value_error("region has " + std::to_string(bytes) +
+                              " bytes, expected a size that ends within the address space");
+    }
+    return MappedFile{reinterpret_cast<const std::byte*>(address), bytes,
+                      static_cast<int>(descriptor)};
+}
+
+std::shared_ptr<TokenShard> from_stream(const py::object& stream, py::handle strip,
+                                        py::handle min_length, py::handle region, py::object owner,
+                                        const std::string& name) {
+    TokenFilter filter = token_filter(strip, min_length);
+    const auto file = mapped_file(region);
+    auto kept = kept_alive(std::move(owner));
+    auto moved = stream_of(stream);
+    const py::gil_scoped_release unlocked;  // as many calls as there are arrays
+    return std::make_shared<TokenShard>(
+        shard_of_stream(std::move(moved), std::move(filter), file, std::move(kept), name));
+}
+
+py::array lengths(const TokenShard& shard, py::handle out) {
+    py::array result = int64_out(out, static_cast<py::ssize_t>(shard.documents()), "out");
+    const auto into = int64_span(result);
+    const py::gil_scoped_release unlocked;
+    shard.lengths(0, into);
+    return result;
+}
+
+Totals totals(const TokenShard& shard) {
+    TokenShard::Totals found;
+    {
+        const py::gil_scoped_release unlocked;
+        found = shard.totals();
+    }
+    return py::make_tuple(found.documents, found.tokens, found.kept_documents, found.kept_tokens);
+}
+
+py::array document(const TokenShard& shard, const Number& number) {
+    const auto wanted = static_cast<std::int64_t>(
+        inside(number.value, static_cast<std::uint64_t>(shard.documents()), "document"));
+    std::int64_t length = 0;
+    {
+        const py::gil_scoped_release unlocked;  // pages may have to come in
+        shard.lengths(wanted, std::span(&length, 1));
+    }
+    py::array copy(py::dtype(std::string(name(shard.dtype()))), std::max<std::int64_t>(length, 0));
+    const std::span into(static_cast<std::byte*>(copy.mutable_data()),
+                         static_cast<std::size_t>(copy.nbytes()));
+    const py::gil_scoped_release unlocked;
+    shard.copy(wanted, into);
+    return copy;
+}
+
+void translate(std::exception_ptr thrown) {
+    try {
+        if (thrown) std::rethrow_exception(thrown);
+    } catch (const FileError& error) {
+        py::set_error(PyExc_OSError, error.what());
+    } catch (const WrongType& error) {
+        py::set_error(PyExc_TypeError, error.what());
+    }
+}
+
+}  // namespace
+
+void bind_tokens(py::module_& m) {
+    py::register_local_exception_translator(&translate);
+    py::class_<TokenShard, std::shared_ptr<TokenShard>>(m, "TokenShard", class_doc)
+        .def_static("from_stream", &from_stream, py::arg("stream"), py::kw_only(),
+                    py::arg("strip") = py::none(), py::arg("min_length") = 0,
+                    py::arg("region") = py::none(), py::arg("owner") = py::none(),
+                    py::arg("name") = "", from_stream_doc)
+        .def_static("from_arrays", &from_arrays, py::arg("values"), py::arg("offsets"),
+                    py::kw_only(), py::arg("strip") = py::none(), py::arg("min_length") = 0,
+                    py::arg("name") = "", from_arrays_doc)
+        .def(
+            "__len__",
+            [](const TokenShard& shard) { return static_cast<std::size_t>(shard.documents()); },
+            "The number of documents, filtered ones too.")
+        .def_property_readonly(
+            "dtype", [](const TokenShard& shard) { return std::string(name(shard.dtype())); },
+            "The dtype of the tokens, such as 'int32'.")
+        .def_property_readonly("name", &TokenShard::name, "What messages call it.")
+        .def_property_readonly("mapped", &TokenShard::mapped,
+                               "Whether the tokens are read from a mapped file.")
+        .def("lengths", &lengths, py::arg("out") = py::none(),
+             "lengths(out=None) -> int64[n]: tokens of every document after filters, -1 for those "
+             "that are filtered. OSError when the file was cut short.")
+        .def("totals", &totals,
+             "totals() -> (documents, tokens, kept_documents, kept_tokens): what is stored, and "
+             "what the filters keep of it. O(arrays), or O(n) with filters. OSError when the file "
+             "was cut short.")
+        .def("document", &document, py::arg("document"),
+             "document(j) -> ndarray: a copy of its tokens after filters, none where it is "
+             "filtered. IndexError outside of [0, len); OSError when the file was cut short or "
+             "written to.")
+        .def("__repr__", [](const TokenShard& shard) {
+            return "TokenShard(" + std::to_string(shard.documents()) + " documents of " +
+                   std::string(name(shard.dtype())) + ")";
+        });
+}
+
+}  // namespace windeck

@@ -1,0 +1,112 @@
+// Rows to batch: copies windows of columns into contiguous arrays in one pass that also converts,
+// scales, fills and masks.
+//
+// A field is one array of the batch. Its steps are the rows anchor + offset + j * dilation of each
+// segment, segments following each other in time; the anchor is the window's start, or the first
+// row of its series. The value of a step is
+//
+//     present:  round(value * scale + shift), in float64 arithmetic, rounded once to the field's
+//               type; or the same bits where the types are equal and nothing is scaled
+//     missing:  fill
+//
+// A step is missing when its row lies outside the window's series, when the column's validity bit
+// is 0, or, in fields with a mask, when it is NaN and the column says that NaN is missing. The mask
+// is 1 where a value is present. Integers made of floats round half to even.
+//
+// Every instruction set, number of threads and way of storing the columns gives the same bits.
+// A Gather is immutable and thread-safe; it does not own the columns' memory nor the index.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "windeck/base/dtype.hpp"
+#include "windeck/windows/windows.hpp"
+
+namespace windeck {
+
+struct Column {
+    std::string name;
+    const std::byte* data = nullptr;
+    std::int64_t rows = 0;
+    std::int64_t stride = 0;  // bytes from a row to the next; any number
+    DType dtype = DType::float64;
+    const std::uint8_t* validity = nullptr;  // a bit a row, least significant first; 1 = present
+    std::int64_t validity_offset = 0;        // the bit of row 0
+    bool nan_is_missing = true;
+};
+
+struct Segment {
+    std::int64_t offset;
+    std::int64_t length;
+};
+
+/// The axes of a field, outermost first: batch, time, channel. bt has one column, bc one step.
+enum class Layout { btc, bct, bt, bc };
+
+enum class Anchor { window, series };
+
+/// Factors or summands: none, one a column, or one a series and column (row-major).
+struct Coefficients {
+    std::vector<double> values;
+    bool per_series = false;
+};
+
+struct FieldSpec {
+    std::string name;
+    std::vector<Column> columns;
+    std::vector<Segment> segments;
+    std::int64_t dilation = 1;
+    Layout layout = Layout::btc;
+    DType dtype = DType::float32;
+    bool mask = false;
+    double fill = 0.0;
+    Coefficients scale;
+    Coefficients shift;
+    Anchor anchor = Anchor::window;
+};
+
+/// Where a field goes: batch * steps * columns values, C-contiguous and aligned to their size,
+/// and as many mask bytes if it has a mask.
+struct FieldOut {
+    std::byte* values = nullptr;
+    std::uint8_t* mask = nullptr;
+};
+
+struct FieldPlan;
+
+class Gather {
+  public:
+    /// `bounds`: series s is the rows [bounds[s], bounds[s + 1]). Throws std::invalid_argument when
+    /// a column is shorter than the bounds, bounds decrease, the index names a series there is not,
+    /// rows leave [-2^62, 2^62], names clash, a field has no column or step, its layout has room
+    /// for one only, coefficients have another number of entries, or its type cannot hold `fill`.
+    Gather(std::shared_ptr<const WindowIndex> index, std::vector<std::int64_t> bounds,
+           std::vector<FieldSpec> fields);
+    ~Gather();
+
+    const WindowIndex& index() const noexcept { return *index_; }
+    const std::vector<FieldSpec>& fields() const noexcept { return fields_; }
+    /// Steps of a field: the lengths of its segments together.
+    std::int64_t steps(std::size_t field) const noexcept;
+
+    /// Fills one entry of `outs` for each field, and series and start row of every window. Throws
+    /// std::out_of_range for an index that is no window, before anything is written, and
+    /// std::invalid_argument naming column and row of a value the field's integers cannot hold;
+    /// what `outs` hold then is unspecified. O(values) on `threads` threads.
+    void run(std::span<const std::int64_t> indices, std::span<const FieldOut> outs,
+             std::int64_t* series, std::int64_t* starts, int threads) const;
+
+  private:
+    std::shared_ptr<const WindowIndex> index_;
+    std::vector<std::int64_t> bounds_;
+    std::vector<FieldSpec> fields_;
+    std::vector<std::unique_ptr<const FieldPlan>> plans_;
+};
+
+}  // namespace windeck

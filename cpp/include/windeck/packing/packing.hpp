@@ -1,0 +1,255 @@
+// From documents to rows of one length: the native half of packing.
+//
+// A document of n tokens is framed: [bos] + tokens + [eos], as far as these are given. The framed
+// documents of a run, one after the other, are its stream of tokens. A filtered document (length
+// -1 in its shard) has a place in the run, but no tokens and no frame; an empty one is its frame.
+//
+// PartOrder    parts (shards, blocks of documents) in the order of an epoch, and the sums of their
+//              sizes: position of the epoch -> (part, position in it), and rows -> pieces.
+// DocumentRun  the documents of one part in their order, and the sums of their framed lengths.
+// best_fit     documents -> sequences none of which is longer than a capacity (padded packing).
+// pack         pieces of runs -> a batch: tokens, position_ids, targets_mask.
+//
+// Memory: PartOrder 8 bytes for every `every`-th part; DocumentRun 8 bytes a document, and the
+// tokens where they were copied. Everything is immutable once made and may be used from any number
+// of threads; what a run refers to must outlive it. Positions and counts are 64 bits wide.
+// Errors: std::invalid_argument for values, std::out_of_range for indices, FileChanged (tokens.hpp)
+// for files that others write to or cut short.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "windeck/base/dtype.hpp"
+#include "windeck/orders/permutation.hpp"
+
+namespace windeck {
+
+class TokenShard;
+
+/// The pieces that rows are made of: row r is the pieces [row_offsets[r], row_offsets[r + 1]),
+/// piece p the tokens [starts[p], starts[p] + lengths[p]) of run number run_of[p].
+struct Pieces {
+    std::vector<std::int64_t> row_offsets{0};
+    std::vector<std::int64_t> run_of;
+    std::vector<std::int64_t> starts;
+    std::vector<std::int64_t> lengths;
+
+    void add(std::int64_t run, std::int64_t start, std::int64_t length) {
+        run_of.push_back(run);
+        starts.push_back(start);
+        lengths.push_back(length);
+    }
+    void end_row() { row_offsets.push_back(static_cast<std::int64_t>(run_of.size())); }
+};
+
+/// Parts of given sizes in the order of Permutation(parts, seed, epoch), laid out in a row.
+class PartOrder {
+  public:
+    struct Found {
+        std::int64_t place;
+        std::int64_t within;
+    };
+
+    using Sizes = std::shared_ptr<const std::vector<std::int64_t>>;
+
+    /// Sums are kept for every `every`-th place, and made from `sizes` between; epochs share these.
+    /// Throws std::invalid_argument for no parts, negative sizes or `every` below 1,
+    /// std::overflow_error when the sizes add up to more than 2^63 - 1.
+    PartOrder(Sizes sizes, std::uint64_t seed, std::uint64_t epoch, std::int64_t every = 1);
+
+    const Sizes& sizes() const { return sizes_; }
+    const Permutation& order() const { return order_; }
+    std::int64_t every() const { return every_; }
+
+    std::int64_t parts() const { return static_cast<std::int64_t>(sizes_->size()); }
+    std::int64_t total() const { return total_; }
+
+    /// The part at a place, and its inverse.
+    std::int64_t at(std::int64_t place) const;
+    std::int64_t index_of(std::int64_t part) const;
+
+    /// The positions before a place, 0 <= place <= parts().
+    std::int64_t before(std::int64_t place) const;
+
+    /// Where a position lies, 0 <= position < total(). Never in a part of size 0.
+    Found find(std::int64_t position) const;
+
+    /// Row r is the positions [indices[r] * stride, indices[r] * stride + length); `parts` gets
+    /// the parts that pieces lie in, and run_of numbers them. Throws std::out_of_range for an index
+    /// not in [0, samples); (samples - 1) * stride + length must not exceed total().
+    Pieces pieces(std::span<const std::int64_t> indices, std::int64_t stride, std::int64_t length,
+                  std::int64_t samples, std::vector<std::int64_t>& parts) const;
+
+  private:
+    std::int64_t size_at(std::int64_t place) const;
+
+    Sizes sizes_;
+    Permutation order_;
+    std::int64_t every_;
+    std::vector<std::int64_t> sums_;  // before places 0, every, 2 * every, ...
+    std::int64_t total_ = 0;
+};
+
+/// What goes around a document's tokens.
+struct Frame {
+    std::optional<std::int64_t> bos;
+    std::optional<std::int64_t> eos;
+
+    std::int64_t tokens() const { return (bos ? 1 : 0) + (eos ? 1 : 0); }
+    /// The framed length of a document; 0 for a filtered one.
+    std::int64_t around(std::int64_t length) const { return length < 0 ? 0 : length + tokens(); }
+};
+
+/// The tokens of one document as they are stored; length -1 where it is filtered.
+struct StoredTokens {
+    const std::byte* data = nullptr;
+    std::int64_t length = -1;
+    DType dtype = DType::int32;
+};
+
+/// Documents out of several shards, read one shard after the other, so that no more than one of
+/// these has to be mapped at a time.
+class DocumentBlock {
+  public:
+    /// How much is taken of a document: its length; also its tokens where they lie, in which case
+    /// the shard must outlive the block; or a copy of them.
+    enum class Take { lengths, addresses, copies };
+
+    explicit DocumentBlock(std::int64_t places);
+
+    /// Puts documents of a shard at places of the block. Throws std::out_of_range for a place or
+    /// document that does not exist.
+    void read(const TokenShard& shard, std::span<const std::int64_t> documents,
+              std::span<const std::int64_t> places, Take take);
+
+    /// The same documents without their tokens.
+    DocumentBlock bare() const;
+
+    std::span<const StoredTokens> tokens() const { return tokens_; }
+    std::int64_t document(std::int64_t place) const {
+        return documents_[static_cast<std::size_t>(place)];
+    }
+    const std::string& source(std::int64_t place) const { return names_[name_at(place)]; }
+    /// Shards whose memory it refers to.
+    std::span<const TokenShard* const> shards() const { return shards_; }
+
+  private:
+    void copy_out(const TokenShard& shard, std::span<StoredTokens> found);
+    std::size_t name_at(std::int64_t place) const {
+        return static_cast<std::size_t>(name_of_[static_cast<std::size_t>(place)]);
+    }
+
+    std::vector<StoredTokens> tokens_;
+    std::vector<std::int64_t> documents_;
+    std::vector<std::int32_t> name_of_;
+    std::vector<std::string> names_;
+    std::vector<std::vector<std::byte>> copies_;
+    std::vector<const TokenShard*> shards_;
+};
+
+/// Framed documents one after the other, and the sums of their lengths.
+class DocumentRun {
+  public:
+    /// All documents of a shard: as stored, or in the order of a permutation of their number.
+    /// Throws std::invalid_argument for a permutation of another size.
+    DocumentRun(const TokenShard& shard, std::optional<Permutation> order, Frame frame,
+                int threads);
+
+    /// The documents of a block, by place.
+    DocumentRun(const DocumentBlock& block, Frame frame);
+
+    const Frame& frame() const { return frame_; }
+    std::int64_t documents() const { return static_cast<std::int64_t>(sums_.size()) - 1; }
+    std::int64_t total() const { return sums_.back(); }
+
+    /// The document at a place as its shard numbers it, and the inverse; a place, for a block.
+    std::int64_t at(std::int64_t place) const;
+    std::int64_t index_of(std::int64_t document) const;
+
+    std::int64_t before(std::int64_t place) const { return sums_[static_cast<std::size_t>(place)]; }
+    /// The place whose document holds a position, 0 <= position < total().
+    std::int64_t find(std::int64_t position) const;
+
+    /// The tokens at a place. May touch mapped memory: call it inside of guarded().
+    StoredTokens view(std::int64_t place) const;
+
+    /// As TokenShard::confirm() for whatever lies in files, after reading in guarded().
+    void confirm(bool read) const;
+    bool mapped() const;
+
+    /// For messages: "document 3 of 'c4/part1.arrow'".
+    std::string describe(std::int64_t place) const;
+
+  private:
+    const TokenShard* shard_ = nullptr;
+    std::optional<Permutation> order_;
+    const DocumentBlock* block_ = nullptr;
+    Frame frame_;
+    std::vector<std::int64_t> sums_;
+};
+
+/// Adds the framed length of each document of a shard to the block its place in an order falls in:
+/// document j has the place order.index_of(first + j), and place p is in block p / block_size.
+/// Several shards may be added at once from several threads.
+void add_block_sums(const TokenShard& shard, const Permutation& order, std::int64_t first,
+                    std::int64_t block_size, const Frame& frame, std::span<std::int64_t> sums,
+                    int threads);
+
+/// Sequences of whole documents, in the order they were opened: sequence b is the pieces
+/// [offsets[b], offsets[b + 1]), each a range of the run's tokens.
+struct Bins {
+    std::vector<std::int64_t> offsets{0};
+    std::vector<std::int64_t> starts;
+    std::vector<std::int64_t> lengths;
+};
+
+/// Online best fit (Johnson 1974) of documents of the given framed lengths, in their order: each
+/// goes into the open bin with the least room that suffices, of these the one opened last, or else
+/// into a new one. A document longer than `capacity` is cut into pieces [k * (capacity - 1),
+/// k * (capacity - 1) + capacity), each a bin of its own; the rest, of at least 2 tokens, is placed
+/// like a document. Lengths of 0 are left out. `capacity` is 2 or more.
+Bins best_fit(std::span<const std::int64_t> lengths, std::int64_t capacity);
+
+/// A batch to be written: `rows` rows of `length` + 1 tokens and `length` position_ids.
+struct PackOut {
+    DType dtype = DType::int64;  // int64 or int32, of tokens and position_ids alike
+    std::int64_t rows = 0;
+    std::int64_t length = 0;
+    std::byte* tokens = nullptr;
+    std::byte* position_ids = nullptr;
+    std::uint8_t* targets_mask = nullptr;  // null: rows are full
+    std::int64_t pad = 0;
+};
+
+/// A view of Pieces, or of arrays like theirs.
+struct PieceSpans {
+    std::span<const std::int64_t> row_offsets;
+    std::span<const std::int64_t> run_of;
+    std::span<const std::int64_t> starts;
+    std::span<const std::int64_t> lengths;
+};
+
+/// Throws std::invalid_argument unless every piece lies inside its run and every row is full (or,
+/// padded, not longer than that). O(pieces).
+void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pieces,
+                  const PackOut& out);
+
+/// Writes a batch of pieces that were checked. position_ids count from 0 at each row's, piece's
+/// and document's begin, and where padding begins; targets_mask is 1 where the token and the next
+/// one are neighbours in one piece. Throws std::invalid_argument for a token that the dtype cannot
+/// hold, naming it and its document; what was written then is unspecified.
+void pack(std::span<const DocumentRun* const> runs, const PieceSpans& pieces, const PackOut& out,
+          int threads);
+
+/// [0, the places behind the first that are 0, ids.size()], as int32: where the sequences of a
+/// flattened batch begin. ids.size() must be below 2^31. `dtype` is int64 or int32.
+std::vector<std::int32_t> sequence_bounds(const void* ids, std::int64_t count, DType dtype);
+
+}  // namespace windeck

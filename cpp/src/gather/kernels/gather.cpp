@@ -1,0 +1,193 @@
+#include "gather/kernels/gather.hpp"
+
+#include <type_traits>
+
+#include "gather/kernels/gather_cast.hpp"
+#include "gather/kernels/gather_fused.hpp"
+#include "gather/kernels/gather_move.hpp"
+#include "gather/kernels/gather_nan.hpp"
+
+namespace windeck::WINDECK_ISA {
+namespace {
+
+using Count = std::int64_t;
+
+template <typename T>
+bool find_nan(const void* in, Count n, std::uint8_t* __restrict present) {
+    const T* const from = static_cast<const T*>(in);
+    unsigned found = 0;
+    Count i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const unsigned bits = nan_bits(from + i);
+        const std::uint64_t there = bytes_of(bits ^ 0xffU);
+        __builtin_memcpy(present + i, &there, 8);
+        found |= bits;
+    }
+    for (; i < n; ++i) {
+        present[i] = is_nan(from[i]) ? 0 : 1;
+        found |= present[i] ^ 1U;
+    }
+    return found != 0;
+}
+
+bool apply_bits(const std::uint8_t* bits, Count first, Count step, Count n, std::uint8_t* present) {
+    std::uint8_t all = 1;
+    for (Count i = 0; i < n; ++i) {
+        const Count bit = first + i * step;
+        const auto there = static_cast<std::uint8_t>(bits[bit >> 3] >> (bit & 7) & 1);
+        present[i] &= there;
+        all &= there;
+    }
+    return all == 0;
+}
+
+/// One value, and the fill instead where `in` is NaN. The choice is made in bits: the compiler
+/// turns that into vector code, and a conditional expression into jumps.
+template <typename Out, bool fills, typename T>
+inline Out cast_or_fill(T in, T value, T fill) {
+    if (!fills) return Cast<Out>::from(value);
+    using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+    const Bits mask = Bits{0} - static_cast<Bits>(in != in);
+    const Bits bits =
+        (__builtin_bit_cast(Bits, value) & ~mask) | (__builtin_bit_cast(Bits, fill) & mask);
+    return Cast<Out>::from(__builtin_bit_cast(T, bits));
+}
+
+template <typename In, typename Out, bool fills>
+void convert_all(const In* __restrict from, Count n, const double* __restrict scale,
+                 const double* __restrict shift, Count period, Out fill_out, Out* __restrict to) {
+    const double fill = widen_one(fill_out);
+    if (period == 0) {
+        // A float holds any fill of a type that is no wider.
+        using Value = std::conditional_t<sizeof(Out) == 8, double, In>;
+        for (Count i = 0; i < n; ++i) {
+            const auto value = static_cast<Value>(from[i]);
+            to[i] = cast_or_fill<Out, fills>(value, value, static_cast<Value>(fill));
+        }
+        return;
+    }
+    for (Count begin = 0; begin < n; begin += period == 1 ? n : period) {
+        const Count end = period == 1 || n - begin < period ? n - begin : period;
+        const In* __restrict const in = from + begin;
+        Out* __restrict const out = to + begin;
+        if (period == 1) {
+            const double factor = *scale;
+            const double summand = *shift;
+            for (Count i = 0; i < end; ++i) {
+                const auto value = static_cast<double>(in[i]);
+                out[i] = cast_or_fill<Out, fills>(value, value * factor + summand, fill);
+            }
+        } else {
+            for (Count i = 0; i < end; ++i) {
+                const auto value = static_cast<double>(in[i]);
+                out[i] = cast_or_fill<Out, fills>(value, value * scale[i] + shift[i], fill);
+            }
+        }
+    }
+}
+
+template <typename In, typename Out>
+void convert(const void* in, Count n, const double* scale, const double* shift, Count period,
+             const void* fill, void* out) {
+    const In* const from = static_cast<const In*>(in);
+    Out* const to = static_cast<Out*>(out);
+    Out value{};
+    if (fill == nullptr) {
+        convert_all<In, Out, false>(from, n, scale, shift, period, value, to);
+    } else {
+        __builtin_memcpy(&value, fill, sizeof(Out));
+        convert_all<In, Out, true>(from, n, scale, shift, period, value, to);
+    }
+}
+
+template <typename In>
+void widen(const void* in, Count n, double* __restrict out) {
+    const In* __restrict const from = static_cast<const In*>(in);
+    for (Count i = 0; i < n; ++i)
+        out[i] = widen_one(from[i]);
+}
+
+void widen_odd_signed(const void* in, Count n, double* out) {
+    const auto* const from = static_cast<const std::int64_t*>(in);
+    for (Count i = 0; i < n; ++i) {
+        const auto bits = static_cast<std::uint64_t>(from[i]);
+        out[i] = from[i] < 0 ? -widen_to_odd(0 - bits) : widen_to_odd(bits);
+    }
+}
+
+void widen_odd_unsigned(const void* in, Count n, double* out) {
+    const auto* const from = static_cast<const std::uint64_t*>(in);
+    for (Count i = 0; i < n; ++i)
+        out[i] = widen_to_odd(from[i]);
+}
+
+template <typename Out>
+Count round(const double* in, Count n, void* out) {
+    Out* const to = static_cast<Out*>(out);
+    for (Count i = 0; i < n; ++i) {
+        const double value = __builtin_rint(in[i]);
+        if (!(value >= static_cast<double>(Range<Out>::low) && value < Range<Out>::above)) {
+            return i;
+        }
+        const bool negative = value < 0;
+        to[i] = Range<Out>::make(negative ? static_cast<std::uint64_t>(static_cast<Count>(value))
+                                          : static_cast<std::uint64_t>(value));
+    }
+    return n;
+}
+
+template <typename In>
+void widen_integer(const void* in, Count n, std::int64_t* __restrict out) {
+    const In* __restrict const from = static_cast<const In*>(in);
+    for (Count i = 0; i < n; ++i)
+        out[i] = integer_of(from[i]);
+}
+
+template <typename Out>
+Count narrow_integer(const std::int64_t* in, bool is_unsigned, Count n, void* out) {
+    Out* const to = static_cast<Out*>(out);
+    for (Count i = 0; i < n; ++i) {
+        const bool negative = !is_unsigned && in[i] < 0;
+        const auto bits = static_cast<std::uint64_t>(in[i]);
+        if (negative ? in[i] < Range<Out>::low : bits > Range<Out>::high) return i;
+        to[i] = Range<Out>::make(bits);
+    }
+    return n;
+}
+
+using std::int16_t, std::int32_t, std::int64_t, std::int8_t;
+using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
+
+}  // namespace
+
+extern const GatherKernels gather_kernels = {
+    .pack = {pack<uint8_t>, pack<uint16_t>, pack<uint32_t>, pack<uint64_t>},
+    .find_nan = {find_nan<double>, find_nan<float>, find_nan<Half>, find_nan<Brain>},
+    .apply_bits = apply_bits,
+    .patch = {patch<uint8_t>, patch<uint16_t>, patch<uint32_t>, patch<uint64_t>},
+    .interleave = {interleave<uint8_t>, interleave<uint16_t>, interleave<uint32_t>,
+                   interleave<uint64_t>},
+    .convert64 = {convert<double, double>, convert<double, float>, convert<double, Half>,
+                  convert<double, Brain>},
+    .convert32 = {convert<float, double>, convert<float, float>, convert<float, Half>,
+                  convert<float, Brain>},
+    .convert_and_find_nan = convert_and_find_nan,
+    .widen = {widen<double>, widen<float>, widen<Half>, widen<Brain>, widen<int8_t>, widen<int16_t>,
+              widen<int32_t>, widen<int64_t>, widen<uint8_t>, widen<uint16_t>, widen<uint32_t>,
+              widen<uint64_t>, widen<Truth>},
+    .widen_odd_signed = widen_odd_signed,
+    .widen_odd_unsigned = widen_odd_unsigned,
+    .round = {nullptr, nullptr, nullptr, nullptr, round<int8_t>, round<int16_t>, round<int32_t>,
+              round<int64_t>, round<uint8_t>, round<uint16_t>, round<uint32_t>, round<uint64_t>,
+              round<Truth>},
+    .widen_integer = {nullptr, nullptr, nullptr, nullptr, widen_integer<int8_t>,
+                      widen_integer<int16_t>, widen_integer<int32_t>, widen_integer<int64_t>,
+                      widen_integer<uint8_t>, widen_integer<uint16_t>, widen_integer<uint32_t>,
+                      widen_integer<uint64_t>, widen_integer<Truth>},
+    .narrow_integer = {nullptr, nullptr, nullptr, nullptr, narrow_integer<int8_t>,
+                       narrow_integer<int16_t>, narrow_integer<int32_t>, narrow_integer<int64_t>,
+                       narrow_integer<uint8_t>, narrow_integer<uint16_t>, narrow_integer<uint32_t>,
+                       narrow_integer<uint64_t>, narrow_integer<Truth>},
+};
+
+}  // namespace windeck::WINDECK_ISA

@@ -1,0 +1,26 @@
+// What an Arrow schema says of documents: how they lie in a column, and which type tokens have.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "windeck/base/dtype.hpp"
+#include "windeck/tokens/arrow.hpp"
+
+namespace windeck {
+
+/// How the documents of a column are laid out.
+struct TokenColumn {
+    bool in_struct = false;  // the only child of a struct, as in a table
+    bool lists = false;
+    int offset_bytes = 0;
+    std::int64_t width = 0;
+    DType dtype = DType::int64;
+    std::string text;  // "column 'tokens' of 'part0.arrow'"
+};
+
+/// The column a schema describes; `name` is that of the stream. Throws as shard_of_stream() does.
+TokenColumn column_of(const ArrowSchema& schema, const std::string& name);
+
+}  // namespace windeck

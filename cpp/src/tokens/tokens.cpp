@@ -1,0 +1,260 @@
+#include "windeck/tokens/tokens.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace windeck {
+namespace {
+
+std::size_t at(std::int64_t position) {
+    return static_cast<std::size_t>(position);
+}
+
+/// Values in a file may lie anywhere, so they are copied out of it, which costs nothing.
+template <typename T>
+T load(const std::byte* place) {
+    T value;
+    std::memcpy(&value, place, sizeof value);
+    return value;
+}
+
+std::int64_t offset(const ListChunk& chunk, std::int64_t row) {
+    const std::byte* const place = chunk.offsets + row * chunk.offset_bytes;
+    return chunk.offset_bytes == 4 ? load<std::int32_t>(place) : load<std::int64_t>(place);
+}
+
+bool is_null(const ListChunk& chunk, std::int64_t row) {
+    if (chunk.validity == nullptr) return false;
+    const std::int64_t bit = chunk.validity_offset + row;
+    return (chunk.validity[bit / 8] >> (bit % 8) & 1) == 0;
+}
+
+/// The first row whose offsets decrease or leave the values; `rows` where there is none.
+std::int64_t first_bad_row(const ListChunk& chunk) {
+    if (chunk.rows == 0) return 0;
+    if (chunk.offset_bytes == 0) {
+        const bool fits = chunk.width == 0 || chunk.rows <= chunk.count / chunk.width;
+        return fits ? chunk.rows : chunk.count / chunk.width;
+    }
+    std::int64_t before = offset(chunk, 0);
+    if (before < 0) return 0;
+    for (std::int64_t row = 0; row < chunk.rows; ++row) {
+        const std::int64_t next = offset(chunk, row + 1);
+        if (next < before || next > chunk.count) return row;
+        before = next;
+    }
+    return chunk.rows;
+}
+
+/// A token as 64 bits. Those of uint64 beyond 2^63 come out negative, which no strip value of an
+/// unsigned type is.
+std::int64_t widened(const std::byte* token, DType dtype) {
+    switch (dtype) {
+        case DType::int8:
+            return load<std::int8_t>(token);
+        case DType::int16:
+            return load<std::int16_t>(token);
+        case DType::int32:
+            return load<std::int32_t>(token);
+        case DType::uint8:
+            return load<std::uint8_t>(token);
+        case DType::uint16:
+            return load<std::uint16_t>(token);
+        case DType::uint32:
+            return load<std::uint32_t>(token);
+        default:
+            return load<std::int64_t>(token);
+    }
+}
+
+bool is_unsigned(DType dtype) {
+    return dtype >= DType::uint8 && dtype <= DType::uint64;
+}
+
+/// Whether the dtype has this value.
+bool holds(DType dtype, std::int64_t value) {
+    if (is_unsigned(dtype) && value < 0) return false;
+    if (size_of(dtype) == 8) return true;
+    const int bits = static_cast<int>(8 * size_of(dtype)) - (is_unsigned(dtype) ? 0 : 1);
+    return value >> bits == 0 || (value < 0 && value >> bits == -1);
+}
+
+[[noreturn]] void refuse_row(const ListChunk& chunk, std::int64_t row, std::int64_t document,
+                             const std::string& name) {
+    const std::string whose = "document " + std::to_string(document) + " of '" + name + "'";
+    if (chunk.offset_bytes == 0) {
+        throw std::invalid_argument(whose + " ends behind the " + std::to_string(chunk.count) +
+                                    " values there are, expected " + std::to_string(chunk.width) +
+                                    " values for every document");
+    }
+    throw std::invalid_argument(whose + " has the offsets " + std::to_string(offset(chunk, row)) +
+                                " to " + std::to_string(offset(chunk, row + 1)) +
+                                ", expected offsets from 0 to " + std::to_string(chunk.count) +
+                                " that never decrease");
+}
+
+}  // namespace
+
+// Offsets were checked when the shard was made, but the file may have been written to since.
+TokenSpan row_of(const ListChunk& chunk, std::int64_t row, std::int64_t token_bytes) noexcept {
+    if (is_null(chunk, row)) return {chunk.values, 0};
+    std::int64_t begin = row * chunk.width;
+    std::int64_t end = begin + chunk.width;
+    if (chunk.offset_bytes != 0) {
+        begin = std::clamp<std::int64_t>(offset(chunk, row), 0, chunk.count);
+        end = std::clamp(offset(chunk, row + 1), begin, chunk.count);
+    }
+    return {chunk.values + begin * token_bytes, end - begin};
+}
+
+void Memory::confirm(const std::string& name, bool read) const {
+    if (!mapped) return;
+    struct stat now{};
+    if (file >= 0 && fstat(file, &now) == 0 && now.st_size < bytes) {
+        throw FileChanged("'" + name + "' became shorter while it was mapped: it has " +
+                          std::to_string(now.st_size) + " bytes and had " + std::to_string(bytes) +
+                          ", expected files that stay as they are");
+    }
+    if (!read) {
+        throw FileChanged("'" + name +
+                          "' could not be read while it was mapped: the system failed to bring in "
+                          "one of its pages, expected files that stay as they are");
+    }
+}
+
+TokenShard::TokenShard(DType dtype, std::vector<ListChunk> lists, TokenFilter filter, Memory memory,
+                       std::string name)
+    : dtype_(dtype),
+      bytes_(size_of(dtype)),
+      lists_(std::move(lists)),
+      memory_(std::move(memory)),
+      name_(std::move(name)) {
+    std::vector<std::int64_t> rows;
+    rows.reserve(lists_.size());
+    for (const ListChunk& chunk : lists_)
+        rows.push_back(chunk.rows);
+    rows_ = Cumulative(rows);
+    documents_ = rows_.total();
+    take(std::move(filter));
+    check_offsets();
+}
+
+TokenShard::TokenShard(DType dtype, std::vector<TokenSpan> pieces, TokenFilter filter,
+                       Memory memory, std::string name)
+    : dtype_(dtype),
+      bytes_(size_of(dtype)),
+      pieces_(std::move(pieces)),
+      documents_(static_cast<std::int64_t>(pieces_.size())),
+      memory_(std::move(memory)),
+      name_(std::move(name)) {
+    take(std::move(filter));
+}
+
+void TokenShard::take(TokenFilter filter) {
+    if (is_float(dtype_) || dtype_ == DType::boolean) {
+        throw std::invalid_argument("tokens of '" + name_ + "' are " +
+                                    std::string(windeck::name(dtype_)) + ", expected integers");
+    }
+    if (filter.min_length < 0) {
+        throw std::invalid_argument("min_length is " + std::to_string(filter.min_length) +
+                                    ", expected 0 or more");
+    }
+    min_length_ = filter.min_length;
+    strip_ = std::move(filter.strip);
+    std::erase_if(strip_, [this](std::int64_t value) { return !holds(dtype_, value); });
+    std::ranges::sort(strip_);
+}
+
+void TokenShard::check_offsets() const {
+    for (std::size_t c = 0; c < lists_.size(); ++c) {
+        const ListChunk& chunk = lists_[c];
+        std::int64_t bad = 0;
+        reading([&] { bad = first_bad_row(chunk); });
+        if (bad == chunk.rows) continue;
+        const std::int64_t document = rows_.before(static_cast<std::int64_t>(c)) + bad;
+        refuse_row(chunk, bad, document, name_);
+    }
+}
+
+TokenSpan TokenShard::stored(std::int64_t document) const noexcept {
+    if (lists_.empty()) return pieces_[at(document)];
+    const std::int64_t chunk = lists_.size() == 1 ? 0 : rows_.find(document);
+    return row_of(lists_[at(chunk)], document - rows_.before(chunk), bytes_);
+}
+
+bool TokenShard::strips(const std::byte* token) const noexcept {
+    return std::ranges::binary_search(strip_, widened(token, dtype_));
+}
+
+TokenSpan TokenShard::stripped(TokenSpan piece) const noexcept {
+    while (piece.length > 0 && strips(piece.data)) {
+        piece.data += bytes_;
+        --piece.length;
+    }
+    while (piece.length > 0 && strips(piece.data + (piece.length - 1) * bytes_))
+        --piece.length;
+    return piece;
+}
+
+TokenShard::View TokenShard::view(std::int64_t document) const noexcept {
+    TokenSpan piece = stored(document);
+    if (!strip_.empty()) piece = stripped(piece);
+    return piece.length < min_length_ ? View{nullptr, -1} : View{piece.data, piece.length};
+}
+
+void TokenShard::lengths(std::int64_t first, std::span<std::int64_t> out) const {
+    reading([&] {
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            out[i] = view(first + static_cast<std::int64_t>(i)).length;
+        }
+    });
+}
+
+TokenShard::Totals TokenShard::totals() const {
+    Totals sums{.documents = documents_};
+    const bool filtered = !strip_.empty() || min_length_ > 0;
+    const bool nulls =
+        std::ranges::any_of(lists_, [](const ListChunk& c) { return c.validity != nullptr; });
+    reading([&] {
+        if (lists_.empty() || filtered || nulls) {
+            for (std::int64_t document = 0; document < documents_; ++document) {
+                sums.tokens += stored(document).length;
+                const std::int64_t length = view(document).length;
+                sums.kept_documents += length < 0 ? 0 : 1;
+                sums.kept_tokens += std::max<std::int64_t>(length, 0);
+            }
+            return;
+        }
+        for (const ListChunk& chunk : lists_) {
+            if (chunk.rows == 0) continue;
+            sums.tokens += chunk.offset_bytes == 0 ? chunk.rows * chunk.width
+                                                   : offset(chunk, chunk.rows) - offset(chunk, 0);
+        }
+        sums.kept_documents = documents_;
+        sums.kept_tokens = sums.tokens;
+    });
+    return sums;
+}
+
+void TokenShard::copy(std::int64_t document, std::span<std::byte> out) const {
+    const auto room = static_cast<std::int64_t>(out.size()) / bytes_;
+    std::int64_t length = 0;
+    reading([&] {
+        const View found = view(document);
+        length = std::max<std::int64_t>(found.length, 0);
+        if (length == room && room > 0) std::memcpy(out.data(), found.data, out.size());
+    });
+    if (length != room) refuse_changed(document, room, length);
+}
+
+void TokenShard::refuse_changed(std::int64_t document, std::int64_t was, std::int64_t now) const {
+    throw FileChanged("'" + name_ + "' was written to while it was mapped: document " +
+                      std::to_string(document) + " had " + std::to_string(was) +
+                      " tokens and has " + std::to_string(now) +
+                      ", expected files that stay as they are");
+}
+
+}  // namespace windeck

@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "check.hpp"
+#include "numbers.hpp"
+#include "windeck/tokens/tokens.hpp"
+
+using namespace windeck;
+using Documents = std::vector<Numbers>;
+
+namespace {
+
+template <typename T>
+const std::byte* bytes(const std::vector<T>& values) {
+    return reinterpret_cast<const std::byte*>(values.data());
+}
+
+/// What a shard should say of documents: stripped; nothing for those that are filtered.
+Documents expected(Documents documents, const TokenFilter& filter) {
+    const auto strips = [&](std::int64_t token) {
+        return std::ranges::find(filter.strip, token) != filter.strip.end();
+    };
+    for (Numbers& document : documents) {
+        while (!document.empty() && strips(document.back()))
+            document.pop_back();
+        while (!document.empty() && strips(document.front()))
+            document.erase(document.begin());
+    }
+    return documents;
+}
+
+template <typename T>
+void equals(const TokenShard& shard, const Documents& raw, const TokenFilter& filter) {
+    const Documents documents = expected(raw, filter);
+    check(shard.documents() == static_cast<std::int64_t>(documents.size()), "documents");
+    TokenShard::Totals totals{.documents = shard.documents()};
+    Numbers lengths(documents.size());
+    shard.lengths(0, lengths);
+    for (std::size_t d = 0; d < documents.size(); ++d) {
+        const auto length = static_cast<std::int64_t>(documents[d].size());
+        totals.tokens += static_cast<std::int64_t>(raw[d].size());
+        const TokenShard::View view = shard.view(static_cast<std::int64_t>(d));
+        if (length < filter.min_length) {
+            check(view.length == -1 && lengths[d] == -1, "filtered");
+            continue;
+        }
+        ++totals.kept_documents;
+        totals.kept_tokens += length;
+        check(view.length == length && lengths[d] == length, "length");
+        std::vector<T> found(documents[d].size());
+        shard.copy(static_cast<std::int64_t>(d), std::as_writable_bytes(std::span(found)));
+        check(std::ranges::equal(found, documents[d]), "tokens");
+    }
+    const TokenShard::Totals told = shard.totals();
+    check(told.documents == totals.documents && told.tokens == totals.tokens &&
+              told.kept_documents == totals.kept_documents &&
+              told.kept_tokens == totals.kept_tokens,
+          "totals");
+}
+
+template <typename T>
+void random_documents(DType dtype) {
+    for (int round = 0; round < 500; ++round) {
+        Documents documents(at(draw(0, 9)));
+        std::vector<T> values;
+        std::vector<std::int32_t> offsets{0};
+        for (Numbers& document : documents) {
+            document.resize(static_cast<std::size_t>(draw(0, 1) * draw(0, 9)));
+            for (std::int64_t& token : document) {
+                token = draw(0, 3);
+                values.push_back(static_cast<T>(token));
+            }
+            offsets.push_back(static_cast<std::int32_t>(values.size()));
+        }
+        TokenFilter filter{.strip = {}, .min_length = draw(0, 2)};
+        for (std::int64_t i = draw(0, 2); i > 0; --i)
+            filter.strip.push_back(draw(-1, 300));
+        if (draw(0, 1) == 0) filter.strip.push_back(draw(0, 3));
+        const auto count = static_cast<std::int64_t>(values.size());
+        const auto rows = static_cast<std::int64_t>(documents.size());
+        const ListChunk whole{.values = bytes(values),
+                              .count = count,
+                              .offsets = bytes(offsets),
+                              .offset_bytes = 4,
+                              .rows = rows};
+        equals<T>(TokenShard(dtype, std::vector{whole}, filter, {}, "x"), documents, filter);
+
+        // The same in two chunks with an empty one between.
+        ListChunk first = whole;
+        first.rows = draw(0, rows);
+        ListChunk none = whole;
+        none.rows = 0;
+        none.offsets = nullptr;
+        ListChunk second = whole;
+        second.rows -= first.rows;
+        second.offsets += 4 * first.rows;
+        equals<T>(TokenShard(dtype, std::vector{first, none, second}, filter, {}, "x"), documents,
+                  filter);
+
+        std::vector<TokenSpan> pieces;
+        for (std::size_t d = 0; d < documents.size(); ++d) {
+            const auto place = static_cast<std::size_t>(offsets[d]) * sizeof(T);
+            pieces.push_back({bytes(values) + place, offsets[d + 1] - offsets[d]});
+        }
+        equals<T>(TokenShard(dtype, pieces, filter, {}, "x"), documents, filter);
+    }
+}
+
+void nulls_and_one_width() {
+    const std::vector<std::int16_t> values{1, 2, 3, 4, 5, 6, 7, 8};
+    const std::vector<std::uint8_t> validity{0b1011'0111};
+    const ListChunk chunk{.values = bytes(values),
+                          .count = 8,
+                          .width = 2,
+                          .rows = 4,
+                          .validity = validity.data(),
+                          .validity_offset = 3};
+    const TokenShard shard(DType::int16, std::vector{chunk}, {}, {}, "x");
+    equals<std::int16_t>(shard, {{}, {3, 4}, {5, 6}, {}}, {});
+}
+
+/// No strip value of 64 signed bits is a token of 64 unsigned bits beyond them, nor the reverse.
+void stripping_compares_values_not_bits() {
+    const std::vector<std::uint64_t> large{std::numeric_limits<std::uint64_t>::max(), 7};
+    const std::vector<TokenSpan> piece{{bytes(large), 2}};
+    check(TokenShard(DType::uint64, piece, {.strip = {-1}, .min_length = 0}, {}, "x")
+                  .view(0)
+                  .length == 2,
+          "uint64");
+    const std::vector<std::int8_t> small{-1, 7, -1};
+    const std::vector<TokenSpan> other{{bytes(small), 3}};
+    check(
+        TokenShard(DType::int8, other, {.strip = {255}, .min_length = 0}, {}, "x").view(0).length ==
+            3,
+        "255");
+    check(
+        TokenShard(DType::int8, other, {.strip = {-1}, .min_length = 0}, {}, "x").view(0).length ==
+            1,
+        "-1");
+}
+
+/// The file behind a shard may be written to: a view stays inside, and a copy is refused.
+void offsets_that_change() {
+    const std::vector<std::int32_t> values{1, 2, 3};
+    std::vector<std::int64_t> offsets{0, 2, 3};
+    const ListChunk chunk{.values = bytes(values),
+                          .count = 3,
+                          .offsets = bytes(offsets),
+                          .offset_bytes = 8,
+                          .rows = 2};
+    const TokenShard shard(DType::int32, std::vector{chunk}, {}, {}, "x");
+    for (const Numbers& hostile :
+         {Numbers{-9, 1LL << 60, -7}, Numbers{3, 2, 1}, Numbers{9, 9, 9}}) {
+        offsets = hostile;
+        for (const std::int64_t document : {0, 1}) {
+            const TokenShard::View view = shard.view(document);
+            check(view.length >= 0 && view.data >= bytes(values) &&
+                      view.data + 4 * view.length <= bytes(values) + 12,
+                  "inside");
+        }
+    }
+    std::vector<std::int32_t> out(2);
+    check_throws<FileChanged>(
+        [&] { shard.copy(1, std::as_writable_bytes(std::span(out))); },
+        "'x' was written to while it was mapped: document 1 had 2 tokens and has 0, expected");
+}
+
+void refuses() {
+    const std::vector<std::int32_t> values{1, 2, 3};
+    const auto lists = [&](const Numbers& offsets) {
+        return [&values, offsets] {
+            const ListChunk chunk{.values = bytes(values),
+                                  .count = 3,
+                                  .offsets = bytes(offsets),
+                                  .offset_bytes = 8,
+                                  .rows = static_cast<std::int64_t>(offsets.size()) - 1};
+            TokenShard(DType::int32, std::vector{chunk}, {}, {}, "x");
+        };
+    };
+    using std::invalid_argument;
+    check_throws<invalid_argument>(lists({0, 2, 1, 3}), "document 1 of 'x' has the offsets 2 to 1");
+    check_throws<invalid_argument>(lists({0, 2, 4}), "document 1 of 'x' has the offsets 2 to 4");
+    check_throws<invalid_argument>(lists({-1, 2}), "expected offsets from 0 to 3 that never");
+    const std::vector<TokenSpan> none;
+    check_throws<invalid_argument>([&] { TokenShard(DType::float32, none, {}, {}, "x"); },
+                                   "tokens of 'x' are float32, expected integers");
+    check_throws<invalid_argument>(
+        [&] { TokenShard(DType::int8, none, {.strip = {}, .min_length = -1}, {}, "x"); },
+        "min_length is -1, expected 0 or more");
+    const ListChunk wide{.values = bytes(values), .count = 3, .width = 2, .rows = 2};
+    check_throws<invalid_argument>(
+        [&] { TokenShard(DType::int32, std::vector{wide}, {}, {}, "x"); },
+        "document 1 of 'x' ends behind the 3 values there are");
+}
+
+}  // namespace
+
+int main() {
+    random_documents<std::int8_t>(DType::int8);
+    random_documents<std::int16_t>(DType::int16);
+    random_documents<std::int32_t>(DType::int32);
+    random_documents<std::int64_t>(DType::int64);
+    random_documents<std::uint8_t>(DType::uint8);
+    random_documents<std::uint16_t>(DType::uint16);
+    random_documents<std::uint32_t>(DType::uint32);
+    random_documents<std::uint64_t>(DType::uint64);
+    nulls_and_one_width();
+    stripping_compares_values_not_bits();
+    offsets_that_change();
+    refuses();
+}
