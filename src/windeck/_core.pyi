@@ -1390,7 +1390,7 @@ def fit_pieces(fits: collections.abc.Sequence, fit_of: typing.Any, sequences: ty
     """
 def hash_words(*args: typing.SupportsIndex) -> int:
     """
-    Words of 64 bits hashed to one, as in cpp/include/windeck/hash.hpp: a key for a part that has nothing to do with any other part's.
+    Words of 64 bits hashed to one, as in cpp/include/windeck/base/hash.hpp: a key for a part that has nothing to do with any other part's.
     """
 def pack(runs: collections.abc.Sequence, row_offsets: typing.Any, run_of: typing.Any, starts: typing.Any, lengths: typing.Any, *, sequence_length: typing.Any, dtype: typing.Any = 'int64', pad: typing.Any = None, out: typing.Any = None, threads: typing.Any = 1) -> dict:
     """
