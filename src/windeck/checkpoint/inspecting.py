@@ -19,7 +19,7 @@ from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.format.table_entries import TableEntry, TableInfo, info_of
 from windeck.checkpoint.read.fetching import Job, read_many
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable
 
 __all__ = ["Checkpoint", "TensorInfo", "open"]

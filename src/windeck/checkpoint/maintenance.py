@@ -21,7 +21,7 @@ from windeck.checkpoint.format.payloads import Holding, expected_keys, holdings_
 from windeck.checkpoint.format.references import Span, needed_by
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 
 __all__ = ["Copied", "copy", "gc", "log", "sweep"]
 
@@ -223,7 +223,7 @@ def gc(
     keys.check_namespace(namespace)
     if type(keep) is not int or keep < 1:
         raise ValueError(f"keep is {keep!r}, expected an integer of at least 1")
-    with opened(store, reading=dry_run, making=False) as place:
+    with opened(store, reading=dry_run, create=False) as place:
         was, commits = read_head(place, namespace)
         if not commits:
             return []

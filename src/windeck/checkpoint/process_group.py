@@ -20,8 +20,7 @@ from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.loading import Loaded, Loading, other_names
 from windeck.checkpoint.saving import merge_in, write_shard
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.stores.opening import opened
-from windeck.checkpoint.stores.urls import takes_parts, takes_turns
+from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
 from windeck.checkpoint.tables.writing import Exports
 from windeck.checkpoint.write.incremental import base_values
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_options, discard

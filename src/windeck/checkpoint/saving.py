@@ -18,9 +18,8 @@ from windeck.checkpoint.format.part_names import PartName, drop_parts, has_parts
 from windeck.checkpoint.format.references import LONGEST_CHAIN, bases_of
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
-from windeck.checkpoint.stores.opening import opened, patiently
 from windeck.checkpoint.stores.protocol import Values
-from windeck.checkpoint.stores.urls import takes_parts
+from windeck.checkpoint.stores.urls import opened, retry_while_open, takes_parts
 from windeck.checkpoint.tables.writing import Exports
 from windeck.checkpoint.write.incremental import Base, find_base
 from windeck.checkpoint.write.merging import merged
@@ -85,7 +84,7 @@ def save_shard(
     TypeError, ValueError
         For state that cannot be kept; a number no writer of the plan has; one that has saved.
     OSError
-        See `windeck.checkpoint.stores.errors`.
+        See `windeck.checkpoint.stores.protocol`.
 
     Notes
     -----
@@ -177,7 +176,7 @@ def _look(url: str, plan: Plan) -> Base | None:
             return find_base(place, plan)
 
     try:
-        return patiently(look, seconds=WAIT_SECONDS)
+        return retry_while_open(look, seconds=WAIT_SECONDS)
     except BlockingIOError as error:
         warnings.warn(f"{error.strerror}: all is written anew", RuntimeWarning, stacklevel=2)
         return None
@@ -395,7 +394,7 @@ def save(
     RuntimeError
         When another save was committed since this one began; that one is in force.
     OSError
-        See `windeck.checkpoint.stores.errors`. The checkpoint that was in force still is; if what
+        See `windeck.checkpoint.stores.protocol`. The checkpoint that was in force still is; if what
         failed was to hear that HEAD is set or durable, the new one may be. Either is whole.
 
     Notes

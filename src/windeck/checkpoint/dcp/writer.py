@@ -26,9 +26,8 @@ from windeck.checkpoint.format.chunks import check_plain, dtype_name
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.part_names import PartName, has_parts
 from windeck.checkpoint.stores import Store, write_part
-from windeck.checkpoint.stores.lanes import Lanes
-from windeck.checkpoint.stores.opening import is_url, opened
-from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.stores.protocol import Items, ParallelItems
+from windeck.checkpoint.stores.urls import is_url, opened
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
 from windeck.checkpoint.write.shards import chunk_pairs
 
@@ -164,7 +163,7 @@ class StoreWriter(StorageWriter):
         ]
         items = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
         # A part for each tensor: several may be written at the same time.
-        found = Lanes([
+        found = ParallelItems([
             (_size(item), partial(self._pairs, number, item, planner, ticket, results))
             for number, item in enumerate(items)
         ])  # fmt: skip

@@ -19,7 +19,7 @@ from windeck.checkpoint.format.numbers import numbers, searchable
 from windeck.checkpoint.format.payloads import Run, items_of, read_box, runs_of
 from windeck.checkpoint.format.table_entries import BUCKETS, TableEntry
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable
 
 __all__ = [

@@ -18,7 +18,7 @@ from windeck.checkpoint.format.payloads import Run, runs_of
 from windeck.checkpoint.read.predicates import Search, Where, parse
 from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
 
 __all__ = ["Found", "Match", "RowMatch", "search", "search_table", "search_tensor", "statistics"]

@@ -18,7 +18,7 @@ from windeck.checkpoint.format.payloads import (
 )
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, Store, View
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable
 
 __all__ = ["Damage", "Report", "verify"]

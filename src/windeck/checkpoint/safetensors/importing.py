@@ -16,8 +16,8 @@ from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, renamed
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.stores.opening import opened
 from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, finish
 
 __all__ = ["import_"]

@@ -21,7 +21,7 @@ from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import as_json
 from windeck.checkpoint.format.table_entries import BUCKETS, Shape
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, joined
 from windeck.checkpoint.tables.loading import check_empty
 from windeck.checkpoint.tables.reading import SavedTable
@@ -71,7 +71,7 @@ def export(
     TypeError, ValueError
         For what is no table, a name that cannot be, another layout.
     OSError
-        See `windeck.checkpoint.stores.errors`.
+        See `windeck.checkpoint.stores.protocol`.
 
     Notes
     -----

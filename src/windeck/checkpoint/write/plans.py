@@ -17,7 +17,7 @@ from windeck.checkpoint.format.part_names import drop_parts, parts_of
 from windeck.checkpoint.format.references import LONGEST_CHAIN, bases_of
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 
 __all__ = [
     "CHUNKS",
@@ -291,7 +291,7 @@ def begin(
     TypeError, ValueError
         For an argument that cannot be one.
     OSError
-        See `windeck.checkpoint.stores.errors`.
+        See `windeck.checkpoint.stores.protocol`.
 
     Notes
     -----

@@ -14,8 +14,7 @@ from windeck.checkpoint.format.boxes import Box, slices
 from windeck.checkpoint.format.chunks import cut, dtype_name
 from windeck.checkpoint.format.manifests import as_json
 from windeck.checkpoint.format.values import Kind, Label, encode_pieces
-from windeck.checkpoint.stores.lanes import Lanes
-from windeck.checkpoint.stores.protocol import Items, Store
+from windeck.checkpoint.stores.protocol import Items, ParallelItems, Store
 from windeck.checkpoint.tables.writing import Exports
 from windeck.checkpoint.write.incremental import Base, Increment
 from windeck.checkpoint.write.pieces import Piece, Pieces, is_distributed, pieces_of, stretches
@@ -213,10 +212,10 @@ class Shard:
             found["tables"] = self._tables.stated(self.writer)
         return found
 
-    def _chunks(self) -> Lanes:
+    def _chunks(self) -> ParallelItems:
         """The chunks, a part for each tensor: several may be written at the same time."""
         every = (item for items in self._items.values() for item in items)
-        return Lanes([(_size(item), partial(self._chunks_of, item)) for item in every])
+        return ParallelItems([(_size(item), partial(self._chunks_of, item)) for item in every])
 
     def _chunks_of(self, item: _Item) -> Items:
         return chunk_pairs(
