@@ -164,10 +164,10 @@ def test_slices_and_rows_read_what_they_need(memory: Store, chunk_bytes: int) ->
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("extra/near", r"it is something else, which tree\('extra'\) has"),
-        ("extra/a/0", r"it is something else, which tree\('extra'\) has"),
-        ("extra/a", r"it is something else, which tree\('extra'\) has"),
-        ("model", r"it is something else, which tree\('model'\) has"),
+        ("extra/near", r"it is not a tensor, expected tree\('extra'\)"),
+        ("extra/a/0", r"it is not a tensor, expected tree\('extra'\)"),
+        ("extra/a", r"it is not a tensor, expected tree\('extra'\)"),
+        ("model", r"it is not a tensor, expected tree\('model'\)"),
         ("user", r"it is an embedding table, expected table\('user'\)"),
         ("embeddings/user", r"it is an embedding table, expected table\('user'\)"),
         ("extra/nearer", r"did you mean extra/nears\?"),

@@ -12,9 +12,8 @@ import torch
 from torch.autograd.graph import increment_version
 
 from windeck.checkpoint.format import trees
-from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.chunks import named_dtype
-from windeck.checkpoint.format.partition import Partition
+from windeck.checkpoint.format.boxes import Box, Partition
+from windeck.checkpoint.format.chunks import parse_dtype
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.loading import Targets
@@ -249,11 +248,11 @@ class _Root:
         )
         if self._is_module:
             if not all(isinstance(value, torch.Tensor) for value in self._state.values()):
-                self.given.load_state_dict(trees.merged(dict(self._state), state))
+                self.given.load_state_dict(trees.merge_state(dict(self._state), state))
         elif self._is_object:
             self.given.load_state_dict(state)
         else:
-            trees.merged(self.given, state)
+            trees.merge_state(self.given, state)
 
 
 def _jobs(
@@ -271,7 +270,7 @@ def _jobs(
                 raise ValueError(
                     f"{place} has shape {pieces.shape}, expected {entry.shape} as saved"
                 )
-            dtype = named_dtype(entry.dtype)
+            dtype = parse_dtype(entry.dtype)
             if pieces.dtype != dtype and not cast:
                 raise TypeError(
                     f"{place} has dtype {pieces.dtype}, expected {dtype} as saved; cast=True casts"

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from windeck._core import crc32c
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.chunks import cut, dtype_name
+from windeck.checkpoint.format.chunks import dtype_name, iter_chunks
 from windeck.checkpoint.format.manifests import find_commit
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.loading import Loaded, Loading, other_names
@@ -353,7 +353,7 @@ def _verify(ranks: Ranks, state: State, holders: Mapping[_Key, tuple[int, list[i
 
 def _sum(tensor: torch.Tensor) -> int:
     total = 0
-    for data in cut(tensor, CHUNK_BYTES):
+    for data in iter_chunks(tensor, CHUNK_BYTES):
         total = crc32c(data, total)
     return total
 

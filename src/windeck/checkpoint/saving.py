@@ -13,9 +13,16 @@ from typing import Any
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.manifests import Commit, as_json, as_lines, parse_manifest, read_head
-from windeck.checkpoint.format.part_names import PartName, drop_parts, has_parts, parts_of
-from windeck.checkpoint.format.references import LONGEST_CHAIN, bases_of
+from windeck.checkpoint.format.keys import PartName, drop_parts, has_parts, list_parts
+from windeck.checkpoint.format.manifests import (
+    LONGEST_CHAIN,
+    Commit,
+    encode_json,
+    encode_manifest,
+    find_bases,
+    parse_manifest,
+    read_head,
+)
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
 from windeck.checkpoint.stores.protocol import Values
@@ -216,7 +223,7 @@ def _write(store: Store, shard: Shard) -> None:
 
 def _pair(plan: Plan, writer: int, said: Mapping[str, Any]) -> tuple[bytes, bytes]:
     label = Label(Kind.SHARD, plan.generation, plan.save, part=writer)
-    return keys.shard(plan.namespace, plan.generation, writer), encode(label, as_json(said))
+    return keys.shard(plan.namespace, plan.generation, writer), encode(label, encode_json(said))
 
 
 def merge_in(store: Store, plan: Plan) -> int:
@@ -240,15 +247,15 @@ def merge_in(store: Store, plan: Plan) -> int:
     try:
         manifest = merged(found, plan, base.tables if base else None)
         # What nobody could read is not put in force: a writer may say anything.
-        bases = bases_of(manifest, plan.generation)
+        bases = find_bases(manifest, plan.generation)
         now = Commit(plan.generation, plan.save, plan.step, 0.0, 0, 0, bases)
-        parse_manifest(as_lines(manifest), now)
+        parse_manifest(encode_manifest(manifest), now)
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError) as error:
         where = keys.shard(plan.namespace, plan.generation, 0)[:-9].decode()
         raise CorruptStoreError(f"what lies under {where} is no shards: {error!r}") from error
     generation = finish(store, plan, manifest)
     with suppress(OSError):  # committed it is; gc tries again
-        drop_parts(store, _own(plan, parts_of(store, plan.namespace, unfinished=True)))
+        drop_parts(store, _own(plan, list_parts(store, plan.namespace, unfinished=True)))
     return generation
 
 
@@ -258,7 +265,7 @@ def _own(plan: Plan, names: list[PartName]) -> list[PartName]:
 
 def _take_in(store: Store, plan: Plan) -> None:
     """The parts of all writers, if each has one attempt that was finished."""
-    names = _own(plan, parts_of(store, plan.namespace))
+    names = _own(plan, list_parts(store, plan.namespace))
     if not names or not has_parts(store):
         return
     done: dict[int, PartName] = {}

@@ -23,8 +23,8 @@ from torch.futures import Future
 from windeck.checkpoint.dcp.states import check_root, manifest_of
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.chunks import check_plain, dtype_name
+from windeck.checkpoint.format.keys import PartName, has_parts
 from windeck.checkpoint.format.manifests import check_manifest
-from windeck.checkpoint.format.part_names import PartName, has_parts
 from windeck.checkpoint.stores import Store, write_part
 from windeck.checkpoint.stores.protocol import Items, ParallelItems
 from windeck.checkpoint.stores.urls import is_url, opened

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from windeck.checkpoint.format import keys, trees
-from windeck.checkpoint.format.chunks import chunk_items, named_dtype
+from windeck.checkpoint.format.chunks import chunk_elements, parse_dtype
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, renamed
@@ -151,7 +151,7 @@ def _in_file(file: Path) -> tuple[list[_Source], dict[str, str]]:
         if code not in DTYPES:
             raise ValueError(f"{name} in {file} has dtype {code}, expected one of {list(DTYPES)}")
         dtype = DTYPES[code]
-        named_dtype(dtype)  # this torch may be too old for it
+        parse_dtype(dtype)  # this torch may be too old for it
         if dtype == PACKED:
             if not shape or shape[-1] % 2:
                 raise ValueError(f"{name} in {file} is {code} of shape {shape}, expected pairs")
@@ -186,7 +186,7 @@ def _described(
         roots = dict(found["trees"])
         for root, tree in roots.items():
             trees.decode(tree, str)
-            for place, name in trees.tensors_in(tree, root):
+            for place, name in trees.iter_tensors(tree, root):
                 if name not in names:
                     raise ValueError(f"{place} is the tensor {name}, which is not there")
         check_numbers({"step": found["step"]})
@@ -210,7 +210,7 @@ def _names(roots: dict[str, Any], sources: Sequence[_Source]) -> dict[str, str]:
     """The name in the store of each in the files: where it stands first. The trees get them too."""
     names: dict[str, str] = {}
     for root, tree in roots.items():
-        for place, name in trees.tensors_in(tree, root):
+        for place, name in trees.iter_tensors(tree, root):
             names.setdefault(name, place)
     lost = [source.name for source in sources if source.name not in names]
     if lost:
@@ -232,8 +232,8 @@ def _entry(number: int, source: _Source, names: Mapping[str, str]) -> dict[str, 
 def _pairs(sources: Sequence[_Source], plan: Plan) -> Items:
     """Chunks straight from the files, each to be used before the next is asked for."""
     for item, source in enumerate(sources):
-        dtype = named_dtype(source.dtype)
-        step = chunk_items(dtype, plan.chunk_bytes) * dtype.itemsize
+        dtype = parse_dtype(source.dtype)
+        step = chunk_elements(dtype, plan.chunk_bytes) * dtype.itemsize
         with open(source.file, "rb", buffering=0) as file:
             for number, start in enumerate(range(0, source.size, step)):
                 size = min(step, source.size - start)

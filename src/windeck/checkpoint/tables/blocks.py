@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._core import bucket_of, pack_blocks
-from windeck.checkpoint.format.table_entries import PRELUDE_BYTES, Shape, Size
+from windeck.checkpoint.format.table_entries import PRELUDE_BYTES, BlockSize, TableShape
 from windeck.checkpoint.format.values import HEADER_BYTES, Label, header
 from windeck.checkpoint.stores import CorruptStoreError, Pieces
 from windeck.checkpoint.tables.entries import DEAD, ROW, Entries, Int64s, last_not_after
@@ -57,8 +57,8 @@ class Block(NamedTuple):
     last: int
 
     @property
-    def size(self) -> Size:
-        return Size(self.entries, self.rows, self.dead)
+    def size(self) -> BlockSize:
+        return BlockSize(self.entries, self.rows, self.dead)
 
     def value(self, label: Label) -> Pieces:
         """What is stored, its payload where it is."""
@@ -66,7 +66,7 @@ class Block(NamedTuple):
         return Pieces(head, self.payload, self.payload_crc)
 
 
-def pack(entries: Entries, shape: Shape, borders: Sequence[int]) -> list[Block]:
+def pack(entries: Entries, shape: TableShape, borders: Sequence[int]) -> list[Block]:
     """Entries in order as blocks.
 
     Parameters
@@ -81,7 +81,7 @@ def pack(entries: Entries, shape: Shape, borders: Sequence[int]) -> list[Block]:
     return [Block(*block) for block in found]
 
 
-def unpack(name: str, payload: memoryview, shape: Shape, size: Size) -> Entries:
+def unpack(name: str, payload: memoryview, shape: TableShape, size: BlockSize) -> Entries:
     """The entries of a block, as views of its payload, after its lengths were checked.
 
     Parameters
@@ -105,8 +105,8 @@ def unpack(name: str, payload: memoryview, shape: Shape, size: Size) -> Entries:
         raise _wrong(
             name, f"rows of dim {dim} with {slots} slots", f"{shape.dim} with {shape.slots}"
         )
-    if Size(count, rows, dead) != size:
-        raise _wrong(name, f"{Size(count, rows, dead)}", f"{size} as its index says")
+    if BlockSize(count, rows, dead) != size:
+        raise _wrong(name, f"{BlockSize(count, rows, dead)}", f"{size} as its index says")
     found = _views(payload, size, shape)
     counts = np.bincount(found.states, minlength=3)
     if (int(counts[ROW]), int(counts[DEAD])) != (rows, dead) or len(counts) > 3:
@@ -114,7 +114,7 @@ def unpack(name: str, payload: memoryview, shape: Shape, size: Size) -> Entries:
     return found
 
 
-def _views(payload: memoryview, size: Size, shape: Shape) -> Entries:
+def _views(payload: memoryview, size: BlockSize, shape: TableShape) -> Entries:
     count, at = size.entries, PRELUDE_BYTES
     numbers = [np.frombuffer(payload, "<i8", count, at + 8 * count * i) for i in range(4)]
     keys, versions, frequencies, seen = numbers
@@ -152,10 +152,10 @@ class Index:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def size(self, number: int) -> Size:
+    def size(self, number: int) -> BlockSize:
         """What a block holds."""
         line = self._lines[number]
-        return Size(int(line["entries"]), int(line["rows"]), int(line["dead"]))
+        return BlockSize(int(line["entries"]), int(line["rows"]), int(line["dead"]))
 
     def check(self, name: str, number: int, entries: Entries) -> Entries:
         """The entries of a block, if they are in order and begin and end as its line says."""
@@ -177,10 +177,10 @@ class Index:
             )
         return entries
 
-    def total(self) -> Size:
+    def total(self) -> BlockSize:
         """What all of them hold."""
         names = ("entries", "rows", "dead")
-        return Size(*(int(self._lines[name].sum(dtype=np.int64)) for name in names))
+        return BlockSize(*(int(self._lines[name].sum(dtype=np.int64)) for name in names))
 
     def touching(self, first: int, end: int) -> range:
         """The blocks with something of the buckets [first, end)."""

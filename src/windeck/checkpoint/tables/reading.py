@@ -13,14 +13,14 @@ from windeck._core import bucket_of
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.table_entries import (
     BUCKETS,
-    Link,
-    Piece,
-    Shape,
-    Shard,
-    Size,
+    BlockSize,
+    ShardRange,
     TableEntry,
-    info_of,
-    pieces,
+    TableLink,
+    TableShape,
+    TableShard,
+    ranges_to_read,
+    table_info,
 )
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
@@ -40,7 +40,9 @@ _SCRATCH_BYTES = 256 << 10
 class Blocks:
     """The blocks of one shard of a link."""
 
-    def __init__(self, view: View, namespace: str, link: Link, shard: Shard, shape: Shape) -> None:
+    def __init__(
+        self, view: View, namespace: str, link: TableLink, shard: TableShard, shape: TableShape
+    ) -> None:
         self._view, self._namespace = view, namespace
         self._link, self._shard, self._shape = link, shard, shape
         self._index: Index | None = None
@@ -73,7 +75,7 @@ class Blocks:
                 value, values[i] = values[i], None  # let go of as soon as it is used
                 yield number, self._block(number, self._decoded(number, value))
 
-    def of_piece(self, piece: Piece, *, reuse: bool = False) -> Iterator[Entries]:
+    def of_piece(self, piece: ShardRange, *, reuse: bool = False) -> Iterator[Entries]:
         """The entries of a piece's buckets, in order, block by block."""
         before: tuple[int, int] | None = None
         numbers = self.index.touching(piece.first, piece.end)
@@ -142,7 +144,7 @@ class Blocks:
             payloads.append(decode(key, self._view.get(key), label, length=lines * LINE_BYTES))
         name = self._index_key(0).decode()
         found = parse(name, payloads, shard.buckets)
-        stated = Size(shard.entries, shard.rows, shard.dead)
+        stated = BlockSize(shard.entries, shard.rows, shard.dead)
         if found.total() != stated:
             raise CorruptStoreError(
                 f"{name} is damaged: found {found.total()}, expected {stated} as the manifest of "
@@ -216,8 +218,8 @@ class SavedTable:
     ) -> None:
         self._view, self._namespace, self._entry = view, namespace, entry
         self._opener = opener  # kept: who opened the view closes it when nobody has it any more
-        self._blocks: dict[tuple[Link, Shard], Blocks] = {}
-        self.info = info_of(entry)
+        self._blocks: dict[tuple[TableLink, TableShard], Blocks] = {}
+        self.info = table_info(entry)
 
     def __repr__(self) -> str:
         return f"<saved table {self.info.name}, {self.info.rows:,} rows of {self.info.dim}>"
@@ -246,7 +248,7 @@ class SavedTable:
         wanted, back = np.unique(keys, return_inverse=True)
         found = _Answer(wanted, self._entry.shape.width)
         buckets, known = bucket_of(wanted), np.zeros(len(wanted), bool)
-        for own in pieces(self._entry.links):
+        for own in ranges_to_read(self._entry.links):
             for piece in own:
                 inside = (buckets >= piece.first) & (buckets < piece.end) & ~known
                 self._look(piece, np.flatnonzero(inside), wanted, known, found)
@@ -278,14 +280,14 @@ class SavedTable:
                 f"the buckets are {first_bucket} to {end_bucket}, expected a range within 0 to "
                 f"{BUCKETS}"
             )
-        chain = [own for own in pieces(self._entry.links, first_bucket, end_bucket) if own]
+        chain = [own for own in ranges_to_read(self._entry.links, first_bucket, end_bucket) if own]
         return chained([self._stream(own, reuse) for own in chain]) if chain else iter(())
 
-    def _stream(self, own: Sequence[Piece], reuse: bool) -> Iterator[Entries]:
+    def _stream(self, own: Sequence[ShardRange], reuse: bool) -> Iterator[Entries]:
         for piece in own:
             yield from self._of(piece).of_piece(piece, reuse=reuse)
 
-    def _of(self, piece: Piece) -> Blocks:
+    def _of(self, piece: ShardRange) -> Blocks:
         which = piece.link, piece.shard
         if which not in self._blocks:
             shape = self._entry.shape
@@ -293,7 +295,7 @@ class SavedTable:
         return self._blocks[which]
 
     def _look(
-        self, piece: Piece, places: Int64s, wanted: Int64s, known: npt.NDArray[np.bool_],
+        self, piece: ShardRange, places: Int64s, wanted: Int64s, known: npt.NDArray[np.bool_],
         answer: _Answer,
     ) -> None:  # fmt: skip
         """Look for some of the ids in one shard of a link."""

@@ -18,8 +18,8 @@ import numpy as np
 
 from windeck._core import bucket_of
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import as_json
-from windeck.checkpoint.format.table_entries import BUCKETS, Shape
+from windeck.checkpoint.format.manifests import encode_json
+from windeck.checkpoint.format.table_entries import BUCKETS, TableShape
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, joined
@@ -104,7 +104,7 @@ def export(
             known = np.sort(np.concatenate(ids)) if ids else np.empty(0, np.int64)
             _remove_others(place, prefix, known)
             told = {"dim": shape.dim, "slots": shape.slots, "rows": len(known), "clock": clock}
-            place.put_many([(prefix[:-1], as_json({**told, "with_slots": bool(slots)}))])
+            place.put_many([(prefix[:-1], encode_json({**told, "with_slots": bool(slots)}))])
             place.sync()
             return len(known)
     finally:
@@ -178,13 +178,13 @@ def _prefix(namespace: str, name: str) -> bytes:
     return f"{namespace}/r/{name}/".encode()
 
 
-def _source(table: Any, name: str) -> tuple[Shape, int, Iterable[Entries], Any]:
+def _source(table: Any, name: str) -> tuple[TableShape, int, Iterable[Entries], Any]:
     """Shape, clock, entries in order, and what ends the reading."""
     if isinstance(table, SavedTable):
-        shape = Shape(table.info.dim, table.info.slots)
+        shape = TableShape(table.info.dim, table.info.slots)
         return shape, table.info.clock, table.entries(), lambda: None
     core = check_table(name, table)
-    shape, snapshot = Shape(core.dim, core.slots), core.snapshot()
+    shape, snapshot = TableShape(core.dim, core.slots), core.snapshot()
     parts = entries_of(snapshot, (0, BUCKETS), -1, shape)
     return shape, int(snapshot.clock), parts, snapshot.close
 

@@ -19,8 +19,14 @@ import numpy as np
 from windeck._core import bucket_of
 from windeck._util.parallel import one_ahead
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import as_json
-from windeck.checkpoint.format.table_entries import BUCKETS, ENTRY_BYTES, Shape, Shard, Size
+from windeck.checkpoint.format.manifests import encode_json
+from windeck.checkpoint.format.table_entries import (
+    BUCKETS,
+    ENTRY_BYTES,
+    BlockSize,
+    TableShape,
+    TableShard,
+)
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, encode
 from windeck.checkpoint.stores.protocol import Items, Pieces
 from windeck.checkpoint.tables.blocks import BLOCK_BYTES, LINES, Block, line, pack
@@ -112,7 +118,7 @@ class TableSnapshot(Protocol):
 
 
 def entries_of(
-    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: Shape
+    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: TableShape
 ) -> Iterator[Entries]:
     """The entries of some buckets in order, some MiB at a time; what changed, or all for -1."""
     for _, read in _reads(snapshot, buckets, since, shape, partial(_read, snapshot, since)):
@@ -120,7 +126,7 @@ def entries_of(
 
 
 def blocks_of(
-    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: Shape
+    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: TableShape
 ) -> Iterator[tuple[int, Callable[[], list[Block]]]]:
     """The same as blocks: calls that make some, each with about the bytes that it gives. Any
     thread may call them, one after the other."""
@@ -135,7 +141,7 @@ def _reads(
     snapshot: TableSnapshot,
     buckets: tuple[int, int],
     since: int,
-    shape: Shape,
+    shape: TableShape,
     read: Callable[[int, int, Entries], T],
 ) -> Iterator[tuple[int, Callable[[], T]]]:
     """Calls of `read` with ranges of buckets, none without entries, and with the dead of each."""
@@ -156,7 +162,7 @@ def _read(snapshot: TableSnapshot, since: int, first: int, end: int, dead: Entri
 def _packed(
     snapshot: TableSnapshot,
     since: int,
-    shape: Shape,
+    shape: TableShape,
     borders: Sequence[int],
     first: int,
     end: int,
@@ -171,7 +177,7 @@ def _packed(
     return [Block(*block) for block in found]
 
 
-def _entry_bytes(shape: Shape) -> int:
+def _entry_bytes(shape: TableShape) -> int:
     return ENTRY_BYTES + 4 * shape.width
 
 
@@ -303,8 +309,8 @@ class _Export:
             raise TypeError(f"embeddings has a key of type {type(name).__name__}, expected str")
         self.core, self.name, self._item = check_table(name, table), name, item
         self._config = _plain(name, table.config)
-        self._shape = Shape(self.core.dim, self.core.slots)
-        if (longest := Size(1, 1, 0).bytes(self._shape)) > LARGEST_PAYLOAD:
+        self._shape = TableShape(self.core.dim, self.core.slots)
+        if (longest := BlockSize(1, 1, 0).bytes(self._shape)) > LARGEST_PAYLOAD:
             raise ValueError(
                 f"a row of embeddings/{name} has {longest:,} bytes as a block, expected at most "
                 f"{LARGEST_PAYLOAD:,}"
@@ -354,7 +360,7 @@ class _Export:
             yield keys.index(namespace, generation, writer, self._item, number), value
 
     def stated(self, writer: int) -> dict[str, Any]:
-        shard = Shard(
+        shard = TableShard(
             writer=writer, item=self._item, buckets=self._buckets, since=self._since,
             clock=self.clock, blocks=len(self._lines), entries=self._entries, rows=self._rows,
             dead=self._dead, bytes=self._bytes,
@@ -377,7 +383,7 @@ class _Export:
 def _plain(name: str, config: Any) -> Any:
     """A config that JSON keeps as it is."""
     try:
-        as_json(config)
+        encode_json(config)
     except (TypeError, ValueError) as error:
         raise type(error)(f"the config of embeddings/{name} is no plain JSON: {error}") from error
     if not isinstance(config, dict):

@@ -21,10 +21,9 @@ import torch
 from windeck._util.parallel import in_order
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of
-from windeck.checkpoint.format.chunks import chunk_items, cut, lies_in_memory, named_dtype
-from windeck.checkpoint.format.entries import Entry, Part
-from windeck.checkpoint.format.manifests import Commit, read_head, read_manifest
-from windeck.checkpoint.format.references import may_grow
+from windeck.checkpoint.format.chunks import chunk_elements, is_plain, iter_chunks, parse_dtype
+from windeck.checkpoint.format.entries import TensorEntry, TensorPart
+from windeck.checkpoint.format.manifests import Commit, can_extend_chain, read_head, read_manifest
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
@@ -57,7 +56,7 @@ class Base:
     """
 
     commit: Commit
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
     tables: Mapping[str, TableEntry]
     digests: Mapping[tuple[int, int], bytes]
 
@@ -80,7 +79,7 @@ def find_base(values: Values, plan: Plan) -> Base | None:
     if not commits or commits[0].generation != plan.base:  # none, or a save that cannot be ours
         return None
     commit = commits[0]
-    if not may_grow(commit, plan.longest_chain):
+    if not can_extend_chain(commit, plan.longest_chain):
         return None
     try:
         manifest = read_manifest(values, namespace, commit)
@@ -111,7 +110,7 @@ class _Noted:
 
 
 def _digests(
-    values: Values, namespace: str, commit: Commit, entries: Mapping[str, Entry]
+    values: Values, namespace: str, commit: Commit, entries: Mapping[str, TensorEntry]
 ) -> dict[tuple[int, int], bytes]:
     counts: dict[int, dict[int, int]] = {}
     for entry in entries.values():
@@ -128,9 +127,9 @@ def _digests(
     return found
 
 
-def _count(entry: Entry, part: Part) -> int:
+def _count(entry: TensorEntry, part: TensorPart) -> int:
     """Chunks of a part."""
-    step = chunk_items(named_dtype(entry.dtype), entry.chunk_bytes)
+    step = chunk_elements(parse_dtype(entry.dtype), entry.chunk_bytes)
     return -(-math.prod(shape_of(part.box)) // step)
 
 
@@ -151,7 +150,7 @@ def _read(values: Values, namespace: str, commit: Commit, writer: int, size: int
 class _Item:
     """One of a writer's: what the last save says of it, and what this one finds."""
 
-    former: Part | None
+    former: TensorPart | None
     expected: bytes
     digests: bytearray = field(default_factory=bytearray)
     kept: list[list[int]] = field(default_factory=list)
@@ -198,9 +197,9 @@ class Increment:
         number, data
             To be used before the next is asked for.
         """
-        chunks = cut(tensor, chunk_bytes)
+        chunks = iter_chunks(tensor, chunk_bytes)
         # Hashed ahead in other threads, while this one writes; but not what shares one buffer.
-        in_memory = lies_in_memory(tensor)
+        in_memory = is_plain(tensor)
         found = in_order(chunks, _digest) if in_memory else map(_digest, chunks)
         for number, (data, digest) in enumerate(found):
             if self._is_new(self._items[item], number, digest):

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windeck.checkpoint.format.boxes import Box, overlapping, shape_of, uncovered, whole
+from windeck.checkpoint.format.boxes import Box, find_gap, find_overlap, shape_of, whole
 from windeck.checkpoint.format.table_entries import (
-    Link,
-    Shape,
-    Shard,
     TableEntry,
-    check_cover,
-    pieces,
-    shard_of,
+    TableLink,
+    TableShape,
+    TableShard,
+    check_buckets,
+    parse_shard,
+    ranges_to_read,
 )
-from windeck.checkpoint.format.trees import tensors_in
+from windeck.checkpoint.format.trees import iter_tensors
 from windeck.checkpoint.write.plans import Plan
 
 __all__ = ["merged", "united"]
@@ -66,7 +66,7 @@ def _united(
     base: TableEntry | None,
 ) -> TableEntry:
     first_writer, first = next(iter(stated.items()))
-    shards: list[Shard] = []
+    shards: list[TableShard] = []
     for writer, entry in stated.items():
         for key in _SHARED:
             if entry[key] != first[key]:
@@ -74,16 +74,16 @@ def _united(
                     f"the table {name} has {key} {entry[key]!r} at writer {writer}, expected "
                     f"{first[key]!r} as at writer {first_writer}"
                 )
-        shard = shard_of(entry["shard"])
+        shard = parse_shard(entry["shard"])
         if shard.writer != writer:
             raise ValueError(
                 f"writer {writer} states a shard of writer {shard.writer} of the table {name}, "
                 "expected its own"
             )
         shards.append(shard)
-    check_cover(name, [shard.buckets for shard in shards])
-    link = Link(generation, save, tuple(shards))
-    shape = Shape(first["dim"], first["slots"])
+    check_buckets(name, [shard.buckets for shard in shards])
+    link = TableLink(generation, save, tuple(shards))
+    shape = TableShape(first["dim"], first["slots"])
     links = (link, *_older(name, link, shape, base))
     clock, rows, counted = (
         [int(entry[key]) for entry in stated.values()] for key in ("clock", "rows", "counted")
@@ -91,7 +91,9 @@ def _united(
     return TableEntry(name, shape, first["config"], max(clock), sum(rows), sum(counted), links)
 
 
-def _older(name: str, link: Link, shape: Shape, base: TableEntry | None) -> tuple[Link, ...]:
+def _older(
+    name: str, link: TableLink, shape: TableShape, base: TableEntry | None
+) -> tuple[TableLink, ...]:
     """The links of the base that the new one does not hide."""
     if all(shard.since == -1 for shard in link.shards):
         return ()
@@ -101,7 +103,7 @@ def _older(name: str, link: Link, shape: Shape, base: TableEntry | None) -> tupl
             f"the table {name} is written as what changed, expected a table of {shape} in the "
             f"generation in force, found {found}"
         )
-    chain = pieces((link, *base.links))
+    chain = ranges_to_read((link, *base.links))
     used = [older for older, own in zip(base.links, chain[1:], strict=True) if own]
     return tuple(used)
 
@@ -147,7 +149,9 @@ def merged(
         found = [(shard["writer"], shard["trees"]) for shard in shards]
         held = [(writer, trees[root]) for writer, trees in found if root in trees]
         roots[root] = _tree(root, held, tensors)
-    used = dict.fromkeys(name for root, tree in roots.items() for _, name in tensors_in(tree, root))
+    used = dict.fromkeys(
+        name for root, tree in roots.items() for _, name in iter_tensors(tree, root)
+    )
     entries = [_entry(name, tensors[name]) for name in used]
     manifest = {"chunk_bytes": plan.chunk_bytes, "tensors": entries, "trees": roots}
     stated = [(shard["writer"], shard.get("tables", ())) for shard in shards]
@@ -190,7 +194,7 @@ def _entry(name: str, tensor: _Tensor) -> dict[str, Any]:
     shape = tuple(tensor.said["shape"])
     parts = [part for part in tensor.parts if math.prod(shape_of(_box(part)))]
     boxes = [_box(part) for part in parts]
-    pair = overlapping(boxes)
+    pair = find_overlap(boxes)
     if pair is not None:
         one, two = (parts[i] for i in pair)
         raise ValueError(
@@ -200,7 +204,7 @@ def _entry(name: str, tensor: _Tensor) -> dict[str, Any]:
     held, size = sum(math.prod(shape_of(box)) for box in boxes), math.prod(shape)
     if held != size:
         writers = ", ".join(str(w) for w in dict.fromkeys(part["writer"] for part in parts))
-        missing = uncovered(whole(shape), boxes)
+        missing = find_gap(whole(shape), boxes)
         raise ValueError(
             f"{name} has {held:,} of {size:,} elements with writers [{writers}], expected all of "
             f"shape {shape}: {_shown(missing)} is missing"

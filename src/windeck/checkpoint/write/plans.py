@@ -12,9 +12,16 @@ from typing import Any
 
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import Commit, as_json, as_lines, encode_head, read_head
-from windeck.checkpoint.format.part_names import drop_parts, parts_of
-from windeck.checkpoint.format.references import LONGEST_CHAIN, bases_of
+from windeck.checkpoint.format.keys import drop_parts, list_parts
+from windeck.checkpoint.format.manifests import (
+    LONGEST_CHAIN,
+    Commit,
+    encode_head,
+    encode_json,
+    encode_manifest,
+    find_bases,
+    read_head,
+)
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened
@@ -81,13 +88,13 @@ def commit(
     RuntimeError
         When another save was committed since; the data of this one are removed.
     """
-    payload = as_lines(manifest)
+    payload = encode_manifest(manifest)
     if len(payload) > LARGEST_PAYLOAD:
         raise ValueError(f"the manifest has {len(payload):,} bytes, expected fewer tensors")
     value = encode(Label(Kind.MANIFEST, generation, save), payload)
     store.put_many([(keys.manifest(namespace, generation), value)])
     store.sync()
-    bases = bases_of(manifest, generation)
+    bases = find_bases(manifest, generation)
     now = Commit(generation, save, step, time.time(), len(value), crc32c(value), bases)
     key, (was, commits) = keys.head(namespace), head
     while not store.compare_and_set(key, was, encode_head([now, *commits])):
@@ -103,7 +110,7 @@ def commit(
 
 def give_way(store: Store, namespace: str, generation: int) -> None:
     """Remove all of a generation that will not be committed."""
-    for prefix in keys.of_generation(namespace, generation):
+    for prefix in keys.generation_prefixes(namespace, generation):
         store.delete_range(prefix)
 
 
@@ -193,7 +200,7 @@ class Plan:
         check_chain(self.incremental, self.longest_chain)
         keys.check_namespace(self.namespace)
         said = {name: value for name, value in asdict(self).items() if name != "digest"}
-        digest = hashlib.blake2b(as_json(said), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(encode_json(said), digest_size=16).hexdigest()
         if self.digest not in ("", digest):
             raise ValueError(
                 f"the digest of a plan is {self.digest!r}, expected {digest!r} of what it says: "
@@ -352,5 +359,5 @@ def discard(store: Store, plan: Plan) -> None:
     """Remove what was written for a save that will not be committed."""
     refuse_committed(plan.namespace, plan.generation, read_head(store, plan.namespace)[1])
     give_way(store, plan.namespace, plan.generation)
-    left = parts_of(store, plan.namespace, unfinished=True)
+    left = list_parts(store, plan.namespace, unfinished=True)
     drop_parts(store, [part for part in left if part.save == plan.save])

@@ -11,8 +11,8 @@ import torch
 
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.chunks import cut, dtype_name
-from windeck.checkpoint.format.manifests import as_json
+from windeck.checkpoint.format.chunks import dtype_name, iter_chunks
+from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.values import Kind, Label, encode_pieces
 from windeck.checkpoint.stores.protocol import Items, ParallelItems, Store
 from windeck.checkpoint.tables.writing import Exports
@@ -53,7 +53,7 @@ class State:
         present = {name: value for name, value in given.items() if value is not None}
         self.trees = {name: self._tree(name, value) for name, value in present.items()}
         # As JSON before anything is written: no text that is none, no number too long for it.
-        as_json(self.trees)
+        encode_json(self.trees)
 
     def _tree(self, name: str, value: Any) -> Any:
         if hasattr(value, "state_dict") and not isinstance(value, Mapping):
@@ -113,7 +113,7 @@ def chunk_pairs(
     increment
         Says which chunks need not be written; None: all are.
     """
-    every = enumerate(cut(tensor, chunk_bytes))
+    every = enumerate(iter_chunks(tensor, chunk_bytes))
     for number, data in increment.changed(item, tensor, chunk_bytes) if increment else every:
         label = Label(Kind.CHUNK, generation, save, item, writer, number)
         yield keys.chunk(namespace, generation, writer, item, number), encode_pieces(label, data)
