@@ -327,7 +327,7 @@ def test_generations_are_kept_read_and_collected(kind: str, fresh: Fresh) -> Non
         with pytest.raises(FileNotFoundError, match="no generation 1 in windeck, expected one of"):
             checkpoint.load(store, model=target, generation=1)
         assert checkpoint.open(store, namespace="other").tree("extra") == 1
-        with pytest.raises(ValueError, match="keep is 0, expected an integer of at least 1"):
+        with pytest.raises(ValueError, match="`keep` must be an integer of at least 1, got 0"):
             checkpoint.gc(store, keep=0)
 
 

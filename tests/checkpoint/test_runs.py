@@ -51,8 +51,8 @@ def test_each_chunk_with_something_of_the_box_is_in_one_run(seed: int) -> None:
     wanted = whole(shape) if box is None else box
     target = torch.zeros(shape_of(wanted))
     found: dict[int, list[int]] = {part.item: [] for part in entry.parts}
-    straight = draw.choice([False, True])
-    for run in chunk_runs({"w": entry}, [("w", [target], box)], straight=straight):
+    direct = draw.choice([False, True])
+    for run in chunk_runs({"w": entry}, [("w", [target], box)], direct=direct):
         assert (run.name, run.dtype, run.box, run.items) == ("w", torch.float32, wanted, items)
         assert run.place is None  # small ones are not read to their place
         found[run.part.item] += range(run.first, run.stop)
@@ -73,14 +73,14 @@ def test_a_chunk_lies_in_the_target_where_its_elements_belong(
     for first, stop in [(0, 10), (2, 5), (3, 4), (9, 10)]:
         target = torch.full((stop - first, 7), torch.nan)
         job = ("w", [target], ((first, stop), (0, 7)))
-        for run in chunk_runs({"w": entry}, [job], straight=True):
+        for run in chunk_runs({"w": entry}, [job], direct=True):
             flat = saved[slice(*run.part.box[0])].reshape(-1)
             for number in range(run.first, run.stop):
                 chunk = flat[number * 5 :][:5].numpy().tobytes()
                 assert run.bytes_of(number) == len(chunk)
                 memory = run.memory(number)
                 if memory is None:  # not all of it is wanted
-                    run.use(number, memoryview(bytearray(chunk)))
+                    run.write(number, memoryview(bytearray(chunk)))
                 else:
                     memory[:] = chunk
         assert torch.equal(target, saved[first:stop])
@@ -100,10 +100,10 @@ def test_no_place_for_two_targets_or_another_dtype_or_columns(
         ([torch.zeros(4, 3)], ((0, 4), (0, 3)), False),
     ]
     for targets, box, placed in jobs:
-        (run,) = chunk_runs({"w": entry}, [("w", targets, box)], straight=True)
+        (run,) = chunk_runs({"w": entry}, [("w", targets, box)], direct=True)
         assert (run.place is not None) == placed
         assert run.memory(0) is None or placed
-    (run,) = chunk_runs({"w": entry}, [("w", [plain], None)], straight=False)
+    (run,) = chunk_runs({"w": entry}, [("w", [plain], None)], direct=False)
     assert run.place is None
 
 
@@ -121,13 +121,13 @@ def any_runs(draw: random.Random) -> list[ChunkRun]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("straight", [False, True])
-def test_groups_have_all_chunks_in_order_and_are_small(seed: int, straight: bool) -> None:
+@pytest.mark.parametrize("direct", [False, True])
+def test_groups_have_all_chunks_in_order_and_are_small(seed: int, direct: bool) -> None:
     given = any_runs(random.Random(seed))
     found: dict[bool, list[tuple[str, int]]] = {True: [], False: []}
-    for large, group in group_runs(given, straight=straight):
+    for large, group in group_runs(given, direct=direct):
         chunks = [(run, number) for run in group for number in range(run.first, run.stop)]
-        assert all((straight and run.chunk_bytes >= 65_536) == large for run, _ in chunks)
+        assert all((direct and run.chunk_bytes >= 65_536) == large for run, _ in chunks)
         most = module.LARGE_GROUP_BYTES if large else module.GROUP_BYTES
         size = sum(run.bytes_of(number) for run, number in chunks)
         assert len(chunks) == 1 or (chunks and size <= most)
@@ -137,7 +137,7 @@ def test_groups_have_all_chunks_in_order_and_are_small(seed: int, straight: bool
         assert found[large] == [
             (run.name, number)
             for run in given
-            if (straight and run.chunk_bytes >= 65_536) == large
+            if (direct and run.chunk_bytes >= 65_536) == large
             for number in range(run.first, run.stop)
         ]
 
@@ -151,7 +151,7 @@ def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
         for i in range(15)
     ]
     counts = [
-        sum(run.stop - run.first for run in group) for _, group in group_runs(given, straight=True)
+        sum(run.stop - run.first for run in group) for _, group in group_runs(given, direct=True)
     ]
     assert counts == [32] * 15 + [15]
 
@@ -167,7 +167,7 @@ def test_a_large_group_comes_last() -> None:
         )
         given.append(run)
     found = [
-        (large, [run.name for run in group]) for large, group in group_runs(given, straight=True)
+        (large, [run.name for run in group]) for large, group in group_runs(given, direct=True)
     ]
     assert found == [(False, ["0", "2"]), (True, ["1", "3"])]
 
