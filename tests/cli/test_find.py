@@ -161,8 +161,14 @@ def test_rows_as_text(fresh: Fresh) -> None:
             "--seen",
         ),
         (["--tol", "1"], "--tol is a distance from --eq, expected both"),
-        (["--where", "open(1) > 2"], "cannot parse the condition 'open(1) > 2', expected for example "),
-        (["--where", "value >"], "cannot parse the condition 'value >', expected for example 'abs > "),
+        (
+            ["--where", "open(1) > 2"],
+            "cannot parse the condition 'open(1) > 2', expected for example ",
+        ),
+        (
+            ["--where", "value >"],
+            "cannot parse the condition 'value >', expected for example 'abs > ",
+        ),
         (["--eq", "x"], "--eq is 'x', expected a number"),
         (["--eq", "nan"], "value is nan, expected a number; nan needs a separate condition"),
         (["--eq", "1", "--tol", "-1"], "tolerance is -1.0, expected a finite number of at least"),
