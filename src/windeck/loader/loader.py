@@ -1,7 +1,8 @@
 """The loader: at position P, rank r of W trains on [P + r*B, P + (r+1)*B), then P += W*B.
 
 All that moves while training is one integer. What is at a position is the stream's business, how
-positions are dealt is `windeck.loader.sharding`', and how a batch becomes tensors `windeck.loader.batch`'.
+positions are dealt that of `windeck.loader.sharding`, and how a batch becomes tensors that of
+`windeck.loader.batch`.
 """
 
 from __future__ import annotations
