@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from windeck.io import filesystem
 from windeck.io.footers import Chunk, parquet_footer
-from windeck.io.formats import BATCH_ROWS, cut, in_portions, naming, overlapping, places
+from windeck.io.formats import BATCH_ROWS, column_of, cut, in_portions, naming, overlapping, places
 
 _PAGE_BUFFER = 1 << 18
 
@@ -23,11 +24,10 @@ class ParquetFile:
         from pyarrow import parquet
 
         self.path = path
-        with naming(path, self.kind), parquet.ParquetFile(path) as file:
+        with naming(path, self.kind), filesystem.open_input(path) as source:
+            file = parquet.ParquetFile(source)
             self._metadata, self._schema = file.metadata, file.schema_arrow
             _ = self._schema.names  # which are decoded only here, if they can be
-        groups = map(self._metadata.row_group, range(self._metadata.num_row_groups))
-        self._group_rows = [int(group.num_rows) for group in groups]
 
     @property
     def schema(self) -> Any:
@@ -40,6 +40,11 @@ class ParquetFile:
     def text_bytes(self, name: str) -> int:
         leaves = [chunk for group in self._chunks for chunk in group]
         return sum(leaf.uncompressed_bytes for leaf in leaves if leaf.path[:1] == (name.encode(),))
+
+    @cached_property
+    def _group_rows(self) -> list[int]:
+        groups = map(self._metadata.row_group, range(self._metadata.num_row_groups))
+        return [int(group.num_rows) for group in groups]
 
     @cached_property
     def _chunks(self) -> list[list[Chunk]]:
@@ -67,18 +72,27 @@ class ParquetFile:
         texts = [name for name in names if _is_text(self._schema.field(name).type)]
         with (
             naming(self.path, self.kind),
+            filesystem.open_input(self.path) as source,
+        ):
             # So pages are read as they are decoded, not whole row groups beforehand.
-            parquet.ParquetFile(
-                self.path,
+            file = parquet.ParquetFile(
+                source,
                 metadata=self._metadata,
                 read_dictionary=texts,
                 buffer_size=_PAGE_BUFFER,
                 pre_buffer=False,
-            ) as file,
-        ):
+            )
             read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
             for batch in cut(read, start - skipped, stop - skipped):
                 yield batch.select(list(names))
+
+    def read_column(self, name: str) -> Any:
+        """Read one column of all rows into memory, as a ChunkedArray."""
+        from pyarrow import parquet
+
+        with naming(self.path, self.kind), filesystem.open_input(self.path) as source:
+            file = parquet.ParquetFile(source, metadata=self._metadata)
+            return column_of(file.read(columns=[name]), name)
 
 
 def _is_text(kind: Any) -> bool:
