@@ -17,8 +17,7 @@ from windeck._util.fingerprints import digest, order_name
 from windeck._util.validation import integer
 from windeck.documents.checking import Look, check_column
 from windeck.documents.protocol import Int64s
-from windeck.io import arrow, filesystem
-from windeck.io.parquet import ParquetFile
+from windeck.io import arrow, filesystem, parquet
 
 __all__ = ["OpenFiles", "Reading", "Tokenizer", "open_shard", "tokenize"]
 
@@ -297,7 +296,7 @@ def open_shard(
     if is_arrow:
         found = arrow.read_column(path, column, check_schema)
     else:
-        found = ParquetFile(path).read_column(column)
+        found = parquet.read_column(path, column)
     if tokenizer is None:
         return TokenShard.from_stream(found, **options)
     tokens, offsets = tokenize(found, tokenizer, f"column {column!r} of {path!r}")

@@ -12,13 +12,22 @@ from windeck.io import filesystem
 from windeck.io.footers import Chunk, parquet_footer
 from windeck.io.formats import BATCH_ROWS, column_of, cut, in_portions, naming, overlapping, places
 
+_KIND = "Parquet"
 _PAGE_BUFFER = 1 << 18
+
+
+def read_column(path: str, name: str) -> Any:
+    """Read one column of a file into memory, as a ChunkedArray."""
+    from pyarrow import parquet
+
+    with naming(path, _KIND), filesystem.open_input(path) as source:
+        return column_of(parquet.ParquetFile(source).read(columns=[name]), name)
 
 
 class ParquetFile:
     """Parquet: row groups outside the rows asked for are never read, nor are other columns."""
 
-    kind = "Parquet"
+    kind = _KIND
 
     def __init__(self, path: str) -> None:
         from pyarrow import parquet
@@ -85,14 +94,6 @@ class ParquetFile:
             read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
             for batch in cut(read, start - skipped, stop - skipped):
                 yield batch.select(list(names))
-
-    def read_column(self, name: str) -> Any:
-        """Read one column of all rows into memory, as a ChunkedArray."""
-        from pyarrow import parquet
-
-        with naming(self.path, self.kind), filesystem.open_input(self.path) as source:
-            file = parquet.ParquetFile(source, metadata=self._metadata)
-            return column_of(file.read(columns=[name]), name)
 
 
 def _is_text(kind: Any) -> bool:
