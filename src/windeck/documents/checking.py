@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from windeck._util.text import unknown_column
+from windeck.io.arrow import count_batches
+from windeck.io.filesystem import RangeReader
 from windeck.io.formats import naming
+from windeck.io.parquet import ParquetFile
 
 __all__ = ["Form", "Look", "Seen", "check_column"]
 
@@ -128,31 +129,26 @@ class Look:
         OSError
             It cannot be read.
         """
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            status = os.fstat(handle)
-            size = status.st_size
-            head = os.pread(handle, _HEAD_BYTES, 0)
-            tail = os.pread(handle, 10, max(size - 10, 0))
+        with RangeReader(path) as file:
+            size, modified = file.size, file.modified
+            head, tail = file.read(0, _HEAD_BYTES), file.read(max(size - 10, 0), 10)
             if head.startswith(_ARROW):
                 _check_end(path, size, tail, _ARROW, "Arrow IPC")
-                form = self._form(path, lambda count: os.pread(handle, count, 0), head)
-                found = _batches_in(path) if form == "values" else None
+                form = self._form(path, file, head)
+                found = count_batches(path) if form == "values" else None
             elif head.startswith(_PARQUET):
                 _check_end(path, size, tail, _PARQUET, "Parquet")
                 found = self._parquet_rows(path)
             else:
                 raise _foreign(path, size, head)
-        finally:
-            os.close(handle)
-        return Seen(size, max(status.st_mtime_ns, 0), -1 if found is None else found)
+        return Seen(size, modified, -1 if found is None else found)
 
-    def _form(self, path: str, read: Callable[[int], bytes], head: bytes) -> Form:
+    def _form(self, path: str, file: RangeReader, head: bytes) -> Form:
         """The message at the beginning of an Arrow file, after eight bytes of magic."""
         marked = 8 if head[8:12] == _STREAM else 4  # Files before Arrow 0.15 have no marker.
         length = int.from_bytes(head[4 + marked : 8 + marked], "little", signed=True)
         if length > len(head) - 8 - marked:
-            head = read(8 + marked + min(length, _LONGEST_SCHEMA))
+            head = file.read(0, 8 + marked + min(length, _LONGEST_SCHEMA))
         message = head[8 : 8 + marked + max(length, 0)]
         if message not in self._forms:
             with naming(path, "Arrow IPC"):
@@ -164,21 +160,9 @@ class Look:
         return self._forms[message]
 
     def _parquet_rows(self, path: str) -> int:
-        from pyarrow import parquet
-
-        # As bytes, as names of files may be no UTF-8.
-        with naming(path, "Parquet"), pa.OSFile(os.fsencode(path)) as file:
-            footer = parquet.read_metadata(file)
-            schema = footer.schema.to_arrow_schema()
-            _ = schema.names
-        check_column(schema, self._column, path, tokenizes=self._tokenizes, batches=False)
-        return int(footer.num_rows)
-
-
-def _batches_in(path: str) -> int:
-    """The number of record batches that the footer of an Arrow file lists."""
-    with naming(path, "Arrow IPC"), pa.OSFile(os.fsencode(path)) as file:
-        return int(pa.ipc.open_file(file).num_record_batches)
+        file = ParquetFile(path)
+        check_column(file.schema, self._column, path, tokenizes=self._tokenizes, batches=False)
+        return file.num_rows
 
 
 def _check_end(path: str, size: int, tail: bytes, magic: bytes, kind: str) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import glob
+import io
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from windeck.documents.checking import Seen
 from windeck.documents.discovery import PREFIX, Listing
 from windeck.documents.protocol import Int64s
 from windeck.documents.readers import Reading
+from windeck.io import filesystem
 from windeck.io.filesystem import natural
 from windeck.io.footers import parquet_footer
 
@@ -60,7 +60,7 @@ class Stated(NamedTuple):
 
 def count_files(root: str) -> list[str]:
     """Paths of the count files of a corpus, in natural order; our own are not among them."""
-    found = glob.glob(os.path.join(glob.escape(root), "meta", "*counts*.csv"))
+    found = filesystem.list_matching(os.path.join(root, "meta"), "*counts*.csv")
     return sorted(
         (path for path in found if not os.path.basename(path).startswith(OWN)), key=natural
     )
@@ -116,8 +116,9 @@ def read_rows(file: str, columns: tuple[str, ...]) -> Iterator[tuple[int, str, t
         negative or beyond 64 bits, or the file is no CSV.
     """
     # Names of files may be no UTF-8.
-    with open(file, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
-        reader = csv.reader(text, strict=True)
+    text = filesystem.read_bytes(file).decode("utf-8-sig", "surrogateescape")
+    with io.StringIO(text, newline="") as lines:
+        reader = csv.reader(lines, strict=True)
         try:
             head = [name.strip() for name in next(reader, [])]
             places = [_place(file, head, name) for name in columns]
@@ -178,7 +179,9 @@ def _check_gone(root: str, path: str, where: str, means: Callable[[str], bool]) 
     dataset = path.split("/", maxsplit=1)[0]
     if not dataset.startswith(PREFIX) or not means(path):
         return
-    if os.path.isdir(f"{root}/{dataset}") and not os.path.lexists(f"{root}/{path}"):
+    full = f"{root}/{path}"
+    gone = not filesystem.exists(full) and filesystem.link_target(full) is None
+    if gone and filesystem.is_directory(f"{root}/{dataset}"):
         raise FileNotFoundError(
             f"{where}: a row for {path!r}, and there is no such file below {root!r}; expected the "
             "file, or no row for it"
@@ -203,8 +206,8 @@ def cache_path(cache: bool | str | os.PathLike[str], root: str, reading: Reading
         return os.path.join(root, "meta", name)
     if not isinstance(cache, (str, os.PathLike)):
         raise TypeError(f"cache is {cache!r}; expected True, False or a path")
-    path = os.path.abspath(os.fspath(cache))
-    return os.path.join(path, name) if os.path.isdir(path) else path
+    path = filesystem.absolute(cache)
+    return os.path.join(path, name) if filesystem.is_directory(path) else path
 
 
 class CountCache:
@@ -241,32 +244,18 @@ class CountCache:
         OSError
             It cannot.
         """
-        os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        beside = self._beside()
-        with open(beside, "x"):
-            pass
-        os.unlink(beside)
+        filesystem.check_writable(self.path)
 
     def write(self, counts: Sequence[tuple[int, ...]]) -> None:
         """Write the counts of all shards, and keep the rows of others, in one step for readers."""
         rows = dict(self._rows)
         for path, numbers, state in zip(self._paths, counts, self._state, strict=True):
             rows[path] = (*numbers, *state)
-        beside = self._beside()
-        try:
-            with open(beside, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(_COLUMNS)
-                writer.writerows([path, *row] for path, row in rows.items())
-            os.replace(beside, self.path)
-        except BaseException:
-            if os.path.exists(beside):
-                os.unlink(beside)
-            raise
-
-    def _beside(self) -> str:
-        """A name nobody else uses: several ranks may count at once."""
-        return f"{self.path}.{os.getpid()}-{secrets.token_hex(4)}"
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        writer.writerows([path, *row] for path, row in rows.items())
+        filesystem.write_bytes(self.path, text.getvalue().encode("utf-8", "surrogateescape"))
 
 
 class Totals(NamedTuple):

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from windeck.documents.protocol import Int64s
+from windeck.io import filesystem
 from windeck.io.filesystem import natural
 
 __all__ = ["Listing", "Patterns", "SUFFIXES", "as_patterns", "discover", "selector", "unmatched"]
@@ -159,12 +160,13 @@ def discover(root: str | os.PathLike[str], files: tuple[str, ...] | None = None)
     PermissionError
         A folder may not be read.
     """
-    home = os.path.abspath(os.fspath(root))
+    home = filesystem.absolute(root)
     means, others = selector(files), 0
     names: list[str] = []
     shards: list[tuple[int, int, str]] = []
     for name in _datasets(home):
-        walked = list(_walk(f"{home}/{PREFIX}{name}", f"{PREFIX}{name}", ()))
+        folder = f"{PREFIX}{name}"
+        walked = [f"{folder}/{path}" for path in filesystem.walk(f"{home}/{folder}")]
         data = [path for path in walked if path.lower().endswith(SUFFIXES)]
         chosen = [path for path in data if means(path)]
         if not data and files is None:
@@ -187,14 +189,13 @@ def discover(root: str | os.PathLike[str], files: tuple[str, ...] | None = None)
 
 def _datasets(home: str) -> list[str]:
     """Names of the datasets, in natural order."""
-    if not os.path.exists(home):
+    if not filesystem.exists(home):
         raise FileNotFoundError(f"there is no folder {home!r}")
-    if not os.path.isdir(home):
+    if not filesystem.is_directory(home):
         raise NotADirectoryError(
             f"{home!r} is a file; expected a folder that holds folders {PREFIX}NAME"
         )
-    with os.scandir(home) as entries:
-        listed = [(entry.name, entry.is_dir()) for entry in entries]
+    listed = filesystem.list_directory(home)
     found = [name for name, folder in listed if folder and name.startswith(PREFIX)]
     if f"{PREFIX}" in found:
         raise ValueError(f"'{home}/{PREFIX}' has no name; expected {PREFIX}NAME")
@@ -209,23 +210,6 @@ def _datasets(home: str) -> list[str]:
             f"*.partN.arrow or *.partN.parquet{hint}"
         )
     return sorted((name[len(PREFIX) :] for name in found), key=lambda name: (natural(name), name))
-
-
-def _walk(folder: str, relative: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    """Files below a folder, relative to the root. A folder that cannot be read is an error."""
-    status = os.stat(folder)
-    here = (status.st_dev, status.st_ino)
-    if here in above:
-        return  # A link to a folder above: what is there is listed already.
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith((".", "_")):
-                continue
-            path = f"{relative}/{entry.name}"
-            if entry.is_dir():
-                yield from _walk(entry.path, path, (*above, here))
-            else:
-                yield path
 
 
 def _numbered(home: str, shards: Sequence[str]) -> list[tuple[int, str]]:
@@ -266,12 +250,10 @@ def _check_regular(home: str, paths: Sequence[str]) -> None:
     """Opening a named pipe would wait for ever, so look at what is there first."""
     for path in paths:
         full = f"{home}/{path}"
-        if os.path.isfile(full):
+        if filesystem.is_file(full):
             continue
-        if os.path.islink(full):
-            raise FileNotFoundError(
-                f"{full!r} is a link to {os.readlink(full)!r}, where no file is"
-            )
+        if (target := filesystem.link_target(full)) is not None:
+            raise FileNotFoundError(f"{full!r} is a link to {target!r}, where no file is")
         raise ValueError(f"{full!r} is no regular file")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import sys
 import threading
@@ -12,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from windeck._core import TokenShard
 from windeck._util.fingerprints import digest, order_name
 from windeck._util.validation import integer
 from windeck.documents.checking import Look, check_column
 from windeck.documents.protocol import Int64s
-from windeck.io.formats import naming
+from windeck.io import arrow, filesystem, parquet
 
 __all__ = ["OpenFiles", "Reading", "Tokenizer", "open_shard", "tokenize"]
 
@@ -280,70 +278,29 @@ def open_shard(
         # Names of files are bytes, of which text may hold what is no UTF-8.
         "name": os.fsencode(path).decode("utf-8", "backslashreplace"),
     }
-    with open(path, "rb") as file:
-        arrow = file.read(6) == b"ARROW1"
-    if arrow and tokenizer is None:
-        return _mapped(path, column, options)
     text = tokenizer is not None
-    found = _read_arrow(path, column, text=text) if arrow else _read_parquet(path, column)
+
+    def check_schema(schema: Any) -> None:
+        # Once more: the schema of the footer, by which pyarrow goes, may be another.
+        check_column(schema, column, path, tokenizes=text)
+
+    with filesystem.RangeReader(path) as file:
+        is_arrow = file.read(0, 6) == b"ARROW1"
+    if is_arrow and not text:
+        with filesystem.map_file(path) as mapped:
+            found = arrow.map_column(mapped, path, column, check_schema)
+            if found is not None:
+                buffer = mapped.buffer
+                region = (buffer.address, buffer.size, mapped.descriptor)
+                return TokenShard.from_stream(found, region=region, owner=buffer, **options)
+    if is_arrow:
+        found = arrow.read_column(path, column, check_schema)
+    else:
+        found = parquet.read_column(path, column)
     if tokenizer is None:
         return TokenShard.from_stream(found, **options)
     tokens, offsets = tokenize(found, tokenizer, f"column {column!r} of {path!r}")
     return TokenShard.from_arrays(tokens, offsets, **options)
-
-
-def _mapped(path: str, column: str, options: dict[str, Any]) -> TokenShard:
-    """The documents of an Arrow file, by address where it is not compressed."""
-    with open(path, "rb") as file:
-        # A buffer of the mapping, because one with a buffer on it cannot be closed.
-        mapped = pa.py_buffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-        with naming(path, "Arrow IPC"):
-            reader = pa.ipc.open_file(pa.BufferReader(mapped))
-            # Once more: the schema of the footer, by which pyarrow goes, may be another.
-            check_column(reader.schema, column, path, tokenizes=False)
-            packed = _compressed(reader, column, mapped)
-            # All columns, of which only addresses are looked at: a reader of some would copy.
-            found = None if packed else _column(reader.read_all(), column)
-        if packed:
-            return TokenShard.from_stream(_read_arrow(path, column, text=False), **options)
-        region = (mapped.address, mapped.size, file.fileno())
-        return TokenShard.from_stream(found, region=region, owner=mapped, **options)
-
-
-def _compressed(reader: Any, column: str, mapped: Any) -> bool:
-    """Whether values of the first batch lie outside of the file, as decompressed ones do."""
-    if not reader.num_record_batches:
-        return False
-    buffers = reader.get_batch(0).column(column).buffers()
-    places = [buffer.address - mapped.address for buffer in buffers if buffer and buffer.size]
-    return not all(0 <= place < mapped.size for place in places)
-
-
-def _read_arrow(path: str, column: str, *, text: bool) -> Any:
-    """One column of an Arrow file, in memory."""
-    with naming(path, "Arrow IPC"), pa.OSFile(os.fsencode(path)) as source:
-        schema = pa.ipc.open_file(source).schema
-        check_column(schema, column, path, tokenizes=text)
-        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)])
-        return _column(pa.ipc.open_file(source, options=options).read_all(), column)
-
-
-def _read_parquet(path: str, column: str) -> Any:
-    from pyarrow import parquet
-
-    with naming(path, "Parquet"), pa.OSFile(os.fsencode(path)) as source:
-        return _column(parquet.ParquetFile(source).read(columns=[column]), column)
-
-
-def _column(table: Any, column: str) -> Any:
-    """One column, whose buffers are as long as they have to be; text is looked at in whole.
-
-    A chunked array keeps empty record batches, which are documents, and a table does not.
-    """
-    found = table.column(column)
-    text = pa.types.is_string(found.type) or pa.types.is_large_string(found.type)
-    found.validate(full=text)
-    return found
 
 
 class _Slot:

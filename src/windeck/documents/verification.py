@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Container, Sequence
 
 from windeck._core import TokenShard, default_threads
@@ -13,6 +12,7 @@ from windeck.documents.counts import Counts, Totals, check_totals
 from windeck.documents.discovery import Listing
 from windeck.documents.protocol import Int64s
 from windeck.documents.readers import Reading
+from windeck.io import filesystem
 
 __all__ = ["PRIME", "explained", "file_digest", "open_checked", "sums", "verify"]
 
@@ -29,15 +29,11 @@ def file_digest(path: str, numbers: Sequence[int]) -> int:
     Names and times do not enter, so that data may move. O(1) time.
     """
     state = hashlib.blake2b(digest_size=16)
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(handle).st_size
-        for number in (size, *numbers):
+    with filesystem.RangeReader(path) as file:
+        for number in (file.size, *numbers):
             state.update(number.to_bytes(8, "little", signed=True))
-        for place in _places(size):
-            state.update(os.pread(handle, PAGE, place))
-    finally:
-        os.close(handle)
+        for place in _places(file.size):
+            state.update(file.read(place, PAGE))
     return int.from_bytes(state.digest(), "little") % PRIME
 
 
@@ -112,7 +108,7 @@ def open_checked(
         It is gone, or cannot be read.
     """
     path = listing.path(shard)
-    _check_size(path, os.stat(path).st_size, size)
+    _check_size(path, filesystem.size(path), size)
     opened = reading.open(path)
     check_totals(path, Totals(*opened.totals()), counts.of(shard), counts.who(shard))
     return opened
@@ -143,7 +139,7 @@ def verify(
 def _read_through(path: str) -> int:
     """Read a file, so that the disk says now what it cannot read; its bytes."""
     buffer, size = bytearray(_CHUNK), 0
-    with open(path, "rb", buffering=0) as file:
+    with filesystem.open_input(path) as file:
         while got := file.readinto(buffer):
             size += got
     return size

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from windeck.io import filesystem
 from windeck.io.formats import BATCH_ROWS, DataFile, cut, naming, places
 
 _SAMPLE_BYTES = 1 << 20
@@ -30,7 +30,10 @@ class CsvFile:
 
         with naming(self.path, self.kind):
             read = csv.ReadOptions(block_size=_SAMPLE_BYTES, use_threads=False)
-            with csv.open_csv(self.path, read, self._parsing, _conversion()) as reader:
+            with (
+                filesystem.open_stream(self.path) as text,
+                csv.open_csv(text, read, self._parsing, _conversion()) as reader,
+            ):
                 sample = next(iter(reader), reader.schema.empty_table())
                 _ = sample.schema.names  # Decoded only now: they may not be UTF-8.
                 return sample
@@ -50,7 +53,7 @@ class CsvFile:
     def num_rows(self) -> int:
         """Estimated: bytes of the file over bytes of a row in its first mebibyte."""
         rows = int(self._sample.num_rows)
-        size = os.path.getsize(self.path)
+        size = filesystem.size(self.path)
         if size <= _SAMPLE_BYTES and not self._compressed:
             return rows
         return int(rows * self._expansion * size / _SAMPLE_BYTES)
@@ -82,14 +85,18 @@ class CsvFile:
         from pyarrow import csv
 
         read = csv.ReadOptions(block_size=_SAMPLE_BYTES)
-        with csv.open_csv(self.path, read, self._parsing, _conversion(names)) as reader:
+        with (
+            filesystem.open_stream(self.path) as text,
+            csv.open_csv(text, read, self._parsing, _conversion(names)) as reader,
+        ):
             return pa.Table.from_batches(reader, reader.schema)
 
     def _parsed_at_once(self, names: list[str]) -> Any:
         """With types that fit all of the text, which is in memory as a whole meanwhile."""
         from pyarrow import csv
 
-        return csv.read_csv(self.path, None, self._parsing, _conversion(names))
+        with filesystem.open_stream(self.path) as text:
+            return csv.read_csv(text, None, self._parsing, _conversion(names))
 
     def groups(self, names: Sequence[str]) -> list[list[str]]:
         return [[name] for name in names]
@@ -97,7 +104,7 @@ class CsvFile:
     @property
     def beside(self) -> int:
         """The blocks of text being parsed."""
-        return min(os.path.getsize(self.path), 64 * _SAMPLE_BYTES)
+        return min(filesystem.size(self.path), 64 * _SAMPLE_BYTES)
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         return self.prepared(names).batches(names, start, stop)

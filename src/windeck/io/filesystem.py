@@ -1,13 +1,23 @@
-"""Which files a path, a list of paths, a glob or a directory means."""
+"""Access to the file system: resolve, list, stat, read, map and write files.
+
+Outside of `windeck.io` only the engines of stores, the safetensors bridge and the command line open
+files. Another file system than the local one is added here.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import mmap
 import os
 import re
+import secrets
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = PathLike | Iterable[PathLike]
@@ -105,3 +115,193 @@ def natural(path: str) -> tuple[str | int, ...]:
     # Text and numbers take turns, beginning with text, so that like always meets like.
     parts = re.split(r"([0-9]+)", path)
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
+
+
+def absolute(path: PathLike) -> str:
+    """Return a path that does not depend on the working directory."""
+    return os.path.abspath(os.fspath(path))
+
+
+def exists(path: str) -> bool:
+    """Return True for a file or a directory; False for a link that leads nowhere."""
+    return os.path.exists(path)
+
+
+def is_file(path: str) -> bool:
+    """Return True for a regular file, or a link to one."""
+    return os.path.isfile(path)
+
+
+def is_directory(path: str) -> bool:
+    """Return True for a directory, or a link to one."""
+    return os.path.isdir(path)
+
+
+def link_target(path: str) -> str | None:
+    """Return the target of a symbolic link, None for anything else."""
+    return os.readlink(path) if os.path.islink(path) else None
+
+
+def list_directory(path: str) -> list[tuple[str, bool]]:
+    """Return the names in a directory, each with True for a directory. Order is unspecified."""
+    with os.scandir(path) as entries:
+        return [(entry.name, entry.is_dir()) for entry in entries]
+
+
+def list_matching(folder: str, pattern: str) -> list[str]:
+    """Return the paths in a directory that match a glob; none if there is no such directory."""
+    return glob.glob(os.path.join(glob.escape(folder), pattern))
+
+
+def walk(folder: str) -> Iterator[str]:
+    """Yield the files below a directory, relative to it, with forward slashes.
+
+    Links are followed. Names that begin with a dot or an underscore are left out.
+
+    Raises
+    ------
+    OSError
+        A directory cannot be read.
+    """
+    return _walk(folder, "", ())
+
+
+def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    status = os.stat(folder)
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        return  # A link to a directory above, whose files are listed already.
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "_")):
+                continue
+            if entry.is_dir():
+                yield from _walk(entry.path, f"{prefix}{entry.name}/", (*above, here))
+            else:
+                yield f"{prefix}{entry.name}"
+
+
+def size(path: str) -> int:
+    """Return the bytes of a file."""
+    return os.path.getsize(path)
+
+
+class RangeReader:
+    """A file open for reading ranges of bytes, in any number of threads; a context manager.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the file when it was opened.
+    modified : int
+        Time of the last change then, in nanoseconds since 1970, 0 if it is earlier.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        status = os.fstat(self._handle)
+        self.size, self.modified = status.st_size, max(status.st_mtime_ns, 0)
+
+    def read(self, start: int, count: int) -> bytes:
+        """Return the bytes [start, start + count), fewer at the end of the file."""
+        return os.pread(self._handle, count, start)
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+
+def open_input(path: str) -> Any:
+    """Open a file as a `pyarrow.NativeFile` for sequential and random access."""
+    return pa.OSFile(os.fsencode(path))  # As bytes: names of files need not be UTF-8.
+
+
+def open_stream(path: str) -> Any:
+    """Open a file as a `pyarrow.NativeFile` for sequential access, decompressed by its suffix."""
+    return pa.input_stream(path)
+
+
+def read_bytes(path: str) -> bytes:
+    """Return the contents of a file."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+# Linux's value: Python has had a name for it only since 3.13.
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
+
+
+class MappedFile:
+    """A file mapped into memory.
+
+    Attributes
+    ----------
+    buffer : pyarrow.Buffer
+        Contents of the file, mapped as long as the buffer or a view of it is alive.
+    descriptor : int
+        Descriptor of the file, open inside the `with` block of `map_file`.
+    """
+
+    def __init__(self, pages: mmap.mmap, descriptor: int) -> None:
+        # A mapping with a buffer on it cannot be closed, so the buffer owns it.
+        self._pages, self.descriptor = pages, descriptor
+        self.buffer = pa.py_buffer(pages)
+
+    def release(self, start: int = 0, count: int | None = None) -> None:
+        """Return the pages of [start, start + count) to the system; the next access reads them.
+
+        They are a view of the file, but count as memory of this process until it is full.
+        """
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        end = self.buffer.size if count is None else start + count
+        if 0 <= first < self.buffer.size:
+            self._pages.madvise(mmap.MADV_DONTNEED, first, end - first)
+
+
+@contextlib.contextmanager
+def map_file(path: str, *, copy_on_write: bool = False) -> Iterator[MappedFile]:
+    """Map a file into memory; its buffer may outlive the block.
+
+    Parameters
+    ----------
+    path : str
+    copy_on_write : bool
+        Map pages that can be written without changing the file.
+    """
+    with open(path, "rb") as file:
+        flags, access = mmap.MAP_SHARED, mmap.PROT_READ
+        if copy_on_write:
+            flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
+            access |= mmap.PROT_WRITE
+        # Not `pyarrow.memory_map`, which reads ahead the pages of every message.
+        yield MappedFile(mmap.mmap(file.fileno(), 0, flags=flags, prot=access), file.fileno())
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Replace a file in one step for readers and other writers; makes its directory."""
+    partial = _partial(path)
+    try:
+        with open(partial, "xb") as file:
+            file.write(content)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
+def check_writable(path: str) -> None:
+    """Raise OSError if `write_bytes` cannot write a file; makes its directory."""
+    partial = _partial(path)
+    with open(partial, "xb"):
+        pass
+    os.unlink(partial)
+
+
+def _partial(path: str) -> str:
+    # Not a temporary file: its permissions would keep other users from reading the result.
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    return os.path.join(folder, f".windeck-{os.getpid()}-{secrets.token_hex(4)}")

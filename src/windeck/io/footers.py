@@ -7,12 +7,12 @@ C++ exceptions through), so Parquet footers are decoded here.
 
 from __future__ import annotations
 
-import mmap
-import os
 import struct
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+
+from windeck.io.filesystem import RangeReader
 
 __all__ = ["Chunk", "ParquetFooter", "ipc_layout", "parquet_footer"]
 
@@ -21,18 +21,16 @@ _FILE_MAGIC_BYTES = 8
 _NO_COLUMNS = pa.schema([])
 
 
-def ipc_layout(path: str, batches: int | None) -> tuple[list[int], bool]:
+def ipc_layout(contents: Any, batches: int | None) -> tuple[list[int], bool]:
     """Return the rows of each record batch, and whether any batch is compressed. O(batches) time.
 
-    `batches` is how many the footer of a file lists, None for a stream. Raises what pyarrow raises
+    `contents` is a buffer of the whole file. `batches` is how many its footer lists, None for a
+    stream. Raises what pyarrow raises
     where metadata are damaged or a message is cut short.
     """
     rows: list[int] = []
     compressed = False
-    with open(path, "rb") as file:
-        # pyarrow's own mapping would read the pages of every message ahead.
-        mapped = pa.py_buffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-    source = pa.BufferReader(mapped if batches is None else mapped.slice(_FILE_MAGIC_BYTES))
+    source = pa.BufferReader(contents if batches is None else contents.slice(_FILE_MAGIC_BYTES))
     messages = iter(pa.ipc.MessageReader.open_stream(source))
     while len(rows) != batches and (message := next(messages, None)) is not None:
         if message.type == "record batch":
@@ -81,12 +79,9 @@ class ParquetFooter(NamedTuple):
 
 def parquet_footer(path: str) -> ParquetFooter | None:
     """Read the footer of a Parquet file; None if it is damaged. O(column chunks) time."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - 8, 0))
-        length = int.from_bytes(file.read(4), "little")
-        file.seek(max(size - 8 - length, 0))
-        data = file.read(length)
+    with RangeReader(path) as file:
+        length = int.from_bytes(file.read(max(file.size - 8, 0), 4), "little")
+        data = file.read(max(file.size - 8 - length, 0), length)
     try:
         footer = _Thrift(data).struct(_DEEPEST)
         # The numbers are those of fields in parquet.thrift.

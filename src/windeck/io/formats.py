@@ -8,11 +8,12 @@ that names the file.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
+
+from windeck.io import filesystem
 
 BATCH_ROWS = 1 << 16
 _COLUMNS, _VALUES = 16, 1 << 22
@@ -61,10 +62,10 @@ def open_file(path: str) -> DataFile:
     from windeck.io.csv import CsvFile
     from windeck.io.parquet import ParquetFile
 
-    if os.path.getsize(path) == 0:
+    if filesystem.size(path) == 0:
         raise ValueError(f"{path!r} is empty (0 bytes)")
-    with open(path, "rb") as file:
-        head = file.read(8)
+    with filesystem.RangeReader(path) as file:
+        head = file.read(0, 8)
     name = path.lower()
     if head.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
         return ParquetFile(path)
@@ -138,3 +139,13 @@ def check(batch: Any) -> None:
     fixed = (pa.types.is_primitive, pa.types.is_null)
     loose = not all(any(test(kind) for test in fixed) for kind in batch.schema.types)
     batch.validate(full=loose)
+
+
+def column_of(table: Any, name: str) -> Any:
+    """Return a column of a table, checked: buffers are long enough, and text is UTF-8.
+
+    A chunked array keeps empty record batches, and a table does not.
+    """
+    column = table.column(name)
+    column.validate(full=pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+    return column

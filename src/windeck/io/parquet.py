@@ -8,26 +8,35 @@ from typing import Any
 
 import pyarrow as pa
 
+from windeck.io import filesystem
 from windeck.io.footers import Chunk, parquet_footer
-from windeck.io.formats import BATCH_ROWS, cut, in_portions, naming, overlapping, places
+from windeck.io.formats import BATCH_ROWS, column_of, cut, in_portions, naming, overlapping, places
 
+_KIND = "Parquet"
 _PAGE_BUFFER = 1 << 18
+
+
+def read_column(path: str, name: str) -> Any:
+    """Read one column of a file into memory, as a ChunkedArray."""
+    from pyarrow import parquet
+
+    with naming(path, _KIND), filesystem.open_input(path) as source:
+        return column_of(parquet.ParquetFile(source).read(columns=[name]), name)
 
 
 class ParquetFile:
     """Parquet: row groups outside the rows asked for are never read, nor are other columns."""
 
-    kind = "Parquet"
+    kind = _KIND
 
     def __init__(self, path: str) -> None:
         from pyarrow import parquet
 
         self.path = path
-        with naming(path, self.kind), parquet.ParquetFile(path) as file:
+        with naming(path, self.kind), filesystem.open_input(path) as source:
+            file = parquet.ParquetFile(source)
             self._metadata, self._schema = file.metadata, file.schema_arrow
             _ = self._schema.names  # which are decoded only here, if they can be
-        groups = map(self._metadata.row_group, range(self._metadata.num_row_groups))
-        self._group_rows = [int(group.num_rows) for group in groups]
 
     @property
     def schema(self) -> Any:
@@ -40,6 +49,11 @@ class ParquetFile:
     def text_bytes(self, name: str) -> int:
         leaves = [chunk for group in self._chunks for chunk in group]
         return sum(leaf.uncompressed_bytes for leaf in leaves if leaf.path[:1] == (name.encode(),))
+
+    @cached_property
+    def _group_rows(self) -> list[int]:
+        groups = map(self._metadata.row_group, range(self._metadata.num_row_groups))
+        return [int(group.num_rows) for group in groups]
 
     @cached_property
     def _chunks(self) -> list[list[Chunk]]:
@@ -67,15 +81,16 @@ class ParquetFile:
         texts = [name for name in names if _is_text(self._schema.field(name).type)]
         with (
             naming(self.path, self.kind),
+            filesystem.open_input(self.path) as source,
+        ):
             # So pages are read as they are decoded, not whole row groups beforehand.
-            parquet.ParquetFile(
-                self.path,
+            file = parquet.ParquetFile(
+                source,
                 metadata=self._metadata,
                 read_dictionary=texts,
                 buffer_size=_PAGE_BUFFER,
                 pre_buffer=False,
-            ) as file,
-        ):
+            )
             read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
             for batch in cut(read, start - skipped, stop - skipped):
                 yield batch.select(list(names))

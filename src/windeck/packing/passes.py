@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import secrets
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +15,7 @@ from windeck._util.fingerprints import digest
 from windeck._util.parallel import in_threads
 from windeck._util.progress import Progress, reporting
 from windeck.documents.protocol import Corpus, Int64s
+from windeck.io import filesystem
 from windeck.packing.options import Options
 from windeck.packing.shard_shuffle import checked_run
 
@@ -101,7 +100,8 @@ class CacheFolder:
             return values
         values = make()
         try:
-            _write(path, digest, values)
+            content = np.ascontiguousarray(values, dtype="<i8").tobytes()
+            filesystem.write_bytes(path, _header(digest, content) + content)
         except OSError as error:
             warnings.warn(
                 f"what a pass over the documents found could not be kept in {path!r}: {error}",
@@ -118,8 +118,7 @@ def _header(name: str, values: bytes) -> bytes:
 
 def _read(path: str, name: str) -> Int64s | None:
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = filesystem.read_bytes(path)
     except OSError:
         return None
     values = content[len(_header(name, b"")) :]
@@ -127,24 +126,6 @@ def _read(path: str, name: str) -> Int64s | None:
         return None  # Cut short, or of something else: made anew.
     numbers: Int64s = np.frombuffer(values, "<i8").astype(np.int64)
     return numbers
-
-
-def _write(path: str, name: str, values: Int64s) -> None:
-    """Whole or not at all, also when several processes write it at once."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
-    content = np.ascontiguousarray(values, dtype="<i8").tobytes()
-    # Not a temporary file, which nobody else may read: a corpus may have several users.
-    partial = os.path.join(folder, f".windeck-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with open(partial, "xb") as file:
-            file.write(_header(name, content))
-            file.write(content)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
 
 
 #: Documents in a block of the global order.

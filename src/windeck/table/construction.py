@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +12,7 @@ import pyarrow as pa
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData, as_array, from_array
 from windeck.columns.dtypes import Array, Int64s, is_floating
+from windeck.io import filesystem
 from windeck.io.conversion import is_string
 from windeck.io.reading import Loaded, id_builder
 from windeck.io.request import Categories, Request
@@ -170,7 +170,7 @@ def _with_moves(loaded: Loaded, moves: list[Move], time: ColumnData | None) -> L
 def arguments(paths: Sequence[str], request: Request, categories: Categories) -> dict[str, Any]:
     """What `Table.read` is to be told to map the same file again, from any directory."""
     return {
-        "path": [os.path.abspath(path) for path in paths],
+        "path": [filesystem.absolute(path) for path in paths],
         "columns": request.columns,
         "id_columns": request.ids,
         "timestamp_column": request.time,
