@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64, as_indices, is_one
-from windeck._util.validation import checked_number
+from windeck._util.validation import check_number
 from windeck.table.table import Table
 from windeck.windows import subset
 from windeck.windows.batch_spec import (
@@ -159,8 +159,8 @@ class Windows:
             table, target_columns, known_covariates, past_covariates, static_covariates
         )
         self.layout: Layout = layout
-        self.fill = checked_number("fill", fill)
-        self.max_missing = checked_number("max_missing", max_missing)
+        self.fill = check_number("fill", fill)
+        self.max_missing = check_number("max_missing", max_missing)
         self.max_gap = None if max_gap is None else gap_in_units(max_gap, table.timestamps)
         self._casts = Casts(dtype, self.roles.all)
         self._columns = {name: table.column(name) for name in self.roles.all}
