@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from windeck._util.validation import check_integer
+from windeck.columns.dtypes import dtype_name
 from windeck.documents.protocol import Corpus, Int64s
 
 __all__ = ["ORDERS", "Options", "check_corpus", "checked_dtype", "framed_sizes"]
@@ -88,12 +89,10 @@ class Options:
 
 def checked_dtype(dtype: Any) -> str:
     """The name of a dtype that tokens may have: of a string, a NumPy or a torch dtype."""
-    name = str(dtype).removeprefix("torch.")
-    if not isinstance(dtype, str) and not str(dtype).startswith("torch."):
-        try:
-            name = np.dtype(dtype).name
-        except TypeError:
-            name = str(dtype)
+    try:
+        name = dtype_name(dtype)
+    except TypeError:
+        name = str(dtype)
     if name not in ("int64", "int32"):
         raise ValueError(f"dtype is {name!r}, expected 'int64' or 'int32'")
     return name

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64, as_indices, is_one
 from windeck._util.validation import check_number
+from windeck.columns.dtypes import is_bits
 from windeck.table.table import Table
 from windeck.windows import subset
 from windeck.windows.batch_spec import (
@@ -281,7 +282,7 @@ class Windows:
     @property
     def torch_dtypes(self) -> dict[str, str]:
         """Keys whose uint16 arrays are the bits of a dtype that NumPy lacks."""
-        return {p.key.name: p.dtype for p in self._plans if p.dtype == "bfloat16"}
+        return {p.key.name: p.dtype for p in self._plans if is_bits(p.dtype)}
 
     @property
     def column_names(self) -> tuple[str, ...]:

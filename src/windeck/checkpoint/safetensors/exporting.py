@@ -16,7 +16,6 @@ from pathlib import Path
 
 import torch
 
-from windeck.checkpoint.format.chunks import named_dtype
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.safetensors.files import (
     CODES,
@@ -28,6 +27,7 @@ from windeck.checkpoint.safetensors.files import (
     write_json,
 )
 from windeck.checkpoint.stores import Store
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["export"]
 
@@ -217,5 +217,5 @@ def _targets(
     for slot in slots:
         if slot.size:
             raw = torch.frombuffer(mapped, dtype=torch.uint8, count=slot.size, offset=start)
-            yield slot, raw.view(named_dtype(slot.dtype)).view(slot.shape)
+            yield slot, raw.view(torch_dtype(slot.dtype)).view(slot.shape)
             start += slot.size

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windeck.checkpoint.format.chunks import named_dtype
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["CODES", "DTYPES", "PACKED", "Slot", "check_with_library", "header_bytes", "place_name"]
 __all__ += ["read_header", "renamed", "write_json"]
@@ -44,7 +44,7 @@ class Slot:
     @property
     def width(self) -> int:
         """Bytes of an element."""
-        return named_dtype(self.dtype).itemsize
+        return torch_dtype(self.dtype).itemsize
 
     @property
     def size(self) -> int:
