@@ -11,7 +11,6 @@ import csv
 import glob
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from windeck._core import default_threads
+from windeck._util.files import atomic_file, temporary_path
 from windeck._util.fingerprints import digest
 from windeck._util.parallel import in_threads
 from windeck._util.progress import Progress, reporting
@@ -242,31 +242,22 @@ class CountCache:
             It cannot.
         """
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        beside = self._beside()
-        with open(beside, "x"):
-            pass
-        os.unlink(beside)
+        temporary = temporary_path(self.path)
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
 
     def write(self, counts: Sequence[tuple[int, ...]]) -> None:
         """Write the counts of all shards, and keep the rows of others, in one step for readers."""
         rows = dict(self._rows)
         for path, numbers, state in zip(self._paths, counts, self._state, strict=True):
             rows[path] = (*numbers, *state)
-        beside = self._beside()
-        try:
-            with open(beside, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(_COLUMNS)
-                writer.writerows([path, *row] for path, row in rows.items())
-            os.replace(beside, self.path)
-        except BaseException:
-            if os.path.exists(beside):
-                os.unlink(beside)
-            raise
-
-    def _beside(self) -> str:
-        """A name nobody else uses: several ranks may count at once."""
-        return f"{self.path}.{os.getpid()}-{secrets.token_hex(4)}"
+        with (
+            atomic_file(self.path) as temporary,
+            open(temporary, "x", encoding="utf-8", errors="surrogateescape", newline="") as file,
+        ):
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(_COLUMNS)
+            writer.writerows([path, *row] for path, row in rows.items())
 
 
 class Totals(NamedTuple):

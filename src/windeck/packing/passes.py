@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import secrets
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from windeck import _core
+from windeck._util.files import atomic_file
 from windeck._util.fingerprints import digest
 from windeck._util.parallel import in_threads
 from windeck._util.progress import Progress, reporting
@@ -130,21 +129,11 @@ def _read(path: str, name: str) -> Int64s | None:
 
 
 def _write(path: str, name: str, values: Int64s) -> None:
-    """Whole or not at all, also when several processes write it at once."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     content = np.ascontiguousarray(values, dtype="<i8").tobytes()
-    # Not a temporary file, which nobody else may read: a corpus may have several users.
-    partial = os.path.join(folder, f".windeck-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with open(partial, "xb") as file:
-            file.write(_header(name, content))
-            file.write(content)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
+    with atomic_file(path) as temporary, open(temporary, "xb") as file:
+        file.write(_header(name, content))
+        file.write(content)
 
 
 #: Documents in a block of the global order.
