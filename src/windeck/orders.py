@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck import _core
-from windeck._core import Permutation, checked_integer, hash_words
+from windeck._core import Permutation, hash_words
+from windeck._util.validation import check_integer
 
 __all__ = ["BlockPermutation", "Lanes", "Sequential"]
 
@@ -310,7 +311,7 @@ class BlockPermutation:
         if (self.block_size is None) == (self.block_offsets is None):
             found = "neither" if self.block_size is None else "both"
             raise ValueError(f"{found} of block_size and block_offsets given, expected one of them")
-        checked_integer(self.blocks_in_buffer, "blocks_in_buffer", 0)
+        check_integer("blocks_in_buffer", self.blocks_in_buffer)
         object.__setattr__(self, "_blocks", self._laid_out())
 
     def _laid_out(self) -> Blocks:
@@ -318,7 +319,7 @@ class BlockPermutation:
         if self.block_offsets is not None:
             return GivenBlocks(self.size, self.block_offsets, key=key)
         assert self.block_size is not None
-        length = min(checked_integer(self.block_size, "block_size", 1), self.size)
+        length = min(check_integer("block_size", self.block_size, least=1), self.size)
         phases = length if self.blocks_in_buffer else self.size % length + 1
         phase = hash_words(self.seed, self.epoch, _PHASE) % phases
         return EqualBlocks(self.size, length, phase=phase, key=key)
@@ -427,7 +428,7 @@ class Lanes:
 
     def __post_init__(self) -> None:
         Permutation(self.size, seed=self.seed, epoch=self.epoch)
-        checked_integer(self.lanes, "lanes", 1)
+        check_integer("lanes", self.lanes, least=1)
 
     def __len__(self) -> int:
         return self.size

@@ -81,7 +81,7 @@ def test_a_map_dataset_gives_samples_like_any_other() -> None:
     assert batch["sample"].tolist() == [1, 2]
     with pytest.raises(IndexError, match=r"^sample 10 is out of range of 10 samples$"):
         dataset[10]
-    with pytest.raises(TypeError, match=r"^index has to be an int, got float 1.5$"):
+    with pytest.raises(TypeError, match=r"^`index` must be an integer, got float 1.5$"):
         dataset[1.5]  # type: ignore[index]
     with pytest.raises(TypeError, match=r"^expected a source .*, got int without __len__"):
         MapDataset(5)  # type: ignore[arg-type]
@@ -178,9 +178,9 @@ def test_bad_iter_datasets() -> None:
         IterDataset(Numbers(10), batch_size=2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^batch_size 11 is larger than the epoch of 10 samples$"):
         IterDataset(stream, batch_size=11)
-    with pytest.raises(TypeError, match=r"^position has to be an int, got float 2.0$"):
+    with pytest.raises(TypeError, match=r"^`position` must be an integer, got float 2.0$"):
         IterDataset(stream, batch_size=2, position=2.0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^rank has to be below the world_size of 2, got 2$"):
+    with pytest.raises(ValueError, match=r"^`rank` must be below the world size of 2, got 2$"):
         IterDataset(stream, batch_size=2, rank=2, world_size=2)
     dataset = IterDataset(stream, batch_size=2, position=4)
     foreign = IterDataset(Stream(Numbers(10), seed=2), batch_size=2).state_dict()

@@ -243,7 +243,7 @@ def test_a_rank_that_was_not_there_got_nothing() -> None:
     assert later.samples(0).tolist() == []
     assert later.samples(0, rank=0).tolist() == [0, 1]
     assert later.samples(1).tolist() == [4, 5]
-    with pytest.raises(ValueError, match=r"^rank has to be below the world_size of 1, got 1$"):
+    with pytest.raises(ValueError, match=r"^`rank` must be below the world size of 1, got 1$"):
         later.samples(0, rank=1)
 
 
@@ -255,7 +255,7 @@ def test_an_exclusion_takes_effect_at_once_in_a_running_loop() -> None:
             loader.exclude(0, 5)  # 0 and 1 have been handed out, and stay so.
     assert seen == [[0, 1], [5, 6], [7, 8], [9]]
     assert loader.state_dict()["excluded"] == [[2, 5]]
-    with pytest.raises(ValueError, match=r"^stop has to be at least 4, got 3$"):
+    with pytest.raises(ValueError, match=r"^`stop` must be at least 4, got 3$"):
         loader.exclude(3, 3)
 
 

@@ -19,9 +19,9 @@ from windeck.loader.stream import Stream
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"batch_size": 0}, ValueError, r"^batch_size has to be at least 1, got 0$"),
-        ({"batch_size": -2}, ValueError, r"^batch_size has to be at least 1, got -2$"),
-        ({"batch_size": 2.0}, TypeError, r"^batch_size has to be an int, got float 2.0$"),
+        ({"batch_size": 0}, ValueError, r"^`batch_size` must be at least 1, got 0$"),
+        ({"batch_size": -2}, ValueError, r"^`batch_size` must be at least 1, got -2$"),
+        ({"batch_size": 2.0}, TypeError, r"^`batch_size` must be an integer, got float 2.0$"),
         ({"batch_size": 11}, ValueError, r"^batch_size 11 is larger than the epoch of 10 samples$"),
         (
             {"drop_last": True, "rank": 0, "world_size": 4},
@@ -32,17 +32,17 @@ from windeck.loader.stream import Stream
         (
             {"rank": 2, "world_size": 2},
             ValueError,
-            r"^rank has to be below the world_size of 2, got 2$",
+            r"^`rank` must be below the world size of 2, got 2$",
         ),
-        ({"rank": -1, "world_size": 2}, ValueError, r"^rank has to be at least 0, got -1$"),
-        ({"rank": 0, "world_size": 0}, ValueError, r"^world_size has to be at least 1, got 0$"),
+        ({"rank": -1, "world_size": 2}, ValueError, r"^`rank` must be at least 0, got -1$"),
+        ({"rank": 0, "world_size": 0}, ValueError, r"^`world_size` must be at least 1, got 0$"),
         ({"rank": 1}, TypeError, r"^rank and world_size go together, got rank=1 and world_size=N"),
-        ({"seed": -1}, ValueError, r"^seed has to be at least 0, got -1$"),
-        ({"seed": 2**64}, ValueError, r"^seed has to be at most 18446744073709551615, got 18446"),
-        ({"seed": "1"}, TypeError, r"^seed has to be an int, got str '1'$"),
-        ({"prefetch": -1}, ValueError, r"^prefetch has to be at least 0, got -1$"),
-        ({"threads": 0}, ValueError, r"^threads has to be at least 1, got 0$"),
-        ({"epochs": -1}, ValueError, r"^epochs has to be at least 0, got -1$"),
+        ({"seed": -1}, ValueError, r"^`seed` must be at least 0, got -1$"),
+        ({"seed": 2**64}, ValueError, r"^`seed` must be at most 18446744073709551615, got 18446"),
+        ({"seed": "1"}, TypeError, r"^`seed` must be an integer, got str '1'$"),
+        ({"prefetch": -1}, ValueError, r"^`prefetch` must be at least 0, got -1$"),
+        ({"threads": 0}, ValueError, r"^`threads` must be at least 1, got 0$"),
+        ({"epochs": -1}, ValueError, r"^`epochs` must be at least 0, got -1$"),
         ({"order": Permutation(10)}, TypeError, r"^order has to be a factory .* pass the class"),
         ({"device": "cuda:0"}, RuntimeError, r"^device='cuda:0', but torch sees no CUDA device"),
     ],
@@ -118,11 +118,15 @@ FOREIGN = r"^the state does not belong to this data: its fingerprint has "
             TypeError,
             r"^the state's fingerprint .* mapping, got NoneType$",
         ),
-        (changed(position=4.0), TypeError, r"^position has to be an int, got float 4.0$"),
-        (changed(position=-1), ValueError, r"^position has to be at least 0, got -1$"),
-        (changed(position=2**63), ValueError, r"^position has to be at most 922337203685477"),
-        (changed(step=-1), ValueError, r"^step has to be at least 0, got -1$"),
-        (changed(excluded=[[5, 3]]), ValueError, r"^the state's excluded ranges are damaged: stop"),
+        (changed(position=4.0), TypeError, r"^`position` must be an integer, got float 4.0$"),
+        (changed(position=-1), ValueError, r"^`position` must be at least 0, got -1$"),
+        (changed(position=2**63), ValueError, r"^`position` must be at most 922337203685477"),
+        (changed(step=-1), ValueError, r"^`step` must be at least 0, got -1$"),
+        (
+            changed(excluded=[[5, 3]]),
+            ValueError,
+            r"^the state's excluded ranges are damaged: `stop`",
+        ),
         (changed(excluded=7), ValueError, r"^the state's excluded ranges are damaged: "),
         (changed(legs=[[0, 0]]), ValueError, r"^the state's legs are damaged: "),
         (changed(legs=[[0, 0, 0, 1, 0]]), ValueError, r"^the state's legs are damaged: .* 1, got"),
@@ -146,11 +150,11 @@ def test_steps_and_samples_that_are_not() -> None:
     loader = Loader(Numbers(10), batch_size=3)
     with pytest.raises(IndexError, match=r"^sample 10 is out of range of 10 samples$"):
         loader.step_of(10)
-    with pytest.raises(ValueError, match=r"^sample has to be at least 0, got -1$"):
+    with pytest.raises(ValueError, match=r"^`sample` must be at least 0, got -1$"):
         loader.visited(-1)
-    with pytest.raises(TypeError, match=r"^step has to be an int, got float 1.0$"):
+    with pytest.raises(TypeError, match=r"^`step` must be an integer, got float 1.0$"):
         loader.samples(1.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^start has to be an int, got float 1.0$"):
+    with pytest.raises(TypeError, match=r"^`start` must be an integer, got float 1.0$"):
         loader.exclude(1.0, 2)  # type: ignore[arg-type]
 
 

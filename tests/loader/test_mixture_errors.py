@@ -103,7 +103,7 @@ def test_bad_questions() -> None:
         mixture.position_of([1])
     with pytest.raises(IndexError, match=r"^part 2 is out of range of 2 parts$"):
         mixture.position_of([(2, 0)])
-    with pytest.raises(ValueError, match=r"^seed has to be at least 0, got -1$"):
+    with pytest.raises(ValueError, match=r"^`seed` must be at least 0, got -1$"):
         Mixture({"a": (Numbers(3), 1)}, seed=-1)
     with pytest.raises(TypeError, match=r"^Numbers has no documents\(\)$"):
         mixture.documents_at([0])

@@ -181,8 +181,8 @@ PAIRS = [(3, {"a": 1, "b": 1})]
             TypeError,
             r"^weights have to be a mapping of parts in the schedule at 1",
         ),
-        ([("1", {})], TypeError, r"^a position in the schedule has to be an int, got str '1'$"),
-        ([(-1, {})], ValueError, r"^a position in the schedule has to be at least 0, got -1$"),
+        ([("1", {})], TypeError, r"^a position in the schedule must be an integer, got str '1'$"),
+        ([(-1, {})], ValueError, r"^a position in the schedule must be at least 0, got -1$"),
         (
             [(0, {"a": 1, "b": 1})],
             ValueError,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.oracle import Run, epoch_of, one_step, steps
-from windeck._util.validation import LIMIT, integer
+from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.sharding import Deal, Exclusions
 
 ranges = st.lists(
@@ -122,17 +122,17 @@ def test_equal_steps_and_a_partition_on_every_rank() -> None:
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        (1.0, TypeError, r"^position has to be an int, got float 1.0$"),
-        (True, TypeError, r"^position has to be an int, got bool True$"),
-        ("1", TypeError, r"^position has to be an int, got str '1'$"),
-        (None, TypeError, r"^position has to be an int, got NoneType None$"),
-        (-1, ValueError, r"^position has to be at least 0, got -1$"),
-        (2**63, ValueError, r"^position has to be at most 9223372036854775807, got 92"),
+        (1.0, TypeError, r"^`position` must be an integer, got float 1.0$"),
+        (True, TypeError, r"^`position` must be an integer, got bool True$"),
+        ("1", TypeError, r"^`position` must be an integer, got str '1'$"),
+        (None, TypeError, r"^`position` must be an integer, got NoneType None$"),
+        (-1, ValueError, r"^`position` must be at least 0, got -1$"),
+        (2**63, ValueError, r"^`position` must be at most 9223372036854775807, got 92"),
     ],
 )
 def test_integers_are_checked(value: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        integer("position", value)
+        check_integer("position", value)
 
 
 def test_deals_that_cannot_be() -> None:
@@ -140,7 +140,7 @@ def test_deals_that_cannot_be() -> None:
         Deal(10, 11)
     with pytest.raises(ValueError, match=r"^drop_last would drop everything: 3 ranks of .* 12 "):
         Deal(10, 4, 3, drop_last=True)
-    with pytest.raises(ValueError, match=r"^the state's excluded ranges are damaged: stop has to"):
+    with pytest.raises(ValueError, match=r"^the state's excluded ranges are damaged: `stop` must"):
         Exclusions.of([[3, 3]])
     with pytest.raises(ValueError, match=r"^the state's excluded ranges are damaged: "):
         Exclusions.of(5)

@@ -170,15 +170,15 @@ def test_orders_with_options() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"size": 0}, ValueError, r"^size has to be at least 1, got 0$"),
-        ({"size": []}, ValueError, r"^size has to be at least 1, got 0$"),
-        ({"size": 2.5}, TypeError, r"^size has to be an int, got float 2.5$"),
-        ({"size": 5, "seed": -1}, ValueError, r"^seed has to be at least 0, got -1$"),
+        ({"size": 0}, ValueError, r"^`size` must be at least 1, got 0$"),
+        ({"size": []}, ValueError, r"^`size` must be at least 1, got 0$"),
+        ({"size": 2.5}, TypeError, r"^`size` must be an integer, got float 2.5$"),
+        ({"size": 5, "seed": -1}, ValueError, r"^`seed` must be at least 0, got -1$"),
         ({"size": 5, "order": Permutation(5)}, TypeError, r"^order has to be a factory .* class"),
         (
             {"size": 5, "rank": 3, "world_size": 3},
             ValueError,
-            r"^rank has to be below the world_size of 3, got 3$",
+            r"^`rank` must be below the world size of 3, got 3$",
         ),
         (
             {"size": 2, "rank": 0, "world_size": 3, "drop_last": True},
@@ -200,6 +200,6 @@ def test_bad_states_change_nothing() -> None:
         sampler.load_state_dict(OrderSampler(6, seed=1).state_dict())
     with pytest.raises(ValueError, match=r"^the state was saved with order version 99, this is"):
         sampler.load_state_dict({**before, "order_version": 99})
-    with pytest.raises(ValueError, match=r"^consumed has to be at most 5, got 6$"):
+    with pytest.raises(ValueError, match=r"^`consumed` must be at most 5, got 6$"):
         sampler.state_dict(consumed=6)
     assert sampler.state_dict() == before

@@ -238,9 +238,9 @@ def test_bad_streams() -> None:
         Stream(Nameless())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"^order has to be a factory .*pass the class"):
         Stream(Numbers(5), order=Permutation(5))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^seed has to be at least 0, got -1$"):
+    with pytest.raises(ValueError, match=r"^`seed` must be at least 0, got -1$"):
         Stream(Numbers(5), seed=-1)
-    with pytest.raises(TypeError, match=r"^seed has to be an int, got float 1.5$"):
+    with pytest.raises(TypeError, match=r"^`seed` must be an integer, got float 1.5$"):
         Stream(Numbers(5), seed=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^order .* has 4 places for a source of 5 "):
         Stream(Numbers(5), order=lambda size, /, *, seed, epoch: Turn(4))

@@ -19,10 +19,10 @@ def corpus(*shards: list[list[int]], **filters: Any) -> ModelCorpus:
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"sequence_length": 0}, ValueError, "sequence_length has to be at least 1, got 0"),
-    ({"sequence_length": -3}, ValueError, "sequence_length has to be at least 1, got -3"),
-    ({"sequence_length": 2.0}, TypeError, "sequence_length has to be an int, got float 2.0"),
-    ({"sequence_length": 2**31}, ValueError, "sequence_length has to be at most 2147483646"),
+    ({"sequence_length": 0}, ValueError, "`sequence_length` must be at least 1, got 0"),
+    ({"sequence_length": -3}, ValueError, "`sequence_length` must be at least 1, got -3"),
+    ({"sequence_length": 2.0}, TypeError, "`sequence_length` must be an integer, got float 2.0"),
+    ({"sequence_length": 2**31}, ValueError, "`sequence_length` must be at most 2147483646"),
     (
         {"sequence_length": 5},
         ValueError,
@@ -36,20 +36,20 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
         "expected order='shards' with padded=True",
     ),
     ({"pad": 3}, ValueError, "pad is 3, which only padded=True uses"),
-    ({"padded": True, "pad": None}, TypeError, "pad has to be an int, got NoneType None"),
+    ({"padded": True, "pad": None}, TypeError, "`pad` must be an integer, got NoneType None"),
     ({"bos": 2**31, "dtype": "int32"}, ValueError, "bos is 2147483648, which int32 cannot hold"),
-    ({"eos": -(2**63) - 1}, ValueError, "eos has to be at least -9223372036854775808"),
+    ({"eos": -(2**63) - 1}, ValueError, "`eos` must be at least -9223372036854775808"),
     (
         {"padded": True, "pad": -(2**40), "dtype": "int32"},
         ValueError,
         "pad is -1099511627776, which int32 cannot hold",
     ),
-    ({"eos": "</s>"}, TypeError, "eos has to be an int, got str '</s>'"),
+    ({"eos": "</s>"}, TypeError, "`eos` must be an integer, got str '</s>'"),
     ({"dtype": "int16"}, ValueError, "dtype is 'int16', expected 'int64' or 'int32'"),
     ({"dtype": np.float32}, ValueError, "dtype is 'float32', expected 'int64' or 'int32'"),
     ({"dtype": torch.uint8}, ValueError, "dtype is 'uint8', expected 'int64' or 'int32'"),
-    ({"live_shards": 0}, ValueError, "live_shards has to be at least 1, got 0"),
-    ({"threads": 0}, ValueError, "threads has to be at least 1, got 0"),
+    ({"live_shards": 0}, ValueError, "`live_shards` must be at least 1, got 0"),
+    ({"threads": 0}, ValueError, "`threads` must be at least 1, got 0"),
     ({"progress": 3}, TypeError, "progress is 3; expected True, False or a function"),
     ({"cache": 3}, TypeError, "cache is 3, expected True, False or a folder"),
     ({"cache": True}, ValueError, "cache is True and ModelCorpus lies in no folder"),
@@ -136,7 +136,7 @@ def test_a_sequence_that_does_not_exist(options: Any) -> None:
         packed.gather([0.5])
     with pytest.raises(TypeError, match="indices are int64 of shape"):
         packed.gather([[0]])
-    with pytest.raises(TypeError, match="sample has to be an int"):
+    with pytest.raises(TypeError, match="`sample` must be an integer"):
         packed.documents(0.0)  # type: ignore[arg-type]
 
 
@@ -158,9 +158,9 @@ def test_a_document_that_does_not_exist() -> None:
 @pytest.mark.parametrize("epoch", [-1, 2**64])
 def test_an_epoch_that_does_not_exist(epoch: int) -> None:
     packed = PackedSequences(corpus(), sequence_length=2)
-    with pytest.raises(ValueError, match="epoch has to be at"):
+    with pytest.raises(ValueError, match="`epoch` must be at"):
         packed.at_epoch(epoch)
-    with pytest.raises(ValueError, match="seed has to be at"):
+    with pytest.raises(ValueError, match="`seed` must be at"):
         packed.at_epoch(0, seed=epoch)
 
 

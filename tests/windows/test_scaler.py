@@ -307,9 +307,9 @@ def test_fit_refuses_bad_input() -> None:
         Scaler.fit({"x": np.arange(3)})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="kind is 'norm', expected one of standard, minmax"):
         Scaler.fit(table, kind="norm")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="sample is 0, expected at least 2"):
+    with pytest.raises(ValueError, match="`sample` must be at least 2, got 0"):
         Scaler.fit(table, sample=0)
-    with pytest.raises(TypeError, match=r"sample is 0.5 \(float\), expected an integer"):
+    with pytest.raises(TypeError, match=r"`sample` must be an integer, got float 0.5"):
         Scaler.fit(table, sample=0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"columns are \('load', 'load'\)"):
         Scaler.fit(table, columns=["load", "load"])

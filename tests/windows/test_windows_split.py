@@ -329,7 +329,7 @@ BAD_SUBSETS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"rows": (0, 301)}, ValueError, "expected a range within 300 rows"),
     ({"rows": slice(0, 9, 2)}, ValueError, "expected a range without a step"),
     ({"rows": 5}, TypeError, r"rows is 5, expected a pair \(start, stop\)"),
-    ({"rows": (0.5, 7)}, TypeError, r"rows is 0.5 \(float\), expected an integer"),
+    ({"rows": (0.5, 7)}, TypeError, "`rows` must be an integer, got float 0.5"),
     ({"time": "2020"}, TypeError, "time is '2020', expected a pair"),
     ({"time": (5, None)}, TypeError, "time stamp is 5, but the table's are datetime64"),
     ({"rows": (0, 3)}, ValueError, "the subset holds no window"),

@@ -38,12 +38,6 @@ std::uint64_t hash_words(const py::Args<Number>& words) {
 
 void bind_orders(py::module_& m) {
     m.def(
-        "checked_integer",
-        [](const Number& value, const std::string& what, std::int64_t low) {
-            return integer(value.value, what, low);
-        },
-        py::arg("value"), py::arg("what"), py::arg("low"), "An int in [low, 2^63).");
-    m.def(
         "checked_one",
         [](const Number& value, const Number& size, const std::string& what, bool from_end) {
             const std::uint64_t n = order_size(size.value);

@@ -13,12 +13,12 @@ from torch.autograd.graph import increment_version
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.chunks import named_dtype
 from windeck.checkpoint.format.partition import Partition
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.loading import Targets
 from windeck.checkpoint.write.pieces import is_distributed, pieces_of
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["Loaded", "Loading", "load", "other_names"]
 
@@ -271,7 +271,7 @@ def _jobs(
                 raise ValueError(
                     f"{place} has shape {pieces.shape}, expected {entry.shape} as saved"
                 )
-            dtype = named_dtype(entry.dtype)
+            dtype = torch_dtype(entry.dtype)
             if pieces.dtype != dtype and not cast:
                 raise TypeError(
                     f"{place} has dtype {pieces.dtype}, expected {dtype} as saved; cast=True casts"

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from windeck._core import crc32c
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.chunks import cut, dtype_name
+from windeck.checkpoint.format.chunks import cut
 from windeck.checkpoint.format.manifests import find_commit
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.loading import Loaded, Loading, other_names
@@ -26,6 +26,7 @@ from windeck.checkpoint.tables.writing import Exports
 from windeck.checkpoint.write.incremental import base_values
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_options, discard
 from windeck.checkpoint.write.shards import State
+from windeck.columns.dtypes import dtype_name
 
 __all__ = ["Ranks", "assigned", "load_in_group", "save_in_group"]
 

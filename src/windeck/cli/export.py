@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windeck._util.files import atomic_file
 from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
@@ -19,7 +20,6 @@ from windeck.cli.catalog import (
     unknown_name,
 )
 from windeck.cli.output import (
-    atomic_file,
     check_output_file,
     format_size,
     print_json,

@@ -12,8 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from windeck._util.files import atomic_file
 from windeck.cli.output import (
-    atomic_file,
     check_output_file,
     format_size,
     print_json,

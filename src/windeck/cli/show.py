@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.dtypes import item_bytes
 from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
@@ -38,6 +37,7 @@ from windeck.cli.output import (
 )
 from windeck.cli.parser import Namespace, add_command, add_generation, at_least
 from windeck.cli.session import UsageError, escaped
+from windeck.columns.dtypes import item_bytes
 
 __all__ = ["Selection", "add_parser", "first_rows", "parse_slice", "read_values", "run"]
 

@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from windeck.columns import bitmaps
-from windeck.columns.dtypes import Array, Bits, Bools, Int64s, check_dtype, is_floating
+from windeck.columns.dtypes import (
+    DTYPES,
+    Array,
+    Bits,
+    Bools,
+    Int64s,
+    check_dtype,
+    dtype_name,
+    is_bits,
+    is_floating,
+    is_nan,
+    tensor_from_bits,
+)
 
 ALIGNMENT = 64
 
@@ -62,10 +74,8 @@ class ColumnData:
         """Tell which of some rows hold a value: neither null nor NaN. O(rows asked for)."""
         picked = self.values[rows]
         known = self._valid(rows)
-        if self.dtype == "bfloat16":
-            known &= (picked & 0x7FFF) <= 0x7F80
-        elif self.values.dtype.kind == "f":
-            known &= ~np.isnan(picked)
+        if is_floating(self.dtype):
+            known &= ~is_nan(picked, self.dtype)
         return known
 
     def _valid(self, rows: slice | Int64s) -> Bools:
@@ -141,8 +151,11 @@ def _as_array_from_tensor(what: str, tensor: Any, torch: Any) -> tuple[Array, st
             f"{what} is a tensor on {tensor.device} of layout {tensor.layout}; "
             "expected a dense one in CPU memory"
         )
-    if tensor.dtype == torch.bfloat16:
-        return tensor.detach().view(torch.int16).numpy().view(np.uint16), "bfloat16"
+    name = dtype_name(tensor.dtype)
+    storage = DTYPES[name].storage if is_bits(name) else None
+    if storage is not None:
+        signed = getattr(torch, f"int{8 * tensor.dtype.itemsize}")
+        return tensor.detach().view(signed).numpy().view(storage), name
     array: Array = tensor.detach().numpy()
     check_dtype(what, array.dtype)
     return array, array.dtype.name
@@ -155,5 +168,6 @@ def as_tensor(column: ColumnData, torch: Any) -> Any:
             f"column {column.name!r} runs backwards through its memory, which tensors cannot; "
             "expected a copy of it in the table"
         )
-    tensor = torch.from_numpy(column.values)
-    return tensor.view(torch.bfloat16) if column.dtype == "bfloat16" else tensor
+    if is_bits(column.dtype):
+        return tensor_from_bits(column.values, column.dtype)
+    return torch.from_numpy(column.values)

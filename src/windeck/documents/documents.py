@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from windeck._core import TokenShard, checked_bulk, checked_one
 from windeck._util.parallel import in_threads
 from windeck._util.progress import Progress, check_progress
-from windeck._util.validation import integer
+from windeck._util.validation import check_integer
 from windeck.documents import description, verification
 from windeck.documents.checking import Look
 from windeck.documents.counts import CountCache, cache_path, count
@@ -135,8 +135,8 @@ class Documents:
         check_progress(progress)
         patterns = as_patterns(files)
         self._reading = Reading.of(column, tokenizer, min_length, strip_tokens)
-        self._limit = integer("open_files", open_files, low=1)
-        self._threads = None if threads is None else integer("threads", threads, low=1)
+        self._limit = check_integer("open_files", open_files, least=1)
+        self._threads = None if threads is None else check_integer("threads", threads, least=1)
         self._listing = listing = discover(root, patterns)
         kept_in = cache_path(cache, listing.root, self._reading)
 

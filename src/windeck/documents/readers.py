@@ -14,7 +14,7 @@ import numpy as np
 
 from windeck._core import TokenShard
 from windeck._util.fingerprints import digest, order_name
-from windeck._util.validation import integer
+from windeck._util.validation import check_integer
 from windeck.documents.checking import Look, check_column
 from windeck.documents.protocol import Int64s
 from windeck.io import arrow, filesystem, parquet
@@ -158,7 +158,7 @@ class Reading:
                 f"tokenizer is a {type(tokenizer).__name__}; expected a function from a text to "
                 "its tokens"
             )
-        return cls(column, tokenizer, integer("min_length", min_length), _ids(strip))
+        return cls(column, tokenizer, check_integer("min_length", min_length), _ids(strip))
 
     @property
     def plain(self) -> bool:
@@ -193,7 +193,7 @@ class Reading:
 def _ids(strip: Iterable[int]) -> tuple[int, ...]:
     if isinstance(strip, (str, bytes)) or not isinstance(strip, Iterable):
         raise TypeError(f"strip_tokens is {strip!r}; expected token ids")
-    found = {integer("a token of strip_tokens", one, low=-(2**63)) for one in strip}
+    found = {check_integer("a token of strip_tokens", one, least=-(2**63)) for one in strip}
     return tuple(sorted(found))
 
 
@@ -338,7 +338,7 @@ class OpenFiles:
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = integer("limit", limit, low=1)
+        self._limit = check_integer("limit", limit, least=1)
         self._slots: OrderedDict[Hashable, _Slot] = OrderedDict()
         self._lock, self._process = threading.Lock(), os.getpid()
         self.opened = 0

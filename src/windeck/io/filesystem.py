@@ -11,13 +11,14 @@ import glob
 import mmap
 import os
 import re
-import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+
+from windeck._util.files import atomic_file, temporary_path
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = PathLike | Iterable[PathLike]
@@ -280,28 +281,16 @@ def map_file(path: str, *, copy_on_write: bool = False) -> Iterator[MappedFile]:
 
 
 def write_bytes(path: str, content: bytes) -> None:
-    """Replace a file in one step for readers and other writers; makes its directory."""
-    partial = _partial(path)
-    try:
-        with open(partial, "xb") as file:
-            file.write(content)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
+    """Replace a file in one step for readers and other writers; make its directory."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with atomic_file(path) as temporary, open(temporary, "xb") as file:
+        file.write(content)
 
 
 def check_writable(path: str) -> None:
-    """Raise OSError if `write_bytes` cannot write a file; makes its directory."""
-    partial = _partial(path)
-    with open(partial, "xb"):
+    """Raise OSError if `write_bytes` cannot write a file; make its directory."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = temporary_path(path)
+    with open(temporary, "xb"):
         pass
-    os.unlink(partial)
-
-
-def _partial(path: str) -> str:
-    # Not a temporary file: its permissions would keep other users from reading the result.
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
-    return os.path.join(folder, f".windeck-{os.getpid()}-{secrets.token_hex(4)}")
+    os.unlink(temporary)

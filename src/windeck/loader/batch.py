@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from windeck.columns.dtypes import tensor_from_bits
 from windeck.sources import Batch, Indices, gather_rows, present, whole
 
 __all__ = ["Assembler", "Ready", "Tensors", "as_tensors", "can_pin", "gathered", "span"]
@@ -104,9 +105,7 @@ def _as_tensor(key: str, array: NDArray[Any], bits: str | None) -> torch.Tensor:
             "of its own"
         )
     if bits is not None:
-        dtype = getattr(torch, bits)
-        # torch takes no unsigned 16-bit arrays before 2.3.
-        return torch.from_numpy(array.view(f"i{dtype.itemsize}")).view(dtype)
+        return tensor_from_bits(array, bits)
     try:
         return torch.from_numpy(array)
     except TypeError:

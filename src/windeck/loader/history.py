@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from windeck._util.validation import LIMIT, integer
+from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.sharding import Deal, Exclusions
 
 __all__ = ["History", "Leg"]
@@ -60,12 +60,12 @@ class History:
                 (length,) = other or [epoch_length]
                 legs.append(
                     Leg(
-                        integer("a leg's step", step),
-                        integer("a leg's position", position, high=LIMIT - 1),
-                        integer("a leg's batch_size", batch_size, low=1),
-                        integer("a leg's world_size", world_size, low=1),
+                        check_integer("a leg's step", step),
+                        check_integer("a leg's position", position, most=LIMIT - 1),
+                        check_integer("a leg's batch_size", batch_size, least=1),
+                        check_integer("a leg's world_size", world_size, least=1),
                         bool(drop_last),
-                        integer("a leg's epoch_length", length, low=1),
+                        check_integer("a leg's epoch_length", length, least=1),
                     )
                 )
         except (TypeError, ValueError) as error:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from windeck._util.validation import LIMIT, integer
+from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import Assembler, Tensors, can_pin, target_device
 from windeck.loader.history import History
 from windeck.loader.prefetch import Loop
@@ -128,10 +128,10 @@ class Loader:
         device: torch.device | str | None = None,
     ) -> None:
         self.stream: Any = as_stream(data, shuffle=shuffle, order=order, seed=seed)
-        self.batch_size = integer("batch_size", batch_size, low=1)
+        self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.drop_last = bool(drop_last)
-        self.epochs = None if epochs is None else integer("epochs", epochs)
-        self.prefetch = integer("prefetch", prefetch)
+        self.epochs = None if epochs is None else check_integer("epochs", epochs)
+        self.prefetch = check_integer("prefetch", prefetch)
         self._ranks = check_ranks(rank, world_size)
         if self.epochs is not None and self.stream.epoch_length is None:
             raise ValueError(
@@ -149,7 +149,7 @@ class Loader:
         self._history = History(self._usual)
         self._assemble = Assembler(
             self.stream,
-            threads=None if threads is None else integer("threads", threads, low=1),
+            threads=None if threads is None else check_integer("threads", threads, least=1),
             pin_memory=can_pin(pin_memory),
             device=target_device(device),
         )
@@ -242,7 +242,7 @@ class Loader:
             As `windeck.loader.state.load_position`; nothing is changed then.
         """
         position = restored(self.stream, state)
-        step = integer("step", state.get("step", 0))
+        step = check_integer("step", state.get("step", 0))
         history = History.of(state.get("legs", []), self._usual)
         exclusions = Exclusions.of(state.get("excluded", []))
         self._position, self._step = position, step
@@ -353,8 +353,8 @@ class Loader:
         ValueError
             For an empty or negative range.
         """
-        first = integer("start", start)
-        last = integer("stop", stop, low=first + 1)
+        first = check_integer("start", start)
+        last = check_integer("stop", stop, least=first + 1)
         self._note()
         first = max(first, self._position)
         if first < last:
@@ -380,8 +380,8 @@ class Loader:
     def _dealt(self, step: int, rank: int | None) -> NDArray[np.int64]:
         """The positions of a rank's share of a step."""
         self._note()
-        deal, start = self._history.find(integer("step", step), self._exclusions)
-        share = self.rank if rank is None else integer("rank", rank)
+        deal, start = self._history.find(check_integer("step", step), self._exclusions)
+        share = self.rank if rank is None else check_integer("rank", rank)
         if rank is None and share >= deal.world_size:
             return np.empty(0, np.int64)
         check_ranks(share, deal.world_size)

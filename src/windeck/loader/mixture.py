@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from windeck._util.fingerprints import digest
-from windeck._util.validation import LIMIT, integer
+from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.queries import Contents, Run, by_part, positions_of
 from windeck.loader.slots import Schedule, Slots, exact_shares, slot_counts
 from windeck.loader.state import explain_change, fingerprint_at
@@ -72,7 +72,7 @@ class Recipe:
                 raise TypeError(
                     f"the schedule has to be pairs (position, weights), got {item!r}"
                 ) from None
-            start = integer("a position in the schedule", position, high=LIMIT - 1)
+            start = check_integer("a position in the schedule", position, most=LIMIT - 1)
             if start <= self.entries[-1].start:
                 raise ValueError(
                     f"the schedule's positions have to ascend from above 0, got {start} after "
@@ -265,7 +265,7 @@ class Mixture:
         seed: int = 0,
         schedule: Sequence[tuple[int, Mapping[str, Any]]] = (),
     ) -> None:
-        self.seed = integer("seed", seed, high=2**64 - 1)
+        self.seed = check_integer("seed", seed, most=2**64 - 1)
         self._given = checked_parts(parts)
         self._schedule = list(schedule)
         weights = {name: weight for name, (_, weight) in self._given.items()}
@@ -289,7 +289,7 @@ class Mixture:
 
     def shares_at(self, position: int) -> dict[str, float]:
         """The share of each part at a position, as it is served after rounding."""
-        return self._recipe.shares_at(integer("position", position))
+        return self._recipe.shares_at(check_integer("position", position))
 
     def explain(self) -> str:
         """For people: the shares asked for and served, for every entry of the schedule."""
@@ -335,7 +335,7 @@ class Mixture:
 
     def position_in_part(self, name: str, position: int) -> int:
         """How many samples of a part are served before a position: where the part stands."""
-        before = self._recipe.schedule.before(integer("position", position))
+        before = self._recipe.schedule.before(check_integer("position", position))
         return int(before[self._number(name)])
 
     def _number(self, name: str) -> int:
@@ -374,11 +374,11 @@ class Mixture:
         int64 array of shape (k,)
             Positions; -1 where none serves the sample, because its part has no weight any more.
         """
-        return self._contents.position_of(samples, integer("epoch", epoch))
+        return self._contents.position_of(samples, check_integer("epoch", epoch))
 
     def epoch_of(self, sample: Any, *, at: int) -> int:
         """The epoch that a sample's part is in when the mixture is at a position."""
-        return self._contents.epoch_of(sample, integer("at", at))
+        return self._contents.epoch_of(sample, check_integer("at", at))
 
     def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
         """The pieces of documents at each of some positions, for parts that know of documents."""
@@ -386,8 +386,8 @@ class Mixture:
 
     def document_runs(self, document: Any, *, at: int, epoch: int | None = None) -> list[Run]:
         """Where a document is served, for each part that has it; see `document_positions`."""
-        number = None if epoch is None else integer("epoch", epoch)
-        return self._contents.document_runs(document, integer("at", at), number)
+        number = None if epoch is None else check_integer("epoch", epoch)
+        return self._contents.document_runs(document, check_integer("at", at), number)
 
     def document_positions(self, document: Any, *, at: int, epoch: int | None = None) -> Indices:
         """At which positions sequences of a document are served in an epoch of their part.

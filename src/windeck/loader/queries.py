@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from windeck._util.validation import integer
+from windeck._util.validation import check_integer
 from windeck.loader.slots import Schedule
 from windeck.sources import Indices
 
@@ -235,9 +235,9 @@ def place_of(loader: Loader, sample: Any, epoch: int | None) -> int:
     """The position of a sample in an epoch, the current one by default; -1 where there is none."""
     stream = loader.stream
     if not (isinstance(sample, (tuple, list, np.ndarray)) and np.ndim(sample) == 1):
-        sample = integer("sample", sample)
+        sample = check_integer("sample", sample)
     if epoch is not None:
-        number = integer("epoch", epoch)
+        number = check_integer("epoch", epoch)
     elif stream.epoch_length is None and hasattr(stream, "epoch_of"):
         number = stream.epoch_of(sample, at=_next(loader))
     else:

@@ -21,7 +21,7 @@ import numpy as np
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from windeck._util.validation import LIMIT, integer
+from windeck._util.validation import LIMIT, check_integer
 
 __all__ = ["Deal", "Exclusions", "check_ranks", "current_ranks"]
 
@@ -70,8 +70,8 @@ class Exclusions:
         ranges = []
         try:
             for start, stop in saved:  # type: ignore[attr-defined]
-                first = integer("start", start)
-                ranges.append((first, integer("stop", stop, low=first + 1)))
+                first = check_integer("start", start)
+                ranges.append((first, check_integer("stop", stop, least=first + 1)))
         except (TypeError, ValueError) as error:
             raise ValueError(f"the state's excluded ranges are damaged: {error}") from None
         return cls(ranges)
@@ -294,10 +294,10 @@ def check_ranks(rank: object, world_size: object) -> tuple[int, int] | None:
         raise TypeError(
             f"rank and world_size go together, got rank={rank} and world_size={world_size}"
         )
-    ranks = integer("world_size", world_size, low=1)
-    number = integer("rank", rank)
+    ranks = check_integer("world_size", world_size, least=1)
+    number = check_integer("rank", rank)
     if number >= ranks:
-        raise ValueError(f"rank has to be below the world_size of {ranks}, got {number}")
+        raise ValueError(f"`rank` must be below the world size of {ranks}, got {number}")
     return number, ranks
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from windeck._core import ORDER_VERSION
 from windeck._util.fingerprints import Explain, check
-from windeck._util.validation import LIMIT, integer
+from windeck._util.validation import LIMIT, check_integer
 from windeck.sources import Fingerprint
 
 __all__ = ["explain_change", "fingerprint_at", "load_position", "make_state", "restored", "saved"]
@@ -88,7 +88,7 @@ def load_position(
     if not isinstance(state["fingerprint"], Mapping):
         found = type(state["fingerprint"]).__name__
         raise TypeError(f"the state's fingerprint has to be a mapping, got {found}")
-    position = integer("position", state["position"], high=LIMIT - 1)
+    position = check_integer("position", state["position"], most=LIMIT - 1)
     current = fingerprint(position) if callable(fingerprint) else fingerprint
     check(state["fingerprint"], current, explain)
     return position

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from windeck._core import Permutation
 from windeck._util.fingerprints import lasting_name, order_name
-from windeck._util.validation import LIMIT, integer
+from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.queries import Run, asked_of, positions_of
 from windeck.loader.state import explain_change
 from windeck.orders import Sequential
@@ -154,7 +154,7 @@ def _spans(first: Span, grown: Sequence[Any]) -> list[Span]:
             position, source = item
         except (TypeError, ValueError):
             raise TypeError(f"grown has to be pairs (position, source), got {item!r}") from None
-        position = integer("a position in grown", position, high=LIMIT - 1)
+        position = check_integer("a position in grown", position, most=LIMIT - 1)
         if position <= before:
             raise ValueError(f"positions in grown have to ascend, got {position} after {before}")
         before, last = position, spans[-1]
@@ -263,7 +263,7 @@ class Stream:
                 "pass the class, not an instance"
             )
         self.source = source
-        self.seed = integer("seed", seed, high=2**64 - 1)
+        self.seed = check_integer("seed", seed, most=2**64 - 1)
         self._order = order
         self._grown = tuple(grown)
         self._epochs = Epochs(source, order, self.seed, self._grown)
@@ -337,7 +337,7 @@ class Stream:
 
     def epoch_at(self, position: int) -> int:
         """The epoch that a position belongs to. O(log grown)."""
-        where = integer("position", position)
+        where = check_integer("position", position)
         return self._epochs.span_at(where).epoch_at(where)
 
     def epoch_of(self, sample: Any, *, at: int) -> int:
@@ -386,7 +386,7 @@ class Stream:
             Positions in [epoch * n, (epoch + 1) * n), where n never changes.
         """
         wanted = as_positions(samples, "samples")
-        span = self._epochs.span_of(integer("epoch", epoch))
+        span = self._epochs.span_of(check_integer("epoch", epoch))
         if wanted.size and wanted.max() >= span.length:
             raise IndexError(f"sample {wanted.max()} is out of range of {span.length} samples")
         return np.asarray(self.order_at(epoch).index(wanted)) + span.begin(epoch)
@@ -431,7 +431,7 @@ class Stream:
 
     def document_runs(self, document: Any, *, at: int, epoch: int | None = None) -> list[Run]:
         """The epoch meant, and the positions as `document_positions` gives them."""
-        number = self.epoch_at(at) if epoch is None else integer("epoch", epoch)
+        number = self.epoch_at(at) if epoch is None else check_integer("epoch", epoch)
         samples = asked_of(self._epochs.source_at(number), "sequences_of")(document)
         return [Run(number, self.position_of(samples, epoch=number))]
 

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from windeck._core import Permutation
 from windeck._util.fingerprints import lasting_name
-from windeck._util.validation import LIMIT, integer
+from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import Tensors, as_tensors, gathered
 from windeck.loader.sharding import Deal, check_ranks, current_ranks
 from windeck.loader.state import load_position, make_state, restored, saved
@@ -83,7 +83,7 @@ class MapDataset(Dataset[Tensors]):
         """
         if isinstance(index, (Sequence, np.ndarray, torch.Tensor)) and np.ndim(index):
             return self.__getitems__(np.asarray(index).tolist())
-        number = integer("index", index, low=-LIMIT)
+        number = check_integer("index", index, least=-LIMIT)
         if not -len(self) <= number < len(self):
             raise IndexError(f"sample {number} is out of range of {len(self)} samples")
         rows = gather_rows(self.source, np.array([number % len(self)]))
@@ -144,9 +144,9 @@ class IterDataset(IterableDataset[dict[str, Any]]):
                 f"expected a stream, got {type(stream).__name__}: wrap a source in windeck.Stream"
             )
         self.stream = stream
-        self.batch_size = integer("batch_size", batch_size, low=1)
+        self.batch_size = check_integer("batch_size", batch_size, least=1)
         self._ranks = check_ranks(rank, world_size)
-        self._start = _Start(integer("position", position, high=LIMIT - 1))
+        self._start = _Start(check_integer("position", position, most=LIMIT - 1))
         self._deal()
 
     @property
@@ -156,7 +156,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
 
     @position.setter
     def position(self, position: int) -> None:
-        self._start.move(integer("position", position, high=LIMIT - 1))
+        self._start.move(check_integer("position", position, most=LIMIT - 1))
 
     def __len__(self) -> int:
         """Batches from `position` to the end of its epoch.
@@ -194,7 +194,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         position
             That of the last batch trained on; that of the dataset by default.
         """
-        where = self.position if position is None else integer("position", position)
+        where = self.position if position is None else check_integer("position", position)
         return saved(self.stream, where)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -309,14 +309,14 @@ class OrderSampler(Sampler[int]):
         world_size: int | None = None,
         drop_last: bool = False,
     ) -> None:
-        self.size = integer("size", len(size) if isinstance(size, Sized) else size, low=1)
+        self.size = check_integer("size", len(size) if isinstance(size, Sized) else size, least=1)
         if not callable(order):
             raise TypeError(
                 f"order has to be a factory f(size, *, seed, epoch), got {type(order).__name__}; "
                 "pass the class, not an instance"
             )
         self.order = order
-        self.seed = integer("seed", seed, high=2**64 - 1)
+        self.seed = check_integer("seed", seed, most=2**64 - 1)
         self.drop_last = bool(drop_last)
         self._ranks = check_ranks(rank, world_size)
         self._position = 0
@@ -345,7 +345,7 @@ class OrderSampler(Sampler[int]):
         Nothing happens when a loaded state is in the middle of that epoch, so that trainers may
         call this before every loop.
         """
-        number = integer("epoch", epoch, high=LIMIT // self.size - 1)
+        number = check_integer("epoch", epoch, most=LIMIT // self.size - 1)
         if not (self._fresh and number == self.epoch):
             self._move(number * self.size)
 
@@ -387,7 +387,7 @@ class OrderSampler(Sampler[int]):
         position = self._position
         if consumed is not None:
             all_of_it = self._share(self._start)
-            taken = integer("consumed", consumed, high=all_of_it)
+            taken = check_integer("consumed", consumed, most=all_of_it)
             turns = self._start + taken * current_ranks(self._ranks)[1]
             position = self._end(self._start) if taken == all_of_it else turns
         return make_state(position, self.fingerprint)

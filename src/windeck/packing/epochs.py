@@ -9,7 +9,7 @@ import numpy as np
 from windeck import _core
 from windeck._util.indices import as_indices
 from windeck._util.lru_cache import LiveRuns
-from windeck._util.validation import integer
+from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.locations import Piece, Place, document_place
 from windeck.packing.options import Options
@@ -62,8 +62,8 @@ class PackedEpoch:
     def __init__(self, packed: Any, layout: Layout, live: LiveRuns, epoch: int, seed: int) -> None:
         self._packed, self._layout, self._live = packed, layout, live
         self._made: EpochLayout | None = None
-        self.epoch = integer("epoch", epoch, high=2**64 - 1)
-        self.seed = integer("seed", seed, high=2**64 - 1)
+        self.epoch = check_integer("epoch", epoch, most=2**64 - 1)
+        self.seed = check_integer("seed", seed, most=2**64 - 1)
         options = layout.options
         self._form: dict[str, Any] = {
             "sequence_length": options.length,
@@ -137,7 +137,7 @@ class PackedEpoch:
 
     def documents(self, sample: int) -> list[Piece]:
         """The pieces of documents that a sequence holds; see `PackedSequences.documents`."""
-        number = integer("sample", sample, low=-(2**63))
+        number = check_integer("sample", sample, least=-(2**63))
         if not 0 <= number < len(self):
             raise IndexError(f"sample {number} is out of range for {len(self)} sequences")
         return self._contents.documents(number)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windeck._util.validation import integer
+from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 
 __all__ = ["Piece", "Place", "document_place", "overlapping", "pieces_of"]
@@ -47,8 +47,8 @@ def document_place(documents: Corpus, document: object) -> Place:
     if not isinstance(document, tuple) or len(document) < 3 or not isinstance(document[0], str):
         raise TypeError(f"document is {document!r}, expected (dataset_id, shard_id, doc_id)")
     dataset_id, shard_id, doc_id = document[:3]
-    shard = documents.shard_index(dataset_id, integer("shard_id", shard_id))
-    number = integer("doc_id", doc_id, low=-(2**63))
+    shard = documents.shard_index(dataset_id, check_integer("shard_id", shard_id))
+    number = check_integer("doc_id", doc_id, least=-(2**63))
     count = int(documents.shard_documents[shard])
     if not 0 <= number < count:
         raise IndexError(

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from windeck._util.validation import integer
+from windeck._util.validation import check_integer
+from windeck.columns.dtypes import dtype_name
 from windeck.documents.protocol import Corpus, Int64s
 
 __all__ = ["ORDERS", "Options", "check_corpus", "checked_dtype", "framed_sizes"]
@@ -55,7 +56,7 @@ class Options:
     dtype: str
 
     def __post_init__(self) -> None:
-        integer("sequence_length", self.length, low=1, high=LONGEST)
+        check_integer("sequence_length", self.length, least=1, most=LONGEST)
         if self.order not in ORDERS:
             raise ValueError(f"order is {self.order!r}, expected one of {', '.join(ORDERS)}")
         if self.padded and self.order == "global":
@@ -88,12 +89,10 @@ class Options:
 
 def checked_dtype(dtype: Any) -> str:
     """The name of a dtype that tokens may have: of a string, a NumPy or a torch dtype."""
-    name = str(dtype).removeprefix("torch.")
-    if not isinstance(dtype, str) and not str(dtype).startswith("torch."):
-        try:
-            name = np.dtype(dtype).name
-        except TypeError:
-            name = str(dtype)
+    try:
+        name = dtype_name(dtype)
+    except TypeError:
+        name = str(dtype)
     if name not in ("int64", "int32"):
         raise ValueError(f"dtype is {name!r}, expected 'int64' or 'int32'")
     return name
@@ -102,7 +101,7 @@ def checked_dtype(dtype: Any) -> str:
 def _check_token(name: str, token: object, dtype: str) -> None:
     if token is None and name != "pad":
         return
-    number = integer(name, token, low=-(2**63), high=2**63 - 1)
+    number = check_integer(name, token, least=-(2**63), most=2**63 - 1)
     if not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
         raise ValueError(f"{name} is {number}, which {dtype} cannot hold")
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from windeck._core import default_threads
 from windeck._util.lru_cache import LiveRuns
 from windeck._util.progress import Progress, check_progress
-from windeck._util.validation import integer
+from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.best_fit import Padded
 from windeck.packing.epochs import Layout, PackedEpoch, fingerprint_of, present, whole
@@ -200,7 +200,7 @@ class PackedSequences:
             sequence_length, bos, eos, order, bool(padded), pad, checked_dtype(dtype)
         )
         self._how: dict[str, Any] = {
-            "live_shards": integer("live_shards", live_shards, low=1),
+            "live_shards": check_integer("live_shards", live_shards, least=1),
             "cache": cache,
             "progress": progress,
             "threads": threads,
@@ -210,7 +210,7 @@ class PackedSequences:
     def _begin(self, counted: Int64s | None, indexed: dict[int, Int64s]) -> None:
         """All that is made of documents and options, and of what earlier passes found."""
         threads = self._how["threads"]
-        crew = default_threads() if threads is None else integer("threads", threads, low=1)
+        crew = default_threads() if threads is None else check_integer("threads", threads, least=1)
         passes = Passes(self.corpus, self.options, self._how["cache"], self._how["progress"], crew)
         passes.counted, passes.indexed = counted, indexed
         self._passes = passes
@@ -267,7 +267,7 @@ class PackedSequences:
         for; 8 bytes for 1,024 documents. With `cache` it is read where it was made before.
         """
         if isinstance(self._layout, ByBlocks):
-            self._layout.index(integer("seed", seed, high=2**64 - 1))
+            self._layout.index(check_integer("seed", seed, most=2**64 - 1))
 
     # --- batches -----------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ def _id_column(name: str, data: Any) -> ColumnData:
         builder.append(array)
         return builder.finish()
     column = from_array(name, data)
-    if column.values.dtype.kind not in "iu" or column.dtype == "bfloat16":
+    if column.values.dtype.kind not in "iu" or is_floating(column.dtype):
         raise TypeError(
             f"id column {name!r} has dtype {column.dtype}; expected strings or integers"
         )

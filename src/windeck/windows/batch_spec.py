@@ -17,7 +17,7 @@ from windeck import _core
 from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
-from windeck.columns.dtypes import is_floating
+from windeck.columns.dtypes import DTYPES, FLOATS, dtype_name, is_floating
 from windeck.table.table import Table
 from windeck.windows.index import Span
 from windeck.windows.scaler import Scaler
@@ -27,7 +27,7 @@ Layout = Literal["btc", "bct", "columns"]
 Segments = tuple[tuple[int, int], ...]
 
 LAYOUTS = ("btc", "bct", "columns")
-FLOATING = ("float64", "float32", "float16", "bfloat16")
+FLOATING = tuple(name for name in FLOATS if DTYPES[name].storage is not None)
 BATCH_KEYS = ("series_id", "start")
 
 
@@ -162,9 +162,9 @@ class Casts:
                     raise unknown_column(
                         name, known, "dtype names a column the windows do not use:"
                     )
-                self.by_column[name] = dtype_name(wanted)
+                self.by_column[name] = _value_dtype(wanted)
         elif dtype is not None:
-            self.floating = dtype_name(dtype)
+            self.floating = _value_dtype(dtype)
             if self.floating not in FLOATING:
                 raise TypeError(
                     f"dtype is {self.floating}, expected one of {', '.join(FLOATING)}: it applies "
@@ -180,19 +180,11 @@ class Casts:
         return (self.floating or "float32") if scaled else column.dtype
 
 
-def dtype_name(dtype: Any) -> str:
-    """The plain name of a NumPy dtype, a torch dtype, or a text."""
-    text = dtype if isinstance(dtype, str) else str(dtype)
-    text = text.removeprefix("torch.")
-    if text == "bfloat16":
-        return text
-    try:
-        found = np.dtype(text if isinstance(dtype, str) or text != str(dtype) else dtype)
-    except TypeError:
-        raise TypeError(f"dtype {dtype!r} is not known, expected one such as 'float32'") from None
-    if found.kind not in "fiub" or found.name == "float128" or found.itemsize > 8:
-        raise TypeError(f"dtype is {found.name}, expected a number or bool of up to 64 bits")
-    return str(found.name)
+def _value_dtype(dtype: Any) -> str:
+    name = dtype_name(dtype)
+    if name not in DTYPES or DTYPES[name].storage is None:
+        raise TypeError(f"dtype is {name}, expected a number or bool of up to 64 bits")
+    return name
 
 
 def can_miss(column: ColumnData) -> bool:

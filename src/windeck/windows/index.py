@@ -6,6 +6,7 @@ progression. Nothing here grows with the number of windows; a run of windows cos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._util.indices import Int64
-from windeck._util.validation import _LONGEST, checked_integer
+from windeck._util.validation import check_integer
+
+#: Rows and spans are far below 2**63, so that sums of two of them cannot overflow.
+LONGEST = 2**61
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,12 @@ class Span:
     def __post_init__(self) -> None:
         least = {"context_length": 1, "prediction_length": 0, "gap": 0, "stride": 1, "dilation": 1}
         for name, bound in least.items():
-            object.__setattr__(self, name, checked_integer(name, getattr(self, name), bound))
-        if self.rows > _LONGEST:
-            raise OverflowError(f"a window spans {self.rows} rows, expected at most 2**61")
+            value = check_integer(name, getattr(self, name), least=bound, most=math.inf)
+            if value > LONGEST:
+                raise OverflowError(f"`{name}` must be at most 2**61, got {value}")
+            object.__setattr__(self, name, value)
+        if self.rows > LONGEST:
+            raise OverflowError(f"a window must span at most 2**61 rows, got {self.rows}")
 
     @property
     def past_last(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._util.text import unknown_column
-from windeck._util.validation import checked_integer
+from windeck._util.validation import check_integer
 from windeck.windows import scaler_fitting
 from windeck.windows.scaler_fitting import KINDS, Cell, Cells, Estimate, Float64, Name, affine
 
@@ -238,7 +238,7 @@ class Scaler:
         if kind not in KINDS:
             raise ValueError(f"kind is {kind!r}, expected one of {', '.join(KINDS)}")
         if sample is not None:
-            sample = checked_integer("sample", sample, 2)
+            sample = check_integer("sample", sample, least=2)
         names = scaler_fitting.chosen_columns(data, columns)
         found = {
             (row, place): cell

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from windeck import _core
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
+from windeck.columns.dtypes import bfloat16_as_float32
 from windeck.table.table import Table
 
 Float64 = npt.NDArray[np.float64]
@@ -257,7 +258,7 @@ def observed_values(column: ColumnData, rows: Int64) -> Float64:
     rows = rows[column.observed(rows)]
     values: npt.NDArray[Any] = column.values[rows]
     if column.dtype == "bfloat16":
-        values = (values.astype(np.uint32) << 16).view(np.float32)
+        values = bfloat16_as_float32(values)
     found = values.astype(np.float64)
     if np.isinf(found).any():
         raise ValueError(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from windeck import _core
 from windeck._util import fingerprints
 from windeck._util.indices import Int64
-from windeck._util.validation import checked_integer
+from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits
 from windeck.windows.filters import Filter, WindowReport, describe_steps, judge
@@ -107,8 +107,8 @@ def row_range(rows: Any, total: int) -> tuple[int, int]:
             raise ValueError(f"rows are {rows}, expected a range without a step")
         rows = (rows.start, rows.stop)
     start, stop = pair("rows", rows)
-    start = 0 if start is None else checked_integer("rows", start, 0)
-    stop = total if stop is None else checked_integer("rows", stop, 0)
+    start = 0 if start is None else check_integer("rows", start)
+    stop = total if stop is None else check_integer("rows", stop)
     if not start <= stop <= total:
         raise ValueError(f"rows are ({start}, {stop}), expected a range within {total} rows")
     return start, stop

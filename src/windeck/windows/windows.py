@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64, as_indices, is_one
-from windeck._util.validation import checked_number
+from windeck._util.validation import check_number
+from windeck.columns.dtypes import is_bits
 from windeck.table.table import Table
 from windeck.windows import subset
 from windeck.windows.batch_spec import (
@@ -159,8 +160,8 @@ class Windows:
             table, target_columns, known_covariates, past_covariates, static_covariates
         )
         self.layout: Layout = layout
-        self.fill = checked_number("fill", fill)
-        self.max_missing = checked_number("max_missing", max_missing)
+        self.fill = check_number("fill", fill)
+        self.max_missing = check_number("max_missing", max_missing)
         self.max_gap = None if max_gap is None else gap_in_units(max_gap, table.timestamps)
         self._casts = Casts(dtype, self.roles.all)
         self._columns = {name: table.column(name) for name in self.roles.all}
@@ -281,7 +282,7 @@ class Windows:
     @property
     def torch_dtypes(self) -> dict[str, str]:
         """Keys whose uint16 arrays are the bits of a dtype that NumPy lacks."""
-        return {p.key.name: p.dtype for p in self._plans if p.dtype == "bfloat16"}
+        return {p.key.name: p.dtype for p in self._plans if is_bits(p.dtype)}
 
     @property
     def column_names(self) -> tuple[str, ...]:

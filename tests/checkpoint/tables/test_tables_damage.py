@@ -238,11 +238,11 @@ def shard(**changes: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda t: t.update(dim=0), "expected a number from 1 to 134217728, found 0"),
-        (lambda t: t.update(dim=2.0), "expected a number from 1 to 134217728, found 2.0"),
-        (lambda t: t.update(slots=-1), "expected a number from 0 to 134217728, found -1"),
+        (lambda t: t.update(dim=0), "`dim` must be at least 1, got 0"),
+        (lambda t: t.update(dim=2.0), "`dim` must be an integer, got float 2.0"),
+        (lambda t: t.update(slots=-1), "`slots` must be at least 0, got -1"),
         (lambda t: t.update(dim=2**20, slots=2**20), "rows of 1,099,512,676,352 numbers, expected"),
-        (lambda t: t.update(clock=2**63), "expected a number from 0 to 9223372036854775807"),
+        (lambda t: t.update(clock=2**63), "`clock` must be at most 9223372036854775807"),
         (lambda t: t.update(dtype="float64"), "expected a name and float32, found 't'"),
         (lambda t: t.update(name=3), "expected a name and float32, found 3"),
         (lambda t: t.update(links=[]), r"are of generations \[\], expected descending"),
@@ -255,13 +255,13 @@ def shard(**changes: Any) -> Callable[[dict[str, Any]], None]:
         (lambda t: t["links"][0].update(save=1), "the table t is of another save than"),
         (shard(buckets=[0, 1000]), "has buckets 1000 to 1023 written by nobody, expected each"),
         (shard(buckets=[1, 1024]), "has buckets 0 to 0 written by nobody, expected each of 1,024"),
-        (shard(buckets=[0, 1025]), "expected a number from 0 to 1024, found 1025"),
+        (shard(buckets=[0, 1025]), "`buckets` must be at most 1024, got 1025"),
         (shard(buckets=[5, 3]), "expected a shard whose numbers agree"),
         (shard(blocks=2**40, entries=2**40), "expected a shard whose numbers agree"),
         (shard(rows=5), "expected a shard whose numbers agree"),
         (shard(since=2), "expected a shard whose numbers agree"),
         (shard(since=0), "the links of t do not end with full ones"),
-        (shard(since=-2), "expected a number from -1"),
+        (shard(since=-2), "`since` must be at least -1, got -2"),
     ],
 )
 def test_manifests_that_cannot_be(change: Any, words: str, memory: Store) -> None:

@@ -22,7 +22,7 @@ from torch.futures import Future
 
 from windeck.checkpoint.dcp.states import check_root, manifest_of
 from windeck.checkpoint.format import keys, trees
-from windeck.checkpoint.format.chunks import check_plain, dtype_name
+from windeck.checkpoint.format.chunks import check_plain
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.part_names import PartName, has_parts
 from windeck.checkpoint.stores import Store, write_part
@@ -31,6 +31,7 @@ from windeck.checkpoint.stores.opening import is_url, opened
 from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
 from windeck.checkpoint.write.shards import chunk_pairs
+from windeck.columns.dtypes import dtype_name
 
 __all__ = ["StoreWriter"]
 

@@ -5,7 +5,6 @@ Bytes are those of the elements in memory, little-endian, so any dtype comes bac
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,32 +17,11 @@ __all__ = [
     "check_plain",
     "chunk_items",
     "cut",
-    "dtype_name",
     "is_plain",
     "memory_of",
-    "named_dtype",
     "put",
 ]
 __all__ += ["touches"]
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """``"float32"`` for torch.float32."""
-    return str(dtype).removeprefix("torch.")
-
-
-def named_dtype(name: str) -> torch.dtype:
-    """The dtype of a name; ValueError for a name this torch has none for.
-
-    Examples
-    --------
-    >>> named_dtype("bfloat16")
-    torch.bfloat16
-    """
-    found = getattr(torch, name, None) if re.fullmatch(r"[a-z0-9_]+", name) else None
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f"torch {torch.__version__} has no dtype {name!r}, expected one it has")
-    return found
 
 
 def check_plain(name: str, tensor: torch.Tensor) -> None:

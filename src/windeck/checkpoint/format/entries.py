@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from windeck.checkpoint.format.boxes import Box, overlapping, shape_of, whole
-from windeck.checkpoint.format.manifests import Catalog, whole_number
+from windeck.checkpoint.format.manifests import Catalog, check_size
 
 __all__ = ["Entry", "Part", "Run", "check_tiles", "parse_entries"]
 
@@ -163,17 +163,17 @@ def _part(found: Any, name: str, outer: Box, generation: int, save: int) -> Part
         raise ValueError(
             f"{name} has a part {str(found)[:80]!r}, expected a writer, an item, a box and runs"
         )
-    writer, item = whole_number(found[0]), whole_number(found[1])
+    writer, item = check_size(found[0]), check_size(found[1])
     box = outer if len(found) == 2 or found[2] is None else _box(found[2], name, outer)
     if len(found) < 4:
         return Part(box, writer, item, generation, save)
-    kept = tuple(Run(*map(whole_number, run)) for run in found[3])
+    kept = tuple(Run(*map(check_size, run)) for run in found[3])
     _check_kept(kept, f"{name} {box}", math.prod(shape_of(box)), generation)
     return Part(box, writer, item, generation, save, kept)
 
 
 def _box(found: Any, name: str, outer: Box) -> Box:
-    box = tuple((whole_number(first), whole_number(end)) for first, end in found)
+    box = tuple((check_size(first), check_size(end)) for first, end in found)
     if len(box) != len(outer) or any(
         not first <= end <= size for (first, end), (_, size) in zip(box, outer, strict=False)
     ):

@@ -20,10 +20,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windeck._core import crc32c
+from windeck._util.validation import check_integer
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.trees import places_in
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
@@ -42,6 +44,7 @@ __all__ = [
     "as_lines",
     "catalog_of",
     "check_manifest",
+    "check_size",
     "encode_head",
     "find_commit",
     "parse_manifest",
@@ -49,7 +52,6 @@ __all__ = [
     "read_head",
     "read_kept",
     "read_manifest",
-    "whole_number",
     "whole_tree",
 ]
 
@@ -228,20 +230,16 @@ def _stored(part: Mapping[str, Any], shape: Sequence[int]) -> list[Any]:
 
 
 def _kind(found: Mapping[str, Any]) -> TensorKind:
-    dtype, shape = found["dtype"], tuple(map(whole_number, found["shape"]))
+    dtype, shape = found["dtype"], tuple(map(check_size, found["shape"]))
     if type(dtype) is not str:
         raise ValueError(f"a tensor has dtype {str(dtype)[:80]!r}, expected the name of one")
     if math.prod(shape) * 16 >= 1 << 63:
         raise ValueError(f"a tensor has shape {shape}, more than can be")
-    return TensorKind(dtype, shape, max(1, whole_number(found["chunk_bytes"])))
+    return TensorKind(dtype, shape, max(1, check_size(found["chunk_bytes"])))
 
 
-def whole_number(value: Any) -> int:
-    """The value itself; ValueError unless it is an integer from 0 to 2^63 - 1."""
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"expected a size, found {value!r}")
-    return value
-
+#: Returns a value of a manifest if it is an integer from 0 to 2^63 - 1.
+check_size = partial(check_integer, "a size")
 
 #: What is added to the URL of a store that is opened to be read.
 _ADDED = re.compile(r"[?&](readonly=1|create=0)$")
@@ -396,9 +394,9 @@ def _reading(values: Values, namespace: str, commit: Commit) -> Iterator[bytes]:
 
 
 def _commit(found: Mapping[str, Any]) -> Commit:
-    commit = Commit(**{**found, "bases": tuple(map(whole_number, found.get("bases", ())))})
-    for number in (commit.generation, commit.save, commit.step, commit.manifest_bytes):
-        whole_number(number)
+    commit = Commit(**{**found, "bases": tuple(map(check_size, found.get("bases", ())))})
+    for name in ("generation", "save", "step", "manifest_bytes"):
+        check_integer(name, getattr(commit, name))
     if type(commit.time) not in (float, int) or type(commit.manifest_crc) is not int:
         raise ValueError(f"the time or the checksum of generation {commit.generation} is no number")
     if any(base >= commit.generation for base in commit.bases):

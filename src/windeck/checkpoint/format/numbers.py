@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FLOATS", "Float", "moduli", "numbers", "searchable"]
+from windeck.columns.dtypes import DTYPES, FLOATS, bfloat16_as_float32
 
-_PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64"
-_PLAIN += " complex128"
-
-
-class Float(NamedTuple):
-    """Binary format of a float dtype."""
-
-    #: Bits of the fraction.
-    digits: int
-    #: Least exponent of a normal number.
-    least: int
-    #: Bits of the greatest finite number.
-    top: int
-    #: Whether the bits after `top` are infinity.
-    infinite: bool
-
-
-#: Float dtypes. float8_e8m0fnu is not among them: its elements are powers of two.
-FLOATS = {
-    "float64": Float(52, -1022, 0x7FEF_FFFF_FFFF_FFFF, True),
-    "float32": Float(23, -126, 0x7F7F_FFFF, True),
-    "float16": Float(10, -14, 0x7BFF, True),
-    "bfloat16": Float(7, -126, 0x7F7F, True),
-    "float8_e4m3fn": Float(3, -6, 0x7E, False),
-    "float8_e4m3fnuz": Float(3, -7, 0x7F, False),
-    "float8_e5m2": Float(2, -14, 0x7B, True),
-    "float8_e5m2fnuz": Float(2, -15, 0x7F, False),
-}
+__all__ = ["moduli", "numbers", "searchable"]
 
 
 def searchable(dtype: str) -> bool:
@@ -48,7 +21,9 @@ def searchable(dtype: str) -> bool:
     >>> searchable("bfloat16"), searchable("quint4x2")
     (True, False)
     """
-    return dtype in _PLAIN.split() or dtype in FLOATS or dtype in ("complex32", "float8_e8m0fnu")
+    known = DTYPES.get(dtype)
+    plain = known is not None and known.numpy is not None
+    return plain or dtype in FLOATS or dtype in ("complex32", "float8_e8m0fnu")
 
 
 def numbers(dtype: str, raw: Any) -> npt.NDArray[Any]:
@@ -79,16 +54,15 @@ def numbers(dtype: str, raw: Any) -> npt.NDArray[Any]:
     found: npt.NDArray[Any]
     if not searchable(dtype):
         raise ValueError(f"dtype is {dtype!r}, expected a number")
-    if dtype in _PLAIN.split():
+    if DTYPES[dtype].numpy is not None:
         flat = np.frombuffer(raw, np.uint8)
         kind = np.dtype(dtype).newbyteorder("<")
         found = flat != 0 if dtype == "bool" else flat.view(kind).astype(dtype, copy=False)
     elif dtype == "complex32":
         found = np.frombuffer(raw, "<f2").astype(np.float32).view(np.complex64)
     elif dtype == "bfloat16":
-        upper = np.frombuffer(raw, "<u2").astype(np.uint32) << 16
         with np.errstate(invalid="ignore"):  # of signalling NaN
-            found = upper.view(np.float32).astype(np.float64)
+            found = bfloat16_as_float32(np.frombuffer(raw, "<u2")).astype(np.float64)
     else:
         found = _float8(dtype)[np.frombuffer(raw, np.uint8)]
     return found

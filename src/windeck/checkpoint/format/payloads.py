@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck.checkpoint.format.boxes import Box, common, pieces, shape_of, slices
-from windeck.checkpoint.format.dtypes import item_bytes
 from windeck.checkpoint.format.entries import Entry, Part
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.columns.dtypes import item_bytes
 
 __all__ = [
     "ExpectedKey",

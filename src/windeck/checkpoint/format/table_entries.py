@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from windeck._util.validation import check_integer
+
 __all__ = [
     "BUCKETS",
     "ENTRY_BYTES",
@@ -231,7 +233,10 @@ def parse_table(found: Mapping[str, Any]) -> TableEntry:
     name = found["name"]
     if type(name) is not str or found["dtype"] != "float32":
         raise ValueError(f"expected a name and float32, found {name!r} of {found['dtype']!r}")
-    shape = Shape(_number(found["dim"], 1, _WIDEST), _number(found["slots"], 0, _WIDEST))
+    shape = Shape(
+        check_integer("dim", found["dim"], least=1, most=_WIDEST),
+        check_integer("slots", found["slots"], most=_WIDEST),
+    )
     if shape.width > _WIDEST:
         raise ValueError(f"{name} has rows of {shape.width:,} numbers, expected up to {_WIDEST:,}")
     links = tuple(_link(name, link) for link in found["links"])
@@ -241,7 +246,7 @@ def parse_table(found: Mapping[str, Any]) -> TableEntry:
     chain = pieces(links)
     if not all(chain) or not _ends(chain):
         raise ValueError(f"the links of {name} do not end with full ones, expected so")
-    clock, rows, counted = (_number(found[key]) for key in ("clock", "rows", "counted"))
+    clock, rows, counted = (check_integer(key, found[key]) for key in ("clock", "rows", "counted"))
     return TableEntry(name, shape, found["config"], clock, rows, counted, links)
 
 
@@ -257,25 +262,22 @@ def _ends(chain: list[list[Piece]]) -> bool:
 def _link(name: str, found: Mapping[str, Any]) -> Link:
     shards = tuple(shard_of(shard) for shard in found["shards"])
     check_cover(name, [shard.buckets for shard in shards])
-    return Link(_number(found["generation"]), _number(found["save"]), shards)
+    generation, save = (check_integer(key, found[key]) for key in ("generation", "save"))
+    return Link(generation, save, shards)
 
 
 def shard_of(found: Mapping[str, Any]) -> Shard:
     """A shard as a writer or a manifest states it, its numbers checked."""
-    first, end = (_number(bucket, 0, BUCKETS) for bucket in found["buckets"])
-    numbers = {key: _number(found[key], -1 if key == "since" else 0) for key in _NUMBERS}
+    first, end = (check_integer("buckets", bucket, most=BUCKETS) for bucket in found["buckets"])
+    numbers = {
+        key: check_integer(key, found[key], least=-1 if key == "since" else 0) for key in _NUMBERS
+    }
     shard = Shard(buckets=(first, end), **numbers)
     if shard.rows + shard.dead > shard.entries or shard.blocks > shard.entries or first > end:
         raise ValueError(f"expected a shard whose numbers agree, found {shard}")
     if shard.blocks >= 1 << 32 or shard.since > shard.clock:
         raise ValueError(f"expected a shard whose numbers agree, found {shard}")
     return shard
-
-
-def _number(value: Any, low: int = 0, high: int = (1 << 63) - 1) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"expected a number from {low} to {high}, found {value!r}")
-    return value
 
 
 @dataclass(frozen=True)

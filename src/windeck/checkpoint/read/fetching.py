@@ -13,10 +13,11 @@ import torch
 from windeck._util.parallel import in_order
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of, whole
-from windeck.checkpoint.format.chunks import chunk_items, memory_of, named_dtype, put, touches
+from windeck.checkpoint.format.chunks import chunk_items, memory_of, put, touches
 from windeck.checkpoint.format.entries import Entry, Part
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import DirectView, Store
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["Job", "Run", "grouped", "read_many", "runs"]
 
@@ -96,7 +97,7 @@ def runs(entries: Mapping[str, Entry], jobs: Iterable[Job], *, straight: bool) -
     """The chunks with something of the boxes in them; with `straight`, where they are to lie."""
     for name, targets, wanted in jobs:
         entry = entries[name]
-        dtype, box = named_dtype(entry.dtype), whole(entry.shape) if wanted is None else wanted
+        dtype, box = torch_dtype(entry.dtype), whole(entry.shape) if wanted is None else wanted
         items = chunk_items(dtype, entry.chunk_bytes)
         for part in entry.parts:
             size = math.prod(shape_of(part.box))

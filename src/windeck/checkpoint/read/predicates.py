@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.format.dtypes import ITEM_BYTES
-from windeck.checkpoint.format.numbers import FLOATS, Float, moduli, numbers, searchable
+from windeck.checkpoint.format.numbers import moduli, numbers, searchable
+from windeck.columns.dtypes import DTYPES, FLOATS, FloatFormat
 
 __all__ = ["Search", "Where", "nan", "near", "parse", "rounded"]
 
@@ -33,7 +33,7 @@ _Ranges: TypeAlias = "list[tuple[int, int]]"
 
 _PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 #: float8_e8m0fnu has no zero: the least number, of rank 1, has the bits 0.
-_POWERS = Float(0, -127, 255, False)
+_POWERS = FloatFormat(0, -127, 255, False)
 #: Behind every rank.
 _END = 1 << 70
 #: Deeper than anybody writes, shallower than Python's stack.
@@ -74,7 +74,7 @@ class Search:
         if self.dtype in _PARTS:
             elements = numbers(self.dtype, buffer)
         else:
-            elements = np.frombuffer(buffer, f"<u{ITEM_BYTES[self.dtype]}")
+            elements = np.frombuffer(buffer, f"<u{DTYPES[self.dtype].itemsize}")
         room, count = len(elements) if limit is None else limit, 0
         places = [np.empty(0, np.int64)]
         for first in range(0, len(elements), _PIECE):
@@ -186,7 +186,7 @@ def _rank(value: Number, dtype: str) -> Fraction:
 
 def _bits(first: int, last: int, dtype: str) -> _Ranges:
     """Return the bits of the elements whose ranks are from `first` to `last`, both included."""
-    size = 1 << 8 * ITEM_BYTES[dtype]
+    size = 1 << 8 * DTYPES[dtype].itemsize
     if dtype == "float8_e8m0fnu":
         return _cut(first, last, 1, 255, -1)
     if dtype not in FLOATS:
@@ -213,7 +213,10 @@ def _nan_bits(dtype: str) -> _Ranges:
         return [(128, 128)]
     if dtype not in FLOATS:
         return []
-    sign, first = 1 << 8 * ITEM_BYTES[dtype] - 1, FLOATS[dtype].top + FLOATS[dtype].infinite + 1
+    sign, first = (
+        1 << 8 * DTYPES[dtype].itemsize - 1,
+        FLOATS[dtype].top + FLOATS[dtype].infinite + 1,
+    )
     return [(first, sign - 1), (sign + first, 2 * sign - 1)]
 
 

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.format.dtypes import ITEM_BYTES
 from windeck.checkpoint.format.numbers import moduli, numbers
+from windeck.columns.dtypes import DTYPES
 
 __all__ = ["Statistics"]
 
@@ -84,7 +84,7 @@ class Statistics:
             Indices in the tensor of positions in the buffer, in the same order of size; required
             for `largest`.
         """
-        raw = np.frombuffer(buffer, f"V{ITEM_BYTES[self.dtype]}")
+        raw = np.frombuffer(buffer, f"V{DTYPES[self.dtype].itemsize}")
         with np.errstate(all="ignore"):
             for first in range(0, len(raw), _PIECE):
                 values = numbers(self.dtype, raw[first : first + _PIECE])

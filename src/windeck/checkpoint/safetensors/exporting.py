@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from windeck.checkpoint.format.chunks import named_dtype
+from windeck._util.files import atomic_file
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.safetensors.files import (
     CODES,
@@ -28,6 +27,7 @@ from windeck.checkpoint.safetensors.files import (
     write_json,
 )
 from windeck.checkpoint.stores import Store
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["export"]
 
@@ -179,25 +179,19 @@ def _shards(slots: Sequence[Slot], shard_bytes: int) -> list[list[Slot]]:
 
 
 def _write(found: Checkpoint, file: Path, slots: Sequence[Slot], text: Mapping[str, str]) -> None:
-    """A file, under its name once it is whole and on disk."""
+    """Write a file of tensors atomically."""
     head = header_bytes(slots, text)
     size = len(head) + sum(slot.size for slot in slots)
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "x+b") as out:
-            # All of it now: a full disk is an error here, and would be a crash in mapped memory.
-            os.posix_fallocate(out.fileno(), 0, size)
-            out.write(head)
-            out.flush()
-            check_with_library(temporary, file)
-            # Not closed by hand: after an error its tensors are still held by the traceback.
-            mapped = mmap.mmap(out.fileno(), size)
-            _fill(found, mapped, len(head), slots)
-            mapped.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic_file(file) as temporary, open(temporary, "x+b") as out:
+        # All of it now: a full disk is an error here, and would be a crash in mapped memory.
+        os.posix_fallocate(out.fileno(), 0, size)
+        out.write(head)
+        out.flush()
+        check_with_library(temporary, file)
+        # Not closed by hand: after an error its tensors are still held by the traceback.
+        mapped = mmap.mmap(out.fileno(), size)
+        _fill(found, mapped, len(head), slots)
+        mapped.flush()
 
 
 def _fill(found: Checkpoint, mapped: mmap.mmap, start: int, slots: Sequence[Slot]) -> None:
@@ -217,5 +211,5 @@ def _targets(
     for slot in slots:
         if slot.size:
             raw = torch.frombuffer(mapped, dtype=torch.uint8, count=slot.size, offset=start)
-            yield slot, raw.view(named_dtype(slot.dtype)).view(slot.shape)
+            yield slot, raw.view(torch_dtype(slot.dtype)).view(slot.shape)
             start += slot.size

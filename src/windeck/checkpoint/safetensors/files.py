@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windeck.checkpoint.format.chunks import named_dtype
+from windeck._util.files import atomic_file
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["CODES", "DTYPES", "PACKED", "Slot", "check_with_library", "header_bytes", "place_name"]
 __all__ += ["read_header", "renamed", "write_json"]
@@ -44,7 +43,7 @@ class Slot:
     @property
     def width(self) -> int:
         """Bytes of an element."""
-        return named_dtype(self.dtype).itemsize
+        return torch_dtype(self.dtype).itemsize
 
     @property
     def size(self) -> int:
@@ -136,13 +135,6 @@ def read_header(file: Path) -> tuple[int, dict[str, Any]]:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """A JSON file, under its name once it is whole and on disk."""
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8") as out:
-            json.dump(value, out, indent=2)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a JSON file atomically."""
+    with atomic_file(file) as temporary, open(temporary, "x", encoding="utf-8") as out:
+        json.dump(value, out, indent=2)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from windeck.checkpoint.format import keys, trees
-from windeck.checkpoint.format.chunks import chunk_items, named_dtype
+from windeck.checkpoint.format.chunks import chunk_items
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, renamed
@@ -19,6 +19,7 @@ from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.opening import opened
 from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, finish
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["import_"]
 
@@ -151,7 +152,7 @@ def _in_file(file: Path) -> tuple[list[_Source], dict[str, str]]:
         if code not in DTYPES:
             raise ValueError(f"{name} in {file} has dtype {code}, expected one of {list(DTYPES)}")
         dtype = DTYPES[code]
-        named_dtype(dtype)  # this torch may be too old for it
+        torch_dtype(dtype)  # this torch may be too old for it
         if dtype == PACKED:
             if not shape or shape[-1] % 2:
                 raise ValueError(f"{name} in {file} is {code} of shape {shape}, expected pairs")
@@ -232,7 +233,7 @@ def _entry(number: int, source: _Source, names: Mapping[str, str]) -> dict[str, 
 def _pairs(sources: Sequence[_Source], plan: Plan) -> Items:
     """Chunks straight from the files, each to be used before the next is asked for."""
     for item, source in enumerate(sources):
-        dtype = named_dtype(source.dtype)
+        dtype = torch_dtype(source.dtype)
         step = chunk_items(dtype, plan.chunk_bytes) * dtype.itemsize
         with open(source.file, "rb", buffering=0) as file:
             for number, start in enumerate(range(0, source.size, step)):

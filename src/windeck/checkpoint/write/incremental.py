@@ -21,7 +21,7 @@ import torch
 from windeck._util.parallel import in_order
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of
-from windeck.checkpoint.format.chunks import chunk_items, cut, lies_in_memory, named_dtype
+from windeck.checkpoint.format.chunks import chunk_items, cut, lies_in_memory
 from windeck.checkpoint.format.entries import Entry, Part
 from windeck.checkpoint.format.manifests import Commit, read_head, read_manifest
 from windeck.checkpoint.format.references import may_grow
@@ -30,6 +30,7 @@ from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
 from windeck.checkpoint.stores.protocol import Items, Values
 from windeck.checkpoint.write.plans import Plan
+from windeck.columns.dtypes import torch_dtype
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Numbered: TypeAlias = tuple[int, _Bytes]
@@ -130,7 +131,7 @@ def _digests(
 
 def _count(entry: Entry, part: Part) -> int:
     """Chunks of a part."""
-    step = chunk_items(named_dtype(entry.dtype), entry.chunk_bytes)
+    step = chunk_items(torch_dtype(entry.dtype), entry.chunk_bytes)
     return -(-math.prod(shape_of(part.box)) // step)
 
 

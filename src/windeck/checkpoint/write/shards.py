@@ -11,7 +11,7 @@ import torch
 
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.chunks import cut, dtype_name
+from windeck.checkpoint.format.chunks import cut
 from windeck.checkpoint.format.manifests import as_json
 from windeck.checkpoint.format.values import Kind, Label, encode_pieces
 from windeck.checkpoint.stores.lanes import Lanes
@@ -20,6 +20,7 @@ from windeck.checkpoint.tables.writing import Exports
 from windeck.checkpoint.write.incremental import Base, Increment
 from windeck.checkpoint.write.pieces import Piece, Pieces, is_distributed, pieces_of, stretches
 from windeck.checkpoint.write.plans import CHUNKS, LEAST_BYTES, Plan
+from windeck.columns.dtypes import dtype_name
 
 __all__ = ["Shard", "State", "chunk_pairs", "shard_on"]
 
