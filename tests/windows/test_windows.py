@@ -279,7 +279,7 @@ def test_columns_the_scaler_does_not_know_stay_as_they_are() -> None:
 def test_scalers_that_do_not_belong_are_refused() -> None:
     table = table_of(offsets=[0, 4, 8], a=np.arange(8.0))
     other = wd.Scaler.fit(table_of(b=np.arange(8.0)))
-    with pytest.raises(ValueError, match=r"scaler knows columns \('b',\), expected some of \('a"):
+    with pytest.raises(ValueError, match=r"`scaler` must have some of the columns \('a"):
         wd.Windows(table, context_length=2, scaler=other)
     first = wd.Windows(table, context_length=2).subset(series=0)
     seen = wd.Scaler.fit(first, per_series=True)
