@@ -287,5 +287,5 @@ def test_scalers_that_do_not_belong_are_refused() -> None:
         wd.Windows(table, context_length=2, scaler=seen)
     assert first.with_scaler(seen)[0]["past_target"].shape == (2, 1)
     named = wd.Table.from_columns({"a": np.arange(4.0)}, offsets=[0, 4], series_names=["north"])
-    with pytest.raises(ValueError, match="does not know series 'north'"):
+    with pytest.raises(ValueError, match="has no series 'north'"):
         wd.Windows(named, context_length=2, scaler=wd.Scaler.fit(table, per_series=True))
