@@ -1,4 +1,4 @@
-"""The pages on windows and scalers, and the examples in the code, do what they say."""
+"""The code of the pages on windows and scalers, and of docstrings, runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows as values: filters, pickles, fingerprints, and what bad input gets."""
+"""Filters, pickles, fingerprints and errors of windows."""
 
 from __future__ import annotations
 

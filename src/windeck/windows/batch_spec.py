@@ -192,12 +192,12 @@ class OutputDtypes:
 
 def dtype_name(dtype: Any) -> str:
     """Return the name of a dtype given as a NumPy dtype, a torch dtype, or a text."""
-    text = dtype if isinstance(dtype, str) else str(dtype)
-    text = text.removeprefix("torch.")
+    name = str(dtype)
+    text = name.removeprefix("torch.")
     if text == "bfloat16":
         return text
     try:
-        found = np.dtype(text if isinstance(dtype, str) or text != str(dtype) else dtype)
+        found = np.dtype(dtype if text == name else text)
     except TypeError:
         raise TypeError(f"a dtype must be one such as 'float32', got {dtype!r}") from None
     if found.kind not in "fiub" or found.name == "float128" or found.itemsize > 8:
