@@ -138,7 +138,7 @@ def test_a_group_of_some_ranks() -> None:
 
 
 def test_without_a_group_there_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"torch.distributed is not initialized, expected init_p"):
+    with pytest.raises(ValueError, match=r"torch.distributed is not initialized: call init_p"):
         wd.ShardedEmbeddingTable(2)
 
 

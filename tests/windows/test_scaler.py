@@ -1,4 +1,4 @@
-"""Scaler: estimates, their standard errors, merging, JSON, and what it refuses."""
+"""Estimates of scalers, their standard errors, merging, JSON and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table_of(values: Any, offsets: list[int] | None = None, name: str = "load") 
 
 
 def model(kind: str, x: Floats) -> Any:
-    """The scaled values, by the textbook."""
+    """Return the scaled values by the textbook formula."""
     if kind == "standard":
         return (x - np.nanmean(x)) / np.nanstd(x)
     if kind == "minmax":
@@ -56,7 +56,7 @@ def test_nulls_and_nan_do_not_count() -> None:
     scaler = Scaler.fit(Table.from_arrow(arrow), kind="standard")
     assert scaler.statistics["mean"].tolist() == [[4.0, 3.0]]
     assert scaler.counts.tolist() == [[3, 2]]
-    # A slice shares its bitmap with the whole, and begins somewhere inside it.
+    # A slice shares the bitmap of the whole array, from a bit offset on.
     sliced = Table.from_arrow(arrow.slice(1), columns=["a"])
     assert Scaler.fit(sliced, kind="minmax").statistics["min"].tolist() == [[3.0]]
 
@@ -69,7 +69,7 @@ def test_bfloat16_is_read_as_numbers() -> None:
 
 @pytest.mark.parametrize("kind", ["standard", "robust", "mean_abs"])
 def test_standard_errors_are_the_spread_over_seeds(kind: Any) -> None:
-    """Over many samples, (estimate - truth) / error has a mean square of 1."""
+    """Check that (estimate - truth) / error has a mean square of 1 over many samples."""
     x = np.random.default_rng(5).gamma(2.0, size=6000)
     table = table_of(x)
     truth = Scaler.fit(table, kind=kind, sample=None).statistics
@@ -77,8 +77,8 @@ def test_standard_errors_are_the_spread_over_seeds(kind: Any) -> None:
     for name, true in truth.items():
         z = [(f.statistics[name] - true).item() / f.errors[name].item() for f in fits]
         assert abs(np.mean(z)) < 0.25, name
-        # The mean square of 300 varies by 1 / sqrt(150); an error forgotten to shrink for 1500
-        # of 6000 rows read would give 0.75.
+        # The mean square of 300 varies by 1 / sqrt(150); without the correction
+        # for 1500 of 6000 rows read it would be 0.75.
         assert 0.8 < np.mean(np.square(z)) < 1.25, name
 
 

@@ -15,7 +15,7 @@ TRILLION = 10**12
 
 
 def endless(rows: int, series: int = 1) -> wd.Table:
-    """A table of `rows` rows that takes the memory of one."""
+    """Return a table of `rows` rows that takes the memory of one."""
     ends = np.linspace(0, rows, series + 1).astype(np.int64)
     column = np.broadcast_to(np.float32(7), (rows,))
     return wd.Table.from_columns({"load": column}, offsets=ends)

@@ -1,4 +1,4 @@
-"""Splits and subsets of windows: every window's part is worked out one by one and compared."""
+"""Splits and subsets of windows, compared with the part of each window computed one by one."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def located(windows: wd.Windows) -> list[ref.Window]:
     return list(zip(series.tolist(), rows.tolist(), strict=True))
 
 
-def judged_rows(case: ref.Case, start: int) -> list[int]:
-    """The rows that decide a window's part: its future, or without one all its rows."""
+def deciding_rows(case: ref.Case, start: int) -> list[int]:
+    """Return the rows that decide the part of a window: its future, or without one all rows."""
     return ref.future_rows(case, start) or ref.past_rows(case, start)
 
 
 def part_by_borders(case: ref.Case, window: ref.Window, borders: list[tuple[int, int]]) -> int:
-    """0, 1, 2 for train, validation, test; -1 for a window across a border."""
+    """Return 0, 1, 2 for train, validation, test; -1 for a window across a border."""
     series, start = window
     first, second = borders[series]
-    parts = {int(row >= first) + int(row >= second) for row in judged_rows(case, start)}
+    parts = {int(row >= first) + int(row >= second) for row in deciding_rows(case, start)}
     return parts.pop() if len(parts) == 1 else -1
 
 
@@ -112,7 +112,7 @@ def test_subset_of_rows_time_and_series(drawn: Drawn, data: st.DataObject) -> No
     def inside(window: ref.Window) -> bool:
         number, first = window
         rows = [r for r in ref.rows_of(case, first) if r >= case.offsets[number]]
-        # A padded window that lost its first rows to the cut is not whole.
+        # A padded window that begins before the rows of the subset is not in it.
         began = first if first >= case.offsets[number] else case.offsets[number]
         whole = start <= began and all(start <= row < stop for row in rows)
         if first < case.offsets[number] < start:
@@ -237,7 +237,7 @@ def test_a_scaler_learns_nothing_of_validation_and_test() -> None:
         scaler = wd.Scaler.fit(part, sample=sample)
         assert abs(scaler.statistics["mean"].item()) < 0.2
         assert abs(scaler.statistics["std"].item() - 1) < 0.2
-    # All rows of training are read, and no other.
+    # All rows of training are read, and no others.
     first, stop, series = w.split(0.2, 0.1).train.covered_rows()
     assert list(zip(first, stop, series, strict=True)) == [
         (0, 700, 0),
