@@ -237,7 +237,7 @@ class Windows:
         return self._index.index_of(*(np.ascontiguousarray(one) for one in pairs))
 
     def window_starts(self) -> Int64:
-        """Return the start rows of all windows, int64. O(windows) memory, unlike all else."""
+        """Return the start rows of all windows, int64. O(windows) time and memory."""
         starts: Int64 = self._index.slice(0, len(self))[1]
         return starts
 
