@@ -1,6 +1,8 @@
-"""The pages on windows and scalers, and the examples in the code, do what they say."""
+"""The code of the pages on windows, scalers and the gather, and of docstrings, runs."""
 
 from __future__ import annotations
+
+import doctest
 
 import pytest
 
@@ -13,3 +15,9 @@ def test_code_on_the_page_runs(page: str) -> None:
     assert found.blocks
     for number in range(len(found.blocks)):
         found.run(only=slice(number, number + 1))
+
+
+def test_examples_on_the_page_on_the_gather() -> None:
+    found = doctest.testfile(str(Page("docs/gather.md").path), module_relative=False)
+    assert found.attempted > 0
+    assert not found.failed
