@@ -79,7 +79,7 @@ def test_a_map_dataset_gives_samples_like_any_other() -> None:
     # torch's own collate is at home with single samples, by its slow way.
     (batch,) = DataLoader([dataset[i] for i in (1, 2)], batch_size=2)  # type: ignore[arg-type]
     assert batch["sample"].tolist() == [1, 2]
-    with pytest.raises(IndexError, match=r"^sample 10 is out of range of 10 samples$"):
+    with pytest.raises(IndexError, match=r"^sample 10 is out of range for 10 samples$"):
         dataset[10]
     with pytest.raises(TypeError, match=r"^index has to be an int, got float 1.5$"):
         dataset[1.5]  # type: ignore[index]
@@ -174,13 +174,13 @@ def test_a_stream_without_epochs_goes_on_for_ever() -> None:
 
 def test_bad_iter_datasets() -> None:
     stream = Stream(Numbers(10), seed=1)
-    with pytest.raises(TypeError, match=r"^expected a stream, got Numbers: wrap a source in"):
+    with pytest.raises(TypeError, match=r"^`stream` must be a stream, got Numbers: wrap a "):
         IterDataset(Numbers(10), batch_size=2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^batch_size 11 is larger than the epoch of 10 samples$"):
+    with pytest.raises(ValueError, match=r"^`batch_size` must be at most the 10 samples of an e"):
         IterDataset(stream, batch_size=11)
     with pytest.raises(TypeError, match=r"^position has to be an int, got float 2.0$"):
         IterDataset(stream, batch_size=2, position=2.0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^rank has to be below the world_size of 2, got 2$"):
+    with pytest.raises(ValueError, match=r"^`rank` must be below `world_size` = 2, got 2$"):
         IterDataset(stream, batch_size=2, rank=2, world_size=2)
     dataset = IterDataset(stream, batch_size=2, position=4)
     foreign = IterDataset(Stream(Numbers(10), seed=2), batch_size=2).state_dict()
@@ -196,7 +196,7 @@ def test_bad_iter_datasets() -> None:
 def test_a_key_named_position_is_refused() -> None:
     source = Numbers(10)
     source.gather = lambda indices, out=None: {"position": indices}  # type: ignore[method-assign]
-    with pytest.raises(ValueError, match=r"^the source has a key 'position', which batches use"):
+    with pytest.raises(ValueError, match=r"^the source has a key 'position', which is reserv"):
         next(iter(IterDataset(Stream(source), batch_size=2)))
 
 

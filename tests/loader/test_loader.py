@@ -103,7 +103,7 @@ def test_peek_looks_without_moving() -> None:
     for number, _ in enumerate(loader):
         if number == 0:
             assert loader.peek()["sample"].tolist() == [3]
-    with pytest.raises(IndexError, match=r"^there is no batch to look at: epochs=1 is reached$"):
+    with pytest.raises(IndexError, match=r"^there is no next batch: epochs=1 is reached$"):
         loader.peek()
 
 
@@ -243,7 +243,7 @@ def test_a_rank_that_was_not_there_got_nothing() -> None:
     assert later.samples(0).tolist() == []
     assert later.samples(0, rank=0).tolist() == [0, 1]
     assert later.samples(1).tolist() == [4, 5]
-    with pytest.raises(ValueError, match=r"^rank has to be below the world_size of 1, got 1$"):
+    with pytest.raises(ValueError, match=r"^`rank` must be below `world_size` = 1, got 1$"):
         later.samples(0, rank=1)
 
 
@@ -338,7 +338,7 @@ def test_a_stream_of_ones_own_without_epochs() -> None:
         len(loader)
     with pytest.raises(TypeError, match=r"^Endless has no samples\(\)$"):
         loader.samples(0)
-    with pytest.raises(ValueError, match=r"^epochs is 2, but Endless has no epochs to count; exp"):
+    with pytest.raises(ValueError, match=r"^`epochs` must be None, got 2: Endless has no epochs"):
         Loader(Endless(), batch_size=3, epochs=2)
 
 

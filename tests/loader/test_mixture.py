@@ -216,8 +216,8 @@ def test_shares_are_told_with_their_rounding() -> None:
     assert mixture.shares == {"a": 0.7, "b": 0.3}
     assert mixture.explain() == (
         "from position 0, in periods of 10 samples:\n"
-        "  a: 0.700000 asked for, 7 slots = 0.700000\n"
-        "  b: 0.300000 asked for, 3 slots = 0.300000\n"
+        "  a: 0.700000 requested, 7 slots = 0.700000\n"
+        "  b: 0.300000 requested, 3 slots = 0.300000\n"
         "  shares are exact"
     )
     rough = Mixture({"a": (Numbers(5), 1), "b": (Numbers(5), 1e-6)})

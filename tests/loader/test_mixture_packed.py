@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
 from windeck import IterDataset, Loader, Mixture, PackedSequences, Stream
-from windeck.loader.batch import Assembler, _Pinned
+from windeck.loader.batch import BatchBuilder, PinnedGather
 
 
 def corpus(seed: int, shards: int) -> ModelCorpus:
@@ -107,10 +107,10 @@ def test_documents_are_found_where_their_tokens_are() -> None:
 
 def test_pinned_rows_of_several_parts() -> None:
     data = mixture()
-    assembler = Assembler(data, threads=2)
-    assembler._pinned = _Pinned(data, {}, pin=False)
+    builder = BatchBuilder(data, threads=2)
+    builder._pinned = PinnedGather(data, {}, pin=False)
     for positions in ([0, 1, 2, 3, 4], [7], []):
-        batch = assembler(np.array(positions, np.int64)).hand_over()
+        batch = builder(np.array(positions, np.int64)).wait()
         assert_same(batch, data.gather(positions))
         assert batch["inputs"].dtype == torch.int64
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from models.oracle import Numbers
 from windeck.loader.loader import Loader
-from windeck.loader.prefetch import Prefetcher, ahead
+from windeck.loader.prefetch import Prefetcher, iterate_ahead
 
 # Forks beside torch's threads: Python 3.12 and later warn of them.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -36,7 +36,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 def test_items_arrive_in_sequence_and_end() -> None:
     for depth in (0, 1, 2, 100):
-        work = ahead(iter(range(10)), depth)
+        work = iterate_ahead(iter(range(10)), depth)
         assert [work.get() for _ in range(10)] == list(range(10))
         for _ in range(2):
             with pytest.raises(StopIteration):
@@ -50,7 +50,7 @@ def test_an_error_arrives_after_what_went_before_it() -> None:
         raise FileNotFoundError("shard 7")
 
     for depth in (0, 3):
-        work = ahead(items(), depth)
+        work = iterate_ahead(items(), depth)
         assert work.get() == 1
         with pytest.raises(FileNotFoundError, match=r"^shard 7$") as caught:
             work.get()

@@ -174,16 +174,16 @@ def test_orders_with_options() -> None:
         ({"size": []}, ValueError, r"^size has to be at least 1, got 0$"),
         ({"size": 2.5}, TypeError, r"^size has to be an int, got float 2.5$"),
         ({"size": 5, "seed": -1}, ValueError, r"^seed has to be at least 0, got -1$"),
-        ({"size": 5, "order": Permutation(5)}, TypeError, r"^order has to be a factory .* class"),
+        ({"size": 5, "order": Permutation(5)}, TypeError, r"^`order` must be a factory .* class"),
         (
             {"size": 5, "rank": 3, "world_size": 3},
             ValueError,
-            r"^rank has to be below the world_size of 3, got 3$",
+            r"^`rank` must be below `world_size` = 3, got 3$",
         ),
         (
             {"size": 2, "rank": 0, "world_size": 3, "drop_last": True},
             ValueError,
-            r"^drop_last would drop everything: 3 ranks, but 2 samples$",
+            r"^`drop_last` would drop every sample: 3 ranks, but 2 samples$",
         ),
     ],
 )
@@ -198,7 +198,7 @@ def test_bad_states_change_nothing() -> None:
     before = sampler.state_dict()
     with pytest.raises(ValueError, match=r"has samples = 6, here it is 5$"):
         sampler.load_state_dict(OrderSampler(6, seed=1).state_dict())
-    with pytest.raises(ValueError, match=r"^the state was saved with order version 99, this is"):
+    with pytest.raises(ValueError, match=r"^the state was saved with order version 99, but this"):
         sampler.load_state_dict({**before, "order_version": 99})
     with pytest.raises(ValueError, match=r"^consumed has to be at most 5, got 6$"):
         sampler.state_dict(consumed=6)

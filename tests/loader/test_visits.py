@@ -256,7 +256,7 @@ def test_what_is_not_there_and_who_knows_nothing() -> None:
     with pytest.raises(TypeError, match=r"^Endless has no position_of\(\)$"):
         Loader(Endless(), batch_size=2).visited(1)
     bare = Mixture({"a": (Endless(), 1)})
-    with pytest.raises(TypeError, match=r"^no part of the mixture knows of documents$"):
+    with pytest.raises(TypeError, match=r"^no part of the mixture has documents$"):
         bare.document_positions(D, at=0)
     with pytest.raises(TypeError, match=r"^Endless has no samples\(\)$"):
         bare.samples([0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windeck.loader.slots import chairman
+from windeck.loader.slots import assign_slots
 
 Entries = list[tuple[int, list[int]]]
 
@@ -18,7 +18,7 @@ class Counted:
         counters = [0] * len(entries[0][1])
         for position in range(size):
             start, counts = [entry for entry in entries if entry[0] <= position][-1]
-            table = chairman(counts)
+            table = assign_slots(counts)
             part = table[(position - start) % len(table)]
             self.served.append((part, counters[part]))
             counters[part] += 1
