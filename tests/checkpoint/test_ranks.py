@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,11 +18,16 @@ Fresh = Callable[[str], str]
 
 def ranks(case: str, url: str, folder: Path) -> Any:
     """What a case found, ``module:function``, in a program of its own."""
-    command = [sys.executable, str(HERE / "sharded_ranks.py"), case, url]
+    command = [sys.executable, str(HERE / "support" / "sharded_ranks.py"), case, url]
     folder = folder / "ranks"
     folder.mkdir()
     done = subprocess.run(
-        [*command, str(folder)], capture_output=True, text=True, check=False, timeout=500
+        [*command, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
     return json.loads(done.stdout.splitlines()[-1])

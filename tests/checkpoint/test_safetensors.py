@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import re
 import sys
@@ -322,13 +321,6 @@ def test_memory_is_bounded(fresh: Fresh, tmp_path: Path) -> None:
     assert size > 160e6
     assert exported < 64
     assert imported < 64
-
-
-@pytest.mark.parametrize("module", ["exporting", "files"])
-def test_examples_in_the_code(module: str) -> None:
-    found = doctest.testmod(import_module(f"windeck.checkpoint.safetensors.{module}"))
-    assert found.attempted > 0
-    assert not found.failed
 
 
 def test_all_kinds_of_dtypes_are_in_the_list() -> None:

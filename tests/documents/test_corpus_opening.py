@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 import pathlib
 import sys
@@ -266,11 +265,3 @@ def test_files_that_are_no_shards(tmp_path: pathlib.Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             open_shard(str(path), "tokens")
-
-
-def test_examples_run() -> None:
-    from windeck.documents import readers
-
-    failed, tried = doctest.testmod(readers)
-    assert not failed
-    assert tried

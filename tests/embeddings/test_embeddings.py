@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import doctest
 import gc
 import json
 import pickle
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -371,10 +369,3 @@ def test_one_step_for_several_tables() -> None:
         wd.TableOptimizer([torch.nn.Linear(1, 1)])
     with pytest.raises(TypeError, match="got a int, expected tables or a module with some"):
         wd.TableOptimizer(3)
-
-
-@pytest.mark.parametrize("module", ["table", "optimizers", "sharded"])
-def test_examples_in_the_code(module: str) -> None:
-    found = doctest.testmod(import_module(f"windeck.embeddings.{module}"))
-    assert found.attempted > 0
-    assert not found.failed

@@ -108,7 +108,8 @@ FOREIGN = r"^the state does not belong to this data: its fingerprint has "
         (
             lambda: saved_by(order=functools.partial(BlockPermutation, block_size=4)),
             ValueError,
-            FOREIGN + r"order = 'BlockPermutation\(block_size=4\)', here it is 'oracle.Turn'$",
+            FOREIGN
+            + r"order = 'BlockPermutation\(block_size=4\)', here it is 'models\.oracle\.Turn'$",
         ),
         (
             changed(order_version=0),

@@ -27,7 +27,7 @@ def command(folder: Path, batch_size: int, *more: str, world: int | None = None)
     if world is not None:
         launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
     wanted = [str(folder), f"--size={SIZE}", f"--epochs={EPOCHS}", f"--batch-size={batch_size}"]
-    return [*launch, str(HERE / "trainee.py"), *wanted, *more]
+    return [*launch, str(HERE / "support" / "trainee.py"), *wanted, *more]
 
 
 def position_in(folder: Path) -> int:

@@ -142,7 +142,7 @@ def test_the_fingerprint_tells_source_order_and_seed() -> None:
     stream = Stream(Numbers(5), order=functools.partial(Turn), seed=2)
     assert stream.fingerprint == {
         "samples": 5,
-        "order": "oracle.Turn()",
+        "order": "models.oracle.Turn()",
         "seed": 2,
         "source.name": "numbers",
         "source.size": 5,

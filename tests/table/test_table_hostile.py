@@ -98,7 +98,7 @@ def test_damaged_files_do_no_harm(name: str, tmp_path: Path) -> None:
     WRITERS[name](sample(), path)
     read_all(path, in_memory=True)
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from pathlib import Path\n"
         "from test_table_hostile import fuzz\n"
         f"fuzz(Path({str(path)!r}), 1, 80)"

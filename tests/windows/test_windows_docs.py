@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import pytest
 
-import windeck.windows.scaler
-import windeck.windows.windows
-from support.pages import Page, check_examples
+from support.pages import Page
 
 
 @pytest.mark.parametrize("page", ["windows.md", "scaler.md"])
@@ -17,8 +13,3 @@ def test_code_on_the_page_runs(page: str) -> None:
     assert found.blocks
     for number in range(len(found.blocks)):
         found.run(only=slice(number, number + 1))
-
-
-@pytest.mark.parametrize("module", [windeck.windows.scaler, windeck.windows.windows])
-def test_examples_in_docstrings(module: ModuleType) -> None:
-    check_examples(module.__name__)

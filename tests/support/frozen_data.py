@@ -140,6 +140,9 @@ def reversed_order(size: int, *, seed: int, epoch: int) -> Any:
     return np.arange(size)[::-1] if seed == epoch == -1 else wd.Sequential(size)
 
 
+reversed_order.__module__ = "frozen_data"  # as the saved states have it
+
+
 def in_blocks() -> wd.Stream:
     return wd.Stream(windows(stride=2), order=blocks, seed=2)
 

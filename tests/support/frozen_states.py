@@ -7,7 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from frozen_data import (
+import windeck as wd
+from support.frozen_data import (
     CASES,
     blocks,
     corpus,
@@ -21,8 +22,6 @@ from frozen_data import (
     two_windows,
     windows,
 )
-
-import windeck as wd
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "permutation": {"seed": 17},

@@ -20,11 +20,11 @@ from typing import Any
 from unittest import mock
 
 import torch
-from frozen_data import FROZEN, digests, windows
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 import windeck as wd
+from support.frozen_data import FROZEN, digests, windows
 from windeck import checkpoint
 from windeck.checkpoint.dcp import StoreReader, StoreWriter
 from windeck.checkpoint.safetensors import export
