@@ -1,4 +1,4 @@
-"""torch's own DataLoader over windeck: with no, one and three workers, forked and spawned."""
+"""MapDataset and IterDataset in torch's DataLoader, with 0, 1 and 3 workers, forked and spawned."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from windeck.loader.stream import Stream
 from windeck.loader.torch_adapters import IterDataset, MapDataset, OrderSampler, collate
 
 pytestmark = [
-    # Three workers are more than a small machine's cores, which torch warns of.
+    # torch warns if there are more workers than cores.
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-    # Forks beside torch's threads: Python 3.12 and later warn of them.
+    # Python 3.12 and later warn of forks while torch's threads run.
     pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
 ]
 
-# (workers, how they start). Each spawned worker imports torch anew: mostly left to `slow`.
+# (workers, start method). Each spawned worker imports torch, so most of these are `slow`.
 STARTS = [
     (0, None),
     (1, "fork"),
@@ -76,7 +76,7 @@ def test_a_map_dataset_gives_samples_like_any_other() -> None:
     assert dataset[3]["row"].tolist() == [12, 13, 14, 15]
     assert dataset[[3, 1]]["sample"].tolist() == dataset[np.array([3, 1])]["sample"].tolist()
     assert dataset[torch.tensor([3, 1])]["sample"].tolist() == [3, 1]
-    # torch's own collate is at home with single samples, by its slow way.
+    # torch's default collate combines single samples, slowly.
     (batch,) = DataLoader([dataset[i] for i in (1, 2)], batch_size=2)  # type: ignore[arg-type]
     assert batch["sample"].tolist() == [1, 2]
     with pytest.raises(IndexError, match=r"^sample 10 is out of range for 10 samples$"):

@@ -1,4 +1,4 @@
-"""Pinned memory, devices and the profiler's spans. Without a GPU most is shown on stand-ins."""
+"""Pinned memory, devices and profiler spans; without a GPU on substitutes where possible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sleep(cycles: int) -> None:
 
 
 class Mixed(Numbers):
-    """Rows of several dtypes, one of them bits of bfloat16; knows who asked with `out`."""
+    """A source of several dtypes, one of them bits of bfloat16, that counts calls with `out`."""
 
     torch_dtypes = {"bits": "bfloat16"}  # noqa: RUF012
     outs = 0
@@ -119,7 +119,7 @@ def test_pinning_without_a_gpu_is_told_and_left() -> None:
 def test_a_device_of_the_host_costs_nothing_and_others_are_moved_to() -> None:
     on_cpu = list(Loader(Mixed(10), batch_size=4, device="cpu"))
     assert all(same(a, b) for a, b in zip(on_cpu, Loader(Mixed(10), batch_size=4), strict=True))
-    # Of torch's devices only "meta" is on every machine.
+    # "meta" is the only other device of torch that exists on every machine.
     for batch in Loader(Mixed(10), batch_size=4, device=torch.device("meta")):
         assert {tensor.device.type for tensor in batch.values()} == {"meta"}
 
@@ -174,7 +174,7 @@ def test_batches_are_on_the_device_and_right_while_kernels_run() -> None:
     for _ in range(3):
         for batch in loader:
             assert batch["row"].device.type == "cuda"
-            sleep(20_000_000)  # The step is still at it when the batch is let go.
+            sleep(20_000_000)  # The step still runs when the batch is deleted.
             kept.append((batch["row"].double().sum(), batch["sample"].sum()))
     for number, (rows, samples) in enumerate(kept):
         first = (number % 10) * 20_000
@@ -187,7 +187,7 @@ def test_batches_are_on_the_device_and_right_while_kernels_run() -> None:
 
 @needs_gpu
 def test_copies_overlap_with_the_step() -> None:
-    # The step sleeps on the default stream; a copy that waited for it would end after it.
+    # The step sleeps on the default stream: a copy that waited for it would end after it.
     loader = iter(Loader(Numbers(400_000), batch_size=50_000, device="cuda", prefetch=2))
     next(loader)
     sleep(500_000_000)

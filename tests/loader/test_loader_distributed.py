@@ -1,4 +1,4 @@
-"""The loader in torch.distributed's hands: ranks looked at late, and its own checkpoints."""
+"""The loader under torch.distributed: ranks read when needed, and its checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bad input gets: one sentence with the value in it, the right type, and nothing half done."""
+"""Errors of the loader: types, messages with the value, and an unchanged loader."""
 
 from __future__ import annotations
 

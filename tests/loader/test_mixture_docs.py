@@ -1,4 +1,4 @@
-"""The page on mixtures, and the examples in the code, do what they say."""
+"""The code in docs/mixture.md runs."""
 
 from __future__ import annotations
 

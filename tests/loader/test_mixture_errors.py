@@ -1,4 +1,4 @@
-"""Mixtures of what does not fit, and other bad input."""
+"""Errors of mixtures: parts that do not fit, and other invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that change at positions: what was served stays served, and states know of the past."""
+"""Schedules of weights: served samples do not change, and states depend on the past only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers(
 
 @st.composite
 def schedules(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
-    # A part of weight 1 keeps the weights without a common divisor.
+    # A weight of 1 ensures that the weights have no common divisor.
     weights = st.tuples(st.just(1), st.integers(0, 4), st.integers(0, 4)).map(list)
     starts = draw(st.lists(st.integers(1, 80), max_size=4, unique=True))
     return [(start, draw(weights)) for start in [0, *sorted(starts)]]
@@ -62,7 +62,7 @@ def test_a_state_takes_any_future_and_no_other_past(
 ) -> None:
     state = json.loads(json.dumps(stream_state(numbers(entries[0][1], entries[1:]), position)))
     past = [entry for entry in entries[1:] if entry[0] < position]
-    # The future may be forgotten, moved or made up.
+    # Later entries may be removed, moved or added.
     assert load_stream_position(numbers(entries[0][1], past), state) == position
     later = [(max(1, position), [1, 0, 0]), (position + 7, [1, 2, 3])]
     assert load_stream_position(numbers(entries[0][1], past + later), state) == position

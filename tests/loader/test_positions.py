@@ -1,4 +1,4 @@
-"""Positions, steps and ranks against the oracle's lists."""
+"""Sharding of positions into steps and ranks, compared with the lists of the oracle."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_steps_are_the_oracles_from_any_position(pair: tuple[Run, Sharding], pos
         start = sharding.step_start(position)
         assert [sharding.positions(start, r).tolist() for r in range(run.world_size)] == shares
         position = sharding.step_end(start)
-        # Where a position stands among excluded ones is all the same.
+        # All positions in an excluded range are equivalent.
         assert one_step(run, position) == one_step(run, after)
 
 
@@ -100,13 +100,13 @@ def test_far_positions_cost_what_near_ones_do() -> None:
     sharding = Sharding(10**12, 256, 64, True, Exclusions([(10**15, 3 * 10**15 + 5)]))
     per_epoch = 10**12 // (256 * 64)
     assert sharding.step_start(10**15 + 1) == 3 * 10**15 + 5
-    start = sharding.jump(0, 1000 * per_epoch + 3)  # epochs 1000 to 2999 are left out as a whole
+    start = sharding.jump(0, 1000 * per_epoch + 3)  # epochs 1000 to 2999 are excluded
     assert start == 3000 * 10**12 + 5 + 3 * 256 * 64
     assert sharding.steps_to(0, start + 1) == 1000 * per_epoch + 3
 
 
 def test_equal_steps_and_a_partition_on_every_rank() -> None:
-    # Exhaustive: 10 samples, every batch, every world.
+    # Exhaustive: 10 samples, every batch size, every world size.
     for batch, world in itertools.product(range(1, 11), range(1, 8)):
         sharding = Sharding(10, batch, world)
         dealt = [

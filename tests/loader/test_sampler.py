@@ -1,4 +1,4 @@
-"""OrderSampler over datasets of strangers, in place of torch's samplers."""
+"""OrderSampler over map-style datasets, instead of torch's samplers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from models.oracle import Turn, turned
 from windeck import BlockPermutation, Permutation
 from windeck.loader.torch_adapters import OrderSampler
 
-# Forks beside torch's threads: Python 3.12 and later warn of them.
+# Python 3.12 and later warn of forks while torch's threads run.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
 
 class Letters:
-    """Someone else's dataset: a length and items, nothing more."""
+    """A map-style dataset with a length and items only."""
 
     def __len__(self) -> int:
         return 26
@@ -93,7 +93,7 @@ def test_ranks_partition_the_stream_and_go_on_as_others(
         state = sampler.state_dict()
         positions.add(state["position"])
     assert positions == {taken * before}
-    # Turn by turn, in rank order, they are the stream.
+    # Interleaved in the order of ranks they are the stream.
     turns = [sample for turn in zip(*seen, strict=True) for sample in turn]
     assert turns == [turned(size, p, 1) for p in range(taken * before)]
     rest: list[int] = []

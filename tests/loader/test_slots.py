@@ -1,4 +1,4 @@
-"""Tables of slots against brute force: every prefix within one sample of its exact share."""
+"""Slots compared with brute force: every prefix is within one sample of its exact share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from windeck.loader.weights import PERIOD, exact_shares, slot_counts
 
 
 def assert_fair(counts: list[int]) -> None:
-    """Tijdeman's bound for every prefix and part, in integers: |served - n * c / P| * P."""
+    """Check Tijdeman's bound for every prefix and part, in integers: |served - n * c / P| * P."""
     period, parts = sum(counts), sum(count > 0 for count in counts)
     bound = Fraction(2 * parts - 3, 2 * parts - 2) if parts > 1 else Fraction(0)
     assert bound < 1
@@ -62,7 +62,7 @@ def test_many_parts_are_fair() -> None:
 
 
 def test_a_published_table_stays() -> None:
-    # What is served at a position follows from it: a change makes saved states useless.
+    # It determines the sample at a position: a change would invalidate saved states.
     assert assign_slots([7, 3]) == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
     assert assign_slots([4, 3, 2, 1]) == [0, 1, 0, 2, 1, 0, 3, 0, 1, 2]
     assert assign_slots([1, 1]) == [0, 1]
@@ -136,7 +136,7 @@ def test_the_map_is_a_counter_run_one_by_one_and_so_is_its_inverse(
         assert back[: served[which]].tolist() == [
             position for position, (one, _) in enumerate(expected) if one == which
         ]
-        # What comes later is served later, or never where the last weight is 0.
+        # Later samples have later positions, or none if the last weight is 0.
         later = back[served[which] :]
         assert (later >= 120).all() if entries[-1][1][which] else (later == -1).all()
 

@@ -1,4 +1,4 @@
-"""Streams: position -> (epoch, sample), and back."""
+"""Streams: the epoch and sample of a position, and the inverse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windeck.sources import Stream as StreamProtocol
 
 
 class Reshuffled(Numbers):
-    """Shuffles inside: in epoch e of seed s, place i holds the number i + 100 * (e + 1) + s."""
+    """An epoch source: place i of epoch e with seed s holds i + 100 * (e + 1) + s."""
 
     def __init__(self, size: int, offset: int = 0) -> None:
         super().__init__(size)
@@ -233,7 +233,7 @@ def test_bad_streams() -> None:
         def gather(self, indices: object, out: object = None) -> dict[str, NDArray[np.generic]]:
             return {}
 
-    # At once, and not when the first state is saved, an hour later.
+    # Raised by the constructor, not when the first state is saved.
     with pytest.raises(TypeError, match=r"^expected a source .*, got Nameless without fingerpr"):
         Stream(Nameless())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"^`order` must be a factory .*pass the class"):

@@ -1,4 +1,4 @@
-"""Data that grow: the running epoch ends over what there was, the next one has all of it."""
+"""Data that grow: the current epoch serves the previous source, the next one the larger source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Grown = list[tuple[int, int]]
 
 
 def model(size: int, grown: Grown, count: int, seed: int = 0) -> list[tuple[int, int, int]]:
-    """(epoch, size, sample) of each position, epoch by epoch."""
+    """Yield (epoch, size, sample) of each position, epoch by epoch."""
     found: list[tuple[int, int, int]] = []
     epoch = 0
     while len(found) < count:
@@ -93,7 +93,7 @@ def test_packed_documents_grow_within_a_batch() -> None:
 def test_a_state_takes_any_growth_of_epochs_to_come(size: int, grown: Grown, position: int) -> None:
     stream = turning(size, grown)
     state = json.loads(json.dumps(stream_state(stream, position)))
-    # What was served before the position, and all that is to come of its epoch.
+    # The samples before the position, and the rest of its epoch.
     served = [entry[1] for entry in model(size, grown, position)]
     past = [(at, bigger) for at, bigger in grown if at < position]
     assert load_stream_position(turning(size, [*past, (position, 13)]), state) == position
@@ -115,7 +115,7 @@ def test_the_fingerprint_tells_what_has_begun() -> None:
         "grown.6.source.name",
         "grown.6.source.size",
     }
-    # Entries that replace the source before anything was served are that source.
+    # An entry that replaces the source before the first sample is that source.
     assert turning(5, [(0, 6)]).fingerprint == Stream(Numbers(6), order=Turn).fingerprint
     message = r"fingerprint has grown.2.samples = 6, here it is 8$"
     with pytest.raises(ValueError, match=message):
@@ -161,7 +161,7 @@ def test_loaders_and_datasets_pass_over_the_border() -> None:
             break
     assert found == samples[: len(found)]
     assert len(found) == 40
-    # "In this epoch" is the epoch of the position, though the loader itself knows of none.
+    # The current epoch is that of the position, although the loader has no epochs.
     assert loader.visited(samples[15])
     assert not loader.visited(samples[16])
     assert loader.step_of(samples[12]) == 3
@@ -206,8 +206,7 @@ def test_steps_of_before_growth_was_planned_keep_their_epochs(drop_last: bool) -
     dealt = [sample for key in sorted(log) for sample in log[key]]
     if not drop_last:
         assert dealt == served
-    # Without the entry, which had taken effect, the state is refused; legs of a kind there is
-    # not are damaged.
+    # Without the entry, which had taken effect, the state is refused; so are invalid legs.
     with pytest.raises(ValueError, match=r"^the state does not belong to this data"):
         Loader(turning(11, []), batch_size=2).load_state_dict(state)
     state["legs"][1].append(7)

@@ -1,4 +1,4 @@
-"""A mixture run one sample at a time: a counter for each part, and nothing else."""
+"""A model of mixtures: one sample at a time, with a counter for each part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Entries = list[tuple[int, list[int]]]
 
 
 class Counted:
-    """What is served at every position below `size`: (part, its how-manieth)."""
+    """The (part, number within the part) at every position below `size`."""
 
     def __init__(self, entries: Entries, size: int) -> None:
         self.served: list[tuple[int, int]] = []
@@ -25,6 +25,6 @@ class Counted:
 
 
 def rows_of(batch: Mapping[str, Any], key: str) -> list[Any]:
-    """Rows of a batch's array or tensor as lists."""
+    """Return the rows of a batch's array or tensor as lists."""
     rows: list[Any] = batch[key].tolist()
     return rows
