@@ -1,4 +1,4 @@
-"""The page on the loader, and the examples in the code, do what they say."""
+"""The code in docs/loader.md runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from support.pages import Page
 
-# Forks beside torch's threads: Python 3.12 and later warn of them.
+# Python 3.12 and later warn of forks while torch's threads run.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
 PAGE = Page("docs/loader.md")

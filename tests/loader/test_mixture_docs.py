@@ -1,4 +1,4 @@
-"""The page on mixtures, and the examples in the code, do what they say."""
+"""The code in docs/mixture.md runs."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ PAGE = Page("docs/mixture.md")
 def test_code_on_the_page_runs_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) -> None:
     PAGE.run()
     assert len(PAGE.blocks) > 5
-    assert "wiki: 0.200000 asked for, 2 slots = 0.200000" in capsys.readouterr().out
+    assert "wiki: 0.200000 requested, 2 slots = 0.200000" in capsys.readouterr().out
