@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from windeck._core import Permutation
-from windeck._util.fingerprints import lasting_name, order_name
+from windeck._util.fingerprints import checked_order_name, order_name
+from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.queries import Run, asked_of, positions_of
 from windeck.loader.state import explain_change
@@ -24,13 +25,12 @@ from windeck.sources import (
     Order,
     OrderFactory,
     Source,
-    as_positions,
     check_source,
     check_written,
     common_layout,
+    complete_batch,
     gather_rows,
     present,
-    presented,
     whole,
 )
 
@@ -291,7 +291,7 @@ class Stream:
     def fingerprint_at(self, position: int) -> Fingerprint:
         """What a state at a position depends on: all but sources whose epochs come later."""
         first, *later = self._epochs.spans
-        order = lasting_name(self.order)
+        order = checked_order_name(self.order)
         fields: dict[str, str | int] = {"samples": first.length, "order": order, "seed": self.seed}
         fields |= _prefixed("source.", first.source.fingerprint)
         for span in later:
@@ -450,7 +450,7 @@ class Stream:
         threads
             For sources that compute in several threads; ignored by others.
         """
-        return presented(self._shown_by, self.gather_rows(positions, out, threads=threads))
+        return complete_batch(self._shown_by, self.gather_rows(positions, out, threads=threads))
 
     def gather_rows(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None

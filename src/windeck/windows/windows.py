@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._util.fingerprints import digest
-from windeck._util.indices import Int64, as_indices, is_one
+from windeck._util.indices import Int64, as_indices, is_integer
 from windeck._util.validation import check_number
 from windeck.columns.dtypes import is_bits
 from windeck.table.table import Table
@@ -216,7 +216,7 @@ class Windows:
 
         Two ints for an int, two int64 arrays for an array. IndexError outside ``[0, len)``.
         """
-        if is_one(index):
+        if is_integer(index):
             series, rows = self._index.locate(np.array([operator.index(index)], dtype=np.int64))
             return int(series[0]), int(rows[0])
         series, rows = self._index.locate(as_indices(index))
@@ -224,7 +224,7 @@ class Windows:
 
     def index_of(self, series: Any, row: Any) -> Any:
         """The window of a series that starts at a row: the inverse of `locate`; -1 if none does."""
-        if is_one(series) and is_one(row):
+        if is_integer(series) and is_integer(row):
             return int(self._index.index_of(as_indices([series]), as_indices([row]))[0])
         pairs = np.broadcast_arrays(as_indices(series), as_indices(row))
         return self._index.index_of(*(np.ascontiguousarray(one) for one in pairs))
@@ -273,7 +273,7 @@ class Windows:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample: arrays without the batch axis. Negative numbers count from the end."""
-        if not is_one(index):
+        if not is_integer(index):
             raise TypeError(f"windows are indexed by an integer, got {index!r}; see gather()")
         number = operator.index(index)
         batch = self.gather([number + len(self) if -len(self) <= number < 0 else number])
