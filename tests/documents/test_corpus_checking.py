@@ -14,7 +14,7 @@ from pyarrow import feather, ipc, parquet
 
 from documents.test_corpus_discovery import not_root  # noqa: F401
 from support.corpora import WRITERS, lists, write_batches, write_lists, write_parquet
-from windeck._util.parallel import in_threads
+from windeck._util.parallel import run_in_threads
 from windeck.documents.checking import Look
 
 DOCS = [[1, 2, 3], [], [4]]
@@ -265,7 +265,7 @@ class TestThreads:
     ) -> None:
         for count in (0, 1, 5, 200):
             told: list[int] = []
-            found = in_threads(lambda i: i * i, count, threads, told.append, portion=portion)
+            found = run_in_threads(lambda i: i * i, count, threads, told.append, portion=portion)
             assert found == [i * i for i in range(count)]
             assert sum(told) == count
 
@@ -279,5 +279,5 @@ class TestThreads:
             return item
 
         with pytest.raises(ValueError, match=r"^number 5$"):
-            in_threads(work, 100_000, 3, portion=1)
+            run_in_threads(work, 100_000, 3, portion=1)
         assert len(done) < 10

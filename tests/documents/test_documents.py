@@ -366,7 +366,7 @@ class TestWords:
         ({"open_files": 0}, ValueError, "`open_files` must be at least 1, got 0"),
         ({"threads": 0}, ValueError, "`threads` must be at least 1, got 0"),
         ({"cache": 3}, TypeError, "cache is 3; expected True, False or a path"),
-        ({"progress": 3}, TypeError, "progress is 3; expected True, False or a function"),
+        ({"progress": 3}, TypeError, "`progress` must be True, False or a function"),
         ({"files": 3}, TypeError, "files is 3; expected a glob relative to the root"),
     ],
 )

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from support.corpora import SHARDS, write_corpus, write_counts, write_lists
 from windeck import Documents, Loader, Mixture, PackedSequences
-from windeck._util.fingerprints import check
+from windeck._util.fingerprints import check_fingerprint
 
 
 def changed(before: Documents, after: Documents) -> tuple[str, str | None]:
@@ -23,7 +23,7 @@ def changed(before: Documents, after: Documents) -> tuple[str, str | None]:
     saved = json.loads(json.dumps(before.fingerprint))
     current = after.fingerprint
     with pytest.raises(ValueError, match="the state does not belong to this data"):
-        check(saved, current)
+        check_fingerprint(saved, current)
     field = next(field for field in current if saved.get(field) != current[field])
     return field, after.explain_change(field, saved.get(field), current[field])
 
@@ -188,7 +188,9 @@ class TestChanges:
             "the corpus had 12 files when the state was saved and has 13 now; expected the same "
             "ones, which files= can name",
         )
-        check(before.fingerprint, Documents(root, files="**/*part[0-3].arrow").fingerprint)
+        check_fingerprint(
+            before.fingerprint, Documents(root, files="**/*part[0-3].arrow").fingerprint
+        )
 
     def test_what_says_it_all_by_itself(self, root: Path) -> None:
         assert Documents(root).explain_change("documents", 3, 4) is None

@@ -24,7 +24,7 @@ from support.corpora import (
     write_lists,
 )
 from windeck import Documents
-from windeck._util.progress import reporting
+from windeck._util.progress import report_progress
 from windeck.documents import counts
 from windeck.documents.readers import Reading
 
@@ -343,7 +343,7 @@ class TestProgress:
         self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "rich.progress", None)
-        with reporting(True, "counting", 3) as advance:
+        with report_progress(True, "counting", 3) as advance:
             advance(3)
         assert capfd.readouterr() == ("", "")
 

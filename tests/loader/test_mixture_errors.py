@@ -29,7 +29,7 @@ class Ragged(Numbers):
         return {"ends": np.concatenate([[0], indices])}
 
 
-ALIKE = "what is served as one has to give batches alike: "
+ALIKE = "batches of all parts must be alike: "
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_bad_questions() -> None:
     mixture = Mixture({"a": (Numbers(3), 1), "b": (Numbers(3), 1)})
     with pytest.raises(KeyError, match=r"the mixture has no part 'x', only a, b"):
         mixture.position_of_part("x", [0])
-    with pytest.raises(IndexError, match=r"^positions begin at 0, got -1$"):
+    with pytest.raises(IndexError, match=r"^`positions` must be at least 0, got -1$"):
         mixture.gather([-1])
-    with pytest.raises(TypeError, match=r"^positions have to be integers, got float64$"):
+    with pytest.raises(TypeError, match=r"^`positions` must be integers, got float64$"):
         mixture.locate([0.5])
     with pytest.raises(TypeError, match=r"^samples of a mixture must be rows of 2 integers that"):
         mixture.position_of([1])

@@ -117,7 +117,7 @@ def test_pinned_rows_of_several_parts() -> None:
 
 def test_parts_of_other_lengths_do_not_fit() -> None:
     message = (
-        r"^what is served as one has to give batches alike: part 'b' has 'tokens' as int64 of "
+        r"^batches of all parts must be alike: part 'b' has 'tokens' as int64 of "
         r"shape \(k, 10\) and not int64 of shape \(k, 9\), unlike part 'a'$"
     )
     longer = PackedSequences(corpus(1, 2), sequence_length=9)

@@ -208,11 +208,11 @@ def test_a_trillion_samples_and_far_epochs() -> None:
 @pytest.mark.parametrize(
     ("positions", "error", "message"),
     [
-        ([0.5], TypeError, r"^positions have to be integers, got float64$"),
-        (["a"], TypeError, r"^positions have to be integers, got <U1$"),
-        ([-1], IndexError, r"^positions begin at 0, got -1$"),
-        ([[1]], ValueError, r"^positions have to be one-dimensional, got shape \(1, 1\)$"),
-        (np.array([2**63], np.uint64), IndexError, r"^positions end below 2\^63, got 92"),
+        ([0.5], TypeError, r"^`positions` must be integers, got float64$"),
+        (["a"], TypeError, r"^`positions` must be integers, got <U1$"),
+        ([-1], IndexError, r"^`positions` must be at least 0, got -1$"),
+        ([[1]], ValueError, r"^`positions` must be one-dimensional, got shape \(1, 1\)$"),
+        (np.array([2**63], np.uint64), IndexError, r"^`positions` must be below 2\^63, got 92"),
     ],
 )
 def test_bad_positions(positions: object, error: type[Exception], message: str) -> None:

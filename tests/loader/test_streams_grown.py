@@ -268,7 +268,7 @@ class Wide(Numbers):
         (
             [(9, Wide(6))],
             ValueError,
-            r"^what is served as one has to give batches alike: the source from position 10 has "
+            r"^batches of all parts must be alike: the source from position 10 has "
             r"'row' as float32 of shape \(k, 5\) and not float32 of shape \(k, 4\), unlike the "
             r"source from position 0$",
         ),

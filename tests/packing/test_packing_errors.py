@@ -50,7 +50,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dtype": torch.uint8}, ValueError, "dtype is 'uint8', expected 'int64' or 'int32'"),
     ({"live_shards": 0}, ValueError, "`live_shards` must be at least 1, got 0"),
     ({"threads": 0}, ValueError, "`threads` must be at least 1, got 0"),
-    ({"progress": 3}, TypeError, "progress is 3; expected True, False or a function"),
+    ({"progress": 3}, TypeError, "`progress` must be True, False or a function"),
     ({"cache": 3}, TypeError, "cache is 3, expected True, False or a folder"),
     ({"cache": True}, ValueError, "cache is True and ModelCorpus lies in no folder"),
 ]

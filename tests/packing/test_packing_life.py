@@ -19,7 +19,7 @@ from models.packing_model import Model, ModelCorpus
 from support.corpora import write_corpus
 from support.packing_cases import WAYS, corpus, packing, tokens
 from support.threads import at_once
-from windeck._util.lru_cache import LiveRuns
+from windeck._util.lru_cache import LRUCache
 from windeck.packing import global_shuffle, shard_shuffle
 from windeck.packing.packing import PackedSequences
 
@@ -132,9 +132,9 @@ def test_large_blocks_map_what_a_batch_needs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_live_runs_are_made_once_by_threads_that_ask_together() -> None:
-    live = LiveRuns(2)
+    live = LRUCache(2)
     found = at_once(8, lambda _: live.get("a", object))
-    assert len(set(found)) == live.made == 1
+    assert len(set(found)) == live.misses == 1
     live.get("b", lambda: 1)
     live.get("a", lambda: 2)
     live.get("c", lambda: 3)  # "b" goes, which was asked for longest ago
@@ -146,7 +146,7 @@ def test_live_runs_are_made_once_by_threads_that_ask_together() -> None:
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_fork_leaves_the_locks_of_other_threads_behind(lasting: bool) -> None:
-    live, begun, done = LiveRuns(2, lasting=lasting), threading.Event(), threading.Event()
+    live, begun, done = LRUCache(2, keep_after_fork=lasting), threading.Event(), threading.Event()
 
     def slow() -> str:
         begun.set()

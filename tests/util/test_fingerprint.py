@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.programs import printed
-from windeck._util.fingerprints import check, digest, order_name, sample_rows
+from windeck._util.fingerprints import check_fingerprint, digest, order_name, sample_rows
 
 
 def a_factory(size: int, *, seed: int, epoch: int, **options: object) -> range:
@@ -62,13 +62,13 @@ def test_a_digest_does_not_depend_on_the_process() -> None:
 
 
 def test_check_names_the_first_field_that_differs() -> None:
-    check({"size": 3, "order": "Permutation"}, {"order": "Permutation", "size": 3})
+    check_fingerprint({"size": 3, "order": "Permutation"}, {"order": "Permutation", "size": 3})
     with pytest.raises(ValueError, match=r"has size = 3, here it is 4$"):
-        check({"size": 3, "seed": 0}, {"size": 4, "seed": 1})
+        check_fingerprint({"size": 3, "seed": 0}, {"size": 4, "seed": 1})
     with pytest.raises(ValueError, match=r"has no rows, here it is 4$"):
-        check({}, {"rows": 4})
+        check_fingerprint({}, {"rows": 4})
     with pytest.raises(ValueError, match=r"has rows = 4, here it is missing$"):
-        check({"rows": 4}, {})
+        check_fingerprint({"rows": 4}, {})
 
 
 def test_check_prefers_a_field_that_can_be_explained() -> None:
@@ -76,9 +76,9 @@ def test_check_prefers_a_field_that_can_be_explained() -> None:
         return f"{field} went from {was} to {now}" if field in "bc" else None
 
     with pytest.raises(ValueError, match=r"does not belong to this data: b went from 2 to 3$"):
-        check({"a": 1, "b": 2, "c": 3}, {"a": 2, "b": 3, "c": 4}, explain)
+        check_fingerprint({"a": 1, "b": 2, "c": 3}, {"a": 2, "b": 3, "c": 4}, explain)
     with pytest.raises(ValueError, match=r"has a = 1, here it is 2$"):
-        check({"a": 1, "b": 2, "d": 3}, {"a": 2, "b": 2, "d": 4}, explain)
+        check_fingerprint({"a": 1, "b": 2, "d": 3}, {"a": 2, "b": 2, "d": 4}, explain)
 
 
 def test_check_lets_the_data_explain_what_it_knows_of() -> None:
@@ -86,12 +86,12 @@ def test_check_lets_the_data_explain_what_it_knows_of() -> None:
         return f"a file is gone ({was} were, {now} are)" if field == "files" else None
 
     with pytest.raises(ValueError, match=r"^the state does not belong .*: a file is gone \(3 wer"):
-        check({"files": 3}, {"files": 2}, explain)
+        check_fingerprint({"files": 3}, {"files": 2}, explain)
     with pytest.raises(ValueError, match=r"has seed = 3, here it is 2$"):
-        check({"seed": 3}, {"seed": 2}, explain)
+        check_fingerprint({"seed": 3}, {"seed": 2}, explain)
     # A state from elsewhere may hold anything.
     with pytest.raises(ValueError, match=r"has 5 = 1, here it is missing$"):
-        check({5: 1}, {}, explain)  # type: ignore[dict-item]
+        check_fingerprint({5: 1}, {}, explain)  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 4095, 4096, 4097, 10**6, 10**12, 2**63 - 1])

@@ -201,7 +201,7 @@ def test_columns_that_would_hide_other_keys_are_refused() -> None:
 @pytest.mark.parametrize("indices", [[0.5], np.array([1.0]), ["a"], [[0, 1]], None, [True]])
 def test_indices_are_integers(indices: Any) -> None:
     w = wd.Windows(table_of(), context_length=3)
-    with pytest.raises(TypeError, match=r"indices are .*, expected integers of shape"):
+    with pytest.raises(TypeError, match="`indices` must be integers of shape"):
         w.gather(indices)
 
 
@@ -211,7 +211,9 @@ def test_indices_out_of_range() -> None:
         for index in (18, -1, 2**62):
             with pytest.raises(IndexError, match=f"{index}.*18"):
                 call(index)
-    with pytest.raises(IndexError, match=r"^index 9223372036854775808 is out of range, "):
+    with pytest.raises(
+        IndexError, match=r"^`indices` must be below 2\^63, got 9223372036854775808$"
+    ):
         w.gather(np.array([0, 2**63], dtype=np.uint64))
     with pytest.raises(IndexError, match=r"-19.*18"):
         w[-19]

@@ -19,8 +19,8 @@ import numpy as np
 
 from windeck._core import default_threads
 from windeck._util.fingerprints import digest
-from windeck._util.parallel import in_threads
-from windeck._util.progress import Progress, reporting
+from windeck._util.parallel import run_in_threads
+from windeck._util.progress import Progress, report_progress
 from windeck.documents.checking import Seen
 from windeck.documents.discovery import PREFIX, Listing
 from windeck.documents.protocol import Int64s
@@ -338,8 +338,8 @@ def count(
     left = [shard for shard, one in enumerate(found) if one is None]
     if left and cache is not None:
         cache.prepare()
-    with reporting(progress if left else False, "counting documents", len(left)) as advance:
-        counted = in_threads(
+    with report_progress(progress if left else False, "counting documents", len(left)) as advance:
+        counted = run_in_threads(
             lambda place: count_shard(listing.path(left[place]), reading),
             len(left),
             min(threads or default_threads(), open_files),

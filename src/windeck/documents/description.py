@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windeck._util.fingerprints import digest
-from windeck._util.text import amount, plural
+from windeck._util.text import format_bytes, plural
 from windeck.documents.counts import Counts
 from windeck.documents.discovery import Listing
 from windeck.documents.protocol import Int64s
@@ -19,12 +19,14 @@ _LISTED = 12
 
 def explain(listing: Listing, counts: Counts, reading: Reading, sizes: Int64s) -> str:
     """Totals, a line for each dataset, what is filtered, and where the counts come from."""
-    lines = [f"{summary(listing, counts)}, {amount(float(sizes.sum()))}, from {listing.root!r}"]
+    lines = [
+        f"{summary(listing, counts)}, {format_bytes(float(sizes.sum()))}, from {listing.root!r}"
+    ]
     for number, name in enumerate(listing.dataset_ids[:_LISTED]):
         mine = listing.dataset == number
         lines.append(
             f"  {name}: {plural(int(mine.sum()), 'shard')}, {_contents(counts, mine)}, "
-            f"{amount(float(sizes[mine].sum()))}"
+            f"{format_bytes(float(sizes[mine].sum()))}"
         )
     if len(listing.dataset_ids) > _LISTED:
         lines.append(f"  and {len(listing.dataset_ids) - _LISTED:,} more")

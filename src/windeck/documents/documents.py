@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from windeck._core import TokenShard, checked_bulk, checked_one
-from windeck._util.parallel import in_threads
+from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, check_progress
 from windeck._util.validation import check_integer
 from windeck.documents import description, verification
@@ -141,7 +141,7 @@ class Documents:
         kept_in = cache_path(cache, listing.root, self._reading)
 
         look = Look(column, tokenizes=tokenizer is not None)
-        seen = in_threads(
+        seen = run_in_threads(
             lambda shard: look(listing.path(shard)), len(listing.paths), self._threads
         )
         self._sizes = np.array([one.size for one in seen], dtype=np.int64)
@@ -333,7 +333,7 @@ class Documents:
         Eight pages of each file are read when it is first asked for, in threads.
         """
         if not self._fingerprint:
-            digests = in_threads(self._digest, len(self._listing.paths), self._threads)
+            digests = run_in_threads(self._digest, len(self._listing.paths), self._threads)
             self._fingerprint = {
                 **self._reading.fingerprint,
                 "datasets": description.short(", ".join(self.dataset_ids)),

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Container, Sequence
 
 from windeck._core import TokenShard, default_threads
-from windeck._util.parallel import in_threads
-from windeck._util.progress import Progress, reporting
+from windeck._util.parallel import run_in_threads
+from windeck._util.progress import Progress, report_progress
 from windeck.documents.counts import Counts, Totals, check_totals
 from windeck.documents.discovery import Listing
 from windeck.documents.protocol import Int64s
@@ -131,9 +131,9 @@ def verify(
         _check_size(path, _read_through(path), size)
         open_checked(listing, reading, counts, size, shard)
 
-    with reporting(progress, "verifying files", len(listing.paths)) as advance:
+    with report_progress(progress, "verifying files", len(listing.paths)) as advance:
         workers = min(threads or default_threads(), open_files)
-        in_threads(one, len(listing.paths), workers, advance, portion=1)
+        run_in_threads(one, len(listing.paths), workers, advance, portion=1)
 
 
 def _read_through(path: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from windeck._util.text import amount
+from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData, aligned_empty
 from windeck.columns.dtypes import Array
 from windeck.io import conversion
@@ -113,9 +113,9 @@ def check_budget(needed: int, budget: float | None, columns: int, origin: Origin
     """Refuse to read what would not fit, before it is read."""
     if budget is not None and needed > budget:
         raise MemoryError(
-            f"reading {columns} of {origin.columns} columns takes about {amount(needed)}, more "
-            f"than memory_budget={amount(budget)}; name fewer columns=, a range of rows=, or a "
-            "narrower dtype="
+            f"reading {columns} of {origin.columns} columns takes about {format_bytes(needed)}, "
+            f"more than memory_budget={format_bytes(budget)}; name fewer columns=, a range of "
+            "rows=, or a narrower dtype="
         )
 
 

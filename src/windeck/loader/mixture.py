@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from windeck._util.fingerprints import digest
+from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.queries import (
     EpochPositions,
@@ -24,14 +25,13 @@ from windeck.sources import (
     Batch,
     Fingerprint,
     Indices,
-    as_positions,
     check_out,
     common_layout,
+    complete_batch,
     empty_rows,
     gather_into,
     gather_rows,
     present,
-    presented,
     whole,
 )
 
@@ -359,7 +359,7 @@ class Mixture:
 
         Each part is called once, for all of its rows; parameters as for `Stream.gather`.
         """
-        return presented(self._streams[0], self.gather_rows(positions, out, threads=threads))
+        return complete_batch(self._streams[0], self.gather_rows(positions, out, threads=threads))
 
     def gather_rows(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None

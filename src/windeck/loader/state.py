@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from windeck._core import ORDER_VERSION
-from windeck._util.fingerprints import Explain, check
+from windeck._util.fingerprints import Explain, check_fingerprint
 from windeck._util.validation import LIMIT, check_integer
 from windeck.sources import Fingerprint
 
@@ -101,5 +101,5 @@ def load_position(
         raise TypeError(f"`fingerprint` of the state must be a mapping, got {found}")
     position = check_integer("position", state["position"], most=LIMIT - 1)
     current = fingerprint(position) if callable(fingerprint) else fingerprint
-    check(state["fingerprint"], current, explain)
+    check_fingerprint(state["fingerprint"], current, explain)
     return position

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from windeck._core import Permutation
-from windeck._util.fingerprints import lasting_name, order_name
+from windeck._util.fingerprints import checked_order_name, order_name
+from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.queries import (
     EpochPositions,
@@ -29,13 +30,12 @@ from windeck.sources import (
     Order,
     OrderFactory,
     Source,
-    as_positions,
     check_source,
     check_written,
     common_layout,
+    complete_batch,
     gather_rows,
     present,
-    presented,
     whole,
 )
 
@@ -301,7 +301,7 @@ class Stream:
         A state at the position depends on these fields.
         """
         first, *later = self._epochs.ranges
-        order = lasting_name(self.order)
+        order = checked_order_name(self.order)
         fields: dict[str, str | int] = {"samples": first.length, "order": order, "seed": self.seed}
         fields |= _prefixed("source.", first.source.fingerprint)
         for one in later:
@@ -467,7 +467,7 @@ class Stream:
         threads
             Threads for sources that gather in several; other sources ignore it.
         """
-        return presented(self._presenter, self.gather_rows(positions, out, threads=threads))
+        return complete_batch(self._presenter, self.gather_rows(positions, out, threads=threads))
 
     def gather_rows(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from windeck._core import Permutation
-from windeck._util.fingerprints import lasting_name
+from windeck._util.fingerprints import checked_order_name
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import Tensors, as_tensors, gather_tensors
 from windeck.loader.sharding import Sharding, check_ranks, current_ranks
@@ -334,7 +334,7 @@ class OrderSampler(Sampler[int]):
     @property
     def fingerprint(self) -> Fingerprint:
         """Size, order and seed; the contents of the dataset are not included."""
-        return {"samples": self.size, "order": lasting_name(self.order), "seed": self.seed}
+        return {"samples": self.size, "order": checked_order_name(self.order), "seed": self.seed}
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next loop.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windeck import _core
-from windeck._util.lru_cache import LiveRuns
+from windeck._util.lru_cache import LRUCache
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.locations import Piece, Place, pieces_of
 from windeck.packing.options import Options, framed_sizes
@@ -36,7 +36,7 @@ class Padded:
     """
 
     def __init__(
-        self, documents: Corpus, options: Options, live: LiveRuns, passes: Passes, threads: int
+        self, documents: Corpus, options: Options, live: LRUCache, passes: Passes, threads: int
     ) -> None:
         self.documents, self.options = documents, options
         self.live, self.threads = live, threads

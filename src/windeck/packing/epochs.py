@@ -8,7 +8,7 @@ import numpy as np
 
 from windeck import _core
 from windeck._util.indices import as_indices
-from windeck._util.lru_cache import LiveRuns
+from windeck._util.lru_cache import LRUCache
 from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.locations import Piece, Place, document_place
@@ -59,7 +59,7 @@ class PackedEpoch:
     #: `gather` takes ``threads=``.
     supports_threads = True
 
-    def __init__(self, packed: Any, layout: Layout, live: LiveRuns, epoch: int, seed: int) -> None:
+    def __init__(self, packed: Any, layout: Layout, live: LRUCache, epoch: int, seed: int) -> None:
         self._packed, self._layout, self._live = packed, layout, live
         self._made: EpochLayout | None = None
         self.epoch = check_integer("epoch", epoch, most=2**64 - 1)

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from windeck import _core
-from windeck._util.lru_cache import LiveRuns
-from windeck._util.parallel import in_threads
+from windeck._util.lru_cache import LRUCache
+from windeck._util.parallel import run_in_threads
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.locations import Piece, Place, overlapping
 from windeck.packing.options import Options, framed_sizes
@@ -56,7 +56,7 @@ class ByBlocks:
     blocks, whose documents are copied together from wherever they are stored.
     """
 
-    def __init__(self, documents: Corpus, options: Options, live: LiveRuns, passes: Passes) -> None:
+    def __init__(self, documents: Corpus, options: Options, live: LRUCache, passes: Passes) -> None:
         self.documents, self.options = documents, options
         self.live, self._passes = live, passes
         self.tokens = int(framed_sizes(documents, options.frame).sum())
@@ -66,7 +66,7 @@ class ByBlocks:
         self.first: Int64s = np.concatenate([[0], np.cumsum(documents.shard_documents)])
         self.count = int(self.first[-1])
         # An index for each seed that was asked for, for ever: making one takes a pass.
-        self._indices = LiveRuns(2**62, lasting=True)
+        self._indices = LRUCache(2**62, keep_after_fork=True)
 
     def index(self, seed: int) -> _core.PartOrder:
         """The sums of the blocks of a seed, made when first asked for."""
@@ -139,7 +139,7 @@ class ByBlocks:
             shard = self.documents.open(int(shards[members[0]]))
             block.read(shard, numbers[members], members, take=take)
 
-        in_threads(read, len(groups), None, portion=_PORTION)
+        run_in_threads(read, len(groups), None, portion=_PORTION)
 
     def _run(self, block: _core.DocumentBlock) -> _core.DocumentRun:
         return _core.DocumentRun(block, bos=self.options.bos, eos=self.options.eos)

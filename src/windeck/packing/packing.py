@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from windeck._core import default_threads
-from windeck._util.lru_cache import LiveRuns
+from windeck._util.lru_cache import LRUCache
 from windeck._util.progress import Progress, check_progress
 from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
@@ -214,14 +214,14 @@ class PackedSequences:
         passes = Passes(self.corpus, self.options, self._how["cache"], self._how["progress"], crew)
         passes.counted, passes.indexed = counted, indexed
         self._passes = passes
-        live = LiveRuns(self._how["live_shards"])
+        live = LRUCache(self._how["live_shards"])
         if self.options.padded:
             self._layout: Layout = Padded(self.corpus, self.options, live, passes, crew)
         elif self.options.order == "global":
             self._layout = ByBlocks(self.corpus, self.options, live, passes)
         else:
             self._layout = ByShards(self.corpus, self.options, live, crew)
-        self._epochs = LiveRuns(EPOCHS_KEPT)
+        self._epochs = LRUCache(EPOCHS_KEPT)
 
     @property
     def _first(self) -> PackedEpoch:

@@ -12,8 +12,8 @@ import numpy as np
 
 from windeck import _core
 from windeck._util.fingerprints import digest
-from windeck._util.parallel import in_threads
-from windeck._util.progress import Progress, reporting
+from windeck._util.parallel import run_in_threads
+from windeck._util.progress import Progress, report_progress
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.io import filesystem
 from windeck.packing.options import Options
@@ -260,14 +260,14 @@ class Passes:
         # Few shards: threads go to the documents of one instead.
         each = 1 if len(wanted) >= 2 * self._threads else self._threads
 
-        with reporting(self._progress, what, int(documents.sum())) as advance:
+        with report_progress(self._progress, what, int(documents.sum())) as advance:
 
             def one(number: int) -> None:
                 shard = wanted[number]
                 work(shard, each)
                 advance(int(documents[shard]))
 
-            in_threads(one, len(wanted), self._threads, portion=1)
+            run_in_threads(one, len(wanted), self._threads, portion=1)
 
     def _fields(self) -> dict[str, str | int]:
         """What every pass depends on."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from windeck import _core
-from windeck._util.lru_cache import LiveRuns
+from windeck._util.lru_cache import LRUCache
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.locations import Piece, Place, overlapping, pieces_of
 from windeck.packing.options import Options, framed_sizes
@@ -53,7 +53,7 @@ class ByShards:
     O(shards) memory, and for every live shard 8 bytes a document.
     """
 
-    def __init__(self, documents: Corpus, options: Options, live: LiveRuns, threads: int) -> None:
+    def __init__(self, documents: Corpus, options: Options, live: LRUCache, threads: int) -> None:
         self.documents, self.options = documents, options
         self.live, self.threads = live, threads
         self.sizes = framed_sizes(documents, options.frame)

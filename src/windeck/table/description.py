@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windeck._util.fingerprints import digest, sample_rows
-from windeck._util.text import amount
+from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Int64s
 
@@ -59,7 +59,7 @@ def _size(table: Table) -> str:
     nbytes = sum(table.column(name).nbytes for name in table.column_names)
     many, origin = len(table.column_names), table.origin
     if origin is None:
-        return f"{many} columns, {amount(nbytes)}, {table.num_rows:,} rows"
+        return f"{many} columns, {format_bytes(nbytes)}, {table.num_rows:,} rows"
     place = "mapped" if origin.mapped else "in memory"
     files = f"{origin.files} {'/'.join(origin.kinds)} file{'' if origin.files == 1 else 's'}"
     return (
@@ -70,7 +70,7 @@ def _size(table: Table) -> str:
 
 def _of(part: int, whole: int) -> str:
     """Two amounts in one unit: 11.8 of 128 GB."""
-    number, unit = amount(whole).split(" ")
+    number, unit = format_bytes(whole).split(" ")
     scale = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}.get(unit, 1.0)
     return f"{part / scale:.3g} of {number} {unit}"
 

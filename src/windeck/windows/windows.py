@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from windeck._util.fingerprints import digest
-from windeck._util.indices import Int64, as_indices, is_one
+from windeck._util.indices import Int64, as_indices, is_integer
 from windeck._util.validation import check_number
 from windeck.table.table import Table
 from windeck.windows import subset
@@ -223,7 +223,7 @@ class Windows:
         IndexError
             If a number is outside ``[0, len)``.
         """
-        if is_one(index):
+        if is_integer(index):
             series, rows = self._index.locate(np.array([operator.index(index)], dtype=np.int64))
             return int(series[0]), int(rows[0])
         series, rows = self._index.locate(as_indices(index))
@@ -231,7 +231,7 @@ class Windows:
 
     def index_of(self, series: Any, row: Any) -> Any:
         """Return the window of a series that starts at a row, or -1: the inverse of `locate`."""
-        if is_one(series) and is_one(row):
+        if is_integer(series) and is_integer(row):
             return int(self._index.index_of(as_indices([series]), as_indices([row]))[0])
         pairs = np.broadcast_arrays(as_indices(series), as_indices(row))
         return self._index.index_of(*(np.ascontiguousarray(one) for one in pairs))
@@ -281,7 +281,7 @@ class Windows:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return one sample: arrays without the batch axis. Negative numbers count from the end."""
-        if not is_one(index):
+        if not is_integer(index):
             raise TypeError(f"`index` must be an integer, got {index!r}; for several see gather()")
         number = operator.index(index)
         batch = self.gather([number + len(self) if -len(self) <= number < 0 else number])

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
-from windeck._util.parallel import in_order
+from windeck._util.parallel import parallel_map
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of, whole
 from windeck.checkpoint.format.chunks import chunk_items, memory_of, put, touches
@@ -187,7 +187,7 @@ def read_many(
         for group in groups:
             yield from reader.read(group)
     else:
-        for done, error in in_order(groups, reader.attempt):
+        for done, error in parallel_map(groups, reader.attempt):
             yield from done
             if error is not None:
                 raise error

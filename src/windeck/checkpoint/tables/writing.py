@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from windeck._core import bucket_of
-from windeck._util.parallel import one_ahead
+from windeck._util.parallel import read_ahead
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import as_json
 from windeck.checkpoint.format.table_entries import BUCKETS, ENTRY_BYTES, Shape, Shard, Size
@@ -329,7 +329,7 @@ class _Export:
     def blocks(self, namespace: str, label: Label) -> Items:
         calls = blocks_of(self._snapshot, self._buckets, self._since, self._shape)
         # The store writes meanwhile what was packed before.
-        for blocks in one_ahead(calls, limit=_AHEAD_BYTES):
+        for blocks in read_ahead(calls, limit=_AHEAD_BYTES):
             for block in blocks:
                 yield self._pair(namespace, label, block)
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from windeck._util.parallel import in_order
+from windeck._util.parallel import parallel_map
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.chunks import chunk_items, cut, lies_in_memory
@@ -202,7 +202,7 @@ class Increment:
         chunks = cut(tensor, chunk_bytes)
         # Hashed ahead in other threads, while this one writes; but not what shares one buffer.
         in_memory = lies_in_memory(tensor)
-        found = in_order(chunks, _digest) if in_memory else map(_digest, chunks)
+        found = parallel_map(chunks, _digest) if in_memory else map(_digest, chunks)
         for number, (data, digest) in enumerate(found):
             if self._is_new(self._items[item], number, digest):
                 yield number, data
