@@ -214,7 +214,7 @@ def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(memory:
     assert target["c"].tolist() == [0, 0]
     with pytest.raises(KeyError, match="optimizer was not saved in <checkpoint windeck, gener"):
         checkpoint.load(memory, optimizer={})
-    with pytest.raises(TypeError, match="`model` must be a dict or an object with .*, got list"):
+    with pytest.raises(TypeError, match=r"`model` must be a dict or an object with .*, got list"):
         checkpoint.load(memory, model=[a])
 
 

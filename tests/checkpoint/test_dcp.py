@@ -230,9 +230,9 @@ class Colour(Enum):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (Colour.RED, r"TypeError: extra.x is of type test_checkpoint_dcp.Colour, expected a t"),
+        (Colour.RED, r"TypeError: extra.x is of type test_dcp.Colour, expected a t"),
         (b"bytes", r"TypeError: extra.x is of type bytes, expected a tensor, dict"),
-        ((torch.zeros(2), 1), r"TypeError: extra.x/0 is a tensor inside a value that dcp hands"),
+        ((torch.zeros(2), 1), r"TypeError: extra.x/0 is a tensor inside a value that dcp does"),
         (torch.zeros(2, device="meta"), r"TypeError: extra.x is a meta tensor, expected a dense"),
         (torch.eye(2).to_sparse(), r"TypeError: extra.x is a sparse tensor, expected a dense"),
     ],

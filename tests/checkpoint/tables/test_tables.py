@@ -203,7 +203,7 @@ def test_what_cannot_be_saved(memory: Store) -> None:
     good = ModelTable(ModelCore(2))
     cases: list[tuple[Any, type[Exception], str]] = [
         ([good], TypeError, "`embeddings` must be a dict of tables, got list"),
-        ({1: good}, TypeError, "embeddings has a key of type int, expected str"),
+        ({1: good}, TypeError, "keys of `embeddings` must be str, got int"),
         ({"t": {}}, TypeError, "embeddings/t must be a table, .*, got dict"),
         ({"t": ModelTable(ModelCore(2), f=set())}, TypeError, "the config of embeddings/t is no"),
         ({"t": ModelTable(ModelCore(2), f=float("nan"))}, ValueError, "embeddings/t is no plain"),

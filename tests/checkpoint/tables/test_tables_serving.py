@@ -158,7 +158,7 @@ def test_what_cannot_be_exported(
 ) -> None:
     with pytest.raises(error, match=words):
         checkpoint.export(memory, ModelTable(ModelCore(2)), name, **options)
-    with pytest.raises(TypeError, match="embeddings/t must be a table, .*, got dict"):
+    with pytest.raises(TypeError, match=r"embeddings/t must be a table, .*, got dict"):
         checkpoint.export(memory, {}, "t")
     assert list(memory.keys()) == []
 
