@@ -154,7 +154,7 @@ FOREIGN = next(key for key in range(1, 9999) if bucket(key) < bucket(IDS[1]))
         (INDEX, 12, "<I", (1024,), "found block 0 out of order"),
         (INDEX, 16, "<I", (0,), "found block 0 out of order"),
         (INDEX, 16, "<III", (0, 0, 0), "found block 0 out of order"),
-        (INDEX, 16, "<I", (2**32 - 1,), "found Size.entries=4294967295, .* as in the manifest of ge"),
+        (INDEX, 16, "<I", (2**32 - 1,), "found Size.entries=4294967295, .* as in the manifest of"),
         (INDEX, 20, "<I", (5,), "found block 0 out of order"),
         (INDEX, 20, "<I", (3,), "found Size.entries=4, rows=3, dead=0., expected Size.entries=4"),
         (INDEX, 24, "<I", (1,), "found block 0 out of order"),
