@@ -15,7 +15,7 @@ SOURCES = ROOT / "src" / "windeck" / "checkpoint"
 #: With examples, packages of its own excepted: they have pages and tests of their own.
 MODULES = sorted(
     ".".join(path.relative_to(SOURCES).with_suffix("").parts)
-    for folder in (".", "format", "read", "write")
+    for folder in (".", "format", "readers", "writers")
     for path in (SOURCES / folder).glob("[a-z]*.py")
     if ">>> " in path.read_text()
 )

@@ -239,7 +239,7 @@ def test_headers_that_are_too_long(
         ValueError, match=f"the header has {size} bytes, expected at most {size - 1}"
     ):
         export(memory, file)
-    with pytest.raises(ValueError, match=f"has a header of {size} bytes, expected fewer"):
+    with pytest.raises(ValueError, match=f"a header of {size} bytes, expected at most {size - 1}"):
         import_(file, memory)
 
 

@@ -54,7 +54,7 @@ def test_a_file_that_ends_while_it_is_read(memory: Store, tmp_path: Path) -> Non
         def __getattr__(self, name: str) -> Any:
             return getattr(memory, name)
 
-    words = f"{file} ended in w, expected 16 bytes at [0-9]+: it was changed meanwhile"
+    words = f"{file} ended in w, expected 16 bytes at [0-9]+: it was changed during the import"
     with pytest.raises(ValueError, match=words):
         import_(file, Cut(), chunk_bytes=64)
     assert checkpoint.log(memory)[0].generation == 1

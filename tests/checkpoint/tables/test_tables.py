@@ -206,7 +206,7 @@ def test_what_cannot_be_saved(memory: Store) -> None:
         ({1: good}, TypeError, "keys of `embeddings` must be str, got int"),
         ({"t": {}}, TypeError, "embeddings/t must be a table, .*, got dict"),
         ({"t": ModelTable(ModelCore(2), f=set())}, TypeError, "the config of embeddings/t is no"),
-        ({"t": ModelTable(ModelCore(2), f=float("nan"))}, ValueError, "embeddings/t is no plain"),
+        ({"t": ModelTable(ModelCore(2), f=float("nan"))}, ValueError, "embeddings/t is not plain"),
     ]
     for given, error, words in cases:
         with pytest.raises(error, match=words):
