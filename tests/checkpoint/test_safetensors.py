@@ -168,7 +168,7 @@ def test_tensors_in_parts_are_put_together(memory: Store, tmp_path: Path) -> Non
         part = whole[:, 4 * writer : 4 * writer + 4].contiguous()
         given = Partition(part, offset=(0, 4 * writer), shape=(9, 8))
         shards.append(ShardWriter(plan, writer, LocalState({"model": {"w": given}}, alone=False)))
-        for _, items in shards[-1].loads():
+        for _, items in shards[-1].bulk_loads():
             memory.bulk_load(items)
     finish(memory, plan, merge_shards([shard.manifest() for shard in shards], plan))
     (file,) = export(memory, tmp_path / "m.safetensors")
