@@ -17,7 +17,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.format import keys, manifests, values
 from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.tables.blocks import parse
+from windeck.checkpoint.tables.blocks import parse_index
 
 IDS = sorted([0, -1, 5, 2**63 - 1], key=lambda key: (bucket(key), key))
 
@@ -134,19 +134,31 @@ FOREIGN = next(key for key in range(1, 9999) if bucket(key) < bucket(IDS[1]))
         (BLOCK, 20, "<I", (1,), "rows of dim 2 with 1 slots, expected 2 with 1"),
         (BLOCK, 24, "<qq", (IDS[0], IDS[0]), "found id .* after .*, expected each id once"),
         (BLOCK, 24, "<qq", (IDS[1], IDS[0]), "found id .* after .*, expected each id once"),
-        (BLOCK, 24, "<q", (FOREIGN,), "found id .* first and buckets .*, expected .* as its index"),
+        (
+            BLOCK,
+            24,
+            "<q",
+            (FOREIGN,),
+            "found id .* first and buckets .*, expected .* as in its index",
+        ),
         (BLOCK, 24 + 32 * 4, "<BB", (0, 2), "found 2 rows and 1 dead, expected 4 and 0"),
         (BLOCK, 24 + 32 * 4, "<B", (3,), "found 3 rows and 0 dead, expected 4 and 0"),
-        (INDEX, 0, "<q", (IDS[1],), "found block 0 out of place, expected it after the one before"),
-        (INDEX, 8, "<I", (1024,), "found block 0 out of place"),
-        (INDEX, 12, "<I", (1024,), "found block 0 out of place"),
-        (INDEX, 16, "<I", (0,), "found block 0 out of place"),
-        (INDEX, 16, "<III", (0, 0, 0), "found block 0 out of place"),
-        (INDEX, 16, "<I", (2**32 - 1,), "found Size.entries=4294967295, .* as the manifest of ge"),
-        (INDEX, 20, "<I", (5,), "found block 0 out of place"),
+        (
+            INDEX,
+            0,
+            "<q",
+            (IDS[1],),
+            "found block 0 out of order, expected it after the block before",
+        ),
+        (INDEX, 8, "<I", (1024,), "found block 0 out of order"),
+        (INDEX, 12, "<I", (1024,), "found block 0 out of order"),
+        (INDEX, 16, "<I", (0,), "found block 0 out of order"),
+        (INDEX, 16, "<III", (0, 0, 0), "found block 0 out of order"),
+        (INDEX, 16, "<I", (2**32 - 1,), "found Size.entries=4294967295, .* as in the manifest of"),
+        (INDEX, 20, "<I", (5,), "found block 0 out of order"),
         (INDEX, 20, "<I", (3,), "found Size.entries=4, rows=3, dead=0., expected Size.entries=4"),
-        (INDEX, 24, "<I", (1,), "found block 0 out of place"),
-        (INDEX, 28, "<I", (1,), "found block 0 out of place"),
+        (INDEX, 24, "<I", (1,), "found block 0 out of order"),
+        (INDEX, 28, "<I", (1,), "found block 0 out of order"),
         (DELTA, 24 + 32 * 2, "<BB", (1, 1), "found 2 rows and 0 dead, expected 1 and 1"),
     ],
 )
@@ -171,10 +183,10 @@ def test_blocks_are_in_order_in_an_index() -> None:
             fits = one[2] <= two[1] and (one[1], one[0]) < (two[1], two[0])
             taken += fits
             if fits:
-                assert len(parse("the index", [memoryview(payload)], (0, 1024))) == 2
+                assert len(parse_index("the index", [memoryview(payload)], (0, 1024))) == 2
                 continue
             with pytest.raises(CorruptStoreError, match="index is damaged: found block 1 out of"):
-                parse("the index", [memoryview(payload)], (0, 1024))
+                parse_index("the index", [memoryview(payload)], (0, 1024))
     assert 0 < taken < len(lines) ** 2
 
 
@@ -210,7 +222,7 @@ def test_a_block_that_ends_before_its_index_says(memory: Store) -> None:
     core, found = save(memory)
     assert bucket(IDS[-1]) < 1023
     put(memory, INDEX, forged(found[INDEX], 12, "<I", 1023))
-    words = f"{BLOCK.decode()} is damaged: found id .*, expected .* to 1023 as its index says"
+    words = f"{BLOCK.decode()} is damaged: found id .*, expected .* to 1023 as in its index"
     with pytest.raises(CorruptStoreError, match=words):
         load(memory, core)
 
@@ -223,7 +235,7 @@ def test_a_removed_id_in_what_is_no_delta(memory: Store) -> None:
         table["links"][0]["shards"][0]["since"] = -1
 
     rewrite(memory, change)
-    words = f"{DELTA.decode()} is damaged: found a removed id, expected none in what is no delta"
+    words = f"{DELTA.decode()} is damaged: found a removed id, expected none outside of a delta"
     with pytest.raises(CorruptStoreError, match=words):
         load(memory, core)
 
