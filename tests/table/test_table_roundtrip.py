@@ -129,12 +129,12 @@ def test_csv_gives_back_what_pyarrow_reads(table: pa.Table, batch: int) -> None:
         options = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
         model = csv.read_csv(path, convert_options=options)
         if not model.num_rows:  # a line with nothing in it is no row
-            with pytest.raises(ValueError, match="holds no rows"):
+            with pytest.raises(ValueError, match="has no rows"):
                 Table.read(path)
             return
         empty = [f.name for f in model.schema if pa.types.is_null(f.type)]
         if empty:
-            with pytest.raises(TypeError, match="holds no value at all"):
+            with pytest.raises(TypeError, match="has no value at all"):
                 Table.read(path, categories=True)
             return
         assert as_lists(Table.read(path, categories=True)) == expected(model)
