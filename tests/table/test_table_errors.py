@@ -1,4 +1,4 @@
-"""What a table that cannot be read gets: one sentence with the name in it."""
+"""Errors of reading tables: their types, and messages that name the file or column."""
 
 from __future__ import annotations
 

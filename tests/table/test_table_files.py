@@ -1,4 +1,4 @@
-"""Which files are read, what of them, and what that takes."""
+"""Paths, columns of several files, memory budgets and categories."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from windeck import Table
 
 
 def numbers(rows: int, *, first: int = 0, **more: Any) -> pa.Table:
-    """A table of `rows` rows that counts on from `first`."""
+    """Return a table of `rows` rows that counts from `first`."""
     load = np.arange(first, first + rows, dtype=np.float64)
     return pa.table({"load": load, "count": load.astype(np.int64), **more})
 
 
 @pytest.fixture
 def three_files(tmp_path: Path) -> Path:
-    """part1, part2 and part10, of 5 rows each, and things that are no data."""
+    """Files part1, part2 and part10 of 5 rows each, and files without data."""
     for place, part in enumerate((1, 2, 10)):
         parquet.write_table(numbers(5, first=5 * place), tmp_path / f"part{part}.parquet")
     (tmp_path / "_SUCCESS").touch()

@@ -1,4 +1,4 @@
-"""What is shared, what is mapped, and what is refused: arrays, tensors, Arrow data, files."""
+"""Tables on shared memory and mapped files, and arguments that are refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TestArrays:
         assert np.shares_memory(table["load"], load)
         assert table.to_torch()["load"].tolist() == [0, 1, 2]
 
-    def test_nobody_writes_through_a_table(self) -> None:
+    def test_columns_are_read_only(self) -> None:
         load = np.arange(3.0)
         table = Table.from_columns({"load": load})
         with pytest.raises(ValueError, match="read-only"):

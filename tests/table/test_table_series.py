@@ -1,4 +1,4 @@
-"""Series out of ids, rows in order of time, and what is reported on the way."""
+"""Series from ids and offsets, sorting by time, and reports on the order of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windeck import Table
 
 
 def series_table(ids: Any, times: Any = None, **options: Any) -> Table:
-    """A table whose values are the numbers of its rows."""
+    """Return a table whose values are its row numbers."""
     rows = np.arange(len(ids), dtype=np.float64)
     columns: dict[str, Any] = {"row": rows, "id": np.asarray(list(ids))}
     if times is not None:
