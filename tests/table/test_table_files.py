@@ -21,7 +21,7 @@ def numbers(rows: int, *, first: int = 0, **more: Any) -> pa.Table:
 
 @pytest.fixture
 def three_files(tmp_path: Path) -> Path:
-    """Files part1, part2 and part10 of 5 rows each, and files without data."""
+    """Write part1, part2 and part10 of 5 rows each, and files without data."""
     for place, part in enumerate((1, 2, 10)):
         parquet.write_table(numbers(5, first=5 * place), tmp_path / f"part{part}.parquet")
     (tmp_path / "_SUCCESS").touch()
