@@ -1,4 +1,4 @@
-"""The page on tables, and the examples in the code, do what they say."""
+"""Examples of the page on tables and of docstrings."""
 
 from __future__ import annotations
 

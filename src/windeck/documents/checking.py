@@ -9,7 +9,7 @@ import pyarrow as pa
 from windeck._util.text import unknown_column
 from windeck.io.arrow import count_batches
 from windeck.io.filesystem import RangeReader
-from windeck.io.formats import naming
+from windeck.io.formats import name_in_errors
 from windeck.io.parquet import ParquetFile
 
 __all__ = ["Form", "Look", "Seen", "check_column"]
@@ -151,7 +151,7 @@ class Look:
             head = file.read(0, 8 + marked + min(length, _LONGEST_SCHEMA))
         message = head[8 : 8 + marked + max(length, 0)]
         if message not in self._forms:
-            with naming(path, "Arrow IPC"):
+            with name_in_errors(path, "Arrow IPC"):
                 schema = pa.ipc.read_schema(pa.py_buffer(message))
                 _ = schema.names  # which are decoded only here, if they can be
             self._forms[message] = check_column(

@@ -31,19 +31,20 @@ SUFFIXES = (
 
 
 def resolve(source: Paths) -> tuple[str, ...]:
-    """List the files that `source` means, in natural order (``part2`` before ``part10``).
+    """Return the files of a path, glob, directory or list, ``part2`` before ``part10``.
 
     Parameters
     ----------
     source : path, or iterable of paths
-        A file; a glob (``*``, ``?``, ``[``; ``**`` descends); a directory, of which every file
-        with a known suffix is taken, subfolders included, hidden files and names that begin with
-        an underscore left out; or a list of these, kept in the order given.
+        A file; a glob (``*``, ``?``, ``[``; ``**`` matches any number of directories); a
+        directory; or a list of these, whose order is kept. Of a directory and its subdirectories
+        every file with a known suffix is taken, except names that begin with a dot or an
+        underscore.
 
     Raises
     ------
     FileNotFoundError
-        Nothing is there, or a glob or a directory holds no data file.
+        The path does not exist, or a glob or a directory has no data file.
     TypeError
         `source` is neither a path nor an iterable of paths.
 
@@ -60,11 +61,12 @@ def resolve(source: Paths) -> tuple[str, ...]:
         return tuple(_expand(os.fspath(source)))
     if not isinstance(source, Iterable):
         raise TypeError(
-            f"a {type(source).__name__} is no path; expected a file, a glob, a directory, or a list"
+            "the path must be a file, a glob, a directory or a list of these, got a "
+            f"{type(source).__name__}"
         )
     files = [path for item in source for path in _expand(os.fspath(item))]
     if not files:
-        raise FileNotFoundError("the list of files to read is empty")
+        raise FileNotFoundError("the list of files is empty")
     return tuple(files)
 
 
@@ -78,7 +80,7 @@ def _expand(path: str) -> Iterator[str]:
 
 def _one(path: str) -> Iterator[str]:
     if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file {path!r}")
+        raise FileNotFoundError(f"file {path!r} does not exist")
     yield path
 
 
@@ -94,7 +96,7 @@ def _in_folder(folder: str) -> Iterator[str]:
     found = [path for path in found if os.path.isfile(path)]
     if not found:
         raise FileNotFoundError(
-            f"the directory {folder!r} holds no data file; expected names ending in "
+            f"directory {folder!r} has no data file; expected names that end in "
             f"{', '.join(SUFFIXES[:7])}"
         )
     yield from sorted(found, key=natural)
@@ -106,14 +108,14 @@ def _is_data(path: Path) -> bool:
 
 
 def natural(path: str) -> tuple[str | int, ...]:
-    """Sort key in which runs of the digits 0 to 9 count as numbers.
+    """Return a sort key that compares runs of the digits 0 to 9 as numbers.
 
     Examples
     --------
     >>> sorted(["part10", "part2", "part"], key=natural)
     ['part', 'part2', 'part10']
     """
-    # Text and numbers take turns, beginning with text, so that like always meets like.
+    # Text and numbers alternate, text first, so that two keys compare equal types.
     parts = re.split(r"([0-9]+)", path)
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 

@@ -1,4 +1,4 @@
-"""What a caller wants of some data: columns, ids, time, rows, dtype, categories."""
+"""Options of reading: columns, ids, time, rows, dtype and categories."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ import pyarrow as pa
 
 from windeck._util.text import unknown_column
 from windeck.io import conversion
-from windeck.io.conversion import Names
+from windeck.io.conversion import CategoryNames
 
 Categories: TypeAlias = bool | str | Iterable[str] | Mapping[str, Sequence[str] | None]
 
 
 @dataclass(frozen=True)
-class Request:
-    """What of the data is wanted. `columns` None means every column that is not id or time."""
+class ReadOptions:
+    """Validated options of reading. `columns` is None for all columns but ids and time."""
 
     columns: tuple[str, ...] | None = None
     ids: tuple[str, ...] = ()
     time: str | None = None
     dtype: np.dtype[Any] | None = None
     rows: tuple[int, int | None] | None = None
-    categories: Mapping[str, Names] = field(default_factory=dict)
+    categories: Mapping[str, CategoryNames] = field(default_factory=dict)
     all_categories: bool = False
     sort: bool = False
 
     @classmethod
-    def of(
+    def from_arguments(
         cls,
         columns: str | Iterable[str] | None,
         ids: str | Iterable[str] | None,
@@ -43,36 +43,38 @@ class Request:
         categories: Categories = (),
         *,
         sort: bool = False,
-    ) -> Request:
-        """Take the user's arguments in all the forms they may have."""
+    ) -> ReadOptions:
+        """Return the options for a user's arguments; an error names a wrong one."""
         asked = None if columns is None else as_names("columns", columns)
         keys = as_names("id_columns", ids or ())
         every = categories is True
         named = {} if isinstance(categories, bool) else _categories(categories)
-        return cls(asked, keys, time, floating(dtype), _rows(rows), named, every, sort)
+        return cls(asked, keys, time, floating_dtype(dtype), _rows(rows), named, every, sort)
 
     @property
-    def index(self) -> tuple[str, ...]:
-        """Columns that say which row it is, and are not values: ids and time."""
+    def index_columns(self) -> tuple[str, ...]:
+        """Columns that identify a row and are not values: ids and time."""
         return (*self.ids, *(() if self.time is None else (self.time,)))
 
-    def values(self, schema: Any, where: str) -> tuple[str, ...]:
-        """Names of the value columns; every name asked for must be in the schema, once."""
+    def value_columns(self, schema: Any, where: str) -> tuple[str, ...]:
+        """Return the names of value columns. The schema must have each column exactly once."""
         wanted = schema.names if self.columns is None else self.columns
-        names = tuple(name for name in wanted if name not in self.index)
+        names = tuple(name for name in wanted if name not in self.index_columns)
         known = Counter(schema.names)
-        for name in (*self.index, *names, *self.categories):
+        for name in (*self.index_columns, *names, *self.categories):
             if name not in known:
                 raise unknown_column(name, known, where)
             if known[name] > 1:
                 raise ValueError(f"{where} has {known[name]} columns named {name!r}; expected one")
         if not names:
-            raise ValueError(f"no value column is left of {where}; expected at least one")
+            raise ValueError(
+                f"{where} has no value column beside ids and time; expected at least one"
+            )
         return names
 
-    def names_of(self, name: str, kind: Any, where: str) -> Names | None:
-        """How the values of a column are named: None for numbers."""
-        if not conversion.is_category(kind):
+    def category_names(self, name: str, kind: Any, where: str) -> CategoryNames | None:
+        """Return the category names of a column, None for numbers."""
+        if not conversion.is_categorical(kind):
             if name in self.categories:
                 raise TypeError(f"column {name!r} of {where} is {kind}; expected strings")
             return None
@@ -86,20 +88,20 @@ class Request:
         )
 
 
-def as_names(what: str, names: str | Iterable[str]) -> tuple[str, ...]:
-    """One name or several, none of them twice."""
+def as_names(argument: str, names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple, in which no name is twice."""
     if not isinstance(names, Iterable):
-        raise TypeError(f"{what} is {names!r}; expected names of columns")
+        raise TypeError(f"`{argument}` must be names of columns, got {names!r}")
     listed = (names,) if isinstance(names, str) else tuple(names)
-    for place, name in enumerate(listed):
+    for number, name in enumerate(listed):
         if not isinstance(name, str):
-            raise TypeError(f"{what} holds {name!r}; expected names of columns")
-        if name in listed[:place]:
-            raise ValueError(f"{what} names {name!r} twice; expected every column once")
+            raise TypeError(f"`{argument}` must be names of columns, got {name!r} among them")
+        if name in listed[:number]:
+            raise ValueError(f"`{argument}` must name each column once, got {name!r} twice")
     return listed
 
 
-def _categories(asked: Any) -> dict[str, Names]:
+def _categories(asked: Any) -> dict[str, CategoryNames]:
     if isinstance(asked, str) or not isinstance(asked, Mapping):
         return dict.fromkeys(as_names("categories", asked), True)
     return {
@@ -108,8 +110,8 @@ def _categories(asked: Any) -> dict[str, Names]:
     }
 
 
-def floating(dtype: Any) -> np.dtype[Any] | None:
-    """The floating dtype that floating columns are cast to."""
+def floating_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """Return the dtype that floating columns are cast to, None for their own."""
     if dtype is None:
         return None
     try:
@@ -120,8 +122,8 @@ def floating(dtype: Any) -> np.dtype[Any] | None:
         found = np.dtype(np.void)
     if found.kind != "f" or found.itemsize > 8:
         raise ValueError(
-            f"dtype={dtype!r} is not float16, float32 or float64; it applies to floating columns "
-            "only, all others are kept as they are"
+            f"`dtype` must be float16, float32 or float64, got {dtype!r}; it applies to floating "
+            "columns only, all others keep their dtype"
         )
     return found
 
@@ -134,35 +136,37 @@ def _rows(rows: Any) -> tuple[int, int | None] | None:
         start = 0 if start is None else operator.index(start)
         stop = None if stop is None else operator.index(stop)
     except (TypeError, ValueError):
-        raise TypeError(f"rows={rows!r}; expected a pair of integers (start, stop)") from None
+        raise TypeError(f"`rows` must be a pair of integers (start, stop), got {rows!r}") from None
     if start < 0 or (stop is not None and stop < start):
-        raise ValueError(f"rows={rows!r}; expected 0 <= start <= stop")
+        raise ValueError(f"`rows` must have 0 <= start <= stop, got {rows!r}")
     return start, stop
 
 
-def as_bytes(budget: Any) -> float | None:
-    """A memory budget: a number of bytes."""
+def budget_bytes(budget: Any) -> float | None:
+    """Return a memory budget in bytes, None for no limit."""
     if budget is None:
         return None
     if isinstance(budget, (bool, str)) or not isinstance(budget, numbers.Real):
-        raise TypeError(f"memory_budget={budget!r}; expected a number of bytes, such as 8e9")
+        raise TypeError(f"`memory_budget` must be a number of bytes, such as 8e9, got {budget!r}")
     size = float(budget)
-    if not size >= 0:  # Nor NaN, below which everything would fit.
-        raise ValueError(f"memory_budget={budget!r}; expected 0 bytes or more")
+    if not size >= 0:  # Also refuses NaN, which no size exceeds.
+        raise ValueError(f"`memory_budget` must be at least 0 bytes, got {budget!r}")
     return size
 
 
 def is_interleaved(storage: str) -> bool:
-    """Tell whether columns are to lie in one row-major matrix."""
+    """Return True if `storage` is one row-major matrix."""
     if storage not in ("columns", "rows"):
-        raise ValueError(f"storage={storage!r}; expected 'columns' or 'rows'")
+        raise ValueError(f"`storage` must be 'columns' or 'rows', got {storage!r}")
     return storage == "rows"
 
 
-def row_range(request: Request, total: int) -> tuple[int, int]:
-    """The range of rows asked for, which must lie within the data."""
-    start, stop = request.rows or (0, total)
+def row_range(options: ReadOptions, total: int) -> tuple[int, int]:
+    """Return the range of rows to read of `total` rows."""
+    start, stop = options.rows or (0, total)
     stop = total if stop is None else stop
     if stop > total or start > total:
-        raise ValueError(f"rows=({start}, {stop}) runs past the {total} rows there are")
+        raise ValueError(
+            f"`rows` must be within the {total} rows of the data, got ({start}, {stop})"
+        )
     return start, stop
