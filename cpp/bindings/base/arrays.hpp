@@ -15,10 +15,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "windeck/base/dtype.hpp"
 
 namespace py = pybind11;
 
@@ -47,10 +51,39 @@ inline std::span<const py::ssize_t> shape_of(const py::array& array) {
     return {array.shape(), static_cast<std::size_t>(array.ndim())};
 }
 
-/// Whether the dtype is a native one of this kind ('i', 'u', 'f', 'b') and size in bytes.
+/// Whether a NumPy dtype has this kind ('i', 'u', 'f', 'b'), this size in bytes, and native byte
+/// order.
 inline bool is_native(const py::dtype& dtype, char kind, py::ssize_t size) {
     const char order = dtype.byteorder();
     return dtype.kind() == kind && dtype.itemsize() == size && (order == '=' || order == '|');
+}
+
+/// Whether a NumPy dtype is this one, in native byte order; not for bfloat16.
+inline bool is_native(const py::dtype& found, DType dtype) {
+    return is_native(found, info(dtype).kind, size_of(dtype));
+}
+
+/// The data type of a NumPy dtype in native byte order; none where the core lacks it. Never
+/// bfloat16, which NumPy lacks.
+inline std::optional<DType> dtype_of(const py::dtype& dtype) {
+    for (std::size_t i = 0; i < dtype_count; ++i) {
+        const auto candidate = static_cast<DType>(i);
+        if (candidate != DType::bfloat16 && is_native(dtype, candidate)) return candidate;
+    }
+    return std::nullopt;
+}
+
+/// The data type of a name such as "float32" or "bfloat16"; none for any other name.
+inline std::optional<DType> dtype_named(std::string_view name) {
+    for (std::size_t i = 0; i < dtype_count; ++i) {
+        if (dtypes[i].name == name) return static_cast<DType>(i);
+    }
+    return std::nullopt;
+}
+
+/// The NumPy dtype of a data type; uint16 for bfloat16.
+inline py::dtype numpy_dtype(DType dtype) {
+    return py::dtype(name(dtype == DType::bfloat16 ? DType::uint16 : dtype));
 }
 
 inline bool is_aligned(const py::array& array) {
@@ -124,7 +157,7 @@ inline Indices index_array(py::handle value, const std::string& name) {
         }
         if (array.size() == 0 && array.ndim() == 1) array = py::array_t<std::int64_t>(0);
     }
-    if (!is_native(array.dtype(), 'i', sizeof(std::int64_t))) {
+    if (!is_native(array.dtype(), DType::int64)) {
         throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected int64");
     }
     if (array.ndim() != 1) {
@@ -152,7 +185,7 @@ inline Bytes byte_array(py::handle value, const std::string& name) {
                              ", expected a uint8 array of one dimension");
     }
     auto array = py::reinterpret_borrow<py::array>(value);
-    if (!is_native(array.dtype(), 'u', 1)) {
+    if (!is_native(array.dtype(), DType::uint8)) {
         throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected uint8");
     }
     if (array.ndim() != 1 || (array.size() > 1 && array.strides(0) != 1)) {

@@ -82,11 +82,6 @@ Notes
 The GIL is released while the batch is made.
 )";
 
-/// The Python type of a field's values: bfloat16 travels as uint16.
-py::dtype numpy_dtype(DType dtype) {
-    return py::dtype(std::string(dtype == DType::bfloat16 ? "uint16" : name(dtype)));
-}
-
 /// One array of the batch.
 struct Part {
     std::string key;

@@ -68,15 +68,16 @@ TypeError, ValueError
     What does not fit together, named; some of it only when a Gather is made.
 )";
 
-DType dtype_of(const py::array& values, py::handle wanted, const std::string& column) {
-    const auto found = dtype_named(text(values.dtype()));
+DType column_dtype(const py::array& values, py::handle wanted, const std::string& column) {
+    const auto found = dtype_of(values.dtype());
     if (!found) {
         throw py::type_error("column '" + column + "' has dtype " + text(values.dtype()) +
                              ", expected floats, integers or bool in native byte order");
     }
     if (wanted.is_none()) return *found;
-    if (text(wanted) == "bfloat16" && *found == DType::uint16) return DType::bfloat16;
-    if (text(wanted) == name(*found)) return *found;
+    const auto dtype = dtype_named(text(wanted));
+    if (dtype && *dtype == *found) return *dtype;
+    if (dtype == DType::bfloat16 && *found == DType::uint16) return *dtype;
     throw py::type_error("column '" + column + "' has dtype " + text(values.dtype()) +
                          ", which is not " + text(wanted) +
                          " (bfloat16 travels as uint16, others as themselves)");
@@ -99,7 +100,7 @@ PyColumn make_column(py::handle values, py::handle validity, py::handle validity
     out.column.data = static_cast<const std::byte*>(array.data());
     out.column.rows = array.size();
     out.column.stride = array.strides(0);
-    out.column.dtype = dtype_of(array, dtype, name);
+    out.column.dtype = column_dtype(array, dtype, name);
     out.column.nan_is_missing = nan_is_missing;
     if (validity.is_none()) return out;
     const Bytes bits = byte_array(validity, "validity of column '" + name + "'");
@@ -133,7 +134,7 @@ Coefficients coefficients(py::handle value, std::size_t columns, const std::stri
                              ", expected a float64 array");
     }
     const auto array = py::reinterpret_borrow<py::array>(value);
-    if (!is_native(array.dtype(), 'f', sizeof(double))) {
+    if (!is_native(array.dtype(), DType::float64)) {
         throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected float64");
     }
     const auto last = static_cast<py::ssize_t>(columns);
@@ -228,14 +229,14 @@ void bind_fields(py::module_& m) {
         .def_property_readonly(
             "name", [](const PyColumn& self) { return self.column.name; }, "For messages.")
         .def_property_readonly(
-            "dtype", [](const PyColumn& self) { return std::string(name(self.column.dtype)); },
+            "dtype", [](const PyColumn& self) { return name(self.column.dtype); },
             "The type of the values, by name.");
 
     py::class_<PyField>(m, "Field", field_doc)
         .def(py::init(&make_field), py::arg("name"), py::arg("columns"), py::kw_only(),
              py::arg("segments"), py::arg("dilation") = 1, py::arg("layout") = "btc",
-             py::arg("dtype") = "float32", py::arg("mask") = false, py::arg("fill") = 0.0,
-             py::arg("scale") = py::none(), py::arg("shift") = py::none(),
+             py::arg("dtype") = name(DType::float32), py::arg("mask") = false,
+             py::arg("fill") = 0.0, py::arg("scale") = py::none(), py::arg("shift") = py::none(),
              py::arg("anchor") = "window")
         .def_property_readonly(
             "name", [](const PyField& self) { return self.spec.name; }, "The key in the batch.");

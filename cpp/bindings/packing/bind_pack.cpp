@@ -70,10 +70,10 @@ struct Part {
 };
 
 std::vector<Part> parts_of(py::ssize_t rows, py::ssize_t length, DType dtype, bool padded) {
-    const py::dtype integers{std::string(name(dtype))};
+    const py::dtype integers = numpy_dtype(dtype);
     std::vector<Part> parts{{"tokens", integers, {rows, length + 1}},
                             {"position_ids", integers, {rows, length}}};
-    if (padded) parts.push_back({"targets_mask", py::dtype("bool"), {rows, length}});
+    if (padded) parts.push_back({"targets_mask", numpy_dtype(DType::boolean), {rows, length}});
     return parts;
 }
 
@@ -120,16 +120,15 @@ std::vector<py::array> given(py::handle out, const std::vector<Part>& parts,
 }
 
 DType batch_dtype(py::handle dtype) {
-    const std::string wanted = text(dtype);
-    if (wanted == "int64") return DType::int64;
-    if (wanted == "int32") return DType::int32;
-    throw py::value_error("dtype is '" + wanted + "', expected 'int64' or 'int32'");
+    const auto wanted = dtype_named(text(dtype));
+    if (wanted == DType::int64 || wanted == DType::int32) return *wanted;
+    throw py::value_error("dtype is '" + text(dtype) + "', expected 'int64' or 'int32'");
 }
 
 void require_fits(const std::optional<std::int64_t>& token, const char* what, DType dtype) {
     if (!token || dtype == DType::int64 || *token == static_cast<std::int32_t>(*token)) return;
     throw py::value_error(std::string(what) + " is " + std::to_string(*token) + ", which " +
-                          std::string(name(dtype)) + " cannot hold");
+                          name(dtype) + " cannot hold");
 }
 
 py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py::handle run_of,
@@ -193,8 +192,8 @@ py::array cu_seqlens(py::handle position_ids) {
                              ", expected an array");
     }
     const auto ids = py::reinterpret_borrow<py::array>(position_ids);
-    const bool wide = is_native(ids.dtype(), 'i', 8);
-    if (!wide && !is_native(ids.dtype(), 'i', 4)) {
+    const auto dtype = dtype_of(ids.dtype());
+    if (dtype != DType::int64 && dtype != DType::int32) {
         throw py::type_error("position_ids has dtype " + text(ids.dtype()) +
                              ", expected int64 or int32");
     }
@@ -206,7 +205,7 @@ py::array cu_seqlens(py::handle position_ids) {
     std::vector<std::int32_t> bounds;
     {
         const py::gil_scoped_release unlocked;
-        bounds = sequence_bounds(data, count, wide ? DType::int64 : DType::int32);
+        bounds = sequence_bounds(data, count, *dtype);
     }
     py::array_t<std::int32_t> result(static_cast<py::ssize_t>(bounds.size()));
     std::ranges::copy(bounds, result.mutable_data());
@@ -218,8 +217,8 @@ py::array cu_seqlens(py::handle position_ids) {
 void bind_pack(py::module_& m) {
     m.def("pack", &write_batch, py::arg("runs"), py::arg("row_offsets"), py::arg("run_of"),
           py::arg("starts"), py::arg("lengths"), py::kw_only(), py::arg("sequence_length"),
-          py::arg("dtype") = "int64", py::arg("pad") = py::none(), py::arg("out") = py::none(),
-          py::arg("threads") = 1, pack_doc);
+          py::arg("dtype") = name(DType::int64), py::arg("pad") = py::none(),
+          py::arg("out") = py::none(), py::arg("threads") = 1, pack_doc);
     m.def("cu_seqlens", &cu_seqlens, py::arg("position_ids"),
           "cu_seqlens(position_ids) -> int32[m]: 0, the places behind the first at which the "
           "flattened ids are 0, and their number: where the sequences of a flattened batch begin.");

@@ -127,10 +127,8 @@ TokenFilter token_filter(py::handle strip, py::handle min_length) {
 }
 
 DType token_dtype(const py::array& values) {
-    const char kind = values.dtype().kind();
-    const auto found = dtype_named(text(values.dtype()));
-    if ((kind != 'i' && kind != 'u') || !is_native(values.dtype(), kind, values.itemsize()) ||
-        !found) {
+    const auto found = dtype_of(values.dtype());
+    if (!found || !is_integer(*found)) {
         throw py::type_error("values has dtype " + text(values.dtype()) +
                              ", expected native integers of 8 to 64 bits");
     }
@@ -245,7 +243,7 @@ py::array document(const TokenShard& shard, const Number& number) {
         const py::gil_scoped_release unlocked;  // pages may have to come in
         shard.lengths(wanted, std::span(&length, 1));
     }
-    py::array copy(py::dtype(std::string(name(shard.dtype()))), std::max<std::int64_t>(length, 0));
+    py::array copy(numpy_dtype(shard.dtype()), std::max<std::int64_t>(length, 0));
     const std::span into(static_cast<std::byte*>(copy.mutable_data()),
                          static_cast<std::size_t>(copy.nbytes()));
     const py::gil_scoped_release unlocked;
@@ -280,7 +278,7 @@ void bind_tokens(py::module_& m) {
             [](const TokenShard& shard) { return static_cast<std::size_t>(shard.documents()); },
             "The number of documents, filtered ones too.")
         .def_property_readonly(
-            "dtype", [](const TokenShard& shard) { return std::string(name(shard.dtype())); },
+            "dtype", [](const TokenShard& shard) { return name(shard.dtype()); },
             "The dtype of the tokens, such as 'int32'.")
         .def_property_readonly("name", &TokenShard::name, "What messages call it.")
         .def_property_readonly("mapped", &TokenShard::mapped,
@@ -298,7 +296,7 @@ void bind_tokens(py::module_& m) {
              "written to.")
         .def("__repr__", [](const TokenShard& shard) {
             return "TokenShard(" + std::to_string(shard.documents()) + " documents of " +
-                   std::string(name(shard.dtype())) + ")";
+                   name(shard.dtype()) + ")";
         });
 }
 

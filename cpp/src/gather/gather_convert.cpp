@@ -12,10 +12,6 @@ std::size_t size(std::int64_t bytes) {
     return static_cast<std::size_t>(bytes);
 }
 
-std::size_t index(DType dtype) {
-    return static_cast<std::size_t>(dtype);
-}
-
 std::string value_text(const Column& column, std::int64_t row) {
     alignas(8) std::byte value[8] = {};
     std::memcpy(value, column.data + row * column.stride, size(size_of(column.dtype)));
@@ -23,10 +19,10 @@ std::string value_text(const Column& column, std::int64_t row) {
     double real = 0;
     std::int64_t integer = 0;
     if (is_float(column.dtype)) {
-        gather_kernels().widen[index(column.dtype)](value, 1, &real);
+        gather_kernels().widen[code(column.dtype)](value, 1, &real);
         return std::string(text, std::to_chars(text, text + sizeof text, real).ptr);
     }
-    gather_kernels().widen_integer[index(column.dtype)](value, 1, &integer);
+    gather_kernels().widen_integer[code(column.dtype)](value, 1, &integer);
     if (column.dtype == DType::uint64) return std::to_string(static_cast<std::uint64_t>(integer));
     return std::to_string(integer);
 }
@@ -47,7 +43,7 @@ bool Converter::run(const ColumnPlan& source, std::int64_t width, const Scaling&
                                              reinterpret_cast<float*>(out), present);
     }
     if (source.find_nan) {
-        missing = kernels_.find_nan[index(source.source->dtype)](in, n, present);
+        missing = kernels_.find_nan[code(source.source->dtype)](in, n, present);
     } else if (filtered || plan_.spec->mask) {
         std::memset(present, 1, size(n));
     }
@@ -127,7 +123,7 @@ bool Converter::drop_filtered(const ColumnPlan& source, std::int64_t width, std:
 void Converter::to_float(const ColumnPlan& source, const std::byte* in, std::int64_t n,
                          const Scaling& scaling, const void* fill, std::byte* out) {
     const DType from = source.source->dtype;
-    const std::size_t to = index(plan_.spec->dtype);
+    const std::size_t to = code(plan_.spec->dtype);
     auto* const wide = reinterpret_cast<double*>(scratch_.wide);
     if (from == DType::float32) {
         kernels_.convert32[to](in, n, scaling.scale, scaling.shift, scaling.period, fill, out);
@@ -138,7 +134,7 @@ void Converter::to_float(const ColumnPlan& source, const std::byte* in, std::int
     } else if (source.round_odd) {
         kernels_.widen_odd_unsigned(in, n, wide);
     } else if (from != DType::float64) {
-        kernels_.widen[index(from)](in, n, wide);
+        kernels_.widen[code(from)](in, n, wide);
     }
     const void* const values = from == DType::float64 ? static_cast<const void*>(in) : wide;
     kernels_.convert64[to](values, n, scaling.scale, scaling.shift, scaling.period, fill, out);
@@ -147,21 +143,21 @@ void Converter::to_float(const ColumnPlan& source, const std::byte* in, std::int
 void Converter::to_integer(const ColumnPlan& source, const std::byte* in, std::int64_t n,
                            const Scaling& scaling, const std::uint8_t* present, std::byte* out) {
     const DType from = source.source->dtype;
-    const std::size_t to = index(plan_.spec->dtype);
+    const std::size_t to = code(plan_.spec->dtype);
     static constexpr std::int64_t zero = 0;  // a missing value need not fit
     std::int64_t fitting = 0;
     if (source.cast == Cast::integer) {
         auto* const wide = reinterpret_cast<std::int64_t*>(scratch_.wide);
-        kernels_.widen_integer[index(from)](in, n, wide);
-        if (present != nullptr) kernels_.patch[3](present, n, &zero, wide);
+        kernels_.widen_integer[code(from)](in, n, wide);
+        if (present != nullptr) kernels_.patch[log2_size(DType::int64)](present, n, &zero, wide);
         fitting = kernels_.narrow_integer[to](wide, from == DType::uint64, n, out);
     } else {
         auto* const wide = reinterpret_cast<double*>(scratch_.wide);
         auto* const scaled = reinterpret_cast<double*>(scratch_.raw);  // `in` is read by then
-        kernels_.widen[index(from)](in, n, wide);
-        kernels_.convert64[index(DType::float64)](wide, n, scaling.scale, scaling.shift,
-                                                  scaling.period, nullptr, scaled);
-        if (present != nullptr) kernels_.patch[3](present, n, &zero, scaled);
+        kernels_.widen[code(from)](in, n, wide);
+        kernels_.convert64[code(DType::float64)](wide, n, scaling.scale, scaling.shift,
+                                                 scaling.period, nullptr, scaled);
+        if (present != nullptr) kernels_.patch[log2_size(DType::int64)](present, n, &zero, scaled);
         fitting = kernels_.round[to](scaled, n, out);
     }
     if (fitting != n) refuse(source, fitting);
@@ -169,11 +165,10 @@ void Converter::to_integer(const ColumnPlan& source, const std::byte* in, std::i
 
 void Converter::refuse(const ColumnPlan& source, std::int64_t position) const {
     const std::int64_t row = block_.row_of(position, plan_.spec->dilation);
-    throw std::invalid_argument("column '" + source.source->name + "' of field '" +
-                                plan_.spec->name + "' holds " + value_text(*source.source, row) +
-                                " at row " + std::to_string(row) +
-                                (plan_.scaled ? ", scaled," : "") + ", which " +
-                                std::string(name(plan_.spec->dtype)) + " cannot hold");
+    throw std::invalid_argument(
+        "column '" + source.source->name + "' of field '" + plan_.spec->name + "' holds " +
+        value_text(*source.source, row) + " at row " + std::to_string(row) +
+        (plan_.scaled ? ", scaled," : "") + ", which " + name(plan_.spec->dtype) + " cannot hold");
 }
 
 }  // namespace windeck

@@ -85,13 +85,13 @@ void check_coefficients(const FieldSpec& spec, const Coefficients& found, const 
 
 std::array<std::byte, 8> fill_bytes(const FieldSpec& spec, const GatherKernels& kernels) {
     std::array<std::byte, 8> bytes{};
-    const auto type = static_cast<std::size_t>(spec.dtype);
+    const auto type = code(spec.dtype);
     if (is_float(spec.dtype)) {
         kernels.convert64[type](&spec.fill, 1, nullptr, nullptr, 0, nullptr, bytes.data());
     } else if (std::nearbyint(spec.fill) != spec.fill ||
                kernels.round[type](&spec.fill, 1, bytes.data()) != 1) {
-        refuse(spec, "has fill " + std::to_string(spec.fill) + ", which " +
-                         std::string(name(spec.dtype)) + " cannot hold");
+        refuse(spec, "has fill " + std::to_string(spec.fill) + ", which " + name(spec.dtype) +
+                         " cannot hold");
     }
     return bytes;
 }

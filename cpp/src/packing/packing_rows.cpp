@@ -136,8 +136,7 @@ class RowWriter {
             }
             const std::int64_t count = last - first;
             const std::byte* const from = tokens.data + first * size_of(tokens.dtype);
-            if (!kernels_.copy[static_cast<std::size_t>(tokens.dtype)][width_](from, count,
-                                                                               token(column))) {
+            if (!kernels_.copy[code(tokens.dtype)][width_](from, count, token(column))) {
                 find_misfit(tokens, first, count);
                 return false;
             }
@@ -166,7 +165,7 @@ class RowWriter {
 
     /// The first of `count` tokens that does not fit; a value may have changed since it did not.
     void find_misfit(const StoredTokens& tokens, std::int64_t first, std::int64_t count) {
-        const auto& copy = kernels_.copy[static_cast<std::size_t>(tokens.dtype)];
+        const auto& copy = kernels_.copy[code(tokens.dtype)];
         trouble.kind = Trouble::misfit;
         trouble.is_unsigned = tokens.dtype == DType::uint64;
         for (std::int64_t i = first; i < first + count; ++i) {
@@ -238,7 +237,7 @@ class RowWriter {
                                     " is there by its length alone, expected its tokens as well");
     }
     throw std::invalid_argument(document + " holds token " + value_text(trouble) + ", which " +
-                                std::string(name(dtype)) + " cannot hold");
+                                name(dtype) + " cannot hold");
 }
 
 }  // namespace

@@ -70,10 +70,6 @@ std::int64_t widened(const std::byte* token, DType dtype) {
     }
 }
 
-bool is_unsigned(DType dtype) {
-    return dtype >= DType::uint8 && dtype <= DType::uint64;
-}
-
 /// Whether the dtype has this value.
 bool holds(DType dtype, std::int64_t value) {
     if (is_unsigned(dtype) && value < 0) return false;
@@ -154,9 +150,9 @@ TokenShard::TokenShard(DType dtype, std::vector<TokenSpan> pieces, TokenFilter f
 }
 
 void TokenShard::take(TokenFilter filter) {
-    if (is_float(dtype_) || dtype_ == DType::boolean) {
-        throw std::invalid_argument("tokens of '" + name_ + "' are " +
-                                    std::string(windeck::name(dtype_)) + ", expected integers");
+    if (!is_integer(dtype_)) {
+        throw std::invalid_argument("tokens of '" + name_ + "' are " + windeck::name(dtype_) +
+                                    ", expected integers");
     }
     if (filter.min_length < 0) {
         throw std::invalid_argument("min_length is " + std::to_string(filter.min_length) +

@@ -8,21 +8,26 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "windeck/base/dtype.hpp"
+
 namespace windeck {
 
 struct TokenKernels {
     using Count = std::int64_t;
 
-    /// From each integer type (by DType) to int64 [0] and int32 [1]. Returns whether all values
-    /// fit; where one does not, what was written is unspecified.
-    bool (*copy[13][2])(const void* in, Count n, void* out);
+    /// Widths of integers in a batch: int64 [0] and int32 [1].
+    static constexpr std::size_t width_count = 2;
 
-    /// out[i] = i, as int64 [0] and int32 [1].
-    void (*count[2])(Count n, void* out);
+    /// From each integer type (by DType) to each width. Returns whether all values
+    /// fit; where one does not, what was written is unspecified.
+    bool (*copy[dtype_count][width_count])(const void* in, Count n, void* out);
+
+    /// out[i] = i.
+    void (*count[width_count])(Count n, void* out);
 
     /// Writes `first` + i for every i with in[i] == 0 and returns their number; `out` has room for
     /// n.
-    Count (*zeros[2])(const void* in, Count n, std::int32_t first, std::int32_t* out);
+    Count (*zeros[width_count])(const void* in, Count n, std::int32_t first, std::int32_t* out);
 };
 
 /// The kernels of the level in force.
