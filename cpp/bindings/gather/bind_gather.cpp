@@ -7,7 +7,7 @@
 #include "base/arrays.hpp"
 #include "base/pooled.hpp"
 #include "bindings.hpp"
-#include "gather/gather_fields.hpp"
+#include "gather/fields.hpp"
 #include "windeck/base/parallel.hpp"
 #include "windeck/base/pool.hpp"
 #include "windeck/gather/gather.hpp"

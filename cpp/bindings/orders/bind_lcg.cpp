@@ -4,7 +4,7 @@
 
 #include "base/arrays.hpp"
 #include "bindings.hpp"
-#include "orders/order_checks.hpp"
+#include "orders/checks.hpp"
 #include "windeck/orders/lcg.hpp"
 
 namespace windeck {

@@ -1,7 +1,7 @@
 #include <pybind11/typing.h>
 
 #include "bindings.hpp"
-#include "orders/order_checks.hpp"
+#include "orders/checks.hpp"
 #include "windeck/base/hash.hpp"
 
 // What orders written in Python (orders.py) share with the native one: the checks, so that all

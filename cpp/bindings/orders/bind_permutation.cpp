@@ -2,7 +2,7 @@
 
 #include "base/arrays.hpp"
 #include "bindings.hpp"
-#include "orders/order_checks.hpp"
+#include "orders/checks.hpp"
 #include "windeck/orders/permutation.hpp"
 
 namespace windeck {

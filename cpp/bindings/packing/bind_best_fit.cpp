@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "bindings.hpp"
-#include "packing/packing_objects.hpp"
+#include "packing/objects.hpp"
 
 namespace windeck {
 namespace {

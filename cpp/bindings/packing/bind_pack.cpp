@@ -3,7 +3,7 @@
 
 #include "base/pooled.hpp"
 #include "bindings.hpp"
-#include "packing/packing_objects.hpp"
+#include "packing/objects.hpp"
 #include "windeck/base/parallel.hpp"
 #include "windeck/base/pool.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "base/words.hpp"
 #include "bindings.hpp"
-#include "packing/packing_objects.hpp"
+#include "packing/objects.hpp"
 #include "windeck/base/parallel.hpp"
 #include "windeck/tokens/tokens.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "base/words.hpp"
 #include "bindings.hpp"
-#include "packing/packing_objects.hpp"
+#include "packing/objects.hpp"
 
 namespace windeck {
 namespace {

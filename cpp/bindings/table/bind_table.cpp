@@ -5,8 +5,8 @@
 #include "base/pooled.hpp"
 #include "base/words.hpp"
 #include "bindings.hpp"
-#include "table/table_docs.hpp"
-#include "table/table_objects.hpp"
+#include "table/docs.hpp"
+#include "table/objects.hpp"
 #include "windeck/base/parallel.hpp"
 
 namespace windeck {

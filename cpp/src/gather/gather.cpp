@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "gather/gather_plan.hpp"
+#include "gather/plan.hpp"
 #include "windeck/base/parallel.hpp"
 
 namespace windeck {

@@ -10,7 +10,7 @@
 
 #include "check.hpp"
 #include "windeck/checkpoint/crc32c.hpp"
-#include "windeck/table/table_blocks.hpp"
+#include "windeck/table/blocks.hpp"
 
 namespace windeck {
 namespace {

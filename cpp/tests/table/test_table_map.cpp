@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "check.hpp"
-#include "table/table_map.hpp"
+#include "table/id_map.hpp"
 
 namespace windeck {
 namespace {

@@ -7,7 +7,7 @@
 // Rows. An id is *counted* from the first time it is looked up with insertion, and *admitted*, it
 // gets a row, when it has been looked up `admit_after` times; each occurrence in a batch counts. A
 // row is an embedding of `dim` float32, which begins as InitialValues says (see
-// table_initial.hpp), and `slots` further vectors of `dim` for the optimizer, which begin as
+// initial.hpp), and `slots` further vectors of `dim` for the optimizer, which begin as
 // `slot_value`. An id without a row reads as its initial value, whether counted or never seen.
 //
 // Time. The clock counts updates: apply() adds one. A row's `version` is the clock of the last
@@ -37,7 +37,7 @@
 #include <vector>
 
 #include "windeck/base/hash.hpp"
-#include "windeck/table/table_initial.hpp"
+#include "windeck/table/initial.hpp"
 
 namespace windeck {
 

@@ -2,10 +2,10 @@
 
 #include <type_traits>
 
-#include "gather/kernels/gather_cast.hpp"
-#include "gather/kernels/gather_fused.hpp"
-#include "gather/kernels/gather_move.hpp"
-#include "gather/kernels/gather_nan.hpp"
+#include "gather/kernels/cast.hpp"
+#include "gather/kernels/fused.hpp"
+#include "gather/kernels/move.hpp"
+#include "gather/kernels/nan.hpp"
 
 namespace windeck::WINDECK_ISA {
 namespace {

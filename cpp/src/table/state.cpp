@@ -1,4 +1,4 @@
-#include "table/table_state.hpp"
+#include "table/state.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "table/table_batch.hpp"
+#include "table/batch.hpp"
 #include "windeck/base/parallel.hpp"
 
 namespace windeck {

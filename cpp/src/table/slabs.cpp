@@ -1,4 +1,4 @@
-#include "table/table_slabs.hpp"
+#include "table/slabs.hpp"
 
 #include <algorithm>
 #include <bit>

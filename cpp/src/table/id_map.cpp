@@ -1,4 +1,4 @@
-#include "table/table_map.hpp"
+#include "table/id_map.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "gather/gather_plan.hpp"
+#include "gather/plan.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-#include "gather/kernels/gather_cast.hpp"
+#include "gather/kernels/cast.hpp"
 
 namespace windeck::WINDECK_ISA {
 

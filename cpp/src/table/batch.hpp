@@ -9,7 +9,7 @@
 #include <cstring>
 #include <span>
 
-#include "table/table_state.hpp"
+#include "table/state.hpp"
 
 namespace windeck {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "table/table_docs.hpp"
-#include "table/table_objects.hpp"
+#include "table/docs.hpp"
+#include "table/objects.hpp"
 
 namespace windeck {
 namespace {

@@ -1,8 +1,8 @@
-#include "table/table_source.hpp"
+#include "table/slab_allocator.hpp"
 
 #include <algorithm>
 
-#include "table/table_memory.hpp"
+#include "table/memory.hpp"
 
 namespace windeck {
 namespace {

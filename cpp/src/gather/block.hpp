@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gather/gather_plan.hpp"
+#include "gather/plan.hpp"
 
 namespace windeck {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gather/gather_block.hpp"
-#include "gather/gather_plan.hpp"
+#include "gather/block.hpp"
+#include "gather/plan.hpp"
 
 namespace windeck {
 

@@ -2,9 +2,9 @@
 
 #include <numeric>
 
-#include "gather/gather_block.hpp"
-#include "gather/gather_convert.hpp"
-#include "gather/gather_plan.hpp"
+#include "gather/block.hpp"
+#include "gather/convert.hpp"
+#include "gather/plan.hpp"
 
 namespace windeck {
 namespace {

@@ -1,10 +1,10 @@
-#include "windeck/table/table_blocks.hpp"
+#include "windeck/table/blocks.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "table/table_state.hpp"
+#include "table/state.hpp"
 #include "windeck/checkpoint/crc32c.hpp"
 
 namespace windeck {

@@ -1,4 +1,4 @@
-#include "table/table_update.hpp"
+#include "table/update.hpp"
 
 #include <cmath>
 

@@ -1,9 +1,9 @@
-#include "table/table_groups.hpp"
+#include "table/groups.hpp"
 
 #include <algorithm>
 #include <bit>
 
-#include "table/table_state.hpp"
+#include "table/state.hpp"
 #include "windeck/base/hash.hpp"
 
 namespace windeck {

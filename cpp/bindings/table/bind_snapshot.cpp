@@ -1,8 +1,8 @@
 #include <pybind11/typing.h>
 
 #include "base/words.hpp"
-#include "table/table_docs.hpp"
-#include "table/table_objects.hpp"
+#include "table/docs.hpp"
+#include "table/objects.hpp"
 
 namespace windeck {
 namespace {

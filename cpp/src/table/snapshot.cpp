@@ -3,10 +3,10 @@
 #include <mutex>
 #include <utility>
 
-#include "table/table_batch.hpp"
-#include "table/table_order.hpp"
-#include "table/table_sort.hpp"
-#include "table/table_state.hpp"
+#include "table/batch.hpp"
+#include "table/order.hpp"
+#include "table/sort.hpp"
+#include "table/state.hpp"
 #include "windeck/table/table.hpp"
 
 namespace windeck {

@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "table/table_memory.hpp"
+#include "table/memory.hpp"
 #include "windeck/base/hash.hpp"
 
 namespace windeck {

@@ -8,9 +8,9 @@
 
 #include "base/pooled.hpp"
 #include "base/words.hpp"
-#include "table/table_docs.hpp"
-#include "table/table_objects.hpp"
-#include "windeck/table/table_blocks.hpp"
+#include "table/docs.hpp"
+#include "table/objects.hpp"
+#include "windeck/table/blocks.hpp"
 
 namespace windeck {
 namespace {

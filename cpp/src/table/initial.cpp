@@ -1,4 +1,4 @@
-#include "windeck/table/table_initial.hpp"
+#include "windeck/table/initial.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "table/table_batch.hpp"
-#include "table/table_order.hpp"
+#include "table/batch.hpp"
+#include "table/order.hpp"
 #include "windeck/table/table.hpp"
 
 namespace windeck {

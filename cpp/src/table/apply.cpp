@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "table/table_batch.hpp"
-#include "table/table_groups.hpp"
-#include "table/table_update.hpp"
+#include "table/batch.hpp"
+#include "table/groups.hpp"
+#include "table/update.hpp"
 #include "windeck/base/parallel.hpp"
 #include "windeck/table/table.hpp"
 

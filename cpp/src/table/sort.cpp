@@ -1,4 +1,4 @@
-#include "table/table_sort.hpp"
+#include "table/sort.hpp"
 
 #include <algorithm>
 #include <array>

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "table/table_source.hpp"
+#include "table/slab_allocator.hpp"
 
 namespace windeck {
 

@@ -1,4 +1,4 @@
-#include "table/table_memory.hpp"
+#include "table/memory.hpp"
 
 #ifdef __linux__
 #include <sys/mman.h>

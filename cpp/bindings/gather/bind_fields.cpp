@@ -1,11 +1,10 @@
-#include "gather/gather_fields.hpp"
-
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/arrays.hpp"
+#include "gather/fields.hpp"
 
 namespace windeck {
 namespace {

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "table/table_groups.hpp"
-#include "table/table_map.hpp"
-#include "table/table_slabs.hpp"
+#include "table/groups.hpp"
+#include "table/id_map.hpp"
+#include "table/slabs.hpp"
 #include "windeck/table/table.hpp"
 
 namespace windeck {

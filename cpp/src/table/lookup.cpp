@@ -4,7 +4,7 @@
 #include <mutex>
 #include <shared_mutex>
 
-#include "table/table_batch.hpp"
+#include "table/batch.hpp"
 #include "windeck/base/parallel.hpp"
 #include "windeck/table/table.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gather/gather_plan.hpp"
+#include "gather/plan.hpp"
 
 namespace windeck {
 namespace {

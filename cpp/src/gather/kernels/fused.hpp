@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "gather/kernels/gather_cast.hpp"
-#include "gather/kernels/gather_nan.hpp"
+#include "gather/kernels/cast.hpp"
+#include "gather/kernels/nan.hpp"
 
 namespace windeck::WINDECK_ISA {
 

@@ -1,4 +1,4 @@
-#include "gather/gather_convert.hpp"
+#include "gather/convert.hpp"
 
 #include <charconv>
 #include <cstring>
