@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/arrays.hpp"
-#include "base/pooled.hpp"
+#include "base/batch.hpp"
 #include "bindings.hpp"
 #include "gather/fields.hpp"
 #include "windeck/base/parallel.hpp"

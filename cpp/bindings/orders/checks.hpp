@@ -8,7 +8,7 @@
 #include <span>
 
 #include "base/arrays.hpp"
-#include "base/words.hpp"
+#include "base/numbers.hpp"
 
 namespace windeck {
 

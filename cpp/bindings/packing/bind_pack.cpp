@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/pooled.hpp"
+#include "base/batch.hpp"
 #include "bindings.hpp"
 #include "packing/objects.hpp"
 #include "windeck/base/parallel.hpp"

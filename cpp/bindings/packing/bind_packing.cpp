@@ -2,7 +2,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/words.hpp"
+#include "base/numbers.hpp"
 #include "bindings.hpp"
 #include "packing/objects.hpp"
 #include "windeck/base/parallel.hpp"

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "base/words.hpp"
+#include "base/numbers.hpp"
 #include "bindings.hpp"
 #include "packing/objects.hpp"
 

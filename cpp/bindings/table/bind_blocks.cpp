@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/pooled.hpp"
-#include "base/words.hpp"
+#include "base/batch.hpp"
+#include "base/numbers.hpp"
 #include "table/docs.hpp"
 #include "table/objects.hpp"
 #include "windeck/table/blocks.hpp"

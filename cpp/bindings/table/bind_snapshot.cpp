@@ -1,6 +1,6 @@
 #include <pybind11/typing.h>
 
-#include "base/words.hpp"
+#include "base/numbers.hpp"
 #include "table/docs.hpp"
 #include "table/objects.hpp"
 

@@ -2,8 +2,8 @@
 #include <limits>
 #include <string>
 
-#include "base/pooled.hpp"
-#include "base/words.hpp"
+#include "base/batch.hpp"
+#include "base/numbers.hpp"
 #include "bindings.hpp"
 #include "table/docs.hpp"
 #include "table/objects.hpp"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "tokens/kernels/tokens.hpp"
+#include "packing/kernels/pack.hpp"
 #include "windeck/base/dispatch.hpp"
 #include "windeck/base/guard.hpp"
 #include "windeck/base/parallel.hpp"

@@ -1,4 +1,4 @@
-#include "tokens/kernels/tokens.hpp"
+#include "packing/kernels/pack.hpp"
 
 namespace windeck::WINDECK_ISA {
 namespace {
