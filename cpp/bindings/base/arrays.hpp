@@ -7,14 +7,9 @@
 
 #pragma once
 
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,21 +17,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.hpp"
 #include "windeck/base/dtype.hpp"
 
-namespace py = pybind11;
-
 namespace windeck {
-
-/// str(object), for messages.
-inline std::string text(py::handle object) {
-    return py::cast<std::string>(py::str(object));
-}
-
-/// The name of an object's type, for messages: "float", "ndarray".
-inline std::string type_name(py::handle object) {
-    return Py_TYPE(object.ptr())->tp_name;
-}
 
 /// A shape as Python writes it: "(3, 4)", "(3,)".
 inline std::string shape_text(std::span<const py::ssize_t> shape) {
@@ -90,46 +74,7 @@ inline bool is_aligned(const py::array& array) {
     return (array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) != 0;
 }
 
-/// A Python integer (or anything with __index__) in [low, high]; a float is a TypeError.
-inline std::int64_t integer(py::handle value, const std::string& name,
-                            std::int64_t low = std::numeric_limits<std::int64_t>::min(),
-                            std::int64_t high = std::numeric_limits<std::int64_t>::max()) {
-    if (PyIndex_Check(value.ptr()) == 0 || PyBool_Check(value.ptr())) {
-        throw py::type_error(name + " is of type " + type_name(value) + ", expected an integer");
-    }
-    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-    if (!number) throw py::error_already_set();
-    int overflow = 0;
-    const long long found = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-    if (overflow != 0 || found < low || found > high) {
-        throw py::value_error(name + " is " + text(number) + ", expected an integer from " +
-                              std::to_string(low) + " to " + std::to_string(high));
-    }
-    return found;
-}
-
-/// A finite Python number in [low, high] (below `high` where `open`); a bool or string is a
-/// TypeError.
-inline double real(py::handle value, const std::string& name, double low, double high,
-                   bool open = false) {
-    const bool number = PyFloat_Check(value.ptr()) || PyIndex_Check(value.ptr()) ||
-                        (Py_TYPE(value.ptr())->tp_as_number != nullptr &&
-                         Py_TYPE(value.ptr())->tp_as_number->nb_float != nullptr);
-    if (!number || PyBool_Check(value.ptr())) {
-        throw py::type_error(name + " is of type " + type_name(value) + ", expected a number");
-    }
-    const double found = PyFloat_AsDouble(value.ptr());
-    if (PyErr_Occurred() != nullptr) {
-        if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) throw py::error_already_set();
-        PyErr_Clear();
-    } else if (std::isfinite(found) && found >= low && (open ? found < high : found <= high)) {
-        return found;
-    }
-    std::string expected = "a finite number";
-    if (std::isfinite(low)) expected += " from " + text(py::float_(low));
-    if (std::isfinite(high)) expected += (open ? " to below " : " to ") + text(py::float_(high));
-    throw py::value_error(name + " is " + text(value) + ", expected " + expected);
-}
+using IndexArray = py::array_t<std::int64_t>;
 
 /// A one-dimensional int64 index array; `owner` keeps the values alive.
 struct Indices {
@@ -262,6 +207,33 @@ inline py::array int64_out(py::handle out, py::ssize_t size, const std::string& 
 inline std::span<std::int64_t> int64_span(py::array& array) {
     return {static_cast<std::int64_t*>(array.mutable_data()),
             static_cast<std::size_t>(array.size())};
+}
+
+/// A new int64 array of one dimension with these values.
+inline IndexArray int64_array(std::span<const std::int64_t> values) {
+    IndexArray array(static_cast<py::ssize_t>(values.size()));
+    std::ranges::copy(values, array.mutable_data());
+    return array;
+}
+
+/// Whether all values lie in [0, size); without branches, so that it costs little beside the work.
+inline bool all_inside(std::span<const std::int64_t> values, std::uint64_t size) {
+    std::uint64_t sign = 0;
+    for (const std::int64_t value : values) {
+        const auto v = static_cast<std::uint64_t>(value);
+        sign |= v | (size - 1 - v);
+    }
+    return static_cast<std::int64_t>(sign) >= 0;
+}
+
+[[noreturn]] inline void refuse_first_outside(const std::string& what,
+                                              std::span<const std::int64_t> values,
+                                              std::uint64_t size) {
+    const auto bad = std::ranges::find_if(
+        values, [size](std::int64_t v) { return static_cast<std::uint64_t>(v) >= size; });
+    const std::string place = std::to_string(bad - values.begin());
+    refuse_outside(what, bad == values.end() ? "" : std::to_string(*bad) + " at [" + place + "]",
+                   size);
 }
 
 /// The bytes an array touches, from the first to behind the last.

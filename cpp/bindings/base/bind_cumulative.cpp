@@ -4,7 +4,6 @@
 
 #include "base/arrays.hpp"
 #include "bindings.hpp"
-#include "orders/checks.hpp"
 #include "windeck/base/cumulative.hpp"
 
 namespace windeck {

@@ -2,7 +2,6 @@
 
 #include <mutex>
 
-#include "base/arrays.hpp"
 #include "bindings.hpp"
 #include "orders/checks.hpp"
 #include "windeck/orders/lcg.hpp"
@@ -53,13 +52,8 @@ IndexArray draw(SharedLcg& lcg, const Number& count, const py::object& out) {
 }
 
 /// Any integer: the period divides 2^64, so steps count modulo 2^64, backward ones too.
-void jump(SharedLcg& lcg, const Number& number_of_steps) {
-    const py::object& steps = number_of_steps.value;
-    if (PyIndex_Check(steps.ptr()) == 0) {
-        throw py::type_error("steps is of type " + type_name(steps) + ", expected an integer");
-    }
-    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(steps.ptr()));
-    if (!number) throw py::error_already_set();
+void jump(SharedLcg& lcg, const Number& steps) {
+    const py::object number = index_value(steps.value, "steps");
     const std::uint64_t ahead = PyLong_AsUnsignedLongLongMask(number.ptr());
     const py::gil_scoped_release release;
     lcg.jump(ahead);

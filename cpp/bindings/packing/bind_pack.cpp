@@ -4,8 +4,6 @@
 #include "base/batch.hpp"
 #include "bindings.hpp"
 #include "packing/objects.hpp"
-#include "windeck/base/parallel.hpp"
-#include "windeck/base/pool.hpp"
 
 namespace windeck {
 namespace {
@@ -52,71 +50,16 @@ Notes
 The GIL is released while the batch is written.
 )";
 
-struct Part {
-    const char* key;
-    py::dtype dtype;
-    std::vector<py::ssize_t> shape;
-
-    std::size_t bytes() const {
-        auto total = static_cast<std::size_t>(dtype.itemsize());
-        for (const py::ssize_t extent : shape) {
-            if (__builtin_mul_overflow(total, static_cast<std::size_t>(extent), &total) ||
-                total > PTRDIFF_MAX / 8) {
-                throw std::bad_alloc();
-            }
-        }
-        return total;
-    }
-};
-
-std::vector<Part> parts_of(py::ssize_t rows, py::ssize_t length, DType dtype, bool padded) {
+std::vector<BatchArray> parts_of(py::ssize_t length, DType dtype, bool padded) {
     const py::dtype integers = numpy_dtype(dtype);
-    std::vector<Part> parts{{"tokens", integers, {rows, length + 1}},
-                            {"position_ids", integers, {rows, length}}};
-    if (padded) parts.push_back({"targets_mask", numpy_dtype(DType::boolean), {rows, length}});
+    const auto size = static_cast<std::size_t>(size_of(dtype));
+    const auto count = static_cast<std::size_t>(length);
+    std::vector<BatchArray> parts{{"tokens", integers, {0, length + 1}, (count + 1) * size},
+                                  {"position_ids", integers, {0, length}, count * size}};
+    if (padded) {
+        parts.push_back({"targets_mask", numpy_dtype(DType::boolean), {0, length}, count});
+    }
     return parts;
-}
-
-/// Arrays on one slab, which goes back to the pool when the last of them is gone.
-std::vector<py::array> fresh(const std::vector<Part>& parts) {
-    std::size_t total = 0;
-    for (const Part& part : parts)
-        total += aligned_size(part.bytes());
-    auto [data, owner] = pooled(total);
-    std::vector<py::array> arrays;
-    for (const Part& part : parts) {
-        arrays.emplace_back(part.dtype, part.shape, std::vector<py::ssize_t>(), data, owner);
-        data += aligned_size(part.bytes());
-    }
-    return arrays;
-}
-
-/// The arrays of `out`, every one checked before any is written to.
-std::vector<py::array> given(py::handle out, const std::vector<Part>& parts,
-                             const std::vector<Extent>& read) {
-    if (!py::isinstance<py::dict>(out)) {
-        throw py::type_error("out is of type " + type_name(out) + ", expected a dict of arrays");
-    }
-    const auto dict = py::reinterpret_borrow<py::dict>(out);
-    std::vector<py::array> arrays;
-    std::vector<Extent> written;
-    for (const Part& part : parts) {
-        const std::string what = "out['" + std::string(part.key) + "']";
-        if (!dict.contains(part.key)) {
-            throw py::key_error(what + " is missing, expected an array for every key");
-        }
-        arrays.push_back(out_array(dict[part.key], part.dtype, part.shape, what));
-        written.push_back(extent(arrays.back(), what));
-    }
-    for (const auto& [key, value] : dict) {
-        const auto same = [&](const Part& part) { return py::str(part.key).equal(key); };
-        if (std::ranges::none_of(parts, same)) {
-            throw py::key_error("out holds the key '" + text(key) +
-                                "', which the batch does not have");
-        }
-    }
-    require_disjoint(std::move(written), read);
-    return arrays;
 }
 
 DType batch_dtype(py::handle dtype) {
@@ -150,8 +93,7 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
     if (!pad.is_none()) filler = integer(pad, "pad");
     require_fits(filler, "pad", batch.dtype);
     batch.pad = filler.value_or(0);
-    const int crew = threads.is_none() ? default_threads()
-                                       : static_cast<int>(integer(threads, "threads", 1, 1024));
+    const int crew = thread_count(threads);
     std::vector<const DocumentRun*> runs;
     for (const py::handle run : held) {
         runs.push_back(
@@ -159,10 +101,7 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
         require_fits(runs.back()->frame().bos, "bos", batch.dtype);
         require_fits(runs.back()->frame().eos, "eos", batch.dtype);
     }
-    const auto parts = parts_of(batch.rows, batch.length, batch.dtype, filler.has_value());
-    const std::vector<Extent> read{extent(offsets.owner, "row_offsets"),
-                                   extent(numbers.owner, "run_of"), extent(firsts.owner, "starts"),
-                                   extent(counts.owner, "lengths")};
+    const auto parts = parts_of(batch.length, batch.dtype, filler.has_value());
     // Checked before memory is asked for: a row that no run fills may be of any length.
     std::uint8_t mask_there = 0;
     batch.targets_mask = filler ? &mask_there : nullptr;
@@ -171,7 +110,12 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
         const py::gil_scoped_release unlocked;
         check_pieces(runs, pieces, batch);
     }
-    std::vector<py::array> arrays = out.is_none() ? fresh(parts) : given(out, parts, read);
+    std::vector<py::array> arrays =
+        out.is_none()
+            ? new_batch(parts, batch.rows)
+            : checked_batch(out, parts, batch.rows,
+                            {extent(offsets.owner, "row_offsets"), extent(numbers.owner, "run_of"),
+                             extent(firsts.owner, "starts"), extent(counts.owner, "lengths")});
 
     batch.tokens = static_cast<std::byte*>(arrays[0].mutable_data());
     batch.position_ids = static_cast<std::byte*>(arrays[1].mutable_data());
@@ -180,10 +124,7 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
         const py::gil_scoped_release unlocked;
         pack(runs, pieces, batch, crew);
     }
-    py::dict result;
-    for (std::size_t i = 0; i < parts.size(); ++i)
-        result[parts[i].key] = std::move(arrays[i]);
-    return result;
+    return batch_dict(parts, std::move(arrays));
 }
 
 py::array cu_seqlens(py::handle position_ids) {

@@ -37,13 +37,6 @@ struct PyFit {
     std::int64_t sequences() const { return static_cast<std::int64_t>(bins.offsets.size()) - 1; }
 };
 
-/// A new int64 array of these values.
-inline py::array int64_array(std::span<const std::int64_t> values) {
-    py::array array = int64_out(py::none(), static_cast<py::ssize_t>(values.size()), "values");
-    std::ranges::copy(values, int64_span(array).begin());
-    return array;
-}
-
 /// (row_offsets, run_of, starts, lengths) of rows.
 inline py::tuple piece_arrays(const Pieces& pieces) {
     return py::make_tuple(int64_array(pieces.row_offsets), int64_array(pieces.run_of),

@@ -45,7 +45,7 @@ Found laid_out(std::vector<Block>& blocks, const Write& write) {
     Found made;
     if (blocks.empty()) return made;
     const std::size_t bytes = bytes_of(blocks);
-    const Pooled memory = pooled(bytes);
+    const PooledMemory memory = pooled_memory(bytes);
     {
         const py::gil_scoped_release unlocked;
         write(memory.data);

@@ -21,7 +21,7 @@ Ids counts(const PySnapshot& self, const Number& since) {
         const py::gil_scoped_release unlocked;
         found = snapshot->counts(clock);
     }
-    return int64_copy(found);
+    return int64_array(found);
 }
 
 py::dict read(const PySnapshot& self, const Number& first_bucket, const Number& end_bucket,

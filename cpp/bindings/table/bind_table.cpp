@@ -7,7 +7,6 @@
 #include "bindings.hpp"
 #include "table/docs.hpp"
 #include "table/objects.hpp"
-#include "windeck/base/parallel.hpp"
 
 namespace windeck {
 namespace {
@@ -71,7 +70,7 @@ py::array fresh_rows(std::span<const py::ssize_t> shape) {
     for (const py::ssize_t extent : shape)
         bytes *= static_cast<std::size_t>(extent);
     if (bytes < large) return fresh(dtype, shape);
-    const auto [data, owner] = pooled(bytes);
+    const auto [data, owner] = pooled_memory(bytes);
     return {dtype, std::vector<py::ssize_t>(shape.begin(), shape.end()), std::vector<py::ssize_t>(),
             data, owner};
 }
@@ -131,7 +130,7 @@ Ids evict(Table& table, py::handle seen_before, py::handle l2_below, py::handle 
         const py::gil_scoped_release unlocked;
         gone = table.evict(which);
     }
-    return int64_copy(gone);
+    return int64_array(gone);
 }
 
 std::int64_t remove(Table& table, py::handle ids) {
@@ -186,11 +185,6 @@ void bind_options(py::class_<Table>& table) {
 }
 
 }  // namespace
-
-int thread_count(py::handle threads) {
-    if (threads.is_none()) return default_threads();
-    return static_cast<int>(integer(threads, "threads", 1, 1024));
-}
 
 void bind_table(py::module_& m) {
     py::class_<Table> table(m, "EmbeddingCore", docs::table);

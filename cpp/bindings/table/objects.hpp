@@ -38,12 +38,6 @@ inline py::array_t<std::int64_t> fresh_int64(std::size_t size) {
     return py::array_t<std::int64_t>(static_cast<py::ssize_t>(size));
 }
 
-inline py::array_t<std::int64_t> int64_copy(std::span<const std::int64_t> values) {
-    auto out = fresh_int64(values.size());
-    std::ranges::copy(values, out.mutable_data());
-    return out;
-}
-
 /// An int64 array of as many entries as there are keys, or a ValueError.
 inline Indices as_many(py::handle value, const char* name, std::size_t size) {
     Indices found = index_array(value, name);
@@ -53,9 +47,6 @@ inline Indices as_many(py::handle value, const char* name, std::size_t size) {
     }
     return found;
 }
-
-/// How many threads work at a call; None for default_threads().
-int thread_count(py::handle threads);
 
 void bind_table_rows(py::class_<Table>& table);
 void bind_table_snapshot(py::module_& m);

@@ -7,7 +7,6 @@
 
 #include "base/arrays.hpp"
 #include "bindings.hpp"
-#include "orders/checks.hpp"
 #include "windeck/tokens/arrow.hpp"
 #include "windeck/tokens/tokens.hpp"
 
