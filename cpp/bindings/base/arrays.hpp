@@ -1,9 +1,9 @@
-// The one place where dtypes, shapes and memory of NumPy arrays are looked at.
+// Checks of NumPy arrays: dtypes, shapes and memory. Only this file inspects them.
 //
-// Every function either returns what the core may use without a further look, or raises one clear
-// sentence: a TypeError for a wrong type, a ValueError for a wrong value, naming the argument,
-// what was found and what was expected. Nothing is converted in silence: an index array is int64
-// or refused. Needs the GIL; constant time, except where a strided index array is copied.
+// Every function returns values that the core may use without further checks, or raises a TypeError
+// for a wrong type, a ValueError for a wrong value; messages name the argument, the value found and
+// the value expected. Dtypes are never converted: an index array is int64 or an error. Needs the
+// GIL; constant time, except for copies of strided arrays.
 
 #pragma once
 
@@ -143,7 +143,7 @@ inline Bytes byte_array(py::handle value, const std::string& name) {
     return {std::move(array), {data, size}};
 }
 
-/// `value` as an array of exactly this dtype and shape, laid out in memory in whatever way.
+/// `value` as an array of exactly this dtype and shape, with any strides.
 inline py::array exact_array(py::handle value, const py::dtype& dtype,
                              std::span<const py::ssize_t> shape, const std::string& name) {
     if (!py::isinstance<py::array>(value)) {
@@ -163,8 +163,8 @@ inline py::array exact_array(py::handle value, const py::dtype& dtype,
     return array;
 }
 
-/// `value` as an array of exactly this dtype and shape to read from, C-contiguous and aligned: a
-/// copy of it where it is strided, such as a gradient that was broadcast.
+/// `value` as an array of exactly this dtype and shape to read from, C-contiguous and aligned;
+/// copied if it is strided, such as a gradient that was broadcast.
 inline py::array in_array(py::handle value, const py::dtype& dtype,
                           std::span<const py::ssize_t> shape, const std::string& name) {
     auto array = exact_array(value, dtype, shape, name);
@@ -199,7 +199,7 @@ inline py::array out_or_new(py::handle out, const py::dtype& dtype,
     return py::array(dtype, std::vector<py::ssize_t>(shape.begin(), shape.end()));
 }
 
-/// The common case: an int64 output of one dimension, fresh when `out` is None.
+/// An int64 output of one dimension; new if `out` is None.
 inline py::array int64_out(py::handle out, py::ssize_t size, const std::string& name) {
     return out_or_new(out, py::dtype::of<std::int64_t>(), std::span(&size, 1), name);
 }
@@ -216,8 +216,8 @@ inline IndexArray int64_array(std::span<const std::int64_t> values) {
     return array;
 }
 
-/// Whether all values lie in [0, size); without branches, so that it costs little beside the work.
-inline bool all_inside(std::span<const std::int64_t> values, std::uint64_t size) {
+/// Whether all values are in [0, size). Without branches, so that loops are vectorised.
+inline bool all_in_range(std::span<const std::int64_t> values, std::uint64_t size) {
     std::uint64_t sign = 0;
     for (const std::int64_t value : values) {
         const auto v = static_cast<std::uint64_t>(value);
@@ -226,17 +226,17 @@ inline bool all_inside(std::span<const std::int64_t> values, std::uint64_t size)
     return static_cast<std::int64_t>(sign) >= 0;
 }
 
-[[noreturn]] inline void refuse_first_outside(const std::string& what,
-                                              std::span<const std::int64_t> values,
-                                              std::uint64_t size) {
+[[noreturn]] inline void throw_first_out_of_range(const std::string& what,
+                                                  std::span<const std::int64_t> values,
+                                                  std::uint64_t size) {
     const auto bad = std::ranges::find_if(
         values, [size](std::int64_t v) { return static_cast<std::uint64_t>(v) >= size; });
     const std::string place = std::to_string(bad - values.begin());
-    refuse_outside(what, bad == values.end() ? "" : std::to_string(*bad) + " at [" + place + "]",
-                   size);
+    throw_out_of_range(
+        what, bad == values.end() ? "" : std::to_string(*bad) + " at [" + place + "]", size);
 }
 
-/// The bytes an array touches, from the first to behind the last.
+/// The bytes of an array, from the first to the end of the last.
 struct Extent {
     std::uintptr_t begin = 0;
     std::uintptr_t end = 0;
@@ -254,8 +254,8 @@ inline Extent extent(const py::array& array, std::string name) {
     return {begin, end + static_cast<std::uintptr_t>(array.itemsize()), std::move(name)};
 }
 
-/// ValueError when an output shares bytes with another output or with an input. Inputs may share
-/// bytes with each other. O(n log n) for n extents.
+/// Raises a ValueError if an output overlaps another output or an input. Inputs may overlap each
+/// other. O(n log n) for n extents.
 inline void require_disjoint(std::vector<Extent> outputs, const std::vector<Extent>& inputs) {
     const auto fail = [](const Extent& a, const Extent& b) {
         throw py::value_error(a.name + " overlaps " + b.name + ", expected memory of its own");

@@ -85,9 +85,8 @@ inline double real(py::handle value, const std::string& name, double low, double
     throw py::value_error(name + " is " + text(value) + ", expected " + expected);
 }
 
-/// A Python integer (or anything with __index__) in [0, 2^64). A float is a TypeError, an integer
-/// outside is a ValueError; both name the argument and what was found.
-inline std::uint64_t word(py::handle value, const std::string& name) {
+/// A Python integer (or anything with __index__) in [0, 2^64), such as a seed or an epoch.
+inline std::uint64_t uint64(py::handle value, const std::string& name) {
     const py::object number = integer_value(value, name);
     const std::uint64_t found = PyLong_AsUnsignedLongLong(number.ptr());
     if (PyErr_Occurred() != nullptr) {
@@ -98,22 +97,22 @@ inline std::uint64_t word(py::handle value, const std::string& name) {
     return found;
 }
 
-[[noreturn]] inline void refuse_outside(const std::string& what, const std::string& found,
-                                        std::uint64_t size) {
+[[noreturn]] inline void throw_out_of_range(const std::string& what, const std::string& found,
+                                            std::uint64_t size) {
     throw py::index_error(what + " " + found + " is out of range, expected an integer in [0, " +
                           std::to_string(size) + ")");
 }
 
-/// An integer in [0, size), else an IndexError; a TypeError when it is no integer. `offset` is
-/// added to negative ones: the size, where they count from the end.
-inline std::uint64_t inside(py::handle value, std::uint64_t size, const std::string& what,
-                            std::uint64_t offset = 0) {
+/// An integer in [0, size), else an IndexError. `offset` is added to negative ones: pass the size
+/// for integers that count from the end.
+inline std::uint64_t index_in(py::handle value, std::uint64_t size, const std::string& what,
+                              std::uint64_t offset = 0) {
     const py::object number = index_value(value, what);
     int overflow = 0;
     std::int64_t found = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
     if (found < 0) found += static_cast<std::int64_t>(offset);
     if (overflow != 0 || found < 0 || static_cast<std::uint64_t>(found) >= size) {
-        refuse_outside(what, text(number), size);
+        throw_out_of_range(what, text(number), size);
     }
     return static_cast<std::uint64_t>(found);
 }
@@ -124,21 +123,21 @@ inline int thread_count(py::handle threads) {
     return static_cast<int>(integer(threads, "threads", 1, 1024));
 }
 
-/// Any argument, which signatures and stubs call SupportsIndex; word() and the like look at it.
-struct Number {
+/// Any argument, shown as SupportsIndex in signatures and stubs; checked by the functions above.
+struct IntegerLike {
     py::object value;
 };
 
-/// One integer, to tell order.index(3) from order.index(array) by type.
-struct One {
+/// One integer, for overloads such as order.index(3) and order.index(array).
+struct SingleIndex {
     py::object value;
 };
 
 }  // namespace windeck
 
 template <>
-struct py::detail::type_caster<windeck::Number> {
-    PYBIND11_TYPE_CASTER(windeck::Number, const_name("typing.SupportsIndex"));
+struct py::detail::type_caster<windeck::IntegerLike> {
+    PYBIND11_TYPE_CASTER(windeck::IntegerLike, const_name("typing.SupportsIndex"));
 
     bool load(handle source, bool) {
         value.value = reinterpret_borrow<object>(source);
@@ -147,8 +146,8 @@ struct py::detail::type_caster<windeck::Number> {
 };
 
 template <>
-struct py::detail::type_caster<windeck::One> {
-    PYBIND11_TYPE_CASTER(windeck::One, const_name("int"));
+struct py::detail::type_caster<windeck::SingleIndex> {
+    PYBIND11_TYPE_CASTER(windeck::SingleIndex, const_name("int"));
 
     bool load(handle source, bool) {
         if (PyIndex_Check(source.ptr()) == 0 || isinstance<array>(source)) return false;

@@ -9,14 +9,14 @@
 namespace windeck {
 namespace {
 
-constexpr const char* doc = R"(The CRC32C (Castagnoli) of bytes.
+constexpr const char* doc = R"(Return the CRC32C (Castagnoli) checksum of bytes.
 
 Parameters
 ----------
 buffer : bytes, memoryview, uint8 array or any contiguous buffer
-    The bytes of its memory, whatever its items are.
+    The bytes of its memory, for items of any type.
 crc : int
-    The sum of bytes that come before these.
+    The checksum of the bytes before these.
 
 Returns
 -------
@@ -26,13 +26,13 @@ int
 Raises
 ------
 TypeError
-    For what has no buffer.
+    An object without a buffer.
 ValueError
-    For a buffer that is not contiguous, or a crc outside of [0, 2**32).
+    A buffer that is not contiguous, or a crc outside [0, 2**32).
 
 Notes
 -----
-O(n); other Python threads run meanwhile, unless it is a matter of a microsecond.
+O(n). Releases the GIL for 16 KiB or more.
 
 Examples
 --------
@@ -43,12 +43,13 @@ Examples
 True
 )";
 
-constexpr const char* joined_doc = R"(The CRC32C of bytes a + b, from the sums of a and of b alone.
+constexpr const char* joined_doc =
+    R"(Return the CRC32C of bytes a + b from the checksums of a and of b.
 
 Parameters
 ----------
 first, second : int
-    The sums of a and of b, in [0, 2**32).
+    The checksums of a and of b, in [0, 2**32).
 second_size : int
     The number of bytes of b, in [0, 2**63).
 
@@ -60,7 +61,7 @@ int
 Raises
 ------
 TypeError, ValueError
-    For what is no integer, or outside of these ranges.
+    An argument that is not an integer, or is outside its range.
 
 Notes
 -----
@@ -101,7 +102,7 @@ class ReadBuffer {
     Py_buffer view_{};
 };
 
-/// Bytes from which on the sum takes longer than another thread's coming in between.
+/// From this size on, the sum takes longer than a switch of threads.
 constexpr std::size_t worth_unlocking = 16 << 10;
 
 std::uint32_t sum(const py::object& buffer, const py::object& crc) {

@@ -9,62 +9,64 @@
 namespace windeck {
 namespace {
 
-constexpr const char* column_doc = R"(A column to gather from, read in place and kept alive.
+constexpr const char* column_doc = R"(A column to gather from, read in place.
 
 Parameters
 ----------
 values : ndarray of shape (rows,)
-    float64, float32, float16, any integer or bool, of any stride; uint16 for bfloat16.
+    float64, float32, float16, any integer type or bool, with any stride; uint16 for bfloat16.
+    The column holds a reference to it.
 validity : uint8[n], optional
     Arrow validity bitmap, least significant bit first: row i is present where bit
-    i + validity_offset is 1. What an absent row holds does not matter.
+    i + validity_offset is 1. Values of absent rows are ignored.
 validity_offset : int
     The bit of row 0.
 nan_is_missing : bool
-    Whether NaN counts as missing in fields that have a mask.
+    Whether NaN is a missing value in fields that have a mask.
 name : str
-    For messages.
+    The name in error messages.
 dtype : str, optional
-    "bfloat16" says that uint16 values are bfloat16 bits.
+    "bfloat16" for uint16 values that are the bits of bfloat16.
 
 Raises
 ------
 TypeError
-    Another dtype, or no array.
+    A value that is not an array, or has another dtype.
 ValueError
     More than one dimension, or a bitmap that is too short.
 )";
 
-constexpr const char* field_doc = R"(One array of a batch: which columns, which steps, and how.
+constexpr const char* field_doc =
+    R"(The description of one array of a batch: its columns, steps and dtype.
 
 Parameters
 ----------
 name : str
-    Its key; with a mask there is "<name>_mask" too.
+    The key in the batch; a field with a mask also gives "<name>_mask".
 columns : sequence of Column
     The channels, in order.
 segments : sequence of (offset, length)
-    Steps are the rows anchor + offset + j * dilation, 0 <= j < length, of every segment in turn.
+    The steps of each segment are the rows anchor + offset + j * dilation, 0 <= j < length.
 dilation : int
-    Rows from a step to the next, 1 or more.
+    Rows from one step to the next, 1 or more.
 layout : str
-    "btc" (batch, time, channel), "bct", "bt" for one column or "bc" for one step.
+    "btc" (batch, time, channel), "bct", "bt" (one column) or "bc" (one step).
 dtype : str
-    Of the values: float64, float32, float16, bfloat16 (uint16 bits), an integer type or bool.
-    A column of this type that is not scaled is copied as it is.
+    The dtype of the values: float64, float32, float16, bfloat16 (as uint16), an integer type or
+    bool. A column of this dtype that is not scaled is copied unchanged.
 mask : bool
-    Whether to give a bool array of the same shape, True where a value is present.
+    Whether to make a bool array of the same shape, True where a value is present.
 fill : float
-    What stands where a row lies outside the series of its window, or its value is missing.
+    The value of rows outside the series of the window, and of missing values.
 scale, shift : float64[C] or float64[series, C], optional
-    Values are value * scale + shift, in float64, rounded once. Missing values are not scaled.
+    The result is value * scale + shift in float64, rounded once. Missing values are not scaled.
 anchor : str
-    "window", the window's start row, or "series", the first row of its series.
+    "window" for the start row of the window, "series" for the first row of its series.
 
 Raises
 ------
 TypeError, ValueError
-    What does not fit together, named; some of it only when a Gather is made.
+    Arguments that are not valid, or do not fit each other; some are checked by Gather.
 )";
 
 DType column_dtype(const py::array& values, py::handle wanted, const std::string& column) {
@@ -224,12 +226,13 @@ void bind_fields(py::module_& m) {
              py::arg("validity") = py::none(), py::arg("validity_offset") = 0,
              py::arg("nan_is_missing") = true, py::arg("name") = "", py::arg("dtype") = py::none())
         .def(
-            "__len__", [](const PyColumn& self) { return self.column.rows; }, "The rows.")
+            "__len__", [](const PyColumn& self) { return self.column.rows; }, "The number of rows.")
         .def_property_readonly(
-            "name", [](const PyColumn& self) { return self.column.name; }, "For messages.")
+            "name", [](const PyColumn& self) { return self.column.name; },
+            "The name in error messages.")
         .def_property_readonly(
             "dtype", [](const PyColumn& self) { return name(self.column.dtype); },
-            "The type of the values, by name.");
+            "The name of the dtype of the values.");
 
     py::class_<PyField>(m, "Field", field_doc)
         .def(py::init(&make_field), py::arg("name"), py::arg("columns"), py::kw_only(),

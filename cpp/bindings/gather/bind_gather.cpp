@@ -12,25 +12,25 @@
 namespace windeck {
 namespace {
 
-constexpr const char* gather_doc = R"(Makes batches of windows.
+constexpr const char* gather_doc = R"(A gather of windows of columns into batches.
 
 Parameters
 ----------
 index : WindowIndex
-    The windows.
+    The windows to choose from.
 bounds : int64[S + 1]
-    Series s is the rows [bounds[s], bounds[s + 1]).
+    Series s has the rows bounds[s] to bounds[s + 1].
 fields : sequence of Field
     The arrays of a batch.
 
 Raises
 ------
 TypeError, ValueError
-    Bounds that decrease or leave a column, keys that clash, a field that does not fit.
+    Bounds that decrease or exceed a column, a key given twice, a field that is not valid.
 
 Notes
 -----
-Immutable and thread-safe; keeps index, fields and columns alive.
+Immutable and thread-safe. Holds references to the index, the fields and the columns.
 
 Examples
 --------
@@ -46,37 +46,37 @@ Examples
 [2, 5]
 )";
 
-constexpr const char* call_doc = R"(The batch of some windows.
+constexpr const char* call_doc = R"(Return the batch of the given windows.
 
 Parameters
 ----------
 indices : int64[n]
-    Windows, in any order, repeated or not.
+    Numbers of windows, in any order; repeats are allowed.
 out : dict of ndarray, optional
-    Arrays to write into, for every key, of exactly the batch's dtypes and shapes, C-contiguous,
-    aligned and writeable, apart from each other and from the columns. By default one aligned slab
-    of the pool holds the batch, and goes back to it when the last array on it is gone.
+    Arrays to write into, one for every key, with exactly the dtypes and shapes of the batch,
+    C-contiguous, aligned and writeable; they must not overlap each other or the columns. By default
+    the arrays are new, in one slab of the pool, which is reused after the last of them is deleted.
 threads : int, optional
-    How many threads work at it; None for default_threads().
+    The number of threads; None for default_threads().
 
 Returns
 -------
 dict of ndarray
-    Every field, its mask if it has one, "series_id" and "start", int64[n].
+    Every field, its mask if it has one, and "series_id" and "start", int64[n].
 
 Raises
 ------
 IndexError
-    An index that is no window, before anything is written.
+    An index outside [0, len); nothing is written.
 TypeError, ValueError, KeyError
-    Indices or `out` of the wrong kind, before anything is written; ValueError also for a value that
-    an integer field cannot hold, naming column and row. What `out` holds then is unspecified.
+    Indices or `out` that are not valid; nothing is written. ValueError also for a value that an
+    integer field cannot hold, with its column and row; the contents of `out` are then unspecified.
 MemoryError
-    A batch that does not fit into memory.
+    A batch that does not fit in memory.
 
 Notes
 -----
-The GIL is released while the batch is made.
+Releases the GIL while it writes the batch.
 )";
 
 std::vector<py::ssize_t> shape_for(const FieldSpec& spec, std::int64_t steps) {
@@ -117,7 +117,7 @@ class PyGather {
 
     py::dict gather(py::handle indices, py::handle out, py::handle threads) const {
         const Indices wanted = index_array(indices, "indices");
-        const int crew = thread_count(threads);
+        const int workers = thread_count(threads);
         const auto batch = static_cast<py::ssize_t>(wanted.values.size());
         std::vector<py::array> arrays = out.is_none()
                                             ? new_batch(parts_, batch)
@@ -136,7 +136,7 @@ class PyGather {
         const auto starts = int64_span(arrays[next + 1]);
         {
             const py::gil_scoped_release unlocked;
-            gather_->run(wanted.values, outs, series.data(), starts.data(), crew);
+            gather_->run(wanted.values, outs, series.data(), starts.data(), workers);
         }
         return batch_dict(parts_, std::move(arrays));
     }

@@ -5,8 +5,8 @@
 
 namespace windeck {
 
-// What the benchmarks hold the gather against: the same bytes copied by nothing but memcpy.
-void bind_rival(py::module_& m) {
+// For benchmarks of the gather: the same bytes, copied with memcpy only.
+void bind_memcpy_rows(py::module_& m) {
     m.def(
         "_memcpy_rows",
         [](const py::array& matrix, py::handle starts, py::handle rows, const py::array& out) {
@@ -35,7 +35,7 @@ void bind_rival(py::module_& m) {
                 to += bytes;
             }
         },
-        "Rows [start, start + rows) of a matrix for each start, by memcpy alone: for benchmarks.");
+        "Copy rows [start, start + rows) of a matrix for each start, with memcpy; for benchmarks.");
 }
 
 }  // namespace windeck

@@ -1,5 +1,5 @@
-// Columns and fields as Python holds them: the core's descriptions, with what keeps their memory
-// alive.
+// The Python objects of columns and fields: descriptions for the core, and references that keep
+// their memory alive.
 
 #pragma once
 
@@ -11,7 +11,7 @@ namespace py = pybind11;
 
 namespace windeck {
 
-/// A column and the arrays it looks into.
+/// A column and the arrays that it reads.
 struct PyColumn {
     Column column;
     py::object values;

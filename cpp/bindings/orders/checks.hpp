@@ -25,13 +25,13 @@ struct Range {
 
 /// A range with 0 <= start <= stop <= size; nothing is clipped.
 inline Range strict_range(py::handle start, py::handle stop, std::uint64_t size) {
-    const Range range{inside(start, size + 1, "start"), inside(stop, size + 1, "stop")};
+    const Range range{index_in(start, size + 1, "start"), index_in(stop, size + 1, "stop")};
     if (range.stop >= range.start) return range;
     throw py::value_error("stop is " + std::to_string(range.stop) + ", expected at least start, " +
                           std::to_string(range.start));
 }
 
-/// An output for as many values, apart from them; `name` is that of the values.
+/// An output for as many values, not overlapping them; `name` is the name of the values.
 inline IndexArray bulk_out(py::handle out, const Indices& indices, const std::string& name) {
     py::array result = int64_out(out, static_cast<py::ssize_t>(indices.values.size()), "out");
     require_disjoint({extent(result, "out")}, {extent(indices.owner, name)});

@@ -8,46 +8,46 @@
 namespace windeck {
 namespace {
 
-constexpr const char* pack_doc = R"(Writes a batch of rows out of pieces of runs.
+constexpr const char* pack_doc = R"(Return a batch of rows made of pieces of runs.
 
 Parameters
 ----------
 runs : sequence of DocumentRun
-    What pieces are of.
+    The runs that pieces refer to.
 row_offsets : int64[k + 1]
-    Row r is the pieces row_offsets[r] to row_offsets[r + 1].
+    Row r has the pieces row_offsets[r] to row_offsets[r + 1].
 run_of, starts, lengths : int64[p]
-    Piece j is `lengths[j]` tokens from starts[j] on of run run_of[j].
+    Piece j has the `lengths[j]` tokens of run run_of[j] from starts[j] on.
 sequence_length : int
-    L: rows have L + 1 tokens and L position_ids.
+    L: a row has L + 1 tokens and L position_ids.
 dtype : str
     "int64" or "int32".
 pad : int, optional
-    Rows may be shorter, and are filled up with this token. Without it they are full.
+    The token that fills shorter rows. Without it, all rows must be full.
 out : dict of ndarray, optional
-    Arrays to write into, of exactly the batch's dtypes and shapes. By default one aligned slab of
-    the pool holds the batch.
+    Arrays to write into, with exactly the dtypes and shapes of the batch. By default new ones in
+    one slab of the pool.
 threads : int, optional
-    How many threads work at it; None for default_threads().
+    The number of threads; None for default_threads().
 
 Returns
 -------
 dict of ndarray
-    "tokens" (k, L + 1); "position_ids" (k, L), counting from 0 at each row's, piece's and
-    document's begin; with `pad` "targets_mask" (k, L), bool.
+    "tokens" (k, L + 1); "position_ids" (k, L), which count from 0 at the start of each row, piece
+    and document; with `pad` also "targets_mask" (k, L), bool.
 
 Raises
 ------
 TypeError, ValueError, KeyError
-    Arrays of the wrong kind, pieces that do not lie inside their runs, rows of a wrong length,
-    before anything is written; ValueError for a token that the dtype cannot hold, naming it and
-    its document. What `out` holds then is unspecified.
+    Arrays that are not valid, pieces outside their runs, rows of a wrong length; nothing is
+    written. ValueError also for a token that the dtype cannot hold, with its document; the contents
+    of `out` are then unspecified.
 OSError
-    When a file became shorter while it was mapped.
+    A file that became shorter while it was mapped.
 
 Notes
 -----
-The GIL is released while the batch is written.
+Releases the GIL while it writes the batch.
 )";
 
 std::vector<BatchArray> parts_of(py::ssize_t length, DType dtype, bool padded) {
@@ -93,7 +93,7 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
     if (!pad.is_none()) filler = integer(pad, "pad");
     require_fits(filler, "pad", batch.dtype);
     batch.pad = filler.value_or(0);
-    const int crew = thread_count(threads);
+    const int workers = thread_count(threads);
     std::vector<const DocumentRun*> runs;
     for (const py::handle run : held) {
         runs.push_back(
@@ -122,7 +122,7 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
     if (filler) batch.targets_mask = static_cast<std::uint8_t*>(arrays[2].mutable_data());
     {
         const py::gil_scoped_release unlocked;
-        pack(runs, pieces, batch, crew);
+        pack(runs, pieces, batch, workers);
     }
     return batch_dict(parts, std::move(arrays));
 }
@@ -160,9 +160,10 @@ void bind_pack(py::module_& m) {
           py::arg("starts"), py::arg("lengths"), py::kw_only(), py::arg("sequence_length"),
           py::arg("dtype") = name(DType::int64), py::arg("pad") = py::none(),
           py::arg("out") = py::none(), py::arg("threads") = 1, pack_doc);
-    m.def("cu_seqlens", &cu_seqlens, py::arg("position_ids"),
-          "cu_seqlens(position_ids) -> int32[m]: 0, the places behind the first at which the "
-          "flattened ids are 0, and their number: where the sequences of a flattened batch begin.");
+    m.def(
+        "cu_seqlens", &cu_seqlens, py::arg("position_ids"),
+        "Return the bounds of the sequences of a flattened batch, int32[m]: 0, the positions after "
+        "the first where the flattened ids are 0, and the number of ids.");
 }
 
 }  // namespace windeck

@@ -1,4 +1,4 @@
-// What Python holds of packing, shared by the files that bind it.
+// The Python objects of packing, shared by the files that bind them.
 
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace windeck {
 
-/// Documents gathered from several shards; complete once a run was made of it.
+/// Documents of several shards. Complete after a run was made of it, and not changed from then on.
 struct PyBlock {
     std::mutex mutex;
     DocumentBlock block;
-    py::list kept;  // shards whose memory it refers to
+    py::list kept;  // shards whose memory the block refers to
     bool complete = false;
 
     explicit PyBlock(DocumentBlock documents) : block(std::move(documents)) {}
@@ -29,7 +29,7 @@ struct PyRun {
     std::unique_ptr<const DocumentRun> run;
 };
 
-/// The sequences that the documents of a run make, best fitted.
+/// The sequences that best fit makes of a run.
 struct PyFit {
     std::int64_t capacity;
     Bins bins;
@@ -37,13 +37,13 @@ struct PyFit {
     std::int64_t sequences() const { return static_cast<std::int64_t>(bins.offsets.size()) - 1; }
 };
 
-/// (row_offsets, run_of, starts, lengths) of rows.
+/// The pieces of rows as (row_offsets, run_of, starts, lengths).
 inline py::tuple piece_arrays(const Pieces& pieces) {
     return py::make_tuple(int64_array(pieces.row_offsets), int64_array(pieces.run_of),
                           int64_array(pieces.starts), int64_array(pieces.lengths));
 }
 
-/// The object behind a handle, or a TypeError that names the argument.
+/// The C++ object of a Python object, or a TypeError that names the argument.
 template <typename T>
 T& object_of(py::handle value, const std::string& name, const char* expected) {
     if (!py::isinstance<T>(value)) {

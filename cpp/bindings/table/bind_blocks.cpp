@@ -15,19 +15,19 @@
 namespace windeck {
 namespace {
 
-using Found =
+using BlockList =
     py::typing::List<py::typing::Tuple<py::memoryview, int, int, int, int, int, int, int>>;
 
 constexpr std::int64_t most_u32 = std::numeric_limits<std::uint32_t>::max();
 constexpr std::int64_t most_slots = 1 << 20;
 
-/// Rules, and what they refer to.
+/// Rules, and the borders that they refer to.
 struct Rules {
     std::vector<int> borders;
     BlockRules rules;
 };
 
-Rules rules_of(const Number& dim, const Number& slots, const Number& most,
+Rules rules_of(const IntegerLike& dim, const IntegerLike& slots, const IntegerLike& most,
                const py::sequence& borders) {
     Rules out;
     out.rules.dim = static_cast<std::uint32_t>(integer(dim.value, "dim", 1, most_u32));
@@ -39,10 +39,10 @@ Rules rules_of(const Number& dim, const Number& slots, const Number& most,
     return out;
 }
 
-/// Has `write` put blocks into memory of the pool, and gives them out.
+/// Returns blocks that `write` writes to memory of the pool.
 template <typename Write>
-Found laid_out(std::vector<Block>& blocks, const Write& write) {
-    Found made;
+BlockList write_pooled(std::vector<EntryBlock>& blocks, const Write& write) {
+    BlockList made;
     if (blocks.empty()) return made;
     const std::size_t bytes = bytes_of(blocks);
     const PooledMemory memory = pooled_memory(bytes);
@@ -56,7 +56,7 @@ Found laid_out(std::vector<Block>& blocks, const Write& write) {
     whole.attr("setflags")(py::arg("write") = false);
     const auto view = py::reinterpret_steal<py::object>(PyMemoryView_FromObject(whole.ptr()));
     if (!view) throw py::error_already_set();
-    for (const Block& block : blocks) {
+    for (const EntryBlock& block : blocks) {
         auto payload = py::reinterpret_steal<py::object>(
             PySequence_GetSlice(view.ptr(), static_cast<py::ssize_t>(block.at),
                                 static_cast<py::ssize_t>(block.at + block.bytes)));
@@ -67,9 +67,10 @@ Found laid_out(std::vector<Block>& blocks, const Write& write) {
     return made;
 }
 
-Found of_snapshot(const PySnapshot& self, const Number& first_bucket, const Number& end_bucket,
-                  const Number& since, const Number& dim, const Number& slots, const Number& most,
-                  const py::sequence& borders) {
+BlockList snapshot_blocks(const PySnapshot& self, const IntegerLike& first_bucket,
+                          const IntegerLike& end_bucket, const IntegerLike& since,
+                          const IntegerLike& dim, const IntegerLike& slots, const IntegerLike& most,
+                          const py::sequence& borders) {
     const auto first =
         static_cast<int>(integer(first_bucket.value, "first_bucket", 0, bucket_count));
     const auto end = static_cast<int>(integer(end_bucket.value, "end_bucket", first, bucket_count));
@@ -83,18 +84,19 @@ Found of_snapshot(const PySnapshot& self, const Number& first_bucket, const Numb
                               " as the snapshot has");
     }
     TableSnapshot::Selection selection;
-    std::vector<Block> blocks;
+    std::vector<EntryBlock> blocks;
     {
         const py::gil_scoped_release unlocked;
         selection = snapshot->select(first, end, clock);
         blocks = plan_blocks(selection, given.rules);
     }
-    return laid_out(blocks, [&](std::byte* memory) {
+    return write_pooled(blocks, [&](std::byte* memory) {
         write_blocks(blocks, given.rules, *snapshot, selection, memory);
     });
 }
 
-/// Copied: how many values are read depends on them, and the caller's own may change meanwhile.
+/// A copy: the number of values read depends on it, and the caller could change the array
+/// meanwhile.
 std::vector<std::uint8_t> states_of(py::handle value, std::size_t size) {
     const Bytes given = byte_array(value, "states");
     std::vector<std::uint8_t> out(given.values.begin(), given.values.end());
@@ -108,9 +110,10 @@ std::vector<std::uint8_t> states_of(py::handle value, std::size_t size) {
     return out;
 }
 
-Found of_columns(py::handle keys, py::handle versions, py::handle frequencies, py::handle seen,
-                 py::handle states, py::handle values, const Number& dim, const Number& slots,
-                 const Number& most, const py::sequence& borders) {
+BlockList blocks_of_columns(py::handle keys, py::handle versions, py::handle frequencies,
+                            py::handle seen, py::handle states, py::handle values,
+                            const IntegerLike& dim, const IntegerLike& slots,
+                            const IntegerLike& most, const py::sequence& borders) {
     Rules given = rules_of(dim, slots, most, borders);
     given.rules.borders = given.borders;
     const Indices ids = index_array(keys, "keys");
@@ -130,23 +133,24 @@ Found of_columns(py::handle keys, py::handle versions, py::handle frequencies, p
     const EntryColumns entries{ids.values.data(),    updated.values.data(),
                                counts.values.data(), looked.values.data(),
                                kinds.data(),         static_cast<const float*>(floats.data())};
-    std::vector<Block> blocks;
+    std::vector<EntryBlock> blocks;
     {
         const py::gil_scoped_release unlocked;
         blocks = plan_blocks(ids.values, kinds, given.rules);
     }
-    return laid_out(blocks,
-                    [&](std::byte* memory) { write_blocks(blocks, given.rules, entries, memory); });
+    return write_pooled(
+        blocks, [&](std::byte* memory) { write_blocks(blocks, given.rules, entries, memory); });
 }
 
 }  // namespace
 
 void bind_table_blocks(py::module_& m) {
-    m.def("pack_blocks", &of_columns, py::arg("keys"), py::arg("versions"), py::arg("frequencies"),
-          py::arg("seen"), py::arg("states"), py::arg("values"), py::kw_only(), py::arg("dim"),
-          py::arg("slots"), py::arg("most"), py::arg("borders"), docs::pack_blocks);
+    m.def("pack_blocks", &blocks_of_columns, py::arg("keys"), py::arg("versions"),
+          py::arg("frequencies"), py::arg("seen"), py::arg("states"), py::arg("values"),
+          py::kw_only(), py::arg("dim"), py::arg("slots"), py::arg("most"), py::arg("borders"),
+          docs::pack_blocks);
     py::cast<py::class_<PySnapshot>>(m.attr("EmbeddingSnapshot"))
-        .def("blocks", &of_snapshot, py::arg("first_bucket"), py::arg("end_bucket"),
+        .def("blocks", &snapshot_blocks, py::arg("first_bucket"), py::arg("end_bucket"),
              py::arg("since") = -1, py::kw_only(), py::arg("dim"), py::arg("slots"),
              py::arg("most"), py::arg("borders"), docs::blocks);
 }

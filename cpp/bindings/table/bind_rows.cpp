@@ -1,4 +1,4 @@
-// Reading rows of a table and putting them back.
+// Reads and inserts whole rows.
 
 #include <algorithm>
 #include <vector>
@@ -15,7 +15,7 @@ using Bools = py::array_t<bool>;
 Bools find(const Table& table, py::handle ids) {
     const Indices wanted = index_array(ids, "ids");
     Bools result(static_cast<py::ssize_t>(wanted.values.size()));
-    IdFacts facts{};
+    IdMetadata facts{};
     facts.admitted = reinterpret_cast<std::uint8_t*>(result.mutable_data());
     {
         const py::gil_scoped_release unlocked;
@@ -31,8 +31,8 @@ py::dict facts_of(const Table& table, py::handle ids) {
     auto frequencies = fresh_int64(size);
     auto seen = fresh_int64(size);
     Bools admitted(static_cast<py::ssize_t>(size));
-    const IdFacts facts{versions.mutable_data(), frequencies.mutable_data(), seen.mutable_data(),
-                        reinterpret_cast<std::uint8_t*>(admitted.mutable_data())};
+    const IdMetadata facts{versions.mutable_data(), frequencies.mutable_data(), seen.mutable_data(),
+                           reinterpret_cast<std::uint8_t*>(admitted.mutable_data())};
     {
         const py::gil_scoped_release unlocked;
         table.facts(wanted.values, facts);
@@ -47,19 +47,19 @@ py::dict facts_of(const Table& table, py::handle ids) {
 
 Floats row_values(const Table& table, py::handle ids, py::handle threads) {
     const Indices wanted = index_array(ids, "ids");
-    const int crew = thread_count(threads);
+    const int workers = thread_count(threads);
     py::array result =
         fresh(py::dtype::of<float>(), rows_shape(wanted.values.size(), table.width()));
     auto* const into = static_cast<float*>(result.mutable_data());
     {
         const py::gil_scoped_release unlocked;
-        table.read(wanted.values, into, crew);
+        table.read(wanted.values, into, workers);
     }
     return result;
 }
 
-/// A bool array of one dimension, copied: how many values are read depends on it, and the
-/// caller's own may change while the GIL is away.
+/// A copy of a bool array of one dimension: the number of values read depends on it, and the
+/// caller could change the array while the GIL is released.
 std::vector<std::uint8_t> flags(py::handle value, py::ssize_t size, const std::string& name) {
     const py::array array =
         in_array(value, py::dtype::of<bool>(), std::span<const py::ssize_t>(&size, 1), name);
@@ -97,7 +97,7 @@ void insert(Table& table, py::handle keys, py::handle versions, py::handle frequ
 }  // namespace
 
 void bind_table_rows(py::class_<Table>& table) {
-    table.def("find", &find, py::arg("ids"), "find(ids) -> bool[n]: whether each id has a row.")
+    table.def("find", &find, py::arg("ids"), "Return a bool array, True for each id with a row.")
         .def("facts", &facts_of, py::arg("ids"), docs::facts)
         .def("row_values", &row_values, py::arg("ids"), py::kw_only(), py::arg("threads") = 1,
              docs::row_values)

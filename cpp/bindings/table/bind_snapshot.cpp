@@ -13,7 +13,7 @@ std::int64_t since_of(py::handle since) {
     return integer(since, "since");
 }
 
-Ids counts(const PySnapshot& self, const Number& since) {
+Ids counts(const PySnapshot& self, const IntegerLike& since) {
     const std::int64_t clock = since_of(since.value);
     const auto snapshot = self.get();
     std::array<std::int64_t, bucket_count> found{};
@@ -24,8 +24,8 @@ Ids counts(const PySnapshot& self, const Number& since) {
     return int64_array(found);
 }
 
-py::dict read(const PySnapshot& self, const Number& first_bucket, const Number& end_bucket,
-              const Number& since) {
+py::dict read(const PySnapshot& self, const IntegerLike& first_bucket,
+              const IntegerLike& end_bucket, const IntegerLike& since) {
     const auto first =
         static_cast<int>(integer(first_bucket.value, "first_bucket", 0, bucket_count));
     const auto end = static_cast<int>(integer(end_bucket.value, "end_bucket", first, bucket_count));
@@ -45,8 +45,8 @@ py::dict read(const PySnapshot& self, const Number& first_bucket, const Number& 
     py::array values =
         fresh(py::dtype::of<float>(),
               rows_shape(static_cast<std::size_t>(selection.admitted), snapshot->width()));
-    const IdFacts facts{versions.mutable_data(), frequencies.mutable_data(), seen.mutable_data(),
-                        reinterpret_cast<std::uint8_t*>(admitted.mutable_data())};
+    const IdMetadata facts{versions.mutable_data(), frequencies.mutable_data(), seen.mutable_data(),
+                           reinterpret_cast<std::uint8_t*>(admitted.mutable_data())};
     std::int64_t* const ids = keys.mutable_data();
     auto* const rows = static_cast<float*>(values.mutable_data());
     {
@@ -63,7 +63,7 @@ py::dict read(const PySnapshot& self, const Number& first_bucket, const Number& 
     return out;
 }
 
-py::typing::Tuple<Ids, Ids> dead(const PySnapshot& self, const Number& since) {
+py::typing::Tuple<Ids, Ids> dead(const PySnapshot& self, const IntegerLike& since) {
     const std::int64_t clock = since_of(since.value);
     const auto snapshot = self.get();
     std::vector<std::pair<std::int64_t, std::int64_t>> found;
@@ -99,25 +99,25 @@ void bind_table_snapshot(py::module_& m) {
     snapshot
         .def_property_readonly(
             "clock", [](const PySnapshot& self) { return self.get()->clock(); },
-            "The table's clock when the snapshot was taken.")
+            "The clock of the table when the snapshot was taken.")
         .def_property_readonly(
             "width", [](const PySnapshot& self) { return self.get()->width(); },
-            "Floats of a row: (1 + slots) * dim.")
+            "The number of floats of a row, (1 + slots) * dim.")
         .def_property_readonly(
             "history", [](const PySnapshot& self) { return self.get()->history(); },
-            "The table's history when the snapshot was taken.")
+            "The history of the table when the snapshot was taken.")
         .def_property_readonly(
             "rows", [](const PySnapshot& self) { return self.get()->admitted(); },
             "The number of ids with a row.")
         .def(
             "__len__", [](const PySnapshot& self) { return self.get()->size(); },
-            "The number of ids, with a row or without.")
+            "The number of ids, with or without a row.")
         .def("counts", &counts, py::arg("since") = -1, docs::counts)
         .def("read", &read, py::arg("first_bucket"), py::arg("end_bucket"), py::arg("since") = -1,
              docs::read)
         .def("dead", &dead, py::arg("since") = -1, docs::dead)
         .def("close", &PySnapshot::close, py::call_guard<py::gil_scoped_release>(),
-             "Lets go of what it holds; a second time does nothing.")
+             "Release the memory; a second call does nothing.")
         .def("__enter__",
              [](py::object self) {
                  (void)self.cast<const PySnapshot&>().get();

@@ -1,4 +1,4 @@
-// What Python shows for help on embedding tables.
+// The docstrings of embedding tables.
 
 #pragma once
 
@@ -8,38 +8,38 @@ inline constexpr const char* table =
     R"(EmbeddingCore(dim, *, slots=0, initializer="normal", scale=0.01, slot_value=0.0, seed=0,
 admit_after=1, first_bucket=0, end_bucket=1024)
 
-Rows of float32 for any 64-bit ids, trained in place.
+A hash table from 64-bit ids to rows of float32, trained in place.
 
 Parameters
 ----------
 dim : int
-    Floats of an embedding, 1 to 2**20.
+    The number of floats of an embedding, 1 to 2**20.
 slots : int
-    Vectors of `dim` behind each embedding for the optimizer, 0 to 8: Adagrad needs 1, Adam 2.
+    The number of vectors of `dim` floats after each embedding for the state of the optimizer, 0 to
+    8: Adagrad needs 1, Adam 2.
 initializer : str
-    "normal" (standard deviation `scale`), "uniform" in [-scale, scale], or "zeros". An id's initial
-    value depends on (seed, id) alone, the same on every platform, stored or not.
+    "normal" (standard deviation `scale`), "uniform" in [-scale, scale], or "zeros". The initial
+    value of an id depends only on (seed, id), and is the same on every platform.
 scale : float
-    How large initial values are.
+    The scale of initial values.
 slot_value : float
-    What slots begin with.
+    The initial value of slots.
 seed : int
     0 to 2**64 - 1.
 admit_after : int
-    An id gets a row when it has been looked up so many times.
+    The number of lookups after which an id gets a row.
 first_bucket, end_bucket : int
-    The table holds the ids with first_bucket <= bucket_of(id) < end_bucket, and refuses others.
+    The table holds the ids with first_bucket <= bucket_of(id) < end_bucket; other ids are an error.
 
 Raises
 ------
 TypeError, ValueError
-    An argument of a wrong type or out of its range.
+    An argument of a wrong type or outside its range.
 
 Notes
 -----
-Every int64 is an id. Thread-safe: each call is one atomic step, and lets other Python threads run.
-Results never depend on `threads`. Memory is 4 * (1 + slots) * dim + 32 bytes a row and up to 43 an
-id.
+Every int64 is an id. Thread-safe: each call is atomic and releases the GIL. Results do not
+depend on `threads`. Memory is 4 * (1 + slots) * dim + 32 bytes per row and up to 43 bytes per id.
 
 Examples
 --------
@@ -55,53 +55,54 @@ Examples
 [[-1.0, -1.0], [-0.5, -0.5], [-1.0, -1.0]]
 )";
 
-inline constexpr const char* lookup = R"(The embedding of each id.
+inline constexpr const char* lookup = R"(Return the embedding of each id.
 
 Parameters
 ----------
 ids : int64[n]
-    Any ids of this table's buckets, repeated ones too.
+    Ids in the buckets of this table; repeats are allowed.
 out : float32[n, dim], optional
-    Written to and returned; by default a new array, a large one in memory of the pool, which goes
-    back to it when the last array on it is gone.
+    Written to and returned. By default a new array, if large in memory of the pool, which is reused
+    after the array is deleted.
 insert : bool
-    True counts each occurrence (frequency + 1, seen = clock + 1) and makes rows for ids that have
-    been looked up `admit_after` times. False changes nothing.
+    True counts each occurrence (frequency + 1, seen = clock + 1) and adds rows for ids that were
+    looked up `admit_after` times. False changes nothing.
 threads : int, optional
-    How many threads work at it; None for default_threads().
+    The number of threads; None for default_threads().
 
 Returns
 -------
 float32[n, dim]
-    Rows; for ids without one, their initial value.
+    The embeddings; for ids without a row, their initial values.
 
 Raises
 ------
 ValueError
-    An id of another bucket; an `out` of wrong shape, not contiguous, read-only or overlapping ids.
+    An id in a bucket outside the table; an `out` with another shape, not contiguous, read-only or
+    overlapping `ids`.
 TypeError
-    Another dtype than int64, or than float32 in `out`.
+    A dtype other than int64, or other than float32 in `out`.
 )";
 
-inline constexpr const char* apply = R"(One step of an optimizer on the rows of `ids`.
+inline constexpr const char* apply = R"(Apply one step of an optimizer to the rows of `ids`.
 
-The clock goes up by one. Gradients of the same id are summed in order of occurrence, in float32,
-then its row is changed once and its version is the clock. Ids without a row are left out.
+The clock increases by one. Gradients of the same id are summed in float32 in order of occurrence,
+then its row is updated once, and its version is set to the clock. Ids without a row are ignored.
 
 Parameters
 ----------
 ids : int64[n]
 grads : float32[n, dim]
-    Copied where it is strided.
+    Copied if it is strided.
 kind : str
     "sgd": w -= lr g. "adagrad": s += g^2, w -= lr g / (sqrt(s) + eps). "adam": with bias correction
-    by the table's clock; lazy, that is rows without a gradient stay as they are, moments included.
+    by the clock of the table; lazy: rows without a gradient, and their moments, do not change.
 lr, eps, weight_decay : float
     0 or more. weight_decay * w is added to g.
 beta1, beta2 : float
-    From 0 to below 1; for Adam.
+    At least 0 and below 1; for Adam.
 threads : int, optional
-    How many threads work at it; None for default_threads().
+    The number of threads; None for default_threads().
 
 Returns
 -------
@@ -111,87 +112,89 @@ int
 Raises
 ------
 ValueError
-    An id of another bucket, a wrong shape, an option out of its range, too few slots. Nothing has
-    changed then.
+    An id in a bucket outside the table, a wrong shape, an option outside its range, too few slots.
+    The table is unchanged.
 TypeError
     A wrong dtype.
 )";
 
-inline constexpr const char* evict = R"(Removes the ids for which all conditions given hold.
+inline constexpr const char* evict = R"(Remove the ids that satisfy all given conditions.
 
 Parameters
 ----------
 seen_before : int, optional
-    `seen`, the clock of the step an id was last looked up for, is below this.
+    `seen`, the clock of the step of the last lookup of the id, is below this.
 l2_below : float, optional
-    The Euclidean norm of the embedding is below this. Ids without a row have none and stay.
+    The Euclidean norm of the embedding is below this. Ids without a row are kept.
 frequency_below : int, optional
-    It was looked up fewer times than this.
+    The id was looked up fewer times than this.
 
 Returns
 -------
 int64[k]
-    The ids removed, with a row or without, sorted by (bucket, id). They are remembered as dead.
+    The removed ids, with or without a row, sorted by (bucket, id). They are recorded as dead.
 
 Raises
 ------
 ValueError
-    No condition, or one that is not a finite number.
+    No condition, or a condition that is not a finite number.
 
 Notes
 -----
-O(ids), in one atomic step. For either of two conditions, call it twice.
+O(ids), atomic. To remove ids that satisfy either of two conditions, call it twice.
 )";
 
 inline constexpr const char* remove = R"(remove(ids: int64[n]) -> int
 
-Removes ids, with a row or without, and remembers them as dead. Those that are not there are left
-out; returns how many were. ValueError for an id of another bucket.
+Remove ids, with or without a row, record them as dead, and return their number. Ids that are not in
+the table are ignored. ValueError for an id in a bucket outside the table.
 )";
 
-inline constexpr const char* facts = R"(What is known of ids: a dict of arrays, one entry each.
+inline constexpr const char* facts =
+    R"(Return a dict of arrays with the metadata of ids, one entry per id.
 
-"versions", "frequencies" and "seen", int64[n], are 0 where nothing is known; "admitted", bool[n],
-says whether an id has a row. ValueError for an id of another bucket.
+"versions", "frequencies" and "seen", int64[n], are 0 for unknown ids; "admitted", bool[n], is True
+for ids with a row. ValueError for an id in a bucket outside the table.
 )";
 
 inline constexpr const char* row_values = R"(row_values(ids: int64[n], *, threads=1)
 
-Whole rows, float32[n, (1 + slots) * dim]: the embedding, then the slots. For ids without a row,
-what a new row would hold. ValueError for an id of another bucket.
+Return whole rows, float32[n, (1 + slots) * dim]: the embedding, then the slots. For ids without a
+row, the values of a new row. ValueError for an id in a bucket outside the table.
 )";
 
-inline constexpr const char* insert = R"(Puts whole rows in, as `EmbeddingSnapshot.read` gives them.
+inline constexpr const char* insert =
+    R"(Insert whole rows, as `EmbeddingSnapshot.read` returns them.
 
 Parameters
 ----------
 keys, versions, frequencies, seen : int64[k]
-    Numbers are from 0 to 2**62.
+    Versions, frequencies and seen are from 0 to 2**62.
 admitted : bool[k]
     Whether an id has a row.
 values : float32[admitted.sum(), (1 + slots) * dim]
-    The rows of those that have, in order.
+    The rows of the ids that have one, in order.
 
 Raises
 ------
 ValueError
-    An id that is there already or is given twice, of another bucket, or with a number out of its
-    range; arrays of wrong shapes. Nothing has changed then.
+    An id that is already in the table, is given twice, or is in a bucket outside the table; a
+    number outside its range; arrays of wrong shapes. The table is unchanged.
 TypeError
     A wrong dtype.
 )";
 
-inline constexpr const char* snapshot = R"(An embedding table at one moment, made by
-`EmbeddingCore.snapshot`.
+inline constexpr const char* snapshot = R"(An immutable snapshot of an embedding table.
 
-It never changes, whatever becomes of the table, and may be read from many threads. A context
+Made by `EmbeddingCore.snapshot`. Several threads may read it while the table changes. A context
 manager; after `close` every call is a ValueError.
 )";
 
-inline constexpr const char* take = R"(The table as it is now: an EmbeddingSnapshot.
+inline constexpr const char* take =
+    R"(Return an EmbeddingSnapshot of the current state of the table.
 
-O(bytes / 256 KiB). Training goes on while it is read: each slab of about 256 KiB that is changed is
-copied once, as long as the snapshot is open.
+O(bytes / 256 KiB). The table may change while the snapshot is open: each slab of about 256 KiB is
+copied before its first change.
 
 Examples
 --------
@@ -208,88 +211,90 @@ Examples
 
 inline constexpr const char* counts = R"(counts(since=-1) -> int64[1024]
 
-How many ids of each bucket have a version or seen above `since`; by default, all. O(ids).
+Return the number of ids in each bucket whose version or seen is above `since`; by default, of all
+ids. O(ids).
 )";
 
-inline constexpr const char* read = R"(The ids of a range of buckets that changed after a clock.
+inline constexpr const char* read =
+    R"(Return the ids of a range of buckets that changed after a clock.
 
 Parameters
 ----------
 first_bucket, end_bucket : int
     0 <= first_bucket <= end_bucket <= 1024.
 since : int
-    Only ids whose version or seen is above it; by default, all.
+    Only ids whose version or seen is above this; by default, all ids.
 
 Returns
 -------
 dict of ndarray
     Sorted by (bucket, id): "keys", "versions", "frequencies", "seen", int64[k]; "admitted",
     bool[k]; "values", float32[admitted.sum(), (1 + slots) * dim], the embedding and then the slots
-    of those that have a row.
+    of the ids with a row.
 
 Raises
 ------
 ValueError
-    A bucket out of range; a snapshot that is closed.
+    A bucket outside its range; a closed snapshot.
 
 Notes
 -----
-Ranges read one after the other share passes over the table: one for about a million ids, which are
-kept (16 MiB) until another range is asked for.
+Consecutive ranges share passes over the table: a pass finds about a million ids, which are kept
+(16 MiB) until a range needs others.
 )";
 
-inline constexpr const char* blocks = R"(The same ids as blocks, which is how a store keeps them.
+inline constexpr const char* blocks = R"(Return the same ids as blocks, the format of stores.
 
 Parameters
 ----------
 first_bucket, end_bucket, since : int
     As in `read`.
 dim, slots : int
-    Of the table.
+    Those of the table.
 most : int
-    Bytes that entries of a block may have, 33 each and 4 for each float of a row. A block ends
-    where the next bucket would not fit; a bucket that does not fit is cut.
+    The maximum size of the entries of a block: 33 bytes per entry, and 4 per float of a row. A
+    block ends where the next bucket does not fit; a bucket larger than a block is cut.
 borders : sequence of int
-    Buckets before which a block ends in any case.
+    Buckets that must begin a block.
 
 Returns
 -------
 list of (memoryview, int, int, int, int, int, int, int)
-    Of each block the bytes, as `docs/tables.md` tells, which nobody may change, and their CRC32C;
-    how many entries, rows and dead it has; the id and the bucket of its first entry, and the bucket
-    of its last.
+    For each block: its bytes in the format of `docs/tables.md`, read-only; their CRC32C; its
+    numbers of entries, rows and dead ids; the id and the bucket of its first entry, and
+    the bucket of its last.
 
 Raises
 ------
 TypeError, ValueError
-    An argument of a wrong type or out of its range; a snapshot that is closed.
+    An argument of a wrong type or outside its range; a closed snapshot.
 
 Notes
 -----
-Other Python threads run meanwhile. The memory is used again when the last of the blocks is gone.
+Releases the GIL. The memory is reused after the last of the blocks is deleted.
 )";
 
-inline constexpr const char* pack_blocks = R"(Entries that are in order as blocks.
+inline constexpr const char* pack_blocks = R"(Return sorted entries as blocks.
 
 Parameters
 ----------
 keys, versions, frequencies, seen : int64[k]
 states : uint8[k]
-    0 where an id is counted only, 1 where it has a row, 2 where it is dead.
+    0 for an id that is only counted, 1 for an id with a row, 2 for a dead id.
 values : float32[rows, (1 + slots) * dim]
-    Of those that have a row, in order.
+    The rows of the ids with a row, in order.
 dim, slots, most, borders
     As in `EmbeddingSnapshot.blocks`.
 
 Returns
 -------
 list of (memoryview, int, int, int, int, int, int, int)
-    As `EmbeddingSnapshot.blocks` gives them.
+    As `EmbeddingSnapshot.blocks` returns them.
 
 Raises
 ------
 TypeError, ValueError
-    Columns of different lengths, of a wrong dtype or shape; an argument out of its range.
+    Columns with different lengths, a wrong dtype or shape; an argument outside its range.
 
 Examples
 --------
@@ -306,13 +311,13 @@ Examples
 
 inline constexpr const char* dead = R"(dead(since=-1) -> (keys, clocks), int64[k] each
 
-Ids that were removed and are not back, with the clock of the step before which they were (the
-table's clock + 1), where that is above `since`; sorted by (bucket, id).
+Return the ids that were removed and not inserted again, and the clock of the step after their
+removal (the clock of the table + 1), where it is above `since`; sorted by (bucket, id).
 )";
 
 inline constexpr const char* bucket_of = R"(bucket_of(ids: int64[n]) -> int64[n]
 
-The bucket of each id, 0 to 1023: the upper ten bits of a published hash.
+Return the bucket of each id, 0 to 1023: the upper ten bits of a published hash.
 
 Examples
 --------

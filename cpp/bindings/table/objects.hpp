@@ -1,4 +1,4 @@
-// What Python holds of embedding tables, shared by the files that bind it.
+// The Python objects of embedding tables, shared by the files that bind them.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace windeck {
 
-/// A snapshot that can be closed; a read that is under way keeps what it reads.
+/// A snapshot that can be closed; a read in progress keeps the memory it reads.
 class PySnapshot {
   public:
     explicit PySnapshot(std::shared_ptr<const TableSnapshot> snapshot)
@@ -25,7 +25,7 @@ class PySnapshot {
     std::shared_ptr<const TableSnapshot> snapshot_;
 };
 
-/// ids.size() rows of `columns` float32, for a message's "expected".
+/// The shape of an array of rows.
 inline std::array<py::ssize_t, 2> rows_shape(std::size_t rows, std::int64_t columns) {
     return {static_cast<py::ssize_t>(rows), static_cast<py::ssize_t>(columns)};
 }
@@ -38,7 +38,7 @@ inline py::array_t<std::int64_t> fresh_int64(std::size_t size) {
     return py::array_t<std::int64_t>(static_cast<py::ssize_t>(size));
 }
 
-/// An int64 array of as many entries as there are keys, or a ValueError.
+/// An int64 array with one entry per key, or a ValueError.
 inline Indices as_many(py::handle value, const char* name, std::size_t size) {
     Indices found = index_array(value, name);
     if (found.values.size() != size) {

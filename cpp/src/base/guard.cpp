@@ -10,12 +10,12 @@ namespace windeck {
 namespace {
 
 /// Where a thread goes on after a fault; frames of nested calls form a list.
-struct Frame {
+struct JumpFrame {
     sigjmp_buf jump;
-    Frame* outer;
+    JumpFrame* outer;
 };
 
-thread_local Frame* innermost = nullptr;
+thread_local JumpFrame* innermost = nullptr;
 thread_local volatile std::sig_atomic_t chaining = 0;
 
 // One handler for the process, counted. The lock is held for a few instructions at a time.
@@ -31,7 +31,7 @@ void default_action() {
 
 /// A signal that is none of ours. Where the system's own action is due, it is set and comes when
 /// the fault repeats, or at once where somebody sent the signal.
-void hand_on(int number, siginfo_t* info, void* context) {
+void call_previous(int number, siginfo_t* info, void* context) {
     const bool fault = info->si_code > 0;
     if ((previous.sa_flags & SA_SIGINFO) != 0) {
         previous.sa_sigaction(number, info, context);
@@ -52,7 +52,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
         return;
     }
     chaining = 1;
-    hand_on(number, info, context);
+    call_previous(number, info, context);
     chaining = 0;
 }
 
@@ -108,23 +108,23 @@ class Guard {
 };
 
 /// The frame is this thread's innermost while one of these lives.
-class Entered {
+class ActiveFrame {
   public:
-    explicit Entered(Frame& frame) : frame_(frame) {
+    explicit ActiveFrame(JumpFrame& frame) : frame_(frame) {
         frame.outer = innermost;
         innermost = &frame;
     }
-    ~Entered() { innermost = frame_.outer; }
+    ~ActiveFrame() { innermost = frame_.outer; }
 
-    Entered(const Entered&) = delete;
-    Entered& operator=(const Entered&) = delete;
+    ActiveFrame(const ActiveFrame&) = delete;
+    ActiveFrame& operator=(const ActiveFrame&) = delete;
 
   private:
-    Frame& frame_;
+    JumpFrame& frame_;
 };
 
 /// Of its own, so that no variable of the caller is live across the jump.
-[[gnu::noinline]] bool caught(Frame& frame, void (*body)(void*), void* argument) {
+[[gnu::noinline]] bool run_until_fault(JumpFrame& frame, void (*body)(void*), void* argument) {
     if (sigsetjmp(frame.jump, 0) != 0) return false;
     body(argument);
     return true;
@@ -143,9 +143,9 @@ class Entered {
 
 bool run_guarded(void (*body)(void*), void* argument) {
     const Guard guard;
-    Frame frame;
-    const Entered entered(frame);
-    return caught(frame, body, argument);
+    JumpFrame frame;
+    const ActiveFrame active(frame);
+    return run_until_fault(frame, body, argument);
 }
 
 }  // namespace windeck

@@ -14,7 +14,8 @@
 namespace windeck {
 namespace {
 
-constexpr std::uint64_t patience = 16384;  // takes a waiting slab survives without being wanted
+constexpr std::uint64_t max_idle_takes =
+    16384;  // takes a waiting slab survives without being wanted
 constexpr std::size_t page = 4096;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
@@ -85,7 +86,7 @@ class Pool {
             --stats_.live;
             stats_.live_bytes -= slab->capacity;
             link(slab);
-            while (oldest_->returned + patience < stats_.takes)
+            while (oldest_->returned + max_idle_takes < stats_.takes)
                 stale = unlink_to(stale);
         }
         delete_slabs(stale);

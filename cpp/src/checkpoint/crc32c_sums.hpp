@@ -55,7 +55,7 @@ constexpr std::array<Table, 4> make_skip() {
 }
 
 /// The register after bytes; bits are not inverted here.
-using Sum = std::uint32_t (*)(std::uint32_t state, const std::byte* data, std::size_t size);
+using SumFunction = std::uint32_t (*)(std::uint32_t state, const std::byte* data, std::size_t size);
 
 /// By tables, eight bytes at a time: for any processor.
 std::uint32_t by_tables(std::uint32_t state, const std::byte* data, std::size_t size);
@@ -70,6 +70,6 @@ std::uint32_t by_folding(std::uint32_t state, const std::byte* data, std::size_t
 #endif
 
 /// Those that this processor has, whatever WINDECK_SIMD says; the quickest comes last.
-std::vector<Sum> sums();
+std::vector<SumFunction> implementations();
 
 }  // namespace windeck::crc

@@ -1,4 +1,4 @@
-// Blocks of steps: what the gather works on at a time.
+// Blocks of steps, the unit of work of the gather.
 
 #pragma once
 
@@ -10,14 +10,14 @@
 namespace windeck {
 
 /// Steps of one window or of some short ones, in the order of the batch.
-struct Block {
+struct StepBlock {
     std::int64_t window = 0;  // of the batch, the first one's
     std::int64_t step = 0;    // of that window, where the block begins
     std::int64_t series = 0;
     std::int64_t steps = 0;
-    std::int64_t count = 0;         // pieces
-    bool clipped = false;           // some steps lie outside their series
-    Piece pieces[max_block_steps];  // the first `count`
+    std::int64_t count = 0;             // pieces
+    bool clipped = false;               // some steps lie outside their series
+    StepRange pieces[max_block_steps];  // the first `count`
 
     void begin(std::int64_t at_window, std::int64_t at_step, std::int64_t in_series) {
         window = at_window;
@@ -28,7 +28,7 @@ struct Block {
         clipped = false;
     }
 
-    void add(const Piece& piece) {
+    void add(const StepRange& piece) {
         pieces[count++] = piece;
         steps += piece.steps();
         clipped |= piece.lead + piece.tail > 0;
@@ -36,7 +36,7 @@ struct Block {
 
     /// The row of a step that lies inside its series.
     std::int64_t row_of(std::int64_t wanted, std::int64_t dilation) const {
-        const Piece* piece = pieces;
+        const StepRange* piece = pieces;
         for (; wanted >= piece->steps(); ++piece)
             wanted -= piece->steps();
         return piece->row + (wanted - piece->lead) * dilation;
@@ -49,12 +49,12 @@ struct Scratch {
     alignas(64) std::byte raw[tile_values * 8];   // source values made contiguous
     alignas(64) std::byte wide[tile_values * 8];  // in 64 bits
     alignas(64) std::uint8_t masks[tile_values];
-    Block block;
+    StepBlock block;
 };
 
-/// Cuts the windows of a task into blocks and calls flush() for each; asks for what lies ahead.
+/// Divides the windows of a task into blocks and calls flush() for each; prefetches later windows.
 template <typename Flush>
-void for_blocks(const FieldPlan& plan, const Task& task, Block& block, const Flush& flush) {
+void for_blocks(const FieldPlan& plan, const Task& task, StepBlock& block, const Flush& flush) {
     block.steps = 0;
     const auto finish = [&] {
         if (block.steps > 0) flush();
@@ -68,7 +68,7 @@ void for_blocks(const FieldPlan& plan, const Task& task, Block& block, const Flu
         std::int64_t step = 0;
         while (!cursor.done()) {
             if (block.steps == 0) block.begin(w, step, series);
-            const Piece piece = cursor.next(plan.block_steps - block.steps);
+            const StepRange piece = cursor.next(plan.block_steps - block.steps);
             block.add(piece);
             step += piece.steps();
             if (block.steps == plan.block_steps) finish();

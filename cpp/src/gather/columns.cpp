@@ -1,4 +1,4 @@
-// Columns converted one by one; by way of a tile where the batch interleaves them.
+// Columns converted one by one; through a tile where the batch interleaves them.
 
 #include <algorithm>
 #include <cstring>
@@ -10,14 +10,14 @@
 namespace windeck {
 namespace {
 
-class Columns {
+class ColumnGatherer {
   public:
-    Columns(const FieldPlan& plan, const Task& task, const FieldOut& out, Scratch& scratch)
+    ColumnGatherer(const FieldPlan& plan, const Task& task, const FieldOut& out, Scratch& scratch)
         : plan_(plan), task_(task), out_(out), scratch_(scratch), converter_(plan, scratch) {}
 
     /// Each column straight to its place in the batch.
     void flush_apart() {
-        const Block& block = scratch_.block;
+        const StepBlock& block = scratch_.block;
         for (std::int64_t c = 0; c < plan_.columns; ++c) {
             const std::int64_t to = (block.window * plan_.columns + c) * plan_.steps + block.step;
             convert(c, out_.values + (to << plan_.log2_out),
@@ -27,7 +27,7 @@ class Columns {
 
     /// Some columns at a time into the tile, and from there step by step into the batch.
     void flush_interleaved() {
-        const Block& block = scratch_.block;
+        const StepBlock& block = scratch_.block;
         const std::int64_t first = (block.window * plan_.steps + block.step) * plan_.columns;
         for (std::int64_t c = 0; c < plan_.columns; c += group_columns) {
             const std::int64_t width = std::min(plan_.columns - c, group_columns);
@@ -81,7 +81,7 @@ class Columns {
 
 void gather_columns(const FieldPlan& plan, const Task& task, const FieldOut& out) {
     Scratch scratch;
-    Columns columns(plan, task, out, scratch);
+    ColumnGatherer columns(plan, task, out, scratch);
     if (plan.columns == 1 || plan.channels_first()) {
         for_blocks(plan, task, scratch.block, [&] { columns.flush_apart(); });
     } else {

@@ -49,33 +49,33 @@ bool Converter::run(const ColumnPlan& source, std::int64_t width, const Scaling&
     }
     if (filtered) missing |= drop_filtered(source, width, present);
 
-    // Where NaN is all that can be missing, it is replaced on the way.
-    const bool on_the_way = missing && !filtered && source.fills_nan;
-    const void* const fill = on_the_way ? plan_.fill.data() : nullptr;
-    if (source.cast == Cast::copy && !on_the_way) {
+    // If only NaN can be missing, the kernel replaces it.
+    const bool fills_in_kernel = missing && !filtered && source.fills_nan;
+    const void* const fill = fills_in_kernel ? plan_.fill.data() : nullptr;
+    if (source.conversion == Conversion::copy && !fills_in_kernel) {
         std::memcpy(out, in, size(n << source.log2_in));
     } else if (is_float(plan_.spec->dtype)) {
         to_float(source, in, n, scaling, fill, out);
     } else {
         to_integer(source, in, n, scaling, missing ? present : nullptr, out);
     }
-    if (missing && !on_the_way) {
+    if (missing && !fills_in_kernel) {
         kernels_.patch[plan_.log2_out](present, n, plan_.fill.data(), out);
     }
     return missing;
 }
 
-/// Where the block's values lie one after the other: in the source itself, or copied.
+/// The values of the block, contiguous: in the source itself, or copied.
 const std::byte* Converter::contiguous(const ColumnPlan& source, std::int64_t width) {
     const std::int64_t bytes = width << source.log2_in;
-    const Piece& only = block_.pieces[0];
+    const StepRange& only = block_.pieces[0];
     if (block_.count == 1 && !block_.clipped && source.aligned &&
         (source.stride == bytes || only.body == 1)) {
         return source.data + only.row * source.source->stride;
     }
     std::byte* to = scratch_.raw;
     for (std::int64_t p = 0; p < block_.count; ++p) {
-        const Piece& piece = block_.pieces[p];
+        const StepRange& piece = block_.pieces[p];
         std::memset(to, 0, size(piece.lead * bytes));
         to += piece.lead * bytes;
         if (piece.body > 0) pack(source, width, piece, to);
@@ -86,7 +86,7 @@ const std::byte* Converter::contiguous(const ColumnPlan& source, std::int64_t wi
     return scratch_.raw;
 }
 
-void Converter::pack(const ColumnPlan& source, std::int64_t width, const Piece& piece,
+void Converter::pack(const ColumnPlan& source, std::int64_t width, const StepRange& piece,
                      std::byte* to) {
     const std::byte* const from = source.data + piece.row * source.source->stride;
     const std::int64_t bytes = width << source.log2_in;
@@ -106,7 +106,7 @@ bool Converter::drop_filtered(const ColumnPlan& source, std::int64_t width, std:
     const Column& column = *source.source;
     bool missing = block_.clipped;
     for (std::int64_t p = 0; p < block_.count; ++p) {
-        const Piece& piece = block_.pieces[p];
+        const StepRange& piece = block_.pieces[p];
         std::memset(present, 0, size(piece.lead * width));
         present += piece.lead * width;
         if (column.validity != nullptr && piece.body > 0) {
@@ -146,7 +146,7 @@ void Converter::to_integer(const ColumnPlan& source, const std::byte* in, std::i
     const std::size_t to = code(plan_.spec->dtype);
     static constexpr std::int64_t zero = 0;  // a missing value need not fit
     std::int64_t fitting = 0;
-    if (source.cast == Cast::integer) {
+    if (source.conversion == Conversion::integer) {
         auto* const wide = reinterpret_cast<std::int64_t*>(scratch_.wide);
         kernels_.widen_integer[code(from)](in, n, wide);
         if (present != nullptr) kernels_.patch[log2_size(DType::int64)](present, n, &zero, wide);

@@ -1,4 +1,4 @@
-// The values of one column, or of a row of columns, of a block: from source to field.
+// Conversion of the values of a block, from one column, or a row of columns, to a field.
 
 #pragma once
 
@@ -29,7 +29,7 @@ class Converter {
 
   private:
     const std::byte* contiguous(const ColumnPlan& source, std::int64_t width);
-    void pack(const ColumnPlan& source, std::int64_t width, const Piece& piece, std::byte* to);
+    void pack(const ColumnPlan& source, std::int64_t width, const StepRange& piece, std::byte* to);
     bool drop_filtered(const ColumnPlan& source, std::int64_t width, std::uint8_t* present);
     void to_float(const ColumnPlan& source, const std::byte* in, std::int64_t n,
                   const Scaling& scaling, const void* fill, std::byte* out);
@@ -40,7 +40,7 @@ class Converter {
     const FieldPlan& plan_;
     const GatherKernels& kernels_;
     Scratch& scratch_;
-    const Block& block_;
+    const StepBlock& block_;
 };
 
 }  // namespace windeck

@@ -105,11 +105,11 @@ ColumnPlan plan_column(const FieldSpec& spec, const Column& column, bool scaled)
         plan.stride = 0;  // no series is long enough for a second step
     }
     if (column.dtype == spec.dtype && !scaled) {
-        plan.cast = Cast::copy;
+        plan.conversion = Conversion::copy;
     } else if (!is_float(column.dtype) && !is_float(spec.dtype) && !scaled) {
-        plan.cast = Cast::integer;
+        plan.conversion = Conversion::integer;
     } else {
-        plan.cast = Cast::real;
+        plan.conversion = Conversion::real;
     }
     const bool wide = column.dtype == DType::int64 || column.dtype == DType::uint64;
     plan.round_odd = wide && !scaled && spec.dtype != DType::float64;
@@ -124,7 +124,7 @@ ColumnPlan plan_column(const FieldSpec& spec, const Column& column, bool scaled)
     return plan;
 }
 
-/// Whether the columns lie side by side in the rows of one matrix.
+/// Whether the columns are adjacent in the rows of one matrix.
 bool side_by_side(const std::vector<Column>& columns) {
     const Column& first = columns.front();
     for (std::size_t c = 0; c < columns.size(); ++c) {
@@ -139,18 +139,19 @@ bool side_by_side(const std::vector<Column>& columns) {
     return true;
 }
 
-Way way_of(const FieldPlan& plan) {
+GatherMethod choose_method(const FieldPlan& plan) {
     const bool plain = std::ranges::all_of(plan.sources, [](const ColumnPlan& column) {
-        return column.cast == Cast::copy && !column.find_nan && column.source->validity == nullptr;
+        return column.conversion == Conversion::copy && !column.find_nan &&
+               column.source->validity == nullptr;
     });
-    if (plan.channels_first()) return plain ? Way::strips : Way::columns;
-    if (!side_by_side(plan.spec->columns)) return Way::columns;
-    if (plain) return Way::strips;
+    if (plan.channels_first()) return plain ? GatherMethod::strips : GatherMethod::columns;
+    if (!side_by_side(plan.spec->columns)) return GatherMethod::columns;
+    if (plain) return GatherMethod::strips;
     const bool worth_it = plan.columns > 1 && plan.columns <= max_row_columns;
-    return worth_it && is_float(plan.spec->dtype) ? Way::rows : Way::columns;
+    return worth_it && is_float(plan.spec->dtype) ? GatherMethod::rows : GatherMethod::columns;
 }
 
-/// Scale and shift of each column (of each series), the absent one neutral: x * 1 and x + -0.
+/// Scale and shift of each column (of each series); a missing one is neutral: x * 1 and x + -0.
 void plan_coefficients(FieldPlan& plan) {
     const FieldSpec& spec = *plan.spec;
     plan.scaled = !spec.scale.values.empty() || !spec.shift.values.empty();
@@ -170,13 +171,13 @@ void plan_coefficients(FieldPlan& plan) {
     plan.shift = spread(spec.shift, -0.0);
 }
 
-/// What to prefetch of a window: a span for each strip, one for the rows of a matrix, one for each
-/// column; columns that share the lines of another get an empty one. Where nothing is computed the
-/// processor's own prefetching soon sees the rest of a long window.
+/// Plans the prefetching of a window: a span for each strip, one for the rows of a matrix, one for
+/// each column; columns in the cache lines of another one get an empty span. Without conversion the
+/// processor itself prefetches the rest of a long window.
 void plan_prefetch(FieldPlan& plan) {
     constexpr std::int64_t line = 64;
-    const std::int64_t most = plan.way == Way::strips ? 4 : 32;
-    const bool apart = plan.way == Way::columns || plan.channels_first();
+    const std::int64_t most = plan.method == GatherMethod::strips ? 4 : 32;
+    const bool apart = plan.method == GatherMethod::columns || plan.channels_first();
     const std::int64_t spans = apart ? plan.columns : 1;
     const std::int64_t width = plan.columns / spans;
     const std::int64_t length = std::min(plan.steps, plan.block_steps);
@@ -195,8 +196,9 @@ void plan_prefetch(FieldPlan& plan) {
         last = data;
         bytes += lines * line;
     }
-    plan.ahead = std::clamp<std::int64_t>(1536 / bytes, plan.way == Way::strips ? 1 : 2, 16);
-    plan.prefetch_spread = plan.way == Way::columns && plan.break_at_windows;
+    plan.ahead =
+        std::clamp<std::int64_t>(1536 / bytes, plan.method == GatherMethod::strips ? 1 : 2, 16);
+    plan.prefetch_spread = plan.method == GatherMethod::columns && plan.break_at_windows;
 }
 
 }  // namespace
@@ -238,12 +240,12 @@ FieldPlan plan_field(const FieldSpec& spec, std::span<const std::int64_t> bounds
     for (const Column& column : spec.columns) {
         plan.sources.push_back(plan_column(spec, column, plan.scaled));
     }
-    plan.way = way_of(plan);
+    plan.method = choose_method(plan);
 
-    // Few columns make long blocks; a long window is not worth sharing a block with another.
-    const std::int64_t abreast =
-        plan.way == Way::rows ? plan.columns : std::min(plan.columns, group_columns);
-    plan.block_steps = std::min(tile_values / abreast, max_block_steps);
+    // Few columns make long blocks; only short windows share a block.
+    const std::int64_t columns_at_once =
+        plan.method == GatherMethod::rows ? plan.columns : std::min(plan.columns, group_columns);
+    plan.block_steps = std::min(tile_values / columns_at_once, max_block_steps);
     const bool per_series = spec.scale.per_series || spec.shift.per_series;
     plan.break_at_windows =
         per_series || plan.channels_first() || plan.steps * 4 > plan.block_steps;
@@ -266,7 +268,7 @@ void Cursor::skip_empty() {
         ++segment_;
 }
 
-Piece Cursor::next(std::int64_t most) {
+StepRange Cursor::next(std::int64_t most) {
     const std::int64_t steps = std::min(most, segment_->length - done_);
     const std::int64_t row = anchor_ + segment_->offset + done_ * dilation_;
     // The number of steps that lie before a row.

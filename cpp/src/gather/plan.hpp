@@ -1,12 +1,12 @@
-// What a field needs done, worked out once: the way its values go, the kernels, the constants.
+// The plan of a field, computed once: its method, kernels and constants.
 //
-// Three ways, cheapest first:
-//     strips   bytes are copied as they are, whole rows of the batch (or of a channel) at a time
+// Three methods, cheapest first:
+//     strips   bytes are copied unchanged, in whole rows of the batch (or of a channel)
 //     rows     adjacent columns of a row-major matrix are converted as one run of values
 //     columns  each column is converted into a tile in the first-level cache, and the tile is
 //              interleaved into the batch
-// The work is cut in blocks of steps, so that every pass over a block but the first finds it in the
-// cache. Short windows share a block.
+// The work is done in blocks of steps, which stay in the cache for all passes but the first. Short
+// windows share a block.
 
 #pragma once
 
@@ -25,29 +25,29 @@ namespace windeck {
 inline constexpr std::int64_t tile_values = 2048;  // a block, all its columns
 inline constexpr std::int64_t group_columns = 64;  // columns in a tile
 inline constexpr std::int64_t max_block_steps = 1024;
-inline constexpr std::int64_t max_row_columns = 1024;  // columns the way `rows` takes
+inline constexpr std::int64_t max_row_columns = 1024;  // columns the method `rows` takes
 
-enum class Way { strips, rows, columns };
+enum class GatherMethod { strips, rows, columns };
 
-/// How values of a column become values of the field.
-enum class Cast { copy, integer, real };
+/// The conversion from values of a column to values of the field.
+enum class Conversion { copy, integer, real };
 
 struct ColumnPlan {
     const Column* source;
     const std::byte* data;
     std::int64_t stride;  // bytes from one step to the next, dilation included
     int log2_in;
-    Cast cast;
+    Conversion conversion;
     bool find_nan;
-    bool aligned;    // may be read where it lies
+    bool aligned;    // may be read in place
     bool fills_nan;  // the kernel puts the fill where NaN was
-    bool fused;      // there is a kernel that finds NaN and converts at once
+    bool fused;      // a kernel finds NaN and converts in one pass
     bool round_odd;  // a large integer to a narrow float
 };
 
-/// Memory of a window that lies together, for prefetching: addresses data + row * stride + i *
+/// Adjacent memory of a window, for prefetching: addresses data + row * stride + i *
 /// step.
-struct Span {
+struct PrefetchSpan {
     std::uintptr_t data;
     std::int64_t stride;
     std::int64_t step;
@@ -58,7 +58,7 @@ struct FieldPlan {
     const FieldSpec* spec;
     std::span<const std::int64_t> bounds;
     const GatherKernels* kernels;
-    Way way;
+    GatherMethod method;
     std::int64_t steps;  // of a window
     std::int64_t columns;
     int log2_out;
@@ -73,20 +73,20 @@ struct FieldPlan {
     std::vector<double> shift;
     std::int64_t period;
 
-    std::vector<Span> spans;
+    std::vector<PrefetchSpan> spans;
     std::int64_t ahead;    // windows to prefetch before they are needed
     bool prefetch_spread;  // each column's span while that column of this window is at work
 
-    /// Where the coefficients of a series begin.
+    /// The index of the first coefficient of a series.
     std::int64_t coefficients_of(std::int64_t series) const {
         return spec->scale.per_series || spec->shift.per_series ? series * columns : 0;
     }
     bool channels_first() const { return spec->layout == Layout::bct && columns > 1; }
 };
 
-/// Steps of a window that follow each other in one segment: first some before the series, then
-/// some inside, from `row` on, then some behind it.
-struct Piece {
+/// Consecutive steps of a window in one segment: `lead` steps before the series, `body` steps
+/// inside it from `row` on, `tail` steps after it.
+struct StepRange {
     std::int64_t row;
     std::int64_t lead;
     std::int64_t body;
@@ -102,7 +102,7 @@ class Cursor {
 
     bool done() const { return segment_ == end_; }
     /// The next steps, at most `most` and at least one.
-    Piece next(std::int64_t most);
+    StepRange next(std::int64_t most);
 
   private:
     void skip_empty();
@@ -113,7 +113,7 @@ class Cursor {
     std::int64_t anchor_;
     std::int64_t low_;
     std::int64_t high_;
-    std::int64_t done_ = 0;  // steps of the segment behind us
+    std::int64_t done_ = 0;  // steps of the segment so far
 };
 
 /// Validates the field against the series and plans it.
@@ -128,17 +128,17 @@ struct Task {
     const std::int64_t* starts;
 };
 
-/// Asks the memory for some spans of a window of the task: windows come in random order, which no
-/// processor foresees. Inlined by force: GCC 12 takes a function that only prefetches for one
-/// without effect.
+/// Prefetches spans of a window of the task: windows come in random order, which the processor
+/// cannot predict. Always inlined: GCC 12 treats a function that only prefetches as without effect.
 [[gnu::always_inline]] inline void prefetch(const FieldPlan& plan, const Task& task,
-                                            std::int64_t window, std::span<const Span> spans) {
+                                            std::int64_t window,
+                                            std::span<const PrefetchSpan> spans) {
     const std::int64_t i = window - task.begin;
     const bool on_window = plan.spec->anchor == Anchor::window;
     const std::int64_t row =
         (on_window ? task.starts[i] : plan.bounds[static_cast<std::size_t>(task.series[i])]) +
         plan.spec->segments.front().offset;
-    for (const Span& span : spans) {
+    for (const PrefetchSpan& span : spans) {
         // A hint may point anywhere, a pointer may not: hence the integers.
         std::uintptr_t address =
             span.data + static_cast<std::uintptr_t>(row) * static_cast<std::uintptr_t>(span.stride);

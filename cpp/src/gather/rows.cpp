@@ -9,10 +9,10 @@
 namespace windeck {
 namespace {
 
-/// The coefficients of the columns, repeated until a loop over them is worth its overhead.
-class Repeated {
+/// The coefficients of the columns, repeated so that loops over them are long.
+class RepeatedScaling {
   public:
-    explicit Repeated(const FieldPlan& plan)
+    explicit RepeatedScaling(const FieldPlan& plan)
         : plan_(plan), period_(plan.scaled ? plan.columns * repeats(plan.columns) : 0) {}
 
     Scaling of(std::int64_t series) {
@@ -48,9 +48,9 @@ class Repeated {
 void gather_rows(const FieldPlan& plan, const Task& task, const FieldOut& out) {
     Scratch scratch;
     Converter converter(plan, scratch);
-    Repeated repeated(plan);
+    RepeatedScaling repeated(plan);
     for_blocks(plan, task, scratch.block, [&] {
-        const Block& block = scratch.block;
+        const StepBlock& block = scratch.block;
         const std::int64_t to = (block.window * plan.steps + block.step) * plan.columns;
         converter.run(plan.sources.front(), plan.columns, repeated.of(block.series),
                       out.values + (to << plan.log2_out),

@@ -17,7 +17,7 @@ void put_fill(const FieldPlan& plan, std::int64_t n, std::byte* to) {
     }
 }
 
-void put_mask(const Piece& piece, std::int64_t width, std::uint8_t* mask) {
+void put_mask(const StepRange& piece, std::int64_t width, std::uint8_t* mask) {
     std::memset(mask, 0, static_cast<std::size_t>(piece.lead * width));
     mask += piece.lead * width;
     std::memset(mask, 1, static_cast<std::size_t>(piece.body * width));
@@ -39,9 +39,9 @@ void copy_rows(const FieldPlan& plan, const std::byte* from, std::int64_t stride
 }
 
 /// The windows of a task. A strip is all columns of a window, or one where channels come first.
-class Strips {
+class StripCopier {
   public:
-    Strips(const FieldPlan& plan, const Task& task, const FieldOut& out)
+    StripCopier(const FieldPlan& plan, const Task& task, const FieldOut& out)
         : plan_(plan),
           task_(task),
           out_(out),
@@ -55,7 +55,7 @@ class Strips {
         prefetch_first(plan_, task_);
         for (std::int64_t w = task_.begin; w < task_.end; ++w) {
             prefetch_ahead(plan_, task_, w);
-            const std::int64_t row = whole(w);
+            const std::int64_t row = first_row_if_inside(w);
             for (std::int64_t s = 0; s < strips_; ++s) {
                 if (row < 0) {
                     window(w, s);
@@ -92,7 +92,7 @@ class Strips {
     }
 
     /// The first row of a window all of whose steps lie inside its series, else -1.
-    std::int64_t whole(std::int64_t w) const {
+    std::int64_t first_row_if_inside(std::int64_t w) const {
         const auto* const bounds = plan_.bounds.data() + task_.series[w - task_.begin];
         const bool on_window = plan_.spec->anchor == Anchor::window;
         const std::int64_t row = (on_window ? task_.starts[w - task_.begin] : bounds[0]) +
@@ -108,7 +108,7 @@ class Strips {
         std::uint8_t* mask = out_.mask == nullptr ? nullptr : out_.mask + first;
         Cursor cursor(plan_, task_.series[w - task_.begin], task_.starts[w - task_.begin]);
         while (!cursor.done()) {
-            const Piece piece = cursor.next(plan_.steps);
+            const StepRange piece = cursor.next(plan_.steps);
             put_fill(plan_, piece.lead * values_, to);
             to += piece.lead * width_;
             if (piece.body > 0) {
@@ -137,7 +137,7 @@ class Strips {
 }  // namespace
 
 void gather_strips(const FieldPlan& plan, const Task& task, const FieldOut& out) {
-    const Strips strips(plan, task, out);
+    const StripCopier strips(plan, task, out);
     if (strips.adjacent()) {
         strips.copy_whole();
     } else {

@@ -9,15 +9,15 @@ namespace windeck {
 namespace {
 
 /// A piece and the bin it is in, in the order of the documents.
-struct Placed {
+struct PlacedPiece {
     std::int64_t bin;
     std::int64_t start;
     std::int64_t length;
 };
 
-class Fitter {
+class BestFitPacker {
   public:
-    explicit Fitter(std::int64_t capacity) : capacity_(capacity) {}
+    explicit BestFitPacker(std::int64_t capacity) : capacity_(capacity) {}
 
     void add(std::int64_t start, std::int64_t length) {
         std::int64_t from = 0;
@@ -31,14 +31,14 @@ class Fitter {
     Bins finish() && {
         Bins out;
         out.offsets.assign(static_cast<std::size_t>(bins_) + 1, 0);
-        for (const Placed& piece : placed_)
+        for (const PlacedPiece& piece : placed_)
             ++out.offsets[static_cast<std::size_t>(piece.bin) + 1];
         for (std::size_t b = 1; b < out.offsets.size(); ++b)
             out.offsets[b] += out.offsets[b - 1];
         std::vector<std::int64_t> next(out.offsets.begin(), out.offsets.end() - 1);
         out.starts.resize(placed_.size());
         out.lengths.resize(placed_.size());
-        for (const Placed& piece : placed_) {
+        for (const PlacedPiece& piece : placed_) {
             const auto to = static_cast<std::size_t>(next[static_cast<std::size_t>(piece.bin)]++);
             out.starts[to] = piece.start;
             out.lengths[to] = piece.length;
@@ -67,19 +67,19 @@ class Fitter {
     std::int64_t capacity_;
     std::int64_t bins_ = 0;
     std::set<std::pair<std::int64_t, std::int64_t>> open_;  // (room, minus the bin's number)
-    std::vector<Placed> placed_;
+    std::vector<PlacedPiece> placed_;
 };
 
 }  // namespace
 
 Bins best_fit(std::span<const std::int64_t> lengths, std::int64_t capacity) {
-    Fitter fitter(capacity);
+    BestFitPacker packer(capacity);
     std::int64_t start = 0;
     for (const std::int64_t length : lengths) {
-        fitter.add(start, length);
+        packer.add(start, length);
         start += length;
     }
-    return std::move(fitter).finish();
+    return std::move(packer).finish();
 }
 
 }  // namespace windeck

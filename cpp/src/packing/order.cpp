@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t block = 1024;
 
-std::size_t at_(std::int64_t position) {
+std::size_t to_size(std::int64_t position) {
     return static_cast<std::size_t>(position);
 }
 
@@ -28,17 +28,18 @@ PartOrder::PartOrder(Sizes sizes, std::uint64_t seed, std::uint64_t epoch, std::
     if (every < 1) {
         throw std::invalid_argument("every is " + std::to_string(every) + ", expected 1 or more");
     }
-    sums_.reserve(at_((parts() - 1) / every + 1));
+    sums_.reserve(to_size((parts() - 1) / every + 1));
     std::array<std::int64_t, block> part;
     for (std::int64_t begin = 0; begin < parts(); begin += block) {
         const std::int64_t count = std::min(block, parts() - begin);
-        order_.slice(static_cast<std::uint64_t>(begin), {part.data(), at_(count)});
+        order_.slice(static_cast<std::uint64_t>(begin), {part.data(), to_size(count)});
         for (std::int64_t i = 0; i < count; ++i) {
             if ((begin + i) % every == 0) sums_.push_back(total_);
-            const std::int64_t size = (*sizes_)[at_(part[at_(i)])];
+            const std::int64_t size = (*sizes_)[to_size(part[to_size(i)])];
             if (size < 0) {
-                throw std::invalid_argument("part " + std::to_string(part[at_(i)]) + " has size " +
-                                            std::to_string(size) + ", expected 0 or more");
+                throw std::invalid_argument("part " + std::to_string(part[to_size(i)]) +
+                                            " has size " + std::to_string(size) +
+                                            ", expected 0 or more");
             }
             if (__builtin_add_overflow(total_, size, &total_)) {
                 throw std::overflow_error("the sizes add up to more than 2^63 - 1");
@@ -56,19 +57,19 @@ std::int64_t PartOrder::index_of(std::int64_t part) const {
 }
 
 std::int64_t PartOrder::size_at(std::int64_t place) const {
-    return (*sizes_)[at_(at(place))];
+    return (*sizes_)[to_size(at(place))];
 }
 
 std::int64_t PartOrder::before(std::int64_t place) const {
     if (place == parts()) return total_;
     const std::int64_t sample = place / every_;
-    std::int64_t sum = sums_[at_(sample)];
+    std::int64_t sum = sums_[to_size(sample)];
     for (std::int64_t p = sample * every_; p < place; ++p)
         sum += size_at(p);
     return sum;
 }
 
-PartOrder::Found PartOrder::find(std::int64_t position) const {
+PartOrder::Location PartOrder::find(std::int64_t position) const {
     const auto after = std::ranges::upper_bound(sums_, position);
     std::int64_t place = (after - sums_.begin() - 1) * every_;
     position -= *(after - 1);
@@ -86,14 +87,14 @@ Pieces PartOrder::pieces(std::span<const std::int64_t> indices, std::int64_t str
     for (auto* const column : {&out.run_of, &out.starts, &out.lengths})
         column->reserve(indices.size() + 8);
     std::unordered_map<std::int64_t, std::int64_t> numbers;
-    Found at_hand{0, 0};              // of the row before, where this one often lies too
+    Location current{0, 0};           // of the row before, where this one often lies too
     std::int64_t begin = 0, end = 0;  // its positions
     std::int64_t number = -1;
     const auto enter = [&](std::int64_t position) {
-        at_hand = find(position);
-        const std::int64_t part = at(at_hand.place);
-        begin = position - at_hand.within;
-        end = begin + (*sizes_)[at_(part)];
+        current = find(position);
+        const std::int64_t part = at(current.place);
+        begin = position - current.within;
+        end = begin + (*sizes_)[to_size(part)];
         const auto [entry, is_new] = numbers.try_emplace(part, 0);
         if (is_new) {
             entry->second = static_cast<std::int64_t>(parts_used.size());

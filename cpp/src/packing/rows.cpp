@@ -14,25 +14,25 @@
 
 namespace windeck {
 
-const TokenKernels& token_kernels() {
+const PackKernels& pack_kernels() {
     switch (simd()) {
 #ifdef WINDECK_X86
         case Simd::avx512:
-            return avx512::token_kernels;
+            return avx512::pack_kernels;
         case Simd::avx2:
-            return avx2::token_kernels;
+            return avx2::pack_kernels;
 #endif
         default:
-            return baseline::token_kernels;
+            return baseline::pack_kernels;
     }
 }
 
 namespace {
 
-/// A thread's share of a batch is not worth handing over below this many tokens.
+/// The fewest tokens of a batch per thread.
 constexpr std::int64_t tokens_per_share = 1 << 15;
 
-/// Of a document; behind that the processor sees by itself what is coming.
+/// Bytes of a document to prefetch; the processor prefetches the rest by itself.
 constexpr std::int64_t fetched_ahead = 4096;
 
 std::size_t at(std::int64_t position) {
@@ -43,8 +43,8 @@ std::size_t width_of(DType dtype) {
     return dtype == DType::int64 ? 0 : 1;
 }
 
-/// What went wrong, and where: plain data, since it is written where reading may be cut short.
-struct Trouble {
+/// The error of a row, as plain data, since a fault may end the function that writes it.
+struct WriteError {
     enum Kind { none, changed, absent, misfit };
     Kind kind = none;
     std::int64_t run = 0;
@@ -53,13 +53,13 @@ struct Trouble {
     bool is_unsigned = false;
 };
 
-std::string value_text(const Trouble& trouble) {
-    if (trouble.is_unsigned) return std::to_string(static_cast<std::uint64_t>(trouble.token));
-    return std::to_string(trouble.token);
+std::string value_text(const WriteError& error) {
+    if (error.is_unsigned) return std::to_string(static_cast<std::uint64_t>(error.token));
+    return std::to_string(error.token);
 }
 
-/// Writes rows. Nothing in it allocates or throws: a fault while mapped memory is read leaves its
-/// functions by a long jump.
+/// Writes rows. Its functions neither allocate nor throw: a fault in mapped memory leaves them by a
+/// long jump.
 class RowWriter {
   public:
     RowWriter(std::span<const DocumentRun* const> runs, const PieceSpans& pieces,
@@ -67,11 +67,11 @@ class RowWriter {
         : runs_(runs),
           pieces_(pieces),
           out_(out),
-          kernels_(token_kernels()),
+          kernels_(pack_kernels()),
           width_(width_of(out.dtype)),
           bytes_(size_of(out.dtype)) {}
 
-    Trouble trouble;
+    WriteError error;
 
     void rows(std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
@@ -98,14 +98,14 @@ class RowWriter {
     }
 
     bool one_piece(std::int64_t p) {
-        trouble.run = pieces_.run_of[at(p)];
-        const DocumentRun& run = *runs_[at(trouble.run)];
+        error.run = pieces_.run_of[at(p)];
+        const DocumentRun& run = *runs_[at(error.run)];
         std::int64_t left = pieces_.lengths[at(p)];
         if (left == 0) return true;
-        trouble.place = run.find(pieces_.starts[at(p)]);
-        std::int64_t within = pieces_.starts[at(p)] - run.before(trouble.place);
-        for (; left > 0; ++trouble.place, within = 0) {
-            const std::int64_t framed = run.before(trouble.place + 1) - run.before(trouble.place);
+        error.place = run.find(pieces_.starts[at(p)]);
+        std::int64_t within = pieces_.starts[at(p)] - run.before(error.place);
+        for (; left > 0; ++error.place, within = 0) {
+            const std::int64_t framed = run.before(error.place + 1) - run.before(error.place);
             const std::int64_t taken = std::min(left, framed - within);
             if (taken == 0) continue;
             if (!document(run, within, taken, framed)) return false;
@@ -117,7 +117,7 @@ class RowWriter {
         return true;
     }
 
-    /// Tokens [within, within + taken) of the framed document at hand, to the column at hand.
+    /// Writes tokens [within, within + taken) of the current framed document to the current column.
     bool document(const DocumentRun& run, std::int64_t within, std::int64_t taken,
                   std::int64_t framed) {
         const Frame& frame = run.frame();
@@ -128,10 +128,10 @@ class RowWriter {
         std::int64_t column = column_;
         if (frame.bos && within == 0) put(column++, *frame.bos);
         if (last > first) {
-            const StoredTokens tokens = view(run, trouble.place);
-            look_ahead(run, trouble.place + 1);
+            const StoredTokens tokens = view(run, error.place);
+            look_ahead(run, error.place + 1);
             if (tokens.length != body || tokens.data == nullptr) {
-                trouble.kind = tokens.length != body ? Trouble::changed : Trouble::absent;
+                error.kind = tokens.length != body ? WriteError::changed : WriteError::absent;
                 return false;
             }
             const std::int64_t count = last - first;
@@ -146,15 +146,15 @@ class RowWriter {
         return true;
     }
 
-    /// Rows follow one another in their documents, so the two last ones are remembered.
+    /// Consecutive pieces often read the same documents, so the last two views are cached.
     StoredTokens view(const DocumentRun& run, std::int64_t place) {
-        Seen& seen = seen_[at(place & 1)];
-        if (seen.run != &run || seen.place != place) seen = {&run, place, run.view(place)};
-        return seen.tokens;
+        CachedView& cached = cached_[at(place & 1)];
+        if (cached.run != &run || cached.place != place) cached = {&run, place, run.view(place)};
+        return cached.tokens;
     }
 
-    /// Documents lie anywhere in their files: the next one comes into the cache while this one is
-    /// written, or every one would cost the latency of memory several times.
+    /// Prefetches the next document while this one is written: documents are in random places, and
+    /// each would otherwise wait for memory several times.
     void look_ahead(const DocumentRun& run, std::int64_t place) {
         if (place >= run.documents()) return;
         const StoredTokens next = view(run, place);
@@ -163,17 +163,17 @@ class RowWriter {
             __builtin_prefetch(next.data + i);
     }
 
-    /// The first of `count` tokens that does not fit; a value may have changed since it did not.
+    /// Finds the first of `count` tokens that does not fit. A value may have changed meanwhile.
     void find_misfit(const StoredTokens& tokens, std::int64_t first, std::int64_t count) {
         const auto& copy = kernels_.copy[code(tokens.dtype)];
-        trouble.kind = Trouble::misfit;
-        trouble.is_unsigned = tokens.dtype == DType::uint64;
+        error.kind = WriteError::misfit;
+        error.is_unsigned = tokens.dtype == DType::uint64;
         for (std::int64_t i = first; i < first + count; ++i) {
             const std::byte* const from = tokens.data + i * size_of(tokens.dtype);
             std::int64_t narrow = 0;
             const bool fits = copy[width_](from, 1, &narrow);
             // To 64 bits the bits are right even where a uint64 does not fit.
-            copy[0](from, 1, &trouble.token);
+            copy[0](from, 1, &error.token);
             if (!fits) return;
         }
     }
@@ -209,34 +209,34 @@ class RowWriter {
     std::span<const DocumentRun* const> runs_;
     const PieceSpans& pieces_;
     const PackOut& out_;
-    const TokenKernels& kernels_;
+    const PackKernels& kernels_;
     std::size_t width_;
     std::int64_t bytes_;
     std::int64_t row_ = 0;
     std::int64_t column_ = 0;
 
-    struct Seen {
+    struct CachedView {
         const DocumentRun* run = nullptr;
         std::int64_t place = 0;
         StoredTokens tokens;
     };
-    std::array<Seen, 2> seen_;
+    std::array<CachedView, 2> cached_;
 };
 
-[[noreturn]] void refuse(const Trouble& trouble, std::span<const DocumentRun* const> runs,
+[[noreturn]] void refuse(const WriteError& error, std::span<const DocumentRun* const> runs,
                          DType dtype) {
-    const DocumentRun& run = *runs[at(trouble.run)];
-    const std::string document = run.describe(trouble.place);
-    if (trouble.kind == Trouble::changed) {
+    const DocumentRun& run = *runs[at(error.run)];
+    const std::string document = run.describe(error.place);
+    if (error.kind == WriteError::changed) {
         throw FileChanged(document +
                           " has another length than a moment ago, expected files that "
                           "stay as they are");
     }
-    if (trouble.kind == Trouble::absent) {
+    if (error.kind == WriteError::absent) {
         throw std::invalid_argument(document +
                                     " is there by its length alone, expected its tokens as well");
     }
-    throw std::invalid_argument(document + " holds token " + value_text(trouble) + ", which " +
+    throw std::invalid_argument(document + " holds token " + value_text(error) + ", which " +
                                 name(dtype) + " cannot hold");
 }
 
@@ -296,9 +296,9 @@ void pack(std::span<const DocumentRun* const> runs, const PieceSpans& pieces, co
         if (!mapped) {
             writer.rows(begin, end);
         } else if (!guarded([&] { writer.rows(begin, end); })) {
-            runs[at(writer.trouble.run)]->confirm(false);
+            runs[at(writer.error.run)]->confirm(false);
         }
-        if (writer.trouble.kind != Trouble::none) refuse(writer.trouble, runs, out.dtype);
+        if (writer.error.kind != WriteError::none) refuse(writer.error, runs, out.dtype);
     });
     for (const DocumentRun* const run : runs)
         run->confirm(true);
@@ -315,7 +315,7 @@ std::vector<std::int32_t> sequence_bounds(const void* ids, std::int64_t count, D
     std::int32_t found[block];
     for (std::int64_t begin = 0; begin < count; begin += block) {
         const std::int64_t n = std::min(block, count - begin);
-        const std::int64_t zeros = token_kernels().zeros[width_of(dtype)](
+        const std::int64_t zeros = pack_kernels().zeros[width_of(dtype)](
             from + begin * size_of(dtype), n, static_cast<std::int32_t>(begin), found);
         const std::int64_t skipped = begin == 0 && zeros > 0 && found[0] == 0 ? 1 : 0;
         bounds.insert(bounds.end(), found + skipped, found + zeros);

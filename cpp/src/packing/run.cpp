@@ -12,10 +12,10 @@
 namespace windeck {
 namespace {
 
-/// Documents a thread takes at a time.
+/// The documents per piece of work of a thread.
 constexpr std::int64_t share = 1024;
 
-std::size_t at_(std::int64_t position) {
+std::size_t to_size(std::int64_t position) {
     return static_cast<std::size_t>(position);
 }
 
@@ -40,7 +40,7 @@ void sum_up(std::vector<std::int64_t>& sums) {
 }  // namespace
 
 DocumentBlock::DocumentBlock(std::int64_t places)
-    : tokens_(at_(places)), documents_(at_(places), -1), name_of_(at_(places), -1) {}
+    : tokens_(to_size(places)), documents_(to_size(places), -1), name_of_(to_size(places), -1) {}
 
 void DocumentBlock::read(const TokenShard& shard, std::span<const std::int64_t> documents,
                          std::span<const std::int64_t> places, Take take) {
@@ -54,7 +54,7 @@ void DocumentBlock::read(const TokenShard& shard, std::span<const std::int64_t> 
                                 std::to_string(tokens_.size()) + " places");
     }
     const DType dtype = shard.dtype();
-    // Nothing of the block changes before everything was read.
+    // The block changes only after all reads have succeeded.
     std::vector<StoredTokens> found(documents.size());
     shard.reading([&] {
         for (std::size_t i = 0; i < documents.size(); ++i) {
@@ -71,14 +71,14 @@ void DocumentBlock::read(const TokenShard& shard, std::span<const std::int64_t> 
     }
     names_.push_back(shard.name());
     for (std::size_t i = 0; i < documents.size(); ++i) {
-        const std::size_t place = at_(places[i]);
+        const std::size_t place = to_size(places[i]);
         tokens_[place] = found[i];
         documents_[place] = documents[i];
         name_of_[place] = static_cast<std::int32_t>(names_.size()) - 1;
     }
 }
 
-DocumentBlock DocumentBlock::bare() const {
+DocumentBlock DocumentBlock::without_tokens() const {
     DocumentBlock out(static_cast<std::int64_t>(tokens_.size()));
     out.documents_ = documents_;
     out.name_of_ = name_of_;
@@ -95,12 +95,12 @@ void DocumentBlock::copy_out(const TokenShard& shard, std::span<StoredTokens> fo
     std::int64_t bytes = 0;
     for (const StoredTokens& tokens : found)
         bytes += bytes_of(tokens);
-    std::vector<std::byte> memory(at_(bytes));
+    std::vector<std::byte> memory(to_size(bytes));
     std::byte* const begin = memory.data();
     shard.reading([&] {
         std::byte* to = begin;
         for (StoredTokens& tokens : found) {
-            if (tokens.length > 0) std::memcpy(to, tokens.data, at_(bytes_of(tokens)));
+            if (tokens.length > 0) std::memcpy(to, tokens.data, to_size(bytes_of(tokens)));
             tokens.data = to;
             to += bytes_of(tokens);
         }
@@ -116,10 +116,10 @@ DocumentRun::DocumentRun(const TokenShard& shard, std::optional<Permutation> ord
         throw std::invalid_argument("the order is one of " + std::to_string(order_->size()) +
                                     " documents, expected " + std::to_string(n));
     }
-    sums_.assign(at_(n) + 1, 0);
+    sums_.assign(to_size(n) + 1, 0);
     parallel_for(n, share, threads, [&](std::int64_t begin, std::int64_t end) {
         std::array<std::int64_t, share> documents;
-        const std::span<std::int64_t> wanted(documents.data(), at_(end - begin));
+        const std::span<std::int64_t> wanted(documents.data(), to_size(end - begin));
         if (order_) {
             order_->slice(static_cast<std::uint64_t>(begin), wanted);
         } else {
@@ -128,7 +128,7 @@ DocumentRun::DocumentRun(const TokenShard& shard, std::optional<Permutation> ord
         std::int64_t* const lengths = sums_.data() + 1 + begin;
         read_lengths(shard, wanted, lengths);
         for (std::int64_t i = 0; i < end - begin; ++i)
-            lengths[i] = frame_.around(lengths[i]);
+            lengths[i] = frame_.framed_length(lengths[i]);
     });
     sum_up(sums_);
 }
@@ -137,7 +137,7 @@ DocumentRun::DocumentRun(const DocumentBlock& block, Frame frame) : block_(&bloc
     sums_.reserve(block.tokens().size() + 1);
     sums_.push_back(0);
     for (const StoredTokens& tokens : block.tokens())
-        sums_.push_back(frame_.around(tokens.length));
+        sums_.push_back(frame_.framed_length(tokens.length));
     sum_up(sums_);
 }
 
@@ -156,14 +156,14 @@ std::int64_t DocumentRun::find(std::int64_t position) const {
 }
 
 StoredTokens DocumentRun::view(std::int64_t place) const {
-    if (block_ != nullptr) return block_->tokens()[at_(place)];
+    if (block_ != nullptr) return block_->tokens()[to_size(place)];
     const auto view = shard_->view(at(place));
     return {view.data, view.length, shard_->dtype()};
 }
 
 void DocumentRun::confirm(bool read) const {
     if (shard_ != nullptr) return shard_->confirm(read);
-    // The one whose file is shorter is named, where that can be told.
+    // First those whose file is shorter, so that the message names the right one.
     for (const TokenShard* const shard : block_->shards())
         shard->confirm(true);
     if (read) return;
@@ -198,15 +198,15 @@ void add_block_sums(const TokenShard& shard, const Permutation& order, std::int6
         std::array<std::int64_t, share> documents;
         std::array<std::int64_t, share> places;
         std::array<std::int64_t, share> lengths;
-        const std::size_t count = at_(end - begin);
+        const std::size_t count = to_size(end - begin);
         std::iota(documents.begin(), documents.begin() + (end - begin), begin);
         read_lengths(shard, {documents.data(), count}, lengths.data());
         std::iota(documents.begin(), documents.begin() + (end - begin), first + begin);
         order.index_of({documents.data(), count}, {places.data(), count});
         for (std::size_t i = 0; i < count; ++i) {
-            // Neighbours fall into blocks all over, and other threads add to these as well.
-            std::atomic_ref<std::int64_t>(sums[at_(places[i] / block_size)])
-                .fetch_add(frame.around(lengths[i]), std::memory_order_relaxed);
+            // Atomic: other threads add to the same blocks.
+            std::atomic_ref<std::int64_t>(sums[to_size(places[i] / block_size)])
+                .fetch_add(frame.framed_length(lengths[i]), std::memory_order_relaxed);
         }
     });
 }

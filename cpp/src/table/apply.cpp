@@ -16,12 +16,12 @@ namespace windeck {
 namespace {
 
 /// The gradient of a row: its only one, or their sum, made in `sum`.
-const float* summed(const Groups& groups, const Groups::Row& row, const float* gradients,
+const float* summed(const RowGroups& groups, const RowGroups::Row& row, const float* gradients,
                     std::vector<float>& sum) {
     const std::size_t dim = sum.size();
     if (row.first == row.last) return gradients + row.first * dim;
     std::copy_n(gradients + row.first * dim, dim, sum.data());
-    for (std::size_t i = groups.next[row.first]; i != Groups::none; i = groups.next[i]) {
+    for (std::size_t i = groups.next[row.first]; i != RowGroups::none; i = groups.next[i]) {
         const float* const more = gradients + i * dim;
         for (std::size_t j = 0; j < dim; ++j)
             sum[j] += more[j];
@@ -41,16 +41,16 @@ std::int64_t Table::apply(std::span<const std::int64_t> ids, const float* gradie
     }
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
-    require_own(options_, ids);
+    require_own_buckets(options_, ids);
     const auto dim = static_cast<std::size_t>(options_.dim);
     s.places.resize(std::max(s.places.size(), ids.size()));
-    each_place(
-        s.map, ids, [](std::size_t, Place place) { return place; },
-        [&](std::size_t i, Place place) { s.places[i] = place.packed; });
-    Groups& groups = s.groups;
+    for_each_location(
+        s.map, ids, [](std::size_t, EntryLocation place) { return place; },
+        [&](std::size_t i, EntryLocation place) { s.places[i] = place.packed; });
+    RowGroups& groups = s.groups;
     groups.make(std::span(s.places).first(ids.size()));
-    for (const Groups::Row& row : groups.rows)
-        s.rows.own(row.number);
+    for (const RowGroups::Row& row : groups.rows)
+        s.rows.make_writable(row.number);
 
     // Nothing below throws but for want of memory for `sum`, so that is made sure of first.
     const RowUpdate step(update, s.clock + 1, dim);
@@ -65,7 +65,7 @@ std::int64_t Table::apply(std::span<const std::int64_t> ids, const float* gradie
                 s.rows.prefetch_head(soon);
                 s.rows.prefetch_values(soon, dim);
             }
-            const Groups::Row& row = groups.rows[u];
+            const RowGroups::Row& row = groups.rows[u];
             step(summed(groups, row, gradients, sum), s.rows.values_to_change(row.number));
             s.rows.head_to_change(row.number).version = s.clock;
         }

@@ -1,5 +1,4 @@
-// Batches of ids against memory that is far away: what an id will need is asked for well before
-// its turn comes, so that a hundred misses overlap where they would follow one another.
+// Batched access to the entries of ids, with prefetching, so that many cache misses overlap.
 
 #pragma once
 
@@ -13,10 +12,10 @@
 
 namespace windeck {
 
-/// Ids are worked on in blocks of this many: what some blocks need fits the first two caches.
+/// The ids of a block; the memory of some blocks fits the first two cache levels.
 inline constexpr std::size_t block = 64;
 
-/// Copies a row, line by line: a call of std::memcpy is half of what it takes to copy a short one.
+/// Copies a row by cache lines: for short rows, a call of std::memcpy would take half of the time.
 inline void copy_floats(float* to, const float* from, std::size_t count) {
     constexpr std::size_t step = 16;  // a cache line
     std::size_t i = 0;
@@ -26,13 +25,14 @@ inline void copy_floats(float* to, const float* from, std::size_t count) {
         to[i] = from[i];
 }
 
-/// Finds the places of all ids.
+/// Finds the locations of all ids.
 ///
-/// Blocks are in three states at once: a block asks for where its ids may be in the map while the
-/// one before looks there, and the one before that goes on with the few searches that did not end.
-/// So nothing is waited for that was not asked for a block ago; a search that simply ran on would
-/// wait for its second line, and all that comes after with it.
-inline void find_places(const IdMap& map, std::span<const std::int64_t> ids, Place* places) {
+/// A pipeline of three stages: one block prefetches the first lines of its searches, the block
+/// before it searches these lines and prefetches the second ones, and the block before that
+/// finishes the few searches that are still open. All memory is prefetched one block before its
+/// use.
+inline void find_places(const IdMap& map, std::span<const std::int64_t> ids,
+                        EntryLocation* places) {
     std::uint64_t hashes[2][block];
     std::size_t open[2][block];  // searches that did not end
     std::size_t opened[2] = {};
@@ -42,7 +42,7 @@ inline void find_places(const IdMap& map, std::span<const std::int64_t> ids, Pla
         const std::size_t now = b % 2;
         if (b >= 2) {
             for (std::size_t k = 0; k < opened[now]; ++k)
-                places[open[now][k]] = Place{map.find(ids[open[now][k]])};
+                places[open[now][k]] = EntryLocation{map.find(ids[open[now][k]])};
         }
         if (b < blocks) {
             for (std::size_t i = b * block; i < end_of(b); ++i) {
@@ -54,7 +54,8 @@ inline void find_places(const IdMap& map, std::span<const std::int64_t> ids, Pla
         if (b >= 1 && b <= blocks) {
             std::size_t count = 0;
             for (std::size_t i = (b - 1) * block; i < end_of(b - 1); ++i) {
-                places[i] = Place{map.glance(ids[i], hashes[1 - now][i % block])};
+                places[i] =
+                    EntryLocation{map.find_in_first_line(ids[i], hashes[1 - now][i % block])};
                 open[1 - now][count] = i;
                 count += places[i].is_absent() ? 1U : 0U;
             }
@@ -65,16 +66,15 @@ inline void find_places(const IdMap& map, std::span<const std::int64_t> ids, Pla
     }
 }
 
-/// Calls visit(i, near(i, place)) for the ids in order, near a block before visit: it asks for what
-/// visit will touch, and says where that is. The map stays as it is meanwhile.
-///
-/// First the places of some hundred ids, then their rows.
+/// Calls visit(i, near(i, place)) for the ids in order, with near() one block before visit(): it
+/// prefetches the memory that visit() uses and returns its address. The map must not change
+/// meanwhile.
 template <typename Near, typename Visit>
-void each_place(const IdMap& map, std::span<const std::int64_t> ids, const Near& near,
-                const Visit& visit) {
+void for_each_location(const IdMap& map, std::span<const std::int64_t> ids, const Near& near,
+                       const Visit& visit) {
     constexpr std::size_t chunk = 8 * block;
-    Place places[chunk];
-    decltype(near(std::size_t{}, Place{})) known[2][block];
+    EntryLocation places[chunk];
+    decltype(near(std::size_t{}, EntryLocation{})) known[2][block];
     for (std::size_t begin = 0; begin < ids.size(); begin += chunk) {
         const auto some = ids.subspan(begin, std::min(chunk, ids.size() - begin));
         find_places(map, some, places);

@@ -23,10 +23,10 @@ constexpr std::size_t rows_at(std::size_t entries) {
 }
 
 /// Where blocks end, by what entries take and the buckets they are in.
-class Cutter {
+class BlockPlanner {
   public:
-    Cutter(std::span<const std::int64_t> ids, std::span<const std::uint8_t> states,
-           const BlockRules& rules)
+    BlockPlanner(std::span<const std::int64_t> ids, std::span<const std::uint8_t> states,
+                 const BlockRules& rules)
         : most_(rules.most), before_(ids.size() + 1), buckets_(ids.size()) {
         const std::size_t row = rules.width() * sizeof(float);
         for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -98,7 +98,7 @@ struct Columns {
 /// Writes a block but for its columns, has `fill` write these, and sums up all of it. There are
 /// little-endian processors only.
 template <typename Fill>
-void write(Block& block, const BlockRules& rules, std::byte* memory, const Fill& fill) {
+void write(EntryBlock& block, const BlockRules& rules, std::byte* memory, const Fill& fill) {
     std::byte* const begin = memory + block.at;
     const std::uint32_t prelude[] = {block.entries, block.rows,  block.dead,
                                      rules.dim,     rules.slots, 0};
@@ -120,22 +120,22 @@ void copy(T* to, const T* from, std::size_t count) {
 
 }  // namespace
 
-std::vector<Block> plan_blocks(std::span<const std::int64_t> ids,
-                               std::span<const std::uint8_t> states, const BlockRules& rules) {
-    Cutter cutter(ids, states, rules);
-    std::vector<Block> out;
+std::vector<EntryBlock> plan_blocks(std::span<const std::int64_t> ids,
+                                    std::span<const std::uint8_t> states, const BlockRules& rules) {
+    BlockPlanner planner(ids, states, rules);
+    std::vector<EntryBlock> out;
     std::size_t first = 0;
     std::size_t at = 0;
-    for (const std::size_t end : cutter.ends()) {
+    for (const std::size_t end : planner.ends()) {
         const auto own = states.subspan(first, end - first);
-        Block block;
+        EntryBlock block;
         block.first = first;
         block.entries = static_cast<std::uint32_t>(own.size());
         block.rows = static_cast<std::uint32_t>(std::ranges::count(own, state_row));
         block.dead = static_cast<std::uint32_t>(std::ranges::count(own, state_dead));
         block.first_id = ids[first];
-        block.first_bucket = cutter.bucket(first);
-        block.last_bucket = cutter.bucket(end - 1);
+        block.first_bucket = planner.bucket(first);
+        block.last_bucket = planner.bucket(end - 1);
         // So that its rows begin with a cache line.
         const std::size_t front = rows_at(block.entries);
         block.at = (at + front + line - 1) / line * line - front;
@@ -147,14 +147,14 @@ std::vector<Block> plan_blocks(std::span<const std::int64_t> ids,
     return out;
 }
 
-std::size_t bytes_of(std::span<const Block> blocks) {
+std::size_t bytes_of(std::span<const EntryBlock> blocks) {
     return blocks.empty() ? 0 : blocks.back().at + blocks.back().bytes;
 }
 
-void write_blocks(std::span<Block> blocks, const BlockRules& rules, const EntryColumns& entries,
-                  std::byte* memory) {
+void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
+                  const EntryColumns& entries, std::byte* memory) {
     const float* values = entries.values;
-    for (Block& block : blocks) {
+    for (EntryBlock& block : blocks) {
         write(block, rules, memory, [&](const Columns& to) {
             copy(to.ids, entries.ids + block.first, block.entries);
             copy(to.versions, entries.versions + block.first, block.entries);
@@ -167,21 +167,23 @@ void write_blocks(std::span<Block> blocks, const BlockRules& rules, const EntryC
     }
 }
 
-std::vector<Block> plan_blocks(const TableSnapshot::Selection& selection, const BlockRules& rules) {
+std::vector<EntryBlock> plan_blocks(const TableSnapshot::Selection& selection,
+                                    const BlockRules& rules) {
     std::vector<std::int64_t> ids;
     std::vector<std::uint8_t> states;
     ids.reserve(selection.entries.size());
     states.reserve(selection.entries.size());
     for (const TableSnapshot::Entry& entry : selection.entries) {
         ids.push_back(entry.id);
-        states.push_back(Place{entry.place}.is_row() ? state_row : state_counted);
+        states.push_back(EntryLocation{entry.place}.is_row() ? state_row : state_counted);
     }
     return plan_blocks(ids, states, rules);
 }
 
-void write_blocks(std::span<Block> blocks, const BlockRules& rules, const TableSnapshot& snapshot,
-                  const TableSnapshot::Selection& selection, std::byte* memory) {
-    for (Block& block : blocks) {
+void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
+                  const TableSnapshot& snapshot, const TableSnapshot::Selection& selection,
+                  std::byte* memory) {
+    for (EntryBlock& block : blocks) {
         write(block, rules, memory, [&](const Columns& to) {
             // Of an entry that is not dead, its state is whether it was admitted.
             snapshot.read(selection.entries.subspan(block.first, block.entries), to.ids,

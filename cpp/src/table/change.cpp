@@ -1,4 +1,4 @@
-// What changes which ids there are: removing, evicting, putting back, forgetting the dead.
+// Changes of the set of ids: remove, evict, insert, forget_dead.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace windeck {
 namespace {
 
-constexpr std::size_t ahead = 16;  // ids from asking for memory to using it
+constexpr std::size_t ahead = 16;  // ids to prefetch
 
 /// The embedding's Euclidean norm, summed in double precision in order.
 double norm(const float* values, std::size_t dim) {
@@ -32,7 +32,7 @@ void require_count(std::int64_t value, std::int64_t id, const char* name) {
                                 ", expected an integer from 0 to 2^62");
 }
 
-/// Whether ids are in the order of snapshots, where none is there twice.
+/// Whether ids are in the order of snapshots, strictly ascending.
 bool in_order(std::span<const std::int64_t> ids) {
     bool ascend = true;
     for (std::size_t i = 1; i < ids.size(); ++i)
@@ -40,7 +40,7 @@ bool in_order(std::span<const std::int64_t> ids) {
     return ascend;
 }
 
-/// The first id that is given for the second time; none where all differ.
+/// The first id that is given twice; none if all differ.
 std::optional<std::int64_t> given_twice(std::span<const std::int64_t> ids) {
     if (in_order(ids)) return std::nullopt;
     IdMap given;
@@ -52,7 +52,7 @@ std::optional<std::int64_t> given_twice(std::span<const std::int64_t> ids) {
     return std::nullopt;
 }
 
-/// Whether a batch can go in; the message names an id that cannot.
+/// Throws std::invalid_argument for an id that cannot be inserted.
 void require_insertable(const IdMap& map, const WholeRows& rows) {
     for (std::size_t i = 0; i < rows.ids.size(); ++i) {
         require_count(rows.versions[i], rows.ids[i], "version");
@@ -77,12 +77,12 @@ void require_insertable(const IdMap& map, const WholeRows& rows) {
 std::int64_t Table::remove(std::span<const std::int64_t> ids) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
-    require_own(options_, ids);
+    require_own_buckets(options_, ids);
     std::int64_t removed = 0;
     for (const std::int64_t id : ids) {
-        const Place place = s.find(id);
+        const EntryLocation place = s.find(id);
         if (place.is_absent()) continue;
-        s.bury(id, place);
+        s.remove_entry(id, place);
         ++removed;
     }
     return removed;
@@ -92,7 +92,7 @@ std::vector<std::int64_t> Table::evict(const Eviction& which) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
     const auto dim = static_cast<std::size_t>(options_.dim);
-    const auto goes = [&](const RowHead& head, const float* values) {
+    const auto matches = [&](const RowHead& head, const float* values) {
         if (which.seen_before && head.seen >= *which.seen_before) return false;
         if (which.frequency_below && head.frequency >= *which.frequency_below) return false;
         if (!which.l2_below) return true;
@@ -100,22 +100,22 @@ std::vector<std::int64_t> Table::evict(const Eviction& which) {
     };
     std::vector<std::int64_t> ids;
     for (std::uint64_t row = 0; row < s.rows.size(); ++row) {
-        if (goes(s.rows.head(row), s.rows.values(row))) ids.push_back(s.rows.head(row).id);
+        if (matches(s.rows.head(row), s.rows.values(row))) ids.push_back(s.rows.head(row).id);
     }
     for (std::uint64_t row = 0; row < s.counters.size(); ++row) {
-        if (goes(s.counters.head(row), nullptr)) ids.push_back(s.counters.head(row).id);
+        if (matches(s.counters.head(row), nullptr)) ids.push_back(s.counters.head(row).id);
     }
     std::ranges::sort(ids, before_by_bucket);
     s.dead_to_change().reserve(s.dead->size() + ids.size());
     for (const std::int64_t id : ids)
-        s.bury(id, s.find(id));
+        s.remove_entry(id, s.find(id));
     return ids;
 }
 
 void Table::insert(const WholeRows& rows) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
-    require_own(options_, rows.ids);
+    require_own_buckets(options_, rows.ids);
     require_insertable(s.map, rows);
     s.map.reserve(s.map.size() + rows.ids.size());
     s.dead_to_change();
@@ -130,8 +130,9 @@ void Table::insert(const WholeRows& rows) {
             const bool admitted = rows.admitted[done] != 0;
             RowStore& store = admitted ? s.rows : s.counters;
             const std::uint64_t number = store.append();
-            s.map.add(id, (admitted ? Place::row(number) : Place::counter(number)).packed,
-                      hash_id(id));
+            s.map.add(
+                id, (admitted ? EntryLocation::row(number) : EntryLocation::counter(number)).packed,
+                hash_id(id));
             store.head_to_change(number) = {id, rows.versions[done], rows.frequencies[done],
                                             rows.seen[done]};
             if (!admitted) continue;
@@ -140,7 +141,7 @@ void Table::insert(const WholeRows& rows) {
         }
     } catch (...) {
         while (done-- > 0)
-            s.take_out(rows.ids[done], s.find(rows.ids[done]));  // the last one: moves nothing
+            s.erase_entry(rows.ids[done], s.find(rows.ids[done]));  // the last one: moves nothing
         throw;
     }
     for (std::size_t i = 0; i < rows.ids.size() && s.dead->size() != 0; ++i) {

@@ -8,13 +8,13 @@
 
 namespace windeck {
 
-void Groups::make(std::span<const std::uint64_t> places) {
+void RowGroups::make(std::span<const std::uint64_t> places) {
     rows.clear();
     next.assign(places.size(), none);
     const std::size_t size = std::bit_ceil(std::max<std::size_t>(places.size() * 2, 2));
     table_.assign(size, none);
     for (std::size_t i = 0; i < places.size(); ++i) {
-        const Place place{places[i]};
+        const EntryLocation place{places[i]};
         if (!place.is_row()) continue;
         std::size_t at = mix(place.number()) & (size - 1);
         while (table_[at] != none && rows[table_[at]].number != place.number())
@@ -30,7 +30,7 @@ void Groups::make(std::span<const std::uint64_t> places) {
     }
 }
 
-std::size_t Groups::bytes() const noexcept {
+std::size_t RowGroups::bytes() const noexcept {
     return rows.capacity() * sizeof(Row) + (next.capacity() + table_.capacity()) * sizeof(next[0]);
 }
 

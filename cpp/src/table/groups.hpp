@@ -1,6 +1,6 @@
-// Which occurrences in a batch are of the same row.
+// Groups the occurrences in a batch by row.
 //
-// Kept from call to call: fresh pages cost more than the work that is done in them.
+// Reused between calls, since page faults of new memory cost more than the work.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace windeck {
 
-struct Groups {
+struct RowGroups {
     static constexpr std::size_t none = ~std::size_t{0};
 
     struct Row {
@@ -23,7 +23,7 @@ struct Groups {
     std::vector<Row> rows;          // in order of their first occurrence
     std::vector<std::size_t> next;  // the next occurrence of the same row, or none
 
-    /// Of a batch of packed places; those without a row are left out. Expected O(places).
+    /// Groups a batch of packed locations; those without a row are ignored. Expected O(places).
     void make(std::span<const std::uint64_t> places);
 
     std::size_t bytes() const noexcept;

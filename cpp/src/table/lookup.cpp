@@ -1,4 +1,4 @@
-// Looking up: reading side by side, counting and admitting alone.
+// Lookups: reads are concurrent, counting and admitting are exclusive.
 
 #include <algorithm>
 #include <mutex>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t grain = 4096;
 
-/// What a row holds when it is new.
+/// Writes the values of a new row.
 void write_new(const InitialValues& initial, const TableOptions& options, std::int64_t id,
                std::span<float> row) {
     const auto dim = static_cast<std::size_t>(options.dim);
@@ -21,7 +21,7 @@ void write_new(const InitialValues& initial, const TableOptions& options, std::i
     std::ranges::fill(row.subspan(dim), options.slot_value);
 }
 
-/// Calls body(part of ids, number of its first) side by side.
+/// Calls body(part of ids, index of its first) in parallel.
 template <typename Body>
 void in_parts(std::span<const std::int64_t> ids, int threads, const Body& body) {
     parallel_for(static_cast<std::int64_t>(ids.size()), grain, threads,
@@ -36,12 +36,13 @@ void in_parts(std::span<const std::int64_t> ids, int threads, const Body& body) 
 void Table::lookup(std::span<const std::int64_t> ids, float* out, int threads) const {
     const std::shared_lock lock(state_->mutex);
     const State& s = *state_;
-    require_own(options_, ids);
+    require_own_buckets(options_, ids);
     const auto dim = static_cast<std::size_t>(options_.dim);
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         float* const into = out + first * dim;
-        each_place(
-            s.map, some, [&](std::size_t, Place place) { return s.values_soon(place, dim); },
+        for_each_location(
+            s.map, some,
+            [&](std::size_t, EntryLocation place) { return s.values_soon(place, dim); },
             [&](std::size_t i, const float* values) {
                 float* const to = into + i * dim;
                 if (values != nullptr) {
@@ -56,12 +57,13 @@ void Table::lookup(std::span<const std::int64_t> ids, float* out, int threads) c
 void Table::read(std::span<const std::int64_t> ids, float* out, int threads) const {
     const std::shared_lock lock(state_->mutex);
     const State& s = *state_;
-    require_own(options_, ids);
+    require_own_buckets(options_, ids);
     const auto floats = static_cast<std::size_t>(width());
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         float* const into = out + first * floats;
-        each_place(
-            s.map, some, [&](std::size_t, Place place) { return s.values_soon(place, floats); },
+        for_each_location(
+            s.map, some,
+            [&](std::size_t, EntryLocation place) { return s.values_soon(place, floats); },
             [&](std::size_t i, const float* values) {
                 float* const to = into + i * floats;
                 if (values != nullptr) {
@@ -73,23 +75,23 @@ void Table::read(std::span<const std::int64_t> ids, float* out, int threads) con
     });
 }
 
-void Table::facts(std::span<const std::int64_t> ids, const IdFacts& out) const {
+void Table::facts(std::span<const std::int64_t> ids, const IdMetadata& out) const {
     const std::shared_lock lock(state_->mutex);
     const State& s = *state_;
-    require_own(options_, ids);
-    struct Known {
+    require_own_buckets(options_, ids);
+    struct KnownEntry {
         const RowHead* head;  // null: never seen
         bool row;
     };
-    each_place(
+    for_each_location(
         s.map, ids,
-        [&](std::size_t, Place place) -> Known {
+        [&](std::size_t, EntryLocation place) -> KnownEntry {
             if (place.is_absent()) return {nullptr, false};
             const RowStore& store = place.is_row() ? s.rows : s.counters;
             store.prefetch_head(place.number());
             return {&store.head(place.number()), place.is_row()};
         },
-        [&](std::size_t i, Known known) {
+        [&](std::size_t i, KnownEntry known) {
             const RowHead head = known.head != nullptr ? *known.head : RowHead{};
             if (out.versions != nullptr) out.versions[i] = head.version;
             if (out.frequencies != nullptr) out.frequencies[i] = head.frequency;
@@ -101,13 +103,13 @@ void Table::facts(std::span<const std::int64_t> ids, const IdFacts& out) const {
 void Table::lookup_insert(std::span<const std::int64_t> ids, float* out, int threads) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
-    require_own(options_, ids);
+    require_own_buckets(options_, ids);
     const auto dim = static_cast<std::size_t>(options_.dim);
     s.places.resize(std::max(s.places.size(), ids.size()));
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
-        each_place(
+        for_each_location(
             s.map, some,
-            [&](std::size_t i, Place place) {
+            [&](std::size_t i, EntryLocation place) {
                 s.places[first + i] = place.is_row() ? place.packed : IdMap::absent;
                 return s.values_soon(place, dim);
             },
@@ -115,7 +117,7 @@ void Table::lookup_insert(std::span<const std::int64_t> ids, float* out, int thr
                 if (values != nullptr) copy_floats(out + (first + i) * dim, values, dim);
             });
     });
-    const bool all_rows = s.touch_rows(ids.size(), threads);
+    const bool all_rows = s.record_row_lookups(ids.size(), threads);
     if (all_rows) return;
 
     const std::uint64_t rows_before = s.rows.size();
@@ -130,16 +132,16 @@ void Table::lookup_insert(std::span<const std::int64_t> ids, float* out, int thr
         });
     };
     try {
-        s.count_others(ids, options_.admit_after);
+        s.count_absent(ids, options_.admit_after);
     } catch (...) {
         fill_new();
         throw;
     }
     fill_new();
-    // Those that had no row read as their initial values, whether they have one by now or not.
+    // Ids without a row before this call read as their initial values.
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         for (std::size_t i = 0; i < some.size(); ++i) {
-            if (!Place{s.places[first + i]}.is_absent()) continue;
+            if (!EntryLocation{s.places[first + i]}.is_absent()) continue;
             s.initial.write(some[i], {out + (first + i) * dim, dim});
         }
     });

@@ -1,5 +1,5 @@
-// Memory of tables: aligned, and on huge pages where it is large, since ids come in random order
-// and each one would miss the TLB.
+// Aligned memory of tables, on huge pages if it is large: accesses are random, and each would
+// otherwise miss the TLB.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace windeck {
 
-/// At least `bytes`, at a multiple of 64 bytes; not touched. Throws std::bad_alloc.
+/// At least `bytes`, at a multiple of 64 bytes; not initialised. Throws std::bad_alloc.
 std::byte* big_new(std::size_t bytes);
 void big_delete(std::byte* data, std::size_t bytes) noexcept;
 

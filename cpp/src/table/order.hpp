@@ -1,4 +1,4 @@
-// The order ids are handed out in: by bucket, then by number.
+// The order of ids in snapshots: by bucket, then by id.
 
 #pragma once
 

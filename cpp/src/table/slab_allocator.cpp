@@ -12,7 +12,7 @@ constexpr std::size_t largest = std::size_t{64} << 20;
 
 }  // namespace
 
-struct SlabSource::Region {
+struct SlabAllocator::Region {
     Region(std::size_t pieces, std::size_t piece_bytes)
         : bytes(pieces * piece_bytes), data(big_new(bytes)) {
         try {
@@ -28,7 +28,7 @@ struct SlabSource::Region {
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
 
-    bool all_back() const { return free.size() == free.capacity(); }
+    bool is_unused() const { return free.size() == free.capacity(); }
 
     std::size_t bytes;
     std::byte* data;
@@ -36,11 +36,11 @@ struct SlabSource::Region {
     std::size_t place = 0;         // in regions_
 };
 
-SlabSource::SlabSource(std::size_t bytes) : bytes_(bytes) {}
+SlabAllocator::SlabAllocator(std::size_t bytes) : bytes_(bytes) {}
 
-SlabSource::~SlabSource() = default;
+SlabAllocator::~SlabAllocator() = default;
 
-SlabSource::Region* SlabSource::add_region() {
+SlabAllocator::Region* SlabAllocator::add_region() {
     // An eighth of what there is, so that small tables stay small.
     std::size_t pieces = std::max<std::size_t>(1, in_use_ / 8);
     if (pieces * bytes_ >= huge_page) {
@@ -56,25 +56,25 @@ SlabSource::Region* SlabSource::add_region() {
     return open_.back();
 }
 
-SlabSource::Piece SlabSource::take() {
+SlabAllocator::Allocation SlabAllocator::take() {
     const std::lock_guard lock(mutex_);
     Region* const region = open_.empty() ? add_region() : open_.back();
-    const Piece piece{region->free.back(), region};
+    const Allocation allocation{region->free.back(), region};
     region->free.pop_back();
     if (region->free.empty()) open_.pop_back();
     ++in_use_;
-    return piece;
+    return allocation;
 }
 
-void SlabSource::give(Piece piece) noexcept {
+void SlabAllocator::give(Allocation allocation) noexcept {
     const std::lock_guard lock(mutex_);
     --in_use_;
-    if (piece.region->free.empty()) open_.push_back(piece.region);
-    piece.region->free.push_back(piece.data);
-    if (piece.region->all_back()) forget(piece.region);
+    if (allocation.region->free.empty()) open_.push_back(allocation.region);
+    allocation.region->free.push_back(allocation.data);
+    if (allocation.region->is_unused()) free_region(allocation.region);
 }
 
-void SlabSource::forget(Region* region) noexcept {
+void SlabAllocator::free_region(Region* region) noexcept {
     std::erase(open_, region);
     const std::size_t place = region->place;
     std::swap(regions_[place], regions_.back());

@@ -1,9 +1,9 @@
-// Where the slabs of a table come from: many of them out of one large piece of memory.
+// The allocator of the slabs of a table: regions of many slabs.
 //
-// Ids come in random order, so each one would miss the TLB if slabs lay on small pages. Regions
-// grow with what is in use, to 64 MiB; from 2 MiB on they lie on huge pages, where the system
-// grants them. Slabs that come back are handed out again; a region is freed when all of its slabs
-// are back. Thread-safe: snapshots give slabs back from any thread.
+// Accesses are random, and slabs on small pages would miss the TLB. Regions grow with the number of
+// slabs in use, up to 64 MiB; from 2 MiB on they are on huge pages, if the system has them. Free
+// slabs are reused; a region is freed when all of its slabs are free. Thread-safe: snapshots free
+// slabs from any thread.
 
 #pragma once
 
@@ -15,34 +15,34 @@
 
 namespace windeck {
 
-class SlabSource {
+class SlabAllocator {
   public:
     struct Region;
 
-    /// A slab's memory, and the region it has to go back to.
-    struct Piece {
+    /// The memory of a slab, and its region.
+    struct Allocation {
         std::byte* data;
         Region* region;
     };
 
     /// Slabs of `bytes` each, a multiple of 64.
-    explicit SlabSource(std::size_t bytes);
-    ~SlabSource();
-    SlabSource(const SlabSource&) = delete;
-    SlabSource& operator=(const SlabSource&) = delete;
+    explicit SlabAllocator(std::size_t bytes);
+    ~SlabAllocator();
+    SlabAllocator(const SlabAllocator&) = delete;
+    SlabAllocator& operator=(const SlabAllocator&) = delete;
 
     /// Throws std::bad_alloc.
-    Piece take();
-    void give(Piece piece) noexcept;
+    Allocation take();
+    void give(Allocation allocation) noexcept;
 
   private:
     Region* add_region();
-    void forget(Region* region) noexcept;
+    void free_region(Region* region) noexcept;
 
     std::mutex mutex_;
     std::size_t bytes_;
     std::size_t in_use_ = 0;
-    std::vector<Region*> open_;  // those with a piece to give
+    std::vector<Region*> open_;  // those with free memory
     std::vector<std::unique_ptr<Region>> regions_;
 };
 

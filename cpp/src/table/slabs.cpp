@@ -23,11 +23,11 @@ unsigned shift_for(std::size_t width) {
 
 }  // namespace
 
-void SlabRef::drop() noexcept {
-    const std::shared_ptr<SlabSource> source = std::move(slab_->source);
-    const SlabSource::Piece piece = slab_->piece;
+void SlabRef::release() noexcept {
+    const std::shared_ptr<SlabAllocator> allocator = std::move(slab_->allocator);
+    const SlabAllocator::Allocation allocation = slab_->allocation;
     slab_->~TableSlab();
-    source->give(piece);
+    allocator->give(allocation);
 }
 
 RowView::RowView(std::size_t width) : width_(width), shift_(shift_for(width)) {
@@ -35,15 +35,16 @@ RowView::RowView(std::size_t width) : width_(width), shift_(shift_for(width)) {
 }
 
 RowStore::RowStore(std::size_t width)
-    : RowView(width), source_(std::make_shared<SlabSource>(slab_bytes())) {}
+    : RowView(width), allocator_(std::make_shared<SlabAllocator>(slab_bytes())) {}
 
 std::size_t RowStore::slab_bytes() const {
     return rounded(values_at_ + slab_rows() * width_ * sizeof(float));
 }
 
 SlabRef RowStore::new_slab() {
-    const SlabSource::Piece piece = source_->take();
-    return SlabRef(::new (piece.data) TableSlab{.holders{1}, .piece = piece, .source = source_});
+    const SlabAllocator::Allocation allocation = allocator_->take();
+    return SlabRef(::new (allocation.data) TableSlab{
+        .references{1}, .allocation = allocation, .allocator = allocator_});
 }
 
 std::uint64_t RowStore::append() {
@@ -53,7 +54,7 @@ std::uint64_t RowStore::append() {
         SlabRef fresh = new_slab();
         slabs_.push_back(std::move(fresh));
     }
-    own(size_);
+    make_writable(size_);
     head_to_change(size_) = RowHead{};
     return size_++;
 }
@@ -73,8 +74,8 @@ void RowStore::clear() noexcept {
     size_ = 0;
 }
 
-void RowStore::unshare(std::uint64_t slab) {
-    if (!slabs_[slab].alone()) {
+void RowStore::copy_shared_slab(std::uint64_t slab) {
+    if (!slabs_[slab].is_unique()) {
         // Rows behind the last one were never written to.
         const std::size_t used = std::min<std::size_t>(size_ - (slab << shift_), slab_rows());
         SlabRef copy = new_slab();

@@ -1,13 +1,13 @@
-// Where rows live: slabs of about 256 KiB that a table and its snapshots hold together.
+// The memory of rows: slabs of about 256 KiB, shared copy-on-write by a table and its snapshots.
 //
 // A slab has room for a power of two of rows, each a `RowHead` and `width` floats. Rows are
-// numbered without gaps. A snapshot takes a reference to every slab; from then on whoever wants to
-// change a slab first makes a copy of it, unless the snapshot is gone again. Slabs that a snapshot
-// holds are never written to, so it may be read without a lock while the table is trained.
+// numbered without gaps. A snapshot takes a reference to every slab; while it holds a slab, the
+// table copies the slab before it changes a row. Slabs of a snapshot are never written to, so it is
+// read without a lock while the table is trained.
 //
-// References are counted here and not by std::shared_ptr: whether a slab is ours alone has to be
-// read with acquire order, so that what its last reader did comes before what is now written, and
-// shared_ptr's use_count() promises no order.
+// References are counted here instead of by std::shared_ptr: the test for a unique reference needs
+// acquire order, so that reads of the last other holder happen before our writes, and use_count()
+// of shared_ptr has no such order.
 
 #pragma once
 
@@ -29,12 +29,12 @@ struct RowHead {
     std::int64_t seen;       // clock + 1 at the last of them
 };
 
-/// The header of a slab; heads and values follow in the same piece of memory, at distances that
-/// all slabs of a store share, so that finding a row does not touch the header.
+/// The header of a slab; heads and values follow in the same piece of memory, at distances
+/// that all slabs of a store share, so that finding a row does not touch the header.
 struct TableSlab {
-    std::atomic<std::int64_t> holders{1};
-    SlabSource::Piece piece;
-    std::shared_ptr<SlabSource> source;
+    std::atomic<std::int64_t> references{1};
+    SlabAllocator::Allocation allocation;
+    std::shared_ptr<SlabAllocator> allocator;
 };
 
 /// A counted reference to a slab.
@@ -43,7 +43,7 @@ class SlabRef {
     SlabRef() = default;
     explicit SlabRef(TableSlab* fresh) : slab_(fresh) {}
     SlabRef(const SlabRef& other) noexcept : slab_(other.slab_) {
-        if (slab_ != nullptr) slab_->holders.fetch_add(1, std::memory_order_relaxed);
+        if (slab_ != nullptr) slab_->references.fetch_add(1, std::memory_order_relaxed);
     }
     SlabRef(SlabRef&& other) noexcept : slab_(std::exchange(other.slab_, nullptr)) {}
     SlabRef& operator=(SlabRef other) noexcept {
@@ -51,19 +51,22 @@ class SlabRef {
         return *this;
     }
     ~SlabRef() {
-        if (slab_ != nullptr && slab_->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) drop();
+        if (slab_ != nullptr && slab_->references.fetch_sub(1, std::memory_order_acq_rel) == 1)
+            release();
     }
 
     std::byte* memory() const noexcept { return reinterpret_cast<std::byte*>(slab_); }
-    bool alone() const noexcept { return slab_->holders.load(std::memory_order_acquire) == 1; }
+    bool is_unique() const noexcept {
+        return slab_->references.load(std::memory_order_acquire) == 1;
+    }
 
   private:
-    void drop() noexcept;
+    void release() noexcept;
 
     TableSlab* slab_ = nullptr;
 };
 
-/// Rows as they are at one moment.
+/// Rows at one time, read-only.
 class RowView {
   public:
     RowView() = default;
@@ -80,7 +83,7 @@ class RowView {
         return values_of(row >> shift_) + within(row) * width_;
     }
 
-    // Inlined by force: GCC 12 takes a function that only prefetches for one without effects.
+    // Always inlined: GCC 12 treats a function that only prefetches as without effect.
     [[gnu::always_inline]] void prefetch_head(std::uint64_t row) const noexcept {
         __builtin_prefetch(&head(row));
     }
@@ -109,22 +112,22 @@ class RowView {
     unsigned shift_ = 0;
 };
 
-/// Rows that change.
+/// Rows that can be changed.
 class RowStore : public RowView {
   public:
     explicit RowStore(std::size_t width);
 
-    /// One more row, its head zeroed, its values left as they are; returns its number. Throws
-    /// std::bad_alloc, and then nothing has changed.
+    /// Appends a row with a zeroed head and uninitialised values; returns its number. Throws
+    /// std::bad_alloc; the store is then unchanged.
     std::uint64_t append();
-    /// Drops the last row.
+    /// Removes the last row.
     void pop() noexcept;
     void clear() noexcept;
 
-    /// Must be called before a row is changed: afterwards no snapshot sees what is written. Throws
-    /// std::bad_alloc, and then nothing has changed.
-    void own(std::uint64_t row) {
-        if (shared_[row >> shift_] != 0) unshare(row >> shift_);
+    /// Must be called before a row is changed: copies its slab if a snapshot holds it. Throws
+    /// std::bad_alloc; the store is then unchanged.
+    void make_writable(std::uint64_t row) {
+        if (shared_[row >> shift_] != 0) copy_shared_slab(row >> shift_);
     }
     RowHead& head_to_change(std::uint64_t row) noexcept {
         return heads(row >> shift_)[within(row)];
@@ -133,7 +136,7 @@ class RowStore : public RowView {
         return values_of(row >> shift_) + within(row) * width_;
     }
 
-    /// Copies a row, both of which are owned by the caller.
+    /// Copies a row; make_writable() must have been called for both.
     void move_row(std::uint64_t from, std::uint64_t to) noexcept;
 
     /// O(slabs).
@@ -145,10 +148,10 @@ class RowStore : public RowView {
     std::size_t slab_rows() const { return std::size_t{1} << shift_; }
     std::size_t slab_bytes() const;
     SlabRef new_slab();
-    void unshare(std::uint64_t slab);
+    void copy_shared_slab(std::uint64_t slab);
 
-    std::shared_ptr<SlabSource> source_;
-    std::vector<std::uint8_t> shared_;  // slabs that were handed out since they were last ours
+    std::shared_ptr<SlabAllocator> allocator_;
+    std::vector<std::uint8_t> shared_;  // by slab: 1 if a snapshot may hold it
 };
 
 }  // namespace windeck

@@ -16,8 +16,8 @@ constexpr std::int64_t window_entries = std::int64_t{1} << 20;  // 16 MiB of the
 
 using Counts = std::array<std::int64_t, bucket_count>;
 
-/// The ids of neighbouring buckets, found in one pass over the table.
-struct Window {
+/// The ids of consecutive buckets, found in one pass over the table.
+struct BucketCache {
     std::int64_t since;
     int first;
     int end;
@@ -30,12 +30,12 @@ struct Window {
         return when == since && from >= first && to <= end;
     }
 
-    /// Puts buckets in order when they are first asked for: whoever reads them one after the other
-    /// gets the first of them soon. Selections of other buckets may be in use meanwhile.
+    /// Sorts buckets at their first use, so that the first bucket of a series of reads is ready
+    /// soon. Selections of other buckets may be in use meanwhile.
     void sort(int from, int to);
 };
 
-void Window::sort(int from, int to) {
+void BucketCache::sort(int from, int to) {
     for (auto i = static_cast<std::size_t>(from - first); i < static_cast<std::size_t>(to - first);
          ++i) {
         if (std::exchange(sorted[i], std::uint8_t{1}) != 0) continue;
@@ -55,8 +55,8 @@ struct TableSnapshot::Contents {
     std::int64_t history = 0;
     std::size_t width = 0;
 
-    std::mutex mutex;  // of what follows, which is found out when it is asked for
-    std::shared_ptr<Window> window;
+    std::mutex mutex;  // of the caches below
+    std::shared_ptr<BucketCache> cache;
     std::shared_ptr<const Counts> counted;
     std::int64_t counted_since = 0;
 
@@ -65,73 +65,73 @@ struct TableSnapshot::Contents {
     void each(std::int64_t since, const Visit& visit) const {
         for (std::uint64_t row = 0; row < rows.size(); ++row) {
             const RowHead& head = rows.head(row);
-            if (std::max(head.version, head.seen) > since) visit(head, Place::row(row));
+            if (std::max(head.version, head.seen) > since) visit(head, EntryLocation::row(row));
         }
         for (std::uint64_t row = 0; row < counters.size(); ++row) {
             const RowHead& head = counters.head(row);
-            if (std::max(head.version, head.seen) > since) visit(head, Place::counter(row));
+            if (std::max(head.version, head.seen) > since) visit(head, EntryLocation::counter(row));
         }
     }
 
-    const RowHead& head(Place place) const {
+    const RowHead& head(EntryLocation place) const {
         return (place.is_row() ? rows : counters).head(place.number());
     }
 
     std::shared_ptr<const Counts> counts(std::int64_t since);
-    std::shared_ptr<const Window> find(int first, int end, std::int64_t since);
-    std::shared_ptr<Window> gather(int first, int end, std::int64_t since,
-                                   const Counts& counts) const;
+    std::shared_ptr<const BucketCache> find(int first, int end, std::int64_t since);
+    std::shared_ptr<BucketCache> gather(int first, int end, std::int64_t since,
+                                        const Counts& counts) const;
 };
 
 /// Under the mutex.
 std::shared_ptr<const Counts> TableSnapshot::Contents::counts(std::int64_t since) {
     if (counted && counted_since == since) return counted;
-    auto fresh = std::make_shared<Counts>();
-    fresh->fill(0);
-    each(since, [&](const RowHead& head, Place) {
-        ++(*fresh)[static_cast<std::size_t>(bucket_of(head.id))];
+    auto cache_of_buckets = std::make_shared<Counts>();
+    cache_of_buckets->fill(0);
+    each(since, [&](const RowHead& head, EntryLocation) {
+        ++(*cache_of_buckets)[static_cast<std::size_t>(bucket_of(head.id))];
     });
-    counted = fresh;
+    counted = cache_of_buckets;
     counted_since = since;
-    return fresh;
+    return cache_of_buckets;
 }
 
-std::shared_ptr<Window> TableSnapshot::Contents::gather(int first, int end, std::int64_t since,
-                                                        const Counts& counts) const {
-    auto fresh = std::make_shared<Window>();
-    fresh->since = since;
-    fresh->first = first;
-    fresh->starts.push_back(0);
+std::shared_ptr<BucketCache> TableSnapshot::Contents::gather(int first, int end, std::int64_t since,
+                                                             const Counts& counts) const {
+    auto cache_of_buckets = std::make_shared<BucketCache>();
+    cache_of_buckets->since = since;
+    cache_of_buckets->first = first;
+    cache_of_buckets->starts.push_back(0);
     std::int64_t total = 0;
     // What was asked for, and as many buckets behind it as there is room for.
     for (int bucket = first; bucket < bucket_count; ++bucket) {
         const std::int64_t more = counts[static_cast<std::size_t>(bucket)];
         if (bucket >= end && total + more > window_entries) break;
         total += more;
-        fresh->starts.push_back(total);
+        cache_of_buckets->starts.push_back(total);
     }
-    fresh->end = first + static_cast<int>(fresh->starts.size()) - 1;
-    fresh->entries.resize(static_cast<std::size_t>(total));
-    std::vector<std::int64_t> next(fresh->starts);
-    each(since, [&](const RowHead& head, Place place) {
+    cache_of_buckets->end = first + static_cast<int>(cache_of_buckets->starts.size()) - 1;
+    cache_of_buckets->entries.resize(static_cast<std::size_t>(total));
+    std::vector<std::int64_t> next(cache_of_buckets->starts);
+    each(since, [&](const RowHead& head, EntryLocation place) {
         const std::int64_t bucket = bucket_of(head.id);
-        if (bucket < fresh->first || bucket >= fresh->end) return;
-        const auto at = next[static_cast<std::size_t>(bucket - fresh->first)]++;
-        fresh->entries[static_cast<std::size_t>(at)] = {head.id, place.packed};
+        if (bucket < cache_of_buckets->first || bucket >= cache_of_buckets->end) return;
+        const auto at = next[static_cast<std::size_t>(bucket - cache_of_buckets->first)]++;
+        cache_of_buckets->entries[static_cast<std::size_t>(at)] = {head.id, place.packed};
     });
-    fresh->sorted.assign(fresh->starts.size() - 1, 0);
-    return fresh;
+    cache_of_buckets->sorted.assign(cache_of_buckets->starts.size() - 1, 0);
+    return cache_of_buckets;
 }
 
-std::shared_ptr<const Window> TableSnapshot::Contents::find(int first, int end,
-                                                            std::int64_t since) {
+std::shared_ptr<const BucketCache> TableSnapshot::Contents::find(int first, int end,
+                                                                 std::int64_t since) {
     const std::lock_guard lock(mutex);
-    if (!window || !window->covers(first, end, since)) {
-        window.reset();  // before the next one is made, so that there is never room for two
-        window = gather(first, end, since, *counts(since));
+    if (!cache || !cache->covers(first, end, since)) {
+        cache.reset();  // before the next one is made, so that there is never room for two
+        cache = gather(first, end, since, *counts(since));
     }
-    window->sort(first, end);
-    return window;
+    cache->sort(first, end);
+    return cache;
 }
 
 TableSnapshot::TableSnapshot(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
@@ -164,19 +164,19 @@ std::array<std::int64_t, bucket_count> TableSnapshot::counts(std::int64_t since)
 }
 
 TableSnapshot::Selection TableSnapshot::select(int first, int end, std::int64_t since) const {
-    const std::shared_ptr<const Window> window = contents_->find(first, end, since);
-    const auto from = window->starts[static_cast<std::size_t>(first - window->first)];
-    const auto to = window->starts[static_cast<std::size_t>(end - window->first)];
+    const std::shared_ptr<const BucketCache> cache = contents_->find(first, end, since);
+    const auto from = cache->starts[static_cast<std::size_t>(first - cache->first)];
+    const auto to = cache->starts[static_cast<std::size_t>(end - cache->first)];
     Selection out;
-    out.owner = window;
-    out.entries = std::span(window->entries)
+    out.owner = cache;
+    out.entries = std::span(cache->entries)
                       .subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
     out.admitted = std::ranges::count_if(
-        out.entries, [](const Entry& entry) { return Place{entry.place}.is_row(); });
+        out.entries, [](const Entry& entry) { return EntryLocation{entry.place}.is_row(); });
     return out;
 }
 
-void TableSnapshot::read(std::span<const Entry> entries, std::int64_t* ids, const IdFacts& facts,
+void TableSnapshot::read(std::span<const Entry> entries, std::int64_t* ids, const IdMetadata& facts,
                          float* values) const {
     const Contents& c = *contents_;
     // Heads lie apart from values. In one loop with them, a line of a head waits behind those of
@@ -184,10 +184,10 @@ void TableSnapshot::read(std::span<const Entry> entries, std::int64_t* ids, cons
     constexpr std::size_t heads_ahead = 16;
     for (std::size_t i = 0; i < entries.size(); ++i) {
         if (i + heads_ahead < entries.size()) {
-            const Place soon{entries[i + heads_ahead].place};
+            const EntryLocation soon{entries[i + heads_ahead].place};
             (soon.is_row() ? c.rows : c.counters).prefetch_head(soon.number());
         }
-        const Place place{entries[i].place};
+        const EntryLocation place{entries[i].place};
         const RowHead& head = c.head(place);
         ids[i] = entries[i].id;
         facts.versions[i] = head.version;
@@ -198,10 +198,10 @@ void TableSnapshot::read(std::span<const Entry> entries, std::int64_t* ids, cons
     constexpr std::size_t values_ahead = 24;
     for (std::size_t i = 0; i < entries.size(); ++i) {
         if (i + values_ahead < entries.size()) {
-            const Place soon{entries[i + values_ahead].place};
+            const EntryLocation soon{entries[i + values_ahead].place};
             if (soon.is_row()) c.rows.prefetch_values(soon.number(), c.width);
         }
-        const Place place{entries[i].place};
+        const EntryLocation place{entries[i].place};
         if (!place.is_row()) continue;
         copy_floats(values, c.rows.values(place.number()), c.width);
         values += c.width;

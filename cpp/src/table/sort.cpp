@@ -11,9 +11,9 @@ namespace {
 
 using Entry = TableSnapshot::Entry;
 
-constexpr int most_bits = 10;         // of a bin's number: what is counted in fits the first cache
-constexpr std::size_t few = 24;       // so many are compared with one another at once
-constexpr std::uint32_t crowded = 8;  // so many in a bin are no accident
+constexpr int most_bits = 10;    // of the number of a bin: the counts fit the first-level cache
+constexpr std::size_t few = 24;  // up to this many are sorted by comparison
+constexpr std::uint32_t crowded = 8;  // more in a bin than this are sorted by comparison
 
 bool before(const Entry& a, const Entry& b) {
     return a.id < b.id;

@@ -9,11 +9,11 @@
 
 namespace windeck {
 
-/// Sorts by id, ascending; no id is there twice. `scratch` is memory kept from call to call.
+/// Sorts unique ids, ascending. `scratch` is memory that is reused between calls.
 ///
-/// The ids of a bucket are drawn by their hash, so they lie as evenly as all ids do. They are dealt
-/// out into about as many bins as there are of them, of ranges alike, and what is in one bin is
-/// compared: O(n) for ids without large gaps, O(n log n) for any.
+/// A bin sort: buckets are chosen by hash, so the ids of a bucket are as evenly distributed as all
+/// ids. They go into about n bins of equal ranges, which are sorted by insertion. O(n) for ids
+/// without large gaps, O(n log n) for any.
 void sort_by_id(std::span<TableSnapshot::Entry> entries,
                 std::vector<TableSnapshot::Entry>& scratch);
 

@@ -1,4 +1,4 @@
-// One optimizer's step on one row; the formulas stand at `Update` in table.hpp.
+// The step of an optimizer on one row; the formulas are at `Update` in table.hpp.
 
 #pragma once
 
@@ -14,7 +14,7 @@ class RowUpdate {
     /// For the update that makes the clock `clock`.
     RowUpdate(const Update& update, std::int64_t clock, std::size_t dim);
 
-    /// `row` is the embedding and the slots behind it.
+    /// `row` is the embedding followed by the slots.
     void operator()(const float* gradient, float* row) const noexcept;
 
   private:

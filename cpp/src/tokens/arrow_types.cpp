@@ -16,7 +16,7 @@ std::optional<DType> primitive_type(std::string_view format) {
     return std::nullopt;
 }
 
-/// A type as people call it, for messages. Formats with parameters are told by how they begin.
+/// The name of a type, for messages. Formats with parameters are matched by their prefix.
 std::string type_text(const ArrowSchema& schema) {
     constexpr std::pair<std::string_view, std::string_view> names[] = {{"n", "null"},
                                                                        {"z", "binary"},
@@ -52,7 +52,7 @@ std::string type_text(const ArrowSchema& schema) {
     return "of the Arrow format '" + std::string(format) + "'";
 }
 
-/// The numbers behind "+w:".
+/// The number after "+w:".
 std::int64_t width_of(std::string_view format, const std::string& text) {
     std::int64_t width = 0;
     for (const char digit : format.substr(3)) {

@@ -1,8 +1,8 @@
-// The value an id has before it was ever trained: a pure function of (seed, id).
+// The initial values of ids: a pure function of (seed, id).
 //
-// A table hands out the same vector for an id whether or not it stores a row for it, on any shard,
-// in any order of arrival. This is a published part of embedding tables: changing a bit of it
-// changes every table, so golden values in the tests hold it still.
+// The initial vector of an id does not depend on rows stored, shards or the order of lookups. This
+// is a published part of embedding tables: any change of it changes every table, so the tests have
+// golden values.
 //
 // Element j of an id's vector comes from 53 hashed bits (see hash.hpp):
 //     state = absorb(absorb(absorb(0, initial_tag), seed), id)
@@ -26,7 +26,7 @@ namespace windeck {
 
 enum class Initializer { zeros, uniform, normal };
 
-/// Absorbed first, so that these keys have nothing to do with what else a seed is used for.
+/// Absorbed first, so that these keys are independent of other uses of a seed.
 inline constexpr std::uint64_t initial_tag = 0x696e697469616c31;
 
 class InitialValues {
@@ -43,7 +43,7 @@ class InitialValues {
     std::uint64_t seeded_;
 };
 
-/// The number below which a standard normal variable falls with probability u, in (0, 1).
+/// The quantile of the standard normal distribution for a probability u in (0, 1).
 double normal_quantile(double u) noexcept;
 
 }  // namespace windeck

@@ -8,13 +8,13 @@
 namespace windeck::WINDECK_ISA {
 
 /// Bits of the two 16-bit floating types, and a bool of any bits but 0.
-struct Half {
+struct Float16 {
     std::uint16_t bits;
 };
-struct Brain {
+struct BFloat16 {
     std::uint16_t bits;
 };
-struct Truth {
+struct Bool {
     std::uint8_t bits;
 };
 
@@ -36,7 +36,7 @@ inline float round_to_odd(double value) {
     return float_of(back != value ? odd : bits);
 }
 
-inline Half to_half(float value) {
+inline Float16 to_float16(float value) {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t sign = bits >> 16 & 0x8000U;
     const std::uint32_t size = bits & 0x7fffffffU;
@@ -50,14 +50,14 @@ inline Half to_half(float value) {
     return {static_cast<std::uint16_t>(sign | half)};
 }
 
-inline Brain to_brain(float value) {
+inline BFloat16 to_bfloat16(float value) {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t rounded = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
     const std::uint32_t nan = bits >> 16 | 0x40U;
     return {static_cast<std::uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded)};
 }
 
-inline float to_float(Half half) {
+inline float to_float(Float16 half) {
     const std::uint32_t size = static_cast<std::uint32_t>(half.bits & 0x7fffU) << 13;
     const std::uint32_t sign = static_cast<std::uint32_t>(half.bits & 0x8000U) << 16;
     const std::uint32_t normal = size + (112U << 23);
@@ -68,7 +68,7 @@ inline float to_float(Half half) {
     return float_of(bits | sign);
 }
 
-inline float to_float(Brain brain) {
+inline float to_float(BFloat16 brain) {
     return float_of(std::uint32_t{brain.bits} << 16);
 }
 
@@ -77,13 +77,13 @@ template <typename T>
 inline double widen_one(T value) {
     return static_cast<double>(value);
 }
-inline double widen_one(Half value) {
+inline double widen_one(Float16 value) {
     return static_cast<double>(to_float(value));
 }
-inline double widen_one(Brain value) {
+inline double widen_one(BFloat16 value) {
     return static_cast<double>(to_float(value));
 }
-inline double widen_one(Truth value) {
+inline double widen_one(Bool value) {
     return value.bits != 0 ? 1.0 : 0.0;
 }
 
@@ -92,7 +92,7 @@ template <typename T>
 inline std::int64_t integer_of(T value) {
     return static_cast<std::int64_t>(value);
 }
-inline std::int64_t integer_of(Truth value) {
+inline std::int64_t integer_of(Bool value) {
     return value.bits != 0 ? 1 : 0;
 }
 
@@ -105,14 +105,14 @@ struct Cast {
     }
 };
 template <>
-struct Cast<Half> {
-    static Half from(double value) { return to_half(round_to_odd(value)); }
-    static Half from(float value) { return to_half(value); }
+struct Cast<Float16> {
+    static Float16 from(double value) { return to_float16(round_to_odd(value)); }
+    static Float16 from(float value) { return to_float16(value); }
 };
 template <>
-struct Cast<Brain> {
-    static Brain from(double value) { return to_brain(round_to_odd(value)); }
-    static Brain from(float value) { return to_brain(value); }
+struct Cast<BFloat16> {
+    static BFloat16 from(double value) { return to_bfloat16(round_to_odd(value)); }
+    static BFloat16 from(float value) { return to_bfloat16(value); }
 };
 
 inline bool is_nan(double value) {
@@ -121,10 +121,10 @@ inline bool is_nan(double value) {
 inline bool is_nan(float value) {
     return value != value;
 }
-inline bool is_nan(Half value) {
+inline bool is_nan(Float16 value) {
     return (value.bits & 0x7fffU) > 0x7c00U;
 }
-inline bool is_nan(Brain value) {
+inline bool is_nan(BFloat16 value) {
     return (value.bits & 0x7fffU) > 0x7f80U;
 }
 
@@ -148,11 +148,11 @@ struct Range {
     static T make(std::uint64_t value) { return static_cast<T>(value); }
 };
 template <>
-struct Range<Truth> {
+struct Range<Bool> {
     static constexpr std::uint64_t high = 1;
     static constexpr std::int64_t low = 0;
     static constexpr double above = 2.0;
-    static Truth make(std::uint64_t value) { return {static_cast<std::uint8_t>(value)}; }
+    static Bool make(std::uint64_t value) { return {static_cast<std::uint8_t>(value)}; }
 };
 
 }  // namespace windeck::WINDECK_ISA

@@ -41,7 +41,7 @@ inline std::int64_t fuse_vectors(const double* in, std::int64_t n, const double*
     const __m256d fills = _mm256_set1_pd(fill);
     const __m256d factor = factors == Factors::one ? _mm256_set1_pd(*scale) : fills;
     const __m256d summand = factors == Factors::one ? _mm256_set1_pd(*shift) : fills;
-    __m128i there = _mm_set1_epi8(1);
+    __m128i is_present = _mm_set1_epi8(1);
     std::int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
         __m256d masks[4];
@@ -61,9 +61,9 @@ inline std::int64_t fuse_vectors(const double* in, std::int64_t n, const double*
         }
         const __m128i sixteen = narrow_masks(masks);
         _mm_storeu_si128(reinterpret_cast<__m128i*>(present + i), sixteen);
-        there = _mm_and_si128(there, sixteen);
+        is_present = _mm_and_si128(is_present, sixteen);
     }
-    all = _mm_movemask_epi8(_mm_cmpeq_epi8(there, _mm_setzero_si128())) == 0;
+    all = _mm_movemask_epi8(_mm_cmpeq_epi8(is_present, _mm_setzero_si128())) == 0;
     return i;
 }
 #else
@@ -81,11 +81,11 @@ bool fuse(const double* in, std::int64_t n, const double* scale, const double* s
     bool all = true;
     std::int64_t i = fuse_vectors<factors>(in, n, scale, shift, fill, out, present, all);
     for (; i < n; ++i) {
-        const bool there = !is_nan(in[i]);
+        const bool is_present = !is_nan(in[i]);
         const double value = scale_one<factors>(in[i], scale, shift, i);
-        out[i] = static_cast<float>(there ? value : fill);
-        present[i] = there ? 1 : 0;
-        all &= there;
+        out[i] = static_cast<float>(is_present ? value : fill);
+        present[i] = is_present ? 1 : 0;
+        all &= is_present;
     }
     return all;
 }

@@ -1,9 +1,9 @@
-// The loops of the gather, on blocks small enough for the first-level cache. Compiled once for each
-// instruction set; gather_kernels() chooses. All give the same bits: conversions are written out in
-// integer arithmetic or are single IEEE operations, and nothing is contracted.
+// The loops of the gather, on blocks that fit the first-level cache. Compiled once for each
+// instruction set; gather_kernels() chooses. All give the same bits: conversions are integer
+// arithmetic or single IEEE operations, without contraction.
 //
 // Pointers are contiguous and aligned to their type unless a stride is named; nothing overlaps.
-// Presence is a byte a value, 1 or 0. Tables are indexed by DType, or by the log2 of a size.
+// Presence is a byte per value, 1 or 0. Tables are indexed by DType, or by the log2 of a size.
 
 #pragma once
 
@@ -41,8 +41,8 @@ struct GatherKernels {
     Convert convert64[float_count];
     Convert convert32[float_count];
 
-    /// The two in one pass for the commonest pair, float64 to float32. Returns whether there is a
-    /// NaN.
+    /// Both in one pass for the most common pair, float64 to float32. Returns whether there is
+    /// a NaN.
     bool (*convert_and_find_nan)(const double* in, Count n, const double* scale,
                                  const double* shift, Count period, float fill, float* out,
                                  std::uint8_t* present);
@@ -63,7 +63,7 @@ struct GatherKernels {
                                          void* out);
 };
 
-/// The kernels of the level in force.
+/// The kernels of the level in use.
 const GatherKernels& gather_kernels();
 
 namespace baseline {

@@ -3,7 +3,7 @@
 namespace windeck::WINDECK_ISA {
 namespace {
 
-using Count = TokenKernels::Count;
+using Count = PackKernels::Count;
 
 /// Values are loaded one by one as bytes, which compilers turn into unaligned vector loads.
 template <typename T>
@@ -79,7 +79,7 @@ Count zeros(const void* in, Count n, std::int32_t first, std::int32_t* out) {
 }  // namespace
 
 // clang-format off
-const TokenKernels token_kernels = {
+const PackKernels pack_kernels = {
     .copy = {
         {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr},
         {copy<std::int8_t, std::int64_t>, copy<std::int8_t, std::int32_t>},

@@ -1,5 +1,5 @@
-// The loops of packing: copies of tokens that change their type, counting, and finding zeros.
-// Compiled once for each instruction set; token_kernels() chooses. All give the same results.
+// The loops of packing: conversion of tokens, counting, and search for zeros.
+// Compiled once for each instruction set; pack_kernels() chooses. All give the same results.
 //
 // Inputs may have any alignment; outputs are aligned to their type.
 
@@ -12,7 +12,7 @@
 
 namespace windeck {
 
-struct TokenKernels {
+struct PackKernels {
     using Count = std::int64_t;
 
     /// Widths of integers in a batch: int64 [0] and int32 [1].
@@ -30,17 +30,17 @@ struct TokenKernels {
     Count (*zeros[width_count])(const void* in, Count n, std::int32_t first, std::int32_t* out);
 };
 
-/// The kernels of the level in force.
-const TokenKernels& token_kernels();
+/// The kernels of the level in use.
+const PackKernels& pack_kernels();
 
 namespace baseline {
-extern const TokenKernels token_kernels;
+extern const PackKernels pack_kernels;
 }
 namespace avx2 {
-extern const TokenKernels token_kernels;
+extern const PackKernels pack_kernels;
 }
 namespace avx512 {
-extern const TokenKernels token_kernels;
+extern const PackKernels pack_kernels;
 }
 
 }  // namespace windeck
