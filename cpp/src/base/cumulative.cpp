@@ -25,7 +25,7 @@ Cumulative::Cumulative(std::span<const std::int64_t> sizes)
         }
         sums_.push_back(sum);
     }
-    // About one bucket a part, each naming the part its first position falls in.
+    // About one bucket per part, with the part of its first position.
     while ((total() >> shift_) > parts_)
         ++shift_;
     hints_.reserve(at((total() >> shift_) + 2));
@@ -42,7 +42,7 @@ Cumulative::Cumulative(std::span<const std::int64_t> sizes)
 std::int64_t Cumulative::find(std::int64_t position) const noexcept {
     const std::size_t bucket = at(position >> shift_);
     const std::int64_t* const first = sums_.data() + hints_[bucket] + 1;
-    // Most often the part is one of the next few, and which one no processor could predict.
+    // The part is mostly one of the next few; a branch on which one would be mispredicted.
     std::int64_t passed = 0;
     for (int i = 0; i < probes; ++i)
         passed += first[i] <= position ? 1 : 0;

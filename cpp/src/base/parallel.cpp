@@ -45,7 +45,7 @@ struct Job {
     }
 };
 
-/// The waiting threads. Never destroyed: at the end of the process they simply stop.
+/// The threads. Never destroyed: they end with the process.
 class ThreadPool {
   public:
     void run(Job& job, int helpers) {
@@ -59,7 +59,7 @@ class ThreadPool {
         wake_.notify_all();
         job.work();
         std::unique_lock lock(mutex_);
-        std::erase(calls_, &job);  // no one may begin on it any more
+        std::erase(calls_, &job);  // no other thread may begin it
         done_.wait(lock, [&] { return job.helpers == 0; });
     }
 
@@ -73,7 +73,7 @@ class ThreadPool {
         try {
             std::thread([this] { serve(); }).detach();
         } catch (const std::system_error&) {
-            started = false;  // no more threads to be had: go on with those there are
+            started = false;  // no more threads available: continue with fewer
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         return started;
@@ -102,8 +102,8 @@ class ThreadPool {
 
 std::atomic<ThreadPool*> current_pool{nullptr};
 
-/// A child of fork has none of its parent's threads, and their lock may be held for ever: it
-/// forgets that pool and makes its own. Registered at load, before there can be threads.
+/// A child of fork has no threads of its parent, and their lock may stay locked: it drops the pool
+/// and makes a new one. Registered at load, before there can be threads.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { current_pool.store(nullptr); });
 

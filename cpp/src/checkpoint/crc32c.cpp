@@ -11,9 +11,9 @@
 namespace windeck {
 namespace {
 
-/// The quickest implementation that WINDECK_SIMD allows.
+/// The fastest implementation that WINDECK_SIMD allows.
 crc::SumFunction choose() {
-    simd();  // a request that cannot be honoured is an error here as everywhere
+    simd();  // throws for an invalid WINDECK_SIMD
     const char* const requested = std::getenv("WINDECK_SIMD");
     const std::string_view level = requested == nullptr ? "" : requested;
     const std::vector<crc::SumFunction> found = crc::implementations();

@@ -18,7 +18,7 @@ constexpr std::size_t alignment_for(std::size_t bytes) {
 
 std::byte* big_new(std::size_t bytes) {
     const std::size_t alignment = alignment_for(bytes);
-    // The form that returns null: the sanitizers let no other one fail and go on.
+    // The form that returns null: under the sanitizers any other form aborts on failure.
     void* const data = ::operator new(bytes, std::align_val_t(alignment), std::nothrow);
     if (data == nullptr) throw std::bad_alloc();
 #ifdef __linux__

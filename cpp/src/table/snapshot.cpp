@@ -179,8 +179,8 @@ TableSnapshot::Selection TableSnapshot::select(int first, int end, std::int64_t 
 void TableSnapshot::read(std::span<const Entry> entries, std::int64_t* ids, const IdMetadata& facts,
                          float* values) const {
     const Contents& c = *contents_;
-    // Heads lie apart from values. In one loop with them, a line of a head waits behind those of
-    // the values that were asked for before.
+    // Two loops, since heads and values are in different memory: in one loop, a line of a head
+    // would wait for the values that were prefetched before it.
     constexpr std::size_t heads_ahead = 16;
     for (std::size_t i = 0; i < entries.size(); ++i) {
         if (i + heads_ahead < entries.size()) {

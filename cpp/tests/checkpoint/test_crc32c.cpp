@@ -13,7 +13,7 @@ namespace {
 using namespace windeck;
 using Data = std::vector<std::byte>;
 
-// Bit by bit, straight from the definition.
+// The definition, bit by bit.
 std::uint32_t model_after(std::uint32_t state, std::byte byte) {
     state ^= static_cast<std::uint32_t>(byte);
     for (int bit = 0; bit < 8; ++bit)
@@ -28,7 +28,7 @@ std::uint32_t model(std::span<const std::byte> bytes) {
     return ~state;
 }
 
-// By every implementation this processor has.
+// The sum by every implementation for this processor.
 void check_all(std::span<const std::byte> bytes, std::uint32_t expected, const char* what) {
     check(crc32c(bytes) == expected, what);
     check(crc32c_by_tables(bytes) == expected, what);

@@ -224,7 +224,7 @@ void block_sums() {
         "documents 2001 to 5001 of 5000 in blocks of 1024 do not fit the 5 sums");
 }
 
-// --- what is refused
+// --- errors
 
 void refuses() {
     Texts<std::int64_t> texts;

@@ -1,4 +1,4 @@
-// Blocks of entries, taken apart again.
+// Blocks of entries, written and parsed again.
 
 #include <algorithm>
 #include <cstddef>
@@ -49,7 +49,7 @@ Columns some(std::size_t count, std::size_t width, std::mt19937_64& random) {
     return out;
 }
 
-/// Reads a number where nothing is aligned.
+/// Reads an unaligned number.
 template <typename T>
 T at(const std::byte* from, std::size_t number = 0) {
     T out;

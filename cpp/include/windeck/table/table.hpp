@@ -43,7 +43,7 @@ namespace windeck {
 
 inline constexpr int bucket_count = 1024;
 
-/// Clocks, versions and frequencies that come from outside lie in [0, clock_limit].
+/// Clocks, versions and frequencies passed by callers are in [0, clock_limit].
 inline constexpr std::int64_t clock_limit = std::int64_t{1} << 62;
 
 /// The bucket of an id, in [0, bucket_count).
