@@ -119,9 +119,9 @@ def check_budget(needed: int, budget: float | None, columns: int, origin: Origin
     """Raise MemoryError if columns would take more than the budget."""
     if budget is not None and needed > budget:
         raise MemoryError(
-            f"reading {columns} of {origin.columns} columns takes about {format_bytes(needed)}, more "
-            f"than memory_budget={format_bytes(budget)}; pass fewer columns=, a range of rows=, or a "
-            "narrower dtype="
+            f"reading {columns} of {origin.columns} columns takes about {format_bytes(needed)}, "
+            f"more than memory_budget={format_bytes(budget)}; pass fewer columns=, a range of "
+            "rows=, or a narrower dtype="
         )
 
 
