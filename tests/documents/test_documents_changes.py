@@ -81,8 +81,8 @@ class TestFingerprint:
         saved = Documents(root).fingerprint[field]
         now = next(iter(options.values())) if field == "min_length" else "1"
         assert said == (
-            f"documents were read with {field} = {saved!r} when the state was saved, and are with "
-            f"{field} = {now!r} now"
+            f"documents were read with {field} = {saved!r} when the state was saved, and are read "
+            f"with {field} = {now!r} now"
         )
 
 
@@ -185,8 +185,8 @@ class TestChanges:
         write_lists(root / "dataset=d1/x.part9.arrow", [[9]])
         assert changed(before, Documents(root)) == (
             "files",
-            "the corpus had 12 files when the state was saved and has 13 now; expected the same "
-            "ones, which files= can name",
+            "the corpus had 12 files when the state was saved and has 13 now; `files` can "
+            "select the same ones",
         )
         check(before.fingerprint, Documents(root, files="**/*part[0-3].arrow").fingerprint)
 
@@ -198,7 +198,7 @@ class TestChanges:
         before, after = Documents(root), Documents(root, files=["dataset=d0", "dataset=d2"])
         assert changed(before, after) == (
             "datasets",
-            "datasets were d0, d1, d2 when the state was saved, and are d0, d2 now",
+            "the datasets were d0, d1, d2 when the state was saved, and are d0, d2 now",
         )
 
 

@@ -12,7 +12,7 @@ from support.corpora import write_corpus
 from support.pages import Page, check_examples
 
 PAGE = Page("docs/documents.md")
-MODULES = ("documents", "corpus.changes", "corpus.countfile", "corpus.progress", "corpus.selection")
+MODULES = ("discovery", "counts", "documents", "readers", "verification")
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,4 +42,4 @@ def test_links_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_the_code(module: str) -> None:
-    check_examples(f"windeck.sources.{module}")
+    check_examples(f"windeck.documents.{module}")

@@ -13,7 +13,8 @@ import pytest
 
 from models.packing_model import Model, ModelCorpus
 from support.packing_cases import packing
-from windeck.documents.readers import OpenFiles, open_shard
+from windeck._util.lru_cache import LiveRuns
+from windeck.documents.readers import open_shard
 from windeck.packing.packing import PackedSequences
 
 WAYS = [("shards", False), ("global", False), ("shards", True)]
@@ -23,13 +24,13 @@ class FileCorpus(ModelCorpus):
     """The same documents, in a file for each shard."""
 
     folder: Path
-    files: OpenFiles
+    files: LiveRuns
 
     def path(self, shard: int) -> str:
         return str(self.folder / f"shard{shard}")
 
     def write(self, folder: Path, form: str, limit: int = 3) -> FileCorpus:
-        self.folder, self.files = folder, OpenFiles(limit)
+        self.folder, self.files = folder, LiveRuns(limit, lasting=True)
         for shard, documents in enumerate(self.shards):
             kind = pa.from_numpy_dtype(np.dtype(self.dtypes[shard]))
             if form == "batches":
@@ -77,7 +78,7 @@ def test_files_of_every_form(form: str, order: str, padded: bool, tmp_path: Path
         batch = source.gather(range(len(source)), threads=2)
         for key, array in model.batch(rows, "int32").items():
             np.testing.assert_array_equal(batch[key], array, err_msg=key, strict=True)
-        assert files.files.live <= 3
+        assert len(files.files) <= 3
 
 
 def large(folder: Path, documents: int = 400) -> FileCorpus:
