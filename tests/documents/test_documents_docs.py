@@ -1,4 +1,4 @@
-"""The page on documents, and the examples in the code, do what they say."""
+"""The page on documents, and the examples in docstrings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes over documents found, kept on disk."""
+"""The cache of results of passes over a corpus."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import pytest
 from models.packing_model import ModelCorpus
 from support.packing_cases import WAYS, corpus, tokens
 from windeck.packing.packing import PackedSequences
-
-# --- what passes found, on disk -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", WAYS[1:])
@@ -102,7 +100,7 @@ def test_who_may_read_a_cache_is_for_the_process_to_say(mask: int, tmp_path: Pat
 
 def test_a_cache_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.warns(UserWarning, match="what a pass over the documents found could not be kept"):
+    with pytest.warns(UserWarning, match="result of a pass over the documents cannot be cached"):
         packed = PackedSequences(
             corpus(), sequence_length=4, padded=True, cache=tmp_path / "file" / "folder"
         )

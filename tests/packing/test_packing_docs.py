@@ -1,4 +1,4 @@
-"""The page on packing, and the examples in the code, do what they say."""
+"""The page on packing, and the examples in docstrings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.corpora import write_corpus
 from support.pages import Page, check_examples
 
 PAGE = Page("docs/packing.md")
-MODULES = ("packing", "packs.cache", "packs.report", "packs.runs")
+MODULES = ("packing", "passes")
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,4 +38,4 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_the_code(module: str) -> None:
-    check_examples(f"windeck.sources.{module}")
+    check_examples(f"windeck.packing.{module}")

@@ -1,4 +1,4 @@
-"""Packing from files: every form they come in, and what others do to them meanwhile."""
+"""Packing from files of all formats, and from files that change while they are read."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_file_that_shrinks_before_its_sums_are_made(
 def test_a_file_that_shrinks_under_a_large_block(
     shard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE", 0)
+    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE_BLOCK", 0)
     files = large(tmp_path)
     packed = PackedSequences(files, sequence_length=100, order="global")
     packed.gather(range(len(packed)))

@@ -1,4 +1,4 @@
-"""Packing of a real corpus: what is served, cut where documents end, is its files."""
+"""Packing of a real corpus: sequences split at document ends equal the files."""
 
 from __future__ import annotations
 
