@@ -1,4 +1,4 @@
-"""Digests of files, and the sums of them in saved states."""
+"""Digests of files, and their sums in saved states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windeck.documents.verification import PRIME, combine_digests, file_digest
 
 
 def digests(count: int, seed: int = 0) -> list[int]:
-    """Digests of as many files."""
+    """Return random digests of `count` files."""
     rng = random.Random(seed)
     return [rng.randrange(PRIME) for _ in range(count)]
 

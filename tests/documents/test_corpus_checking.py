@@ -1,4 +1,4 @@
-"""The cheap look at every file: what it finds, and that it takes good files as they are."""
+"""FileChecker: summaries of valid files, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOCS = [[1, 2, 3], [], [4]]
 
 
 def size_of(path: Path, column: str = "tokens", *, has_tokenizer: bool = False) -> int:
-    """The size of a file that is fine."""
+    """Check a file and return its size."""
     return FileChecker(column, has_tokenizer=has_tokenizer).check(str(path)).size
 
 

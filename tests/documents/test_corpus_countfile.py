@@ -1,4 +1,4 @@
-"""Count files: what their rows mean, and what damaged ones get."""
+"""Count files: parsing of rows, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHOSEN = ("dataset=c4/x.part3.arrow", "dataset=c4/en/x.part10.arrow", "dataset=w
 
 
 def read(root: Path, *rows: str, head: str = HEAD) -> dict[str, tuple[int, int]]:
-    """The numbers of a count file."""
+    """Write a count file and return its counts by path."""
     write_counts(root, [head, *rows])
     return {path: row[:2] for path, row in read_counts(str(root), CHOSEN, lambda _: True).items()}
 

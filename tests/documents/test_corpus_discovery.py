@@ -1,4 +1,4 @@
-"""Which files a corpus consists of, how they are numbered, and what odd folders get."""
+"""Discovery of shards: selection, numbering, and errors for invalid folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windeck.documents.discovery import discover
 
 
 def touch(root: Path, *names: str) -> Path:
-    """Files of these names, with nothing in them: discovery looks at names only."""
+    """Create empty files: discovery reads names only."""
     for name in names:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ class TestErrors:
 
 @pytest.fixture
 def not_root() -> Iterator[Path]:
-    """A folder, and the rights of somebody who is not allowed everything."""
+    """Create a folder, and drop the privileges of root."""
     with tempfile.TemporaryDirectory() as name:
         user = os.geteuid()
         os.chmod(name, 0o777)

@@ -1,4 +1,4 @@
-"""Files of every form against the documents that were written to them."""
+"""Reading of files in every format, compared with the documents written to them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_ipc(path: pathlib.Path, batches: Sequence[Any], compression: str | Non
 
 
 def batch_of(column: Any) -> Any:
-    """A record batch in which documents are one column among others."""
+    """Return a record batch with documents in one of several columns."""
     rows = len(column)
     names = ["first", "tokens", "text"]
     return pa.record_batch(
@@ -41,7 +41,7 @@ def batch_of(column: Any) -> Any:
 
 
 def batches_of(documents: Sequence[Any], kind: Any, cuts: Sequence[int]) -> list[Any]:
-    """Record batches that begin at `cuts`, sliced out of one array."""
+    """Return record batches that start at `cuts`, sliced from one array."""
     whole = pa.array([None, *documents], kind)[1:]
     edges = [0, *cuts, len(documents)]
     return [batch_of(whole[a:b]) for a, b in itertools.pairwise(edges)]

@@ -1,4 +1,4 @@
-"""Patterns against a plain reading of them as regular expressions."""
+"""File patterns, compared with regular expressions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATTERNS += ["[ab]*/**/*.part1.arrow", "**/a/**/b1", "a/**/**/b1", "**/*"]
 
 
 def model(pattern: str) -> re.Pattern[str]:
-    """The pattern as a regular expression, translated by hand."""
+    """Translate the pattern into a regular expression."""
     said = ""
     for part in pattern.split("/"):
         if part == "**":

@@ -1,4 +1,4 @@
-"""Documents by number, whatever form their files have, against plain lists."""
+"""Documents of files in every format, compared with plain lists."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ NAMES = [
 
 
 def as_lists(documents: Documents) -> list[list[int]]:
-    """All documents."""
+    """Return all documents as lists."""
     return [tokens.tolist() for tokens in documents]
 
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Documents:
-    """The corpus of `SHARDS`, as list columns."""
+    """Write the corpus `SHARDS` as list columns."""
     return Documents(write_corpus(tmp_path, SHARDS))
 
 
@@ -95,7 +95,7 @@ class TestText:
     TEXTS = ("héllo", "", "a b c", "日本")
 
     def write(self, root: Path, *, arrow: bool = False) -> Path:
-        """One shard of text, with a null at its end."""
+        """Write one shard of text with a null at its end."""
         (root / "dataset=c4").mkdir()
         table = pa.table({"text": [*self.TEXTS, None]})
         if arrow:
@@ -199,7 +199,7 @@ class TestLocate:
         each, tokens = 2**40 + 7, 2**60
         names = [f"dataset={name}.arrow,{each},{tokens}" for name in SHARDS]
         write_counts(root, ["dataset/filename,documents,tokens", *names])
-        documents = Documents(root)  # Nobody has looked into a shard yet.
+        documents = Documents(root)  # No shard has been opened yet.
         assert len(documents) == 4 * each
         assert sum(documents.shard_tokens.tolist()) == 4 * tokens
         for i in (0, each - 1, each, 3 * each + 5, 4 * each - 1):

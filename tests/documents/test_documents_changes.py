@@ -1,4 +1,4 @@
-"""Fingerprints of corpora: the same for the same data, and explanations of changes."""
+"""Fingerprints of corpora: equality for equal data, and explanations of changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windeck._util.fingerprints import check
 
 
 def changed(before: Documents, after: Documents) -> tuple[str, str | None]:
-    """The first field that differs, as `check` finds it, and what is said of it."""
+    """Return the first field that differs, and its explanation."""
     saved = json.loads(json.dumps(before.fingerprint))
     current = after.fingerprint
     with pytest.raises(ValueError, match="the state does not belong to this data"):
@@ -87,21 +87,21 @@ class TestFingerprint:
 
 
 def shifted(text: str, *, by: int) -> list[int]:
-    """A tokenizer with an option."""
+    """Tokenize with an option."""
     return [ord(c) + by for c in text]
 
 
 class TestTokenizers:
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
-        """One shard of text."""
+        """Write one shard of text."""
         (tmp_path / "dataset=c4").mkdir()
         table = pa.table({"text": ["1 2", "3"]})
         parquet.write_table(table, tmp_path / "dataset=c4" / "x.part0.parquet")
         return tmp_path
 
     def name(self, root: Path, tokenizer: Callable[[str], Any]) -> str:
-        """The tokenizer as the fingerprint has it."""
+        """Return the tokenizer's field in the fingerprint."""
         documents = Documents(root, column="text", tokenizer=tokenizer)
         assert (
             documents.fingerprint == Documents(root, column="text", tokenizer=tokenizer).fingerprint
@@ -133,7 +133,7 @@ class TestTokenizers:
 
 
 def shifted_by_one(text: str) -> list[int]:
-    """Another function that does what a partial one does."""
+    """Tokenize as `partial(shifted, by=1)` does, under another name."""
     return shifted(text, by=1)
 
 
@@ -144,7 +144,7 @@ class TestChanges:
 
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
-        """Twelve files."""
+        """Write a corpus of twelve files."""
         return write_corpus(tmp_path, self.SHARDS)
 
     @pytest.mark.parametrize("name", SHARDS)
@@ -203,7 +203,7 @@ class TestChanges:
 
 
 class TestStates:
-    """A loader that resumes over files that have changed says so."""
+    """A loader that resumes with changed files raises an error."""
 
     @pytest.mark.parametrize("docs", [[[7, 7, 7], [2]], [[5] * 50]], ids=["token", "all"])
     @pytest.mark.parametrize("mixed", [False, True])

@@ -1,4 +1,4 @@
-"""Where counts come from: a count file, the shards, a cache; and what if they disagree."""
+"""Counts from count files, shards and the cache, and errors if they differ."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HEAD = "dataset/filename,documents,tokens"
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the shards that were looked into, as it happens."""
+    """Record the names of the shards that are counted."""
     names: list[str] = []
     looked = counts.count_shard
 
@@ -89,7 +89,7 @@ class TestCountFile:
                 Documents(root)
             return
         said = re.escape(message.format(source=f"{str(file)!r}"))
-        documents = Documents(root)  # Nobody has looked into the shard yet.
+        documents = Documents(root)  # The shard has not been opened yet.
         for look in (lambda: documents[0], lambda: documents.open(0), documents.verify):
             with pytest.raises(ValueError, match=f"^'{root}/{name}' {said}$"):
                 look()
@@ -135,7 +135,7 @@ class TestCountFile:
         with pytest.raises(error, match=rf"x_counts.csv'.* {message}"):
             Documents(root)
 
-    def test_rows_of_files_nobody_asked_for(self, tmp_path: Path) -> None:
+    def test_rows_of_files_that_are_not_selected(self, tmp_path: Path) -> None:
         root = write_corpus(tmp_path, SHARDS)
         write_counts(root, [HEAD, "dataset=c4/x.part9.arrow,4,6"])
         assert len(Documents(root, files="dataset=c4/*part[34].arrow")) == 4
@@ -170,7 +170,7 @@ class TestFooters:
         table = pa.table({"other": range(len(docs)), "tokens": pa.array(docs, kind)})
         parquet.write_table(table, path, **options)
         with monkeypatch.context() as context:
-            context.setattr(ReadOptions, "open", None)  # Nobody opens it.
+            context.setattr(ReadOptions, "open", None)  # Opening a file would fail.
             documents = Documents(tmp_path)
         tokens = [len(doc or []) for doc in docs]
         assert (len(documents), documents.shard_tokens.tolist()) == (len(docs), [sum(tokens)])
@@ -241,7 +241,7 @@ class TestCache:
         Documents(root, cache=True)
         counted.clear()
         write_lists(root / "dataset=c4" / "x.part3.arrow", [[1] * 500])
-        # The same size, and another time.
+        # The size is unchanged, the modification time is not.
         os.utime(root / "dataset=c4" / "x.part4.arrow", ns=(1, 1))
         write_lists(root / "dataset=c4" / "x.part5.arrow", [[1]])
         documents = Documents(root, cache=True)

@@ -1,4 +1,4 @@
-"""What bad files get: an error of the fitting type that names the file, before training begins."""
+"""Errors for invalid files: type, file name, and detection at the start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windeck import Documents
 
 @pytest.fixture(params=[False, True])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A good corpus, without or with a count file."""
+    """Write a valid corpus, without or with a count file."""
     return write_corpus(tmp_path, SHARDS, counts=request.param)
 
 
@@ -47,14 +47,14 @@ class TestFolders:
 
 
 class TestFiles:
-    """One bad file among good ones is named when the corpus is made."""
+    """One invalid file among valid ones is named when the corpus is created."""
 
     def bad(self, root: Path) -> Path:
-        """Where it lies."""
+        """Return the path of the invalid file."""
         return root / "dataset=c4" / "deep" / "bad.part7.arrow"
 
     def make(self, root: Path, write: Callable[[Path], object], **options: object) -> Documents:
-        """A corpus with such a file."""
+        """Create a corpus with an invalid file."""
         self.bad(root).parent.mkdir(exist_ok=True)
         write(self.bad(root))
         return Documents(root, **options)  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ class TestFiles:
 
 
 class TestChangedUnderway:
-    """Files have to stay as they are while a corpus lives."""
+    """Changes of files after the corpus was created are detected."""
 
     def test_another_size(self, root: Path) -> None:
         documents = Documents(root)

@@ -21,7 +21,7 @@ WAYS = [("shards", False), ("global", False), ("shards", True)]
 
 
 class FileCorpus(ModelCorpus):
-    """The same documents, in a file for each shard."""
+    """A model corpus with a file for each shard."""
 
     folder: Path
     files: LiveRuns
@@ -82,14 +82,14 @@ def test_files_of_every_form(form: str, order: str, padded: bool, tmp_path: Path
 
 
 def large(folder: Path, documents: int = 400) -> FileCorpus:
-    """Two shards of many pages."""
+    """Write two shards of many pages."""
     rng = np.random.default_rng(0)
     shards = [[rng.integers(0, 99, 200).tolist() for _ in range(documents)] for _ in range(2)]
     return FileCorpus(shards, ["int64"] * 2).write(folder, "lists")
 
 
 def cut(path: str) -> None:
-    """Make a file shorter in place, as a copy over it would."""
+    """Truncate a file in place, as copying over it does."""
     os.truncate(path, os.path.getsize(path) // 2)
 
 
@@ -103,7 +103,7 @@ def test_a_file_that_shrinks_while_it_is_read(threads: int, tmp_path: Path) -> N
     for _ in range(3):
         with pytest.raises(OSError, match=r"shard1.* became shorter while it was mapped"):
             packed.gather(everything, threads=threads)
-    # The other shard's sequences are served as before.
+    # Sequences of the other shard are unchanged.
     whole = [
         sample
         for sample in everything
@@ -140,7 +140,7 @@ def test_a_file_that_shrinks_under_a_large_block(
 
 
 def test_a_file_that_is_written_to_is_noticed_or_read_within_its_bounds(tmp_path: Path) -> None:
-    """Whatever offsets become, no byte outside of the file is read."""
+    """No value of the offsets makes a read exceed the file."""
     files = large(tmp_path, documents=50)
     packed = PackedSequences(files, sequence_length=100)
     packed.gather([0])

@@ -80,7 +80,7 @@ def test_out_of_a_batch_of_very_many_shards_is_checked(monkeypatch: pytest.Monke
 
 
 class Watched:
-    """A corpus that notes how many descriptors the process has when a shard is opened."""
+    """A corpus that records the number of open descriptors when a shard is opened."""
 
     def __init__(self, documents: wd.Documents) -> None:
         self.documents = documents
@@ -111,7 +111,7 @@ def test_a_batch_of_very_many_files_opens_a_few_at_a_time(
     data = Watched(wd.Documents(tmp_path, open_files=2))
     packed = PackedSequences(data, sequence_length=20, live_shards=2, threads=2, **way)
     packed.gather(range(len(packed)))
-    # Two for a file: 8 of rows, 2 open, 2 live, and those that threads are at.
+    # Two per file: 8 of rows, 2 open, 2 live, and 16 that threads open.
     assert max(data.descriptors) - before < 2 * (8 + 2 + 2 + 16) < 2 * 150
 
 
@@ -191,7 +191,7 @@ def test_pickles(way: Any) -> None:
     assert again.fingerprint == packed.fingerprint
     assert repr(again) == repr(packed)
     assert np.array_equal(tokens(again), tokens(packed))
-    # A pass is not made again in every worker process.
+    # A worker process does not repeat the pass.
     if way.get("padded"):
         assert again.corpus.opened.count(0) == 2  # by the pass before, and for the batch
 
@@ -322,7 +322,7 @@ def test_present_takes_tensors() -> None:
     assert "tokens" in rows
 
 
-def test_what_is_told_of_it() -> None:
+def test_reports_and_reprs() -> None:
     data = ModelCorpus([[[1, 2, 3], [], [4]], [[5] * 9]], ["uint8"] * 2, min_length=1)
     packed = PackedSequences(data, sequence_length=5, eos=0)
     assert str(packed.explain()) == (
