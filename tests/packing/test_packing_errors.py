@@ -144,7 +144,7 @@ def test_a_sequence_that_does_not_exist(options: Any) -> None:
             packed.documents(wrong)
     with pytest.raises(TypeError, match="`indices` must be integers of shape"):
         packed.gather([0.5])
-    with pytest.raises(TypeError, match="indices are int64 of shape"):
+    with pytest.raises(TypeError, match="`indices` must be integers of shape"):
         packed.gather([[0]])
     with pytest.raises(TypeError, match="`sample` must be an integer"):
         packed.documents(0.0)  # type: ignore[arg-type]
