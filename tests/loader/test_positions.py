@@ -140,7 +140,7 @@ def test_deals_that_cannot_be() -> None:
         Sharding(10, 11)
     with pytest.raises(ValueError, match=r"^`drop_last` would drop every sample: 3 ranks .* 12 "):
         Sharding(10, 4, 3, drop_last=True)
-    with pytest.raises(ValueError, match=r"^`excluded` of the state is invalid: stop has to"):
+    with pytest.raises(ValueError, match=r"^`excluded` of the state is invalid: `stop` must"):
         Exclusions.from_state([[3, 3]])
     with pytest.raises(ValueError, match=r"^`excluded` of the state is invalid: "):
         Exclusions.from_state(5)

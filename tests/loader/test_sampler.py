@@ -170,10 +170,10 @@ def test_orders_with_options() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"size": 0}, ValueError, r"^size has to be at least 1, got 0$"),
-        ({"size": []}, ValueError, r"^size has to be at least 1, got 0$"),
-        ({"size": 2.5}, TypeError, r"^size has to be an int, got float 2.5$"),
-        ({"size": 5, "seed": -1}, ValueError, r"^seed has to be at least 0, got -1$"),
+        ({"size": 0}, ValueError, r"^`size` must be at least 1, got 0$"),
+        ({"size": []}, ValueError, r"^`size` must be at least 1, got 0$"),
+        ({"size": 2.5}, TypeError, r"^`size` must be an integer, got float 2.5$"),
+        ({"size": 5, "seed": -1}, ValueError, r"^`seed` must be at least 0, got -1$"),
         ({"size": 5, "order": Permutation(5)}, TypeError, r"^`order` must be a factory .* class"),
         (
             {"size": 5, "rank": 3, "world_size": 3},

@@ -251,8 +251,8 @@ class Wide(Numbers):
     ("grown", "error", "message"),
     [
         ([7], TypeError, r"^`grown` must be a list of pairs \(position, source\), got 7$"),
-        ([("a", Numbers(6))], TypeError, r"^a position in grown has to be an int, got str 'a'$"),
-        ([(-1, Numbers(6))], ValueError, r"^a position in grown has to be at least 0, got -1$"),
+        ([("a", Numbers(6))], TypeError, r"^a position in grown must be an integer, got str 'a'$"),
+        ([(-1, Numbers(6))], ValueError, r"^a position in grown must be at least 0, got -1$"),
         (
             [(9, Numbers(6)), (9, Numbers(7))],
             ValueError,

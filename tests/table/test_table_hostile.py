@@ -100,7 +100,7 @@ def test_damaged_files_do_no_harm(name: str, tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from pathlib import Path\n"
-        "from table.test_table_hostile import fuzz\n"
+        "from test_table_hostile import fuzz\n"
         f"fuzz(Path({str(path)!r}), 1, 80)"
     )
     subprocess.run([sys.executable, "-X", "faulthandler", "-W", "error", "-c", code], check=True)
