@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from windeck import Loader, Permutation, Scaler, Table, Windows
-from windeck._util.files import atomic_file
 from windeck.cli.demo_data import is_text, open_dataset, timestamps
+from windeck.io.filesystem import atomic_file
 
 Batch = Mapping[str, Tensor]
 Samples = npt.NDArray[np.int64]

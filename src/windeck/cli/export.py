@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windeck._util.files import atomic_file
 from windeck.checkpoint.format.entries import Entry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
@@ -27,6 +26,7 @@ from windeck.cli.output import (
 )
 from windeck.cli.parser import Namespace, add_command, add_generation
 from windeck.cli.session import UsageError, escaped
+from windeck.io.filesystem import atomic_file
 
 __all__ = ["add_parser", "run"]
 

@@ -12,7 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from windeck._util.files import atomic_file
 from windeck.cli.output import (
     check_output_file,
     format_size,
@@ -27,6 +26,7 @@ from windeck.cli.session import (
     opened_store,
     redacted_url,
 )
+from windeck.io.filesystem import atomic_file
 
 __all__ = ["add_parser", "as_script", "render", "run"]
 

@@ -11,14 +11,14 @@ import glob
 import mmap
 import os
 import re
+import secrets
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-
-from windeck._util.files import atomic_file, temporary_path
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = PathLike | Iterable[PathLike]
@@ -280,6 +280,49 @@ def map_file(path: str, *, copy_on_write: bool = False) -> Iterator[MappedFile]:
             access |= mmap.PROT_WRITE
         # Not `pyarrow.memory_map`, which reads ahead the pages of every message.
         yield MappedFile(mmap.mmap(file.fileno(), 0, flags=flags, prot=access), file.fileno())
+
+
+def temporary_path(path: str | os.PathLike[str]) -> Path:
+    """Return a new name in the folder of `path`: hidden, and used by no other process."""
+    name = f".{os.path.basename(path)}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    return Path(path).with_name(name)
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary path to write to; rename the file to `path` when the block ends.
+
+    Readers see the previous file or the whole new one, also after a crash, and also when several
+    processes write at the same time. After an error the temporary file is removed and `path` is as
+    it was. The file has the permissions of any new file.
+
+    Yields
+    ------
+    Path
+        In the same folder; no such file exists.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_file(f"{folder}/greeting") as temporary:
+    ...         _ = temporary.write_text("hello")
+    ...     os.listdir(folder)
+    ['greeting']
+    """
+    temporary = temporary_path(path)
+    try:
+        yield temporary
+        handle = os.open(temporary, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def write_bytes(path: str, content: bytes) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 
-from windeck._util.files import atomic_file
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.safetensors.files import (
     CODES,
@@ -28,6 +27,7 @@ from windeck.checkpoint.safetensors.files import (
 )
 from windeck.checkpoint.stores import Store
 from windeck.columns.dtypes import dtype_name, torch_dtype
+from windeck.io.filesystem import atomic_file
 
 __all__ = ["export"]
 

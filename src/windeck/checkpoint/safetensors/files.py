@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windeck._util.files import atomic_file
 from windeck.columns.dtypes import torch_dtype
+from windeck.io.filesystem import atomic_file
 
 __all__ = [
     "CODES",
