@@ -1,17 +1,19 @@
-# The commands of this house. `make help` lists them.
+# The commands for working on windeck. `make help` lists them.
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 ARGS   ?=
+# Processes that run tests at the same time; a file of tests runs in one of them.
+WORKERS ?= 2
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-SOURCES := $(shell find cpp src -type f \( -name '*.?pp' -o -name '*.py' -o -name '*.pyi' \
-	-o -name '*.html' -o -name '*.css' -o -name '*.js' \) 2>/dev/null)
+# The installation is editable: changed Python files need no new one.
+SOURCES := $(shell find cpp -type f -name '*.?pp' 2>/dev/null)
 BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
-.PHONY: help demo demo-text test test-slow test-cpp lint format stubs sanitize bench wheel clean
+.PHONY: help build demo demo-text test test-slow test-cpp lint format stubs sanitize bench wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,10 +27,11 @@ $(VENV)/.tools: constraints.txt
 	@touch $@
 
 comma := ,
-# $(call installed,EXTRA): the package built and installed with an extra's requirements.
+# $(call installed,EXTRA): the extension built, what has changed of it, and the requirements of an
+# extra installed.
 define installed
 	@echo "building and installing windeck[$(1)] into $(VENV) (the first time takes minutes)"
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[$(1)]'
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --editable '.[$(1)]'
 	@touch $@
 endef
 
@@ -53,11 +56,13 @@ demo: $(VENV)/.demo  ## the main job, on a synthetic load curve or on DATA=file.
 demo-text: $(VENV)/.demo  ## documents, packed and mixed, under torchrun; or DATA=a corpus of yours
 	$(BIN)/python examples/text_demo.py $(addprefix --data ,$(DATA)) $(ARGS)
 
-test: test-cpp $(VENV)/.test  ## all tests but the slow ones
-	$(BIN)/python -m pytest $(ARGS)
+build: $(VENV)/.test  ## the extension, incrementally, with what the tests need
+
+test: test-cpp $(VENV)/.test  ## all tests but the slow ones; ARGS=tests/loader for some
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-slow: test-cpp $(VENV)/.test  ## all tests
-	$(BIN)/python -m pytest -m "slow or not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "slow or not slow" $(ARGS)
 
 CMAKE_CPP = PATH="$(abspath $(BIN)):$$PATH" cmake -G Ninja -DWINDECK_PYTHON=OFF -DWINDECK_TESTS=ON -S .
 
@@ -76,15 +81,16 @@ sanitize: $(VENV)/.tools  ## the core's own tests under AddressSanitizer and UBS
 
 CPP_FILES = $(shell find cpp -name '*.?pp')
 
-lint: $(VENV)/.lint  ## style and types: ruff, mypy, clang-format, a build with warnings as errors
+lint: $(VENV)/.lint  ## style, types and layers: ruff, mypy, import-linter, clang-format, C++ warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	$(CMAKE_CPP) -B build/cpp -DWINDECK_WERROR=ON > /dev/null
 	$(BIN)/cmake --build build/cpp
 
-format: $(VENV)/.lint  ## rewrite the sources in the house's style
+format: $(VENV)/.lint  ## format all sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP_FILES)

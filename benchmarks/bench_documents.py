@@ -14,11 +14,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import corpora
 import measure
 import numpy as np
 from measure import Row, compare, compare_fresh, limit, ratio_of
 
-import corpora
 import windeck as wd
 
 HERE = Path(__file__).parent

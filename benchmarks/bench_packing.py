@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import corpora
 import numpy as np
 import pyarrow as pa
 import torch
 from measure import Row, compare
 from torch.utils.data import default_collate
 
-import corpora
 import windeck as wd
 
 EOS = 2

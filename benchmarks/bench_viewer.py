@@ -25,9 +25,9 @@ from measure import Ratio, Row
 import windeck
 from windeck.checkpoint.format.boxes import Partition
 from windeck.checkpoint.stores import open_store
-from windeck.checkpoint.write.merging import merged
+from windeck.checkpoint.write.merging import merge_shards
 from windeck.checkpoint.write.plans import begin, finish
-from windeck.checkpoint.write.shards import Shard, State
+from windeck.checkpoint.write.shards import LocalState, ShardWriter
 
 TENSORS = 10_000
 SHAPE, TINY = (1250, 2000), (1, 1)  # float32: 10 MB, and 4 bytes
@@ -58,14 +58,14 @@ print(time.process_time() - begun, file=sys.stderr)
 PARTS = ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.gate", "mlp.down", "norm")
 
 
-def state(tensors: int, shape: Sequence[int], rank: int, ranks: int) -> State:
+def state(tensors: int, shape: Sequence[int], rank: int, ranks: int) -> LocalState:
     """What one of so many ranks has of a model: rows of each tensor, all the same element."""
     rows = [shape[0] * at // ranks for at in (rank, rank + 1)]
     names = [f"blocks.{i // 8}.{PARTS[i % 8]}.weight" for i in range(tensors)]
     own = (torch.zeros(1, 1).expand(rows[1] - rows[0], *shape[1:]) for _ in names)
     offset = rows[0], *[0] * (len(shape) - 1)
     parts = (Partition(part, offset=offset, shape=shape) if ranks > 1 else part for part in own)
-    return State({"model": dict(zip(names, parts, strict=True))}, alone=ranks == 1)
+    return LocalState({"model": dict(zip(names, parts, strict=True))}, alone=ranks == 1)
 
 
 @contextmanager
@@ -75,8 +75,8 @@ def store(tensors: int, shape: Sequence[int], ranks: int = 1) -> Iterator[str]:
         url = f"rocksdb://{folder}/db"
         with open_store(url) as place:
             plan = begin(place, step=1, writers=ranks)
-            shards = [Shard(plan, i, state(tensors, shape, i, ranks)) for i in range(ranks)]
-            finish(place, plan, merged([shard.manifest() for shard in shards], plan))
+            shards = [ShardWriter(plan, i, state(tensors, shape, i, ranks)) for i in range(ranks)]
+            finish(place, plan, merge_shards([shard.manifest() for shard in shards], plan))
         yield url
 
 

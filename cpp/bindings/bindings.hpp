@@ -1,4 +1,4 @@
-// One bind_<header>() for each header of the core that Python sees; module.cpp calls them.
+// The functions that add the bindings to the module, one for each header of the core.
 
 #pragma once
 
@@ -17,7 +17,7 @@ void bind_packing(py::module_& m);
 void bind_permutation(py::module_& m);
 void bind_gather(py::module_& m);
 void bind_pool(py::module_& m);
-void bind_rival(py::module_& m);
+void bind_memcpy_rows(py::module_& m);
 void bind_table(py::module_& m);
 void bind_tokens(py::module_& m);
 void bind_windows(py::module_& m);

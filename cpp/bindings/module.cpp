@@ -5,15 +5,15 @@
 
 namespace {
 
-// For an object that `__new__` made and no constructor ever filled, pybind11 allocates memory at
-// its first use and leaves what it finds there. That would be read as an order, or as pointers.
+// Called at the first use of an object that was made by `__new__` without `__init__`. pybind11
+// would allocate uninitialised memory for it.
 void* refuse_unmade(std::size_t) {
     throw py::type_error(
         "the object was made by __new__ alone, expected its constructor to be called");
 }
 
-/// How an object is pickled, by any protocol. Without this, pickle's protocols 0 and 1 call the
-/// type that all of pybind11's types derive from, which ends the process.
+/// Pickles an object, with any protocol. Without it, protocols 0 and 1 of pickle call the base type
+/// of all types of pybind11, which terminates the process.
 py::tuple reduce(const py::object& self) {
     const py::object type = py::type::of(self);
     if (!py::hasattr(self, "__setstate__")) {
@@ -24,7 +24,7 @@ py::tuple reduce(const py::object& self) {
                           self.attr("__getstate__")());
 }
 
-/// What pybind11 leaves to chance, for every class of the module.
+/// Sets `__new__` and `__reduce__` of every class of the module.
 void finish_classes(const py::module_& m) {
     for (const auto& [name, value] : py::dict(m.attr("__dict__"))) {
         if (!PyType_Check(value.ptr())) continue;
@@ -40,7 +40,7 @@ void finish_classes(const py::module_& m) {
 }  // namespace
 
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
-    m.doc() = "The native core of windeck: orders, windows, gather.";
+    m.doc() = "The native core of windeck: orders, windows, gather, packing, tables, checksums.";
     windeck::bind_crc32c(m);
     windeck::bind_cumulative(m);
     windeck::bind_dispatch(m);
@@ -50,7 +50,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     windeck::bind_permutation(m);
     windeck::bind_gather(m);
     windeck::bind_pool(m);
-    windeck::bind_rival(m);
+    windeck::bind_memcpy_rows(m);
     windeck::bind_table(m);
     windeck::bind_tokens(m);
     windeck::bind_windows(m);

@@ -1,4 +1,4 @@
-// The whole of the C++ test harness: a failed check says where and ends the program with 1.
+// The C++ test harness: a failed check prints its place and exits with status 1.
 
 #pragma once
 

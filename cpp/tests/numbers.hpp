@@ -17,7 +17,7 @@ inline std::int64_t draw(std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(bits);
 }
 
-/// A position as containers count them.
+/// A position as std::size_t.
 inline std::size_t at(std::int64_t position) {
     return static_cast<std::size_t>(position);
 }

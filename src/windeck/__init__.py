@@ -1,8 +1,4 @@
-"""A deck of windows: shuffle it, cut it, deal it.
-
-windeck turns columnar data into training batches at memory speed, shuffled by an arithmetic
-permutation, and resumable from one integer.
-"""
+"""Training batches from columnar data, shuffled by a permutation and resumable from one integer."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -52,9 +48,9 @@ __all__ = [
     "quality",
 ]
 
-# Imported when first asked for (PEP 562): torch takes seconds, pyarrow and NumPy tenths of one,
-# and `windeck view` needs none of them to list a checkpoint.
-_PLACES = {
+# Imported on first use (PEP 562): torch takes seconds to import, pyarrow and NumPy tenths of one,
+# and `windeck view` lists a checkpoint without them.
+_NAMES_OF = {
     "documents.documents": ("Documents",),
     "embeddings": ("EmbeddingTable", "ShardedEmbeddingTable", "TableOptimizer"),
     "loader.loader": ("Loader",),
@@ -68,7 +64,7 @@ _PLACES = {
     "windows.scaler": ("Scaler",),
     "windows.windows": ("Windows",),
 }
-_MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,35 +1,35 @@
 """
-The native core of windeck: orders, windows, gather.
+The native core of windeck: orders, windows, gather, packing, tables, checksums.
 """
 from __future__ import annotations
 import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_integer', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
     
-    Parts of given sizes laid end to end, and the part a position falls in.
+    Prefix sums of the sizes of parts, to find the part that holds a position.
     
     Parameters
     ----------
     sizes : int64[S]
-        The size of each part, 0 or more. Parts of size 0 are never found.
+        The size of each part, 0 or more. No position is in a part of size 0.
     
     Raises
     ------
     TypeError
-        Another dtype than int64.
+        A dtype other than int64.
     ValueError
         A negative size.
     OverflowError
-        Sizes that add up to more than 2**63 - 1.
+        A total of more than 2**63 - 1.
     
     Notes
     -----
-    Memory is 16 bytes a part. Immutable and thread-safe; calls let other Python threads run.
+    16 bytes of memory per part. Immutable and thread-safe; calls release the GIL.
     
     Examples
     --------
@@ -55,11 +55,11 @@ class Cumulative:
         ...
     def before(self, parts: typing.Any) -> numpy.typing.NDArray[numpy.int64]:
         """
-        before(parts: int64[k]) -> int64[k]: positions before each part, which may be the number of parts too. IndexError outside of [0, len].
+        Return the number of positions before each part, int64[k]. `parts` is int64[k], each in [0, len], else an IndexError.
         """
     def find(self, positions: typing.Any) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64]]:
         """
-        The part each position falls in, and how far it lies within it.
+        Find the part of each position, and the offset in that part.
         
         Parameters
         ----------
@@ -69,18 +69,18 @@ class Cumulative:
         Returns
         -------
         part, within : int64[k]
-            before(part) + within is the position.
+            The position is before(part) + within.
         
         Raises
         ------
         IndexError
-            A position outside of [0, total).
+            A position outside [0, total).
         TypeError
-            Another dtype than int64.
+            A dtype other than int64.
         
         Notes
         -----
-        O(1) expected a position where parts are of much the same size, O(log S) at worst.
+        Expected O(1) time per position for parts of similar size, O(log S) at worst.
         """
     @property
     def total(self) -> int:
@@ -92,30 +92,30 @@ class LCG:
     The classic full-period linear congruential generator.
     
     With m the least power of two >= size, a raw step is state = (multiplier * state + increment) % m.
-    `draw` yields the states after a step and skips those >= size, so m raw steps in a row give each
-    value of [0, size) exactly once.
+    `draw` returns the state after each step and skips states >= size, so m raw steps give each value of
+    [0, size) exactly once.
     
-    This is a sequence to draw from and a poor shuffle, here for jobs whose order was made with it:
-    with increment 2 * (rank + seed) + 1 and state seed + rank it gives the document order of
-    fms-fsdp. To shuffle, use `Permutation`.
+    It is a poor shuffle, provided for jobs whose order was made with it: with increment
+    2 * (rank + seed) + 1 and state seed + rank it gives the document order of fms-fsdp. To shuffle, use
+    `Permutation`.
     
     Parameters
     ----------
     size : int
         1 to 2**63 - 1.
     multiplier : int
-        1 modulo 4, as a full period needs.
+        1 modulo 4, which a full period requires.
     increment : int
-        Odd, as a full period needs.
+        Odd, which a full period requires.
     state : int
-        Where to begin, taken modulo m.
+        The initial state, taken modulo m.
     
     Raises
     ------
     ValueError
         A number out of its range.
     TypeError
-        No integer.
+        An argument that is not an integer.
     
     Examples
     --------
@@ -139,23 +139,23 @@ class LCG:
         ...
     def draw(self, count: typing.SupportsIndex, out: typing.Any = None) -> numpy.typing.NDArray[numpy.int64]:
         """
-        The next `count` values, int64 of shape (count,).
+        Return the next `count` values, int64 of shape (count,).
         
-        Afterwards `state` is the last of them. `out`, if given, is an int64 array of that shape,
-        contiguous and writeable; it is written to and returned.
+        `state` is the last of them afterwards. `out`, if given, is an int64 array of that shape, contiguous
+        and writeable; it is written to and returned.
         
         Raises
         ------
         ValueError
-            A negative count; an `out` of wrong shape, not contiguous or read-only.
+            A negative count; an `out` with another shape, not contiguous or read-only.
         TypeError
-            A count that is no integer; an `out` of another dtype.
+            A count that is not an integer; an `out` with another dtype.
         """
     def jump(self, steps: typing.SupportsIndex) -> None:
         """
-        Goes `steps` raw steps ahead, or back if negative.
+        Advance the state by `steps` raw steps, backwards if negative.
         
-        Skipped values count as steps. O(log m), however far (Brown 1994).
+        Skipped values count as steps. O(log m) time (Brown 1994).
         """
     @property
     def increment(self) -> int:
@@ -170,23 +170,23 @@ class LCG:
     @property
     def period(self) -> int:
         """
-        m, the number of raw steps after which it begins anew.
+        m, the number of raw steps after which the sequence repeats.
         """
     @property
     def size(self) -> int:
         """
-        Values drawn lie in [0, size).
+        Values drawn are in [0, size).
         """
     @property
     def state(self) -> int:
         """
-        The last value drawn, or where a jump led: what to save.
+        The state after the last draw or jump; save it to continue the sequence.
         """
 class PartOrder:
     """
     PartOrder(sizes, *, seed=0, epoch=0, every=1)
     
-    Parts in the order of Permutation(parts, seed=seed, epoch=epoch), laid end to end.
+    Parts in the order of Permutation(parts, seed=seed, epoch=epoch), with prefix sums of their sizes.
     
     Parameters
     ----------
@@ -195,18 +195,19 @@ class PartOrder:
     seed, epoch : int
         0 to 2**64 - 1 each, hashed.
     every : int
-        Sums are kept for every so many parts: less memory, more time for a look-up.
+        The number of parts per stored sum: a larger one needs less memory and more time to find.
     
     Raises
     ------
     ValueError
-        No part, a negative size, or `every` below 1.
+        No parts, a negative size, or `every` below 1.
     OverflowError
-        Sizes that add up to more than 2**63 - 1.
+        A total of more than 2**63 - 1.
     
     Notes
     -----
-    O(P) time; 8 bytes a part for the sizes, which all epochs share, and 8 / every for the sums.
+    O(P) time. Memory per part is 8 bytes for the sizes, which all epochs share, and 8 / every bytes for
+    the sums.
     
     Examples
     --------
@@ -226,27 +227,27 @@ class PartOrder:
         ...
     def at(self, place: typing.Any) -> int:
         """
-        The part at a place.
+        Return the part at a place.
         """
     def before(self, place: typing.Any) -> int:
         """
-        The sum of the sizes before a place.
+        Return the sum of the sizes before a place.
         """
     def index(self, part: typing.Any) -> int:
         """
-        The place of a part.
+        Return the place of a part.
         """
     def pieces(self, indices: typing.Any, stride: typing.Any, length: typing.Any, samples: typing.Any) -> tuple:
         """
-        pieces(indices: int64[k], stride, length, samples) -> (parts, row_offsets, part_of, starts, lengths): where positions [i * stride, i * stride + length) lie, for each index i. Row r is pieces row_offsets[r] to row_offsets[r + 1]; piece p is `lengths` positions from `starts` on in part parts[part_of[p]]. IndexError for an index outside [0, samples).
+        Return the pieces of parts that hold the positions [i * stride, i * stride + length) of each index i (int64[k]), as (parts, row_offsets, part_of, starts, lengths). Row r has the pieces row_offsets[r] to row_offsets[r + 1]; piece p has lengths[p] positions of part parts[part_of[p]] from starts[p] on. IndexError for an index outside [0, samples).
         """
     def reordered(self, *, seed: typing.Any, epoch: typing.Any) -> PartOrder:
         """
-        The same parts in another order; the sizes are shared.
+        Return the same parts in another order; both share the sizes.
         """
     def size(self, part: typing.Any) -> int:
         """
-        The size of a part.
+        Return the size of a part.
         """
     @property
     def total(self) -> int:
@@ -255,7 +256,7 @@ class PartOrder:
         """
 class DocumentBlock:
     """
-    DocumentBlock(places): documents of several shards, by place. `read` them shard by shard, then make a DocumentRun of it.
+    Documents of several shards at numbered places. `read` documents shard by shard, then make a DocumentRun of the block.
     """
     def __init__(self, places: typing.Any) -> None:
         ...
@@ -265,40 +266,40 @@ class DocumentBlock:
         ...
     def bare(self) -> DocumentBlock:
         """
-        A new block of the same documents, without their tokens.
+        Return a block of the same documents without their tokens.
         """
     def read(self, shard: typing.Any, documents: typing.Any, places: typing.Any, *, take: str = 'copies') -> None:
         """
-        read(shard, documents: int64[m], places: int64[m], *, take='copies'): put documents of a shard at places of the block. take='addresses' keeps the shard instead of a copy, take='lengths' neither.
+        Put documents (int64[m]) of a shard at places (int64[m]) of the block. take='copies' copies their tokens, take='addresses' refers to the shard, take='lengths' does neither.
         """
 class DocumentRun:
     """
     DocumentRun(documents, *, seed=None, epoch=0, bos=None, eos=None, threads=1)
     
-    Framed documents, one after the other, with the sums of their lengths.
+    The framed documents of a shard or block, concatenated, with prefix sums of their lengths.
     
     Parameters
     ----------
     documents : TokenShard or DocumentBlock
-        Where they come from; kept alive.
+        The source of the documents; the run holds a reference to it.
     seed, epoch : int, optional
-        For a shard: the documents come in the order of Permutation(documents, seed=seed, epoch=epoch);
-        as stored when the seed is None.
+        For a shard: the order is Permutation(documents, seed=seed, epoch=epoch), or that of the file
+        if the seed is None.
     bos, eos : int, optional
-        Tokens before and after every document that is not filtered.
+        The tokens before and after every document that is not filtered.
     threads : int
-        How many threads may read lengths.
+        The number of threads that read lengths.
     
     Raises
     ------
     TypeError, ValueError
-        For something else than documents, and numbers out of range.
+        An object that has no documents; a number outside its range.
     OSError
-        When a file became shorter while it was mapped.
+        A file that became shorter while it was mapped.
     
     Notes
     -----
-    O(documents) time and 8 bytes a document. Immutable and thread-safe.
+    O(documents) time, 8 bytes of memory per document. Immutable and thread-safe.
     
     Examples
     --------
@@ -317,20 +318,20 @@ class DocumentRun:
         ...
     def extent(self, document: typing.Any) -> tuple[int, int]:
         """
-        (start, stop) of a document in the run's tokens; of a place, in a run of a block.
+        Return (start, stop) of a document in the tokens of the run; for a block, of a place.
         """
     def spans(self, start: typing.Any, length: typing.Any) -> tuple:
         """
-        spans(start, length) -> (documents, starts, stops), int64 each: the ranges of framed documents that the run's tokens [start, start + length) are.
+        Return the ranges of framed documents that the tokens [start, start + length) of the run consist of, as (documents, starts, stops), int64 each.
         """
     @property
     def total(self) -> int:
         """
-        Framed tokens.
+        The number of framed tokens.
         """
 class BestFit:
     """
-    BestFit(run, capacity): the sequences of at most `capacity` tokens that the documents of a run make, each document whole, in the order of the run: into the open sequence with the least room that suffices, of these the one opened last, or else into a new one. A longer document is cut into pieces that overlap by one token. O(documents log documents).
+    Sequences of at most `capacity` tokens, packed with best fit from the whole documents of a run. Each document in turn goes into the open sequence with the least room that suffices, of these the one opened last, or else into a new one. A longer document is cut into pieces that overlap by one token. O(documents log documents).
     """
     def __init__(self, run: DocumentRun, capacity: typing.Any) -> None:
         ...
@@ -340,12 +341,12 @@ class BestFit:
         ...
     def sequences_with(self, start: typing.Any, stop: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
-        sequences_with(start, stop) -> int64[m]: the sequences that hold some of the run's tokens [start, stop), ascending.
+        Return the sequences that hold any of the tokens [start, stop) of the run, int64[m], ascending.
         """
     @property
     def tokens(self) -> int:
         """
-        Tokens in all sequences; those that pieces share count twice.
+        The tokens in all sequences; tokens that two pieces share count twice.
         """
 class Permutation:
     """
@@ -362,14 +363,14 @@ class Permutation:
     Raises
     ------
     ValueError
-        A size, seed or epoch out of its range.
+        A size, seed or epoch outside its range.
     TypeError
-        A size, seed or epoch that is no integer.
+        A size, seed or epoch that is not an integer.
     
     Notes
     -----
-    O(1) memory and constant time a sample, wherever it lies. The order of given (size, seed, epoch)
-    is the same on every machine and in every later version (see ORDER_VERSION).
+    O(1) memory, and constant time per sample at any position. The order of a (size, seed, epoch) is the
+    same on every machine and in every later version (see ORDER_VERSION).
     
     Examples
     --------
@@ -407,12 +408,12 @@ class Permutation:
     @typing.overload
     def index(self, sample: int) -> int:
         """
-        The position of a sample: the inverse of order[position].
+        Return the position of a sample, the inverse of order[position].
         """
     @typing.overload
     def index(self, samples: typing.Any, out: typing.Any = None) -> numpy.typing.NDArray[numpy.int64]:
         """
-        The positions of the given samples: the inverse of `take`.
+        Return the positions of the given samples, the inverse of `take`.
         
         Parameters
         ----------
@@ -433,7 +434,7 @@ class Permutation:
         """
     def slice(self, start: typing.SupportsIndex, stop: typing.SupportsIndex, out: typing.Any = None) -> numpy.typing.NDArray[numpy.int64]:
         """
-        The samples at positions start to stop, stop excluded.
+        Return the samples at positions start to stop, stop excluded.
         
         Parameters
         ----------
@@ -450,22 +451,23 @@ class Permutation:
         Raises
         ------
         IndexError
-            A start or stop outside of [0, size].
+            A start or stop outside [0, size].
         ValueError
-            A stop before start; an `out` of wrong shape, not contiguous or read-only.
+            A stop before start; an `out` with another shape, not contiguous or read-only.
         TypeError
-            An `out` of another dtype.
+            An `out` with another dtype.
         """
     def take(self, positions: typing.Any, out: typing.Any = None) -> numpy.typing.NDArray[numpy.int64]:
         """
-        The samples at the given positions.
+        Return the samples at the given positions.
         
         Parameters
         ----------
         positions : ndarray
             int64, shape (n,), each in [0, size). It must not change during the call.
         out : ndarray, optional
-            int64, shape (n,), contiguous, writeable and apart from `positions`; written to and returned.
+            int64, shape (n,), contiguous, writeable and not overlapping `positions`; written to and
+            returned.
         
         Returns
         -------
@@ -475,21 +477,21 @@ class Permutation:
         Raises
         ------
         IndexError
-            A position outside of [0, size).
+            A position outside [0, size).
         ValueError
-            More than one dimension; an `out` of wrong shape, not contiguous, read-only or overlapping.
+            More than one dimension; an `out` with another shape, not contiguous, read-only or overlapping.
         TypeError
-            Another dtype than int64.
+            A dtype other than int64.
         """
     @property
     def epoch(self) -> int:
         """
-        The epoch it was made for.
+        The epoch of the order.
         """
     @property
     def seed(self) -> int:
         """
-        The seed it was made with.
+        The seed of the order.
         """
     @property
     def size(self) -> int:
@@ -498,28 +500,29 @@ class Permutation:
         """
 class Column:
     """
-    A column to gather from, read in place and kept alive.
+    A column to gather from, read in place.
     
     Parameters
     ----------
     values : ndarray of shape (rows,)
-        float64, float32, float16, any integer or bool, of any stride; uint16 for bfloat16.
+        float64, float32, float16, any integer type or bool, with any stride; uint16 for bfloat16.
+        The column holds a reference to it.
     validity : uint8[n], optional
         Arrow validity bitmap, least significant bit first: row i is present where bit
-        i + validity_offset is 1. What an absent row holds does not matter.
+        i + validity_offset is 1. Values of absent rows are ignored.
     validity_offset : int
         The bit of row 0.
     nan_is_missing : bool
-        Whether NaN counts as missing in fields that have a mask.
+        Whether NaN is a missing value in fields that have a mask.
     name : str
-        For messages.
+        The name in error messages.
     dtype : str, optional
-        "bfloat16" says that uint16 values are bfloat16 bits.
+        "bfloat16" for uint16 values that are the bits of bfloat16.
     
     Raises
     ------
     TypeError
-        Another dtype, or no array.
+        A value that is not an array, or has another dtype.
     ValueError
         More than one dimension, or a bitmap that is too short.
     """
@@ -527,52 +530,52 @@ class Column:
         ...
     def __len__(self) -> int:
         """
-        The rows.
+        The number of rows.
         """
     def __reduce__(self) -> tuple:
         ...
     @property
     def dtype(self) -> str:
         """
-        The type of the values, by name.
+        The name of the dtype of the values.
         """
     @property
     def name(self) -> str:
         """
-        For messages.
+        The name in error messages.
         """
 class Field:
     """
-    One array of a batch: which columns, which steps, and how.
+    The description of one array of a batch: its columns, steps and dtype.
     
     Parameters
     ----------
     name : str
-        Its key; with a mask there is "<name>_mask" too.
+        The key in the batch; a field with a mask also gives "<name>_mask".
     columns : sequence of Column
         The channels, in order.
     segments : sequence of (offset, length)
-        Steps are the rows anchor + offset + j * dilation, 0 <= j < length, of every segment in turn.
+        The steps of each segment are the rows anchor + offset + j * dilation, 0 <= j < length.
     dilation : int
-        Rows from a step to the next, 1 or more.
+        Rows from one step to the next, 1 or more.
     layout : str
-        "btc" (batch, time, channel), "bct", "bt" for one column or "bc" for one step.
+        "btc" (batch, time, channel), "bct", "bt" (one column) or "bc" (one step).
     dtype : str
-        Of the values: float64, float32, float16, bfloat16 (uint16 bits), an integer type or bool.
-        A column of this type that is not scaled is copied as it is.
+        The dtype of the values: float64, float32, float16, bfloat16 (as uint16), an integer type or
+        bool. A column of this dtype that is not scaled is copied unchanged.
     mask : bool
-        Whether to give a bool array of the same shape, True where a value is present.
+        Whether to make a bool array of the same shape, True where a value is present.
     fill : float
-        What stands where a row lies outside the series of its window, or its value is missing.
+        The value of rows outside the series of the window, and of missing values.
     scale, shift : float64[C] or float64[series, C], optional
-        Values are value * scale + shift, in float64, rounded once. Missing values are not scaled.
+        The result is value * scale + shift in float64, rounded once. Missing values are not scaled.
     anchor : str
-        "window", the window's start row, or "series", the first row of its series.
+        "window" for the start row of the window, "series" for the first row of its series.
     
     Raises
     ------
     TypeError, ValueError
-        What does not fit together, named; some of it only when a Gather is made.
+        Arguments that are not valid, or do not fit each other; some are checked by Gather.
     """
     def __init__(self, name: str, columns: typing.Any, *, segments: typing.Any, dilation: typing.Any = 1, layout: str = 'btc', dtype: str = 'float32', mask: bool = False, fill: typing.Any = 0.0, scale: typing.Any = None, shift: typing.Any = None, anchor: str = 'window') -> None:
         ...
@@ -585,25 +588,25 @@ class Field:
         """
 class Gather:
     """
-    Makes batches of windows.
+    A gather of windows of columns into batches.
     
     Parameters
     ----------
     index : WindowIndex
-        The windows.
+        The windows to choose from.
     bounds : int64[S + 1]
-        Series s is the rows [bounds[s], bounds[s + 1]).
+        Series s has the rows bounds[s] to bounds[s + 1].
     fields : sequence of Field
         The arrays of a batch.
     
     Raises
     ------
     TypeError, ValueError
-        Bounds that decrease or leave a column, keys that clash, a field that does not fit.
+        Bounds that decrease or exceed a column, a key given twice, a field that is not valid.
     
     Notes
     -----
-    Immutable and thread-safe; keeps index, fields and columns alive.
+    Immutable and thread-safe. Holds references to the index, the fields and the columns.
     
     Examples
     --------
@@ -628,75 +631,75 @@ class Gather:
         ...
     def gather(self, indices: typing.Any, *, out: typing.Any = None, threads: typing.Any = 1) -> dict:
         """
-        The batch of some windows.
+        Return the batch of the given windows.
         
         Parameters
         ----------
         indices : int64[n]
-            Windows, in any order, repeated or not.
+            Numbers of windows, in any order; repeats are allowed.
         out : dict of ndarray, optional
-            Arrays to write into, for every key, of exactly the batch's dtypes and shapes, C-contiguous,
-            aligned and writeable, apart from each other and from the columns. By default one aligned slab
-            of the pool holds the batch, and goes back to it when the last array on it is gone.
+            Arrays to write into, one for every key, with exactly the dtypes and shapes of the batch,
+            C-contiguous, aligned and writeable; they must not overlap each other or the columns. By default
+            the arrays are new, in one slab of the pool, which is reused after the last of them is deleted.
         threads : int, optional
-            How many threads work at it; None for default_threads().
+            The number of threads; None for default_threads().
         
         Returns
         -------
         dict of ndarray
-            Every field, its mask if it has one, "series_id" and "start", int64[n].
+            Every field, its mask if it has one, and "series_id" and "start", int64[n].
         
         Raises
         ------
         IndexError
-            An index that is no window, before anything is written.
+            An index outside [0, len); nothing is written.
         TypeError, ValueError, KeyError
-            Indices or `out` of the wrong kind, before anything is written; ValueError also for a value that
-            an integer field cannot hold, naming column and row. What `out` holds then is unspecified.
+            Indices or `out` that are not valid; nothing is written. ValueError also for a value that an
+            integer field cannot hold, with its column and row; the contents of `out` are then unspecified.
         MemoryError
-            A batch that does not fit into memory.
+            A batch that does not fit in memory.
         
         Notes
         -----
-        The GIL is released while the batch is made.
+        Releases the GIL while it writes the batch.
         """
 class EmbeddingCore:
     """
     EmbeddingCore(dim, *, slots=0, initializer="normal", scale=0.01, slot_value=0.0, seed=0,
     admit_after=1, first_bucket=0, end_bucket=1024)
     
-    Rows of float32 for any 64-bit ids, trained in place.
+    A hash table from 64-bit ids to rows of float32, trained in place.
     
     Parameters
     ----------
     dim : int
-        Floats of an embedding, 1 to 2**20.
+        The number of floats of an embedding, 1 to 2**20.
     slots : int
-        Vectors of `dim` behind each embedding for the optimizer, 0 to 8: Adagrad needs 1, Adam 2.
+        The number of vectors of `dim` floats after each embedding for the state of the optimizer, 0 to
+        8: Adagrad needs 1, Adam 2.
     initializer : str
-        "normal" (standard deviation `scale`), "uniform" in [-scale, scale], or "zeros". An id's initial
-        value depends on (seed, id) alone, the same on every platform, stored or not.
+        "normal" (standard deviation `scale`), "uniform" in [-scale, scale], or "zeros". The initial
+        value of an id depends only on (seed, id), and is the same on every platform.
     scale : float
-        How large initial values are.
+        The scale of initial values.
     slot_value : float
-        What slots begin with.
+        The initial value of slots.
     seed : int
         0 to 2**64 - 1.
     admit_after : int
-        An id gets a row when it has been looked up so many times.
+        The number of lookups after which an id gets a row.
     first_bucket, end_bucket : int
-        The table holds the ids with first_bucket <= bucket_of(id) < end_bucket, and refuses others.
+        The table holds the ids with first_bucket <= bucket_of(id) < end_bucket; other ids are an error.
     
     Raises
     ------
     TypeError, ValueError
-        An argument of a wrong type or out of its range.
+        An argument of a wrong type or outside its range.
     
     Notes
     -----
-    Every int64 is an id. Thread-safe: each call is one atomic step, and lets other Python threads run.
-    Results never depend on `threads`. Memory is 4 * (1 + slots) * dim + 32 bytes a row and up to 43 an
-    id.
+    Every int64 is an id. Thread-safe: each call is atomic and releases the GIL. Results do not
+    depend on `threads`. Memory is 4 * (1 + slots) * dim + 32 bytes per row and up to 43 bytes per id.
     
     Examples
     --------
@@ -723,25 +726,25 @@ class EmbeddingCore:
         ...
     def apply(self, ids: typing.Any, grads: typing.Any, *, kind: str, lr: typing.Any, eps: typing.Any = 1e-10, beta1: typing.Any = 0.9, beta2: typing.Any = 0.999, weight_decay: typing.Any = 0.0, threads: typing.Any = 1) -> int:
         """
-        One step of an optimizer on the rows of `ids`.
+        Apply one step of an optimizer to the rows of `ids`.
         
-        The clock goes up by one. Gradients of the same id are summed in order of occurrence, in float32,
-        then its row is changed once and its version is the clock. Ids without a row are left out.
+        The clock increases by one. Gradients of the same id are summed in float32 in order of occurrence,
+        then its row is updated once, and its version is set to the clock. Ids without a row are ignored.
         
         Parameters
         ----------
         ids : int64[n]
         grads : float32[n, dim]
-            Copied where it is strided.
+            Copied if it is strided.
         kind : str
             "sgd": w -= lr g. "adagrad": s += g^2, w -= lr g / (sqrt(s) + eps). "adam": with bias correction
-            by the table's clock; lazy, that is rows without a gradient stay as they are, moments included.
+            by the clock of the table; lazy: rows without a gradient, and their moments, do not change.
         lr, eps, weight_decay : float
             0 or more. weight_decay * w is added to g.
         beta1, beta2 : float
-            From 0 to below 1; for Adam.
+            At least 0 and below 1; for Adam.
         threads : int, optional
-            How many threads work at it; None for default_threads().
+            The number of threads; None for default_threads().
         
         Returns
         -------
@@ -751,135 +754,136 @@ class EmbeddingCore:
         Raises
         ------
         ValueError
-            An id of another bucket, a wrong shape, an option out of its range, too few slots. Nothing has
-            changed then.
+            An id in a bucket outside the table, a wrong shape, an option outside its range, too few slots.
+            The table is unchanged.
         TypeError
             A wrong dtype.
         """
     def clear(self) -> None:
         """
-        Back to how the table was made: no ids, no dead, clock 0.
+        Reset the table to its initial state: no ids, no dead ids, clock 0.
         """
     def evict(self, *, seen_before: typing.Any = None, l2_below: typing.Any = None, frequency_below: typing.Any = None) -> numpy.typing.NDArray[numpy.int64]:
         """
-        Removes the ids for which all conditions given hold.
+        Remove the ids that satisfy all given conditions.
         
         Parameters
         ----------
         seen_before : int, optional
-            `seen`, the clock of the step an id was last looked up for, is below this.
+            `seen`, the clock of the step of the last lookup of the id, is below this.
         l2_below : float, optional
-            The Euclidean norm of the embedding is below this. Ids without a row have none and stay.
+            The Euclidean norm of the embedding is below this. Ids without a row are kept.
         frequency_below : int, optional
-            It was looked up fewer times than this.
+            The id was looked up fewer times than this.
         
         Returns
         -------
         int64[k]
-            The ids removed, with a row or without, sorted by (bucket, id). They are remembered as dead.
+            The removed ids, with or without a row, sorted by (bucket, id). They are recorded as dead.
         
         Raises
         ------
         ValueError
-            No condition, or one that is not a finite number.
+            No condition, or a condition that is not a finite number.
         
         Notes
         -----
-        O(ids), in one atomic step. For either of two conditions, call it twice.
+        O(ids), atomic. To remove ids that satisfy either of two conditions, call it twice.
         """
     def facts(self, ids: typing.Any) -> dict:
         """
-        What is known of ids: a dict of arrays, one entry each.
+        Return a dict of arrays with the metadata of ids, one entry per id.
         
-        "versions", "frequencies" and "seen", int64[n], are 0 where nothing is known; "admitted", bool[n],
-        says whether an id has a row. ValueError for an id of another bucket.
+        "versions", "frequencies" and "seen", int64[n], are 0 for unknown ids; "admitted", bool[n], is True
+        for ids with a row. ValueError for an id in a bucket outside the table.
         """
     def find(self, ids: typing.Any) -> numpy.typing.NDArray[numpy.bool]:
         """
-        find(ids) -> bool[n]: whether each id has a row.
+        Return a bool array, True for each id with a row.
         """
     def forget_dead(self, clock: typing.SupportsIndex) -> None:
         """
-        Forgets the dead whose clock is at most this.
+        Forget the dead ids whose clock is at most this.
         """
     def insert(self, keys: typing.Any, versions: typing.Any, frequencies: typing.Any, seen: typing.Any, admitted: typing.Any, values: typing.Any) -> None:
         """
-        Puts whole rows in, as `EmbeddingSnapshot.read` gives them.
+        Insert whole rows, as `EmbeddingSnapshot.read` returns them.
         
         Parameters
         ----------
         keys, versions, frequencies, seen : int64[k]
-            Numbers are from 0 to 2**62.
+            Versions, frequencies and seen are from 0 to 2**62.
         admitted : bool[k]
             Whether an id has a row.
         values : float32[admitted.sum(), (1 + slots) * dim]
-            The rows of those that have, in order.
+            The rows of the ids that have one, in order.
         
         Raises
         ------
         ValueError
-            An id that is there already or is given twice, of another bucket, or with a number out of its
-            range; arrays of wrong shapes. Nothing has changed then.
+            An id that is already in the table, is given twice, or is in a bucket outside the table; a
+            number outside its range; arrays of wrong shapes. The table is unchanged.
         TypeError
             A wrong dtype.
         """
     def lookup(self, ids: typing.Any, out: typing.Any = None, *, insert: bool, threads: typing.Any = 1) -> numpy.typing.NDArray[numpy.float32]:
         """
-        The embedding of each id.
+        Return the embedding of each id.
         
         Parameters
         ----------
         ids : int64[n]
-            Any ids of this table's buckets, repeated ones too.
+            Ids in the buckets of this table; repeats are allowed.
         out : float32[n, dim], optional
-            Written to and returned; by default a new array, a large one in memory of the pool, which goes
-            back to it when the last array on it is gone.
+            Written to and returned. By default a new array, if large in memory of the pool, which is reused
+            after the array is deleted.
         insert : bool
-            True counts each occurrence (frequency + 1, seen = clock + 1) and makes rows for ids that have
-            been looked up `admit_after` times. False changes nothing.
+            True counts each occurrence (frequency + 1, seen = clock + 1) and adds rows for ids that were
+            looked up `admit_after` times. False changes nothing.
         threads : int, optional
-            How many threads work at it; None for default_threads().
+            The number of threads; None for default_threads().
         
         Returns
         -------
         float32[n, dim]
-            Rows; for ids without one, their initial value.
+            The embeddings; for ids without a row, their initial values.
         
         Raises
         ------
         ValueError
-            An id of another bucket; an `out` of wrong shape, not contiguous, read-only or overlapping ids.
+            An id in a bucket outside the table; an `out` with another shape, not contiguous, read-only or
+            overlapping `ids`.
         TypeError
-            Another dtype than int64, or than float32 in `out`.
+            A dtype other than int64, or other than float32 in `out`.
         """
     def remove(self, ids: typing.Any) -> int:
         """
         remove(ids: int64[n]) -> int
         
-        Removes ids, with a row or without, and remembers them as dead. Those that are not there are left
-        out; returns how many were. ValueError for an id of another bucket.
+        Remove ids, with or without a row, record them as dead, and return their number. Ids that are not in
+        the table are ignored. ValueError for an id in a bucket outside the table.
         """
     def reserve(self, ids: typing.SupportsIndex) -> None:
         """
-        Makes room for this many ids in all, so that none grows the index.
+        Reserve space in the index for this many ids in all.
         """
     def row_values(self, ids: typing.Any, *, threads: typing.Any = 1) -> numpy.typing.NDArray[numpy.float32]:
         """
         row_values(ids: int64[n], *, threads=1)
         
-        Whole rows, float32[n, (1 + slots) * dim]: the embedding, then the slots. For ids without a row,
-        what a new row would hold. ValueError for an id of another bucket.
+        Return whole rows, float32[n, (1 + slots) * dim]: the embedding, then the slots. For ids without a
+        row, the values of a new row. ValueError for an id in a bucket outside the table.
         """
     def set_clock(self, clock: typing.SupportsIndex) -> None:
         """
-        Sets the clock, 0 to 2**62, as after a restore.
+        Set the clock, 0 to 2**62, for a restore.
         """
     def snapshot(self) -> EmbeddingSnapshot:
         """
-        The table as it is now: an EmbeddingSnapshot.
+        Return an EmbeddingSnapshot of the current state of the table.
         
-        O(bytes / 256 KiB). Training goes on while it is read: each slab of about 256 KiB that is changed is
-        copied once, as long as the snapshot is open.
+        O(bytes / 256 KiB). The table may change while the snapshot is open: each slab of about 256 KiB is
+        copied before its first change.
         
         Examples
         --------
@@ -896,12 +900,12 @@ class EmbeddingCore:
     @property
     def admit_after(self) -> int:
         """
-        Occurrences that make a row.
+        The number of lookups after which an id gets a row.
         """
     @property
     def bytes(self) -> int:
         """
-        Bytes held; what only snapshots hold is not counted.
+        Bytes of memory, without those that only snapshots hold.
         """
     @property
     def clock(self) -> int:
@@ -911,37 +915,37 @@ class EmbeddingCore:
     @property
     def counted(self) -> int:
         """
-        The number of ids that are known but have no row.
+        The number of ids without a row that were looked up.
         """
     @property
     def dim(self) -> int:
         """
-        Floats of an embedding.
+        The number of floats of an embedding.
         """
     @property
     def end_bucket(self) -> int:
         """
-        The bucket behind the last.
+        The bucket after the last one of this table.
         """
     @property
     def first_bucket(self) -> int:
         """
-        The first bucket this table holds.
+        The first bucket of this table.
         """
     @property
     def history(self) -> int:
         """
-        How often something was done that a snapshot's counts and dead do not tell: rows inserted, the clock set, all cleared, dead forgotten.
+        The number of changes that counts and dead of a snapshot do not show: insert, set_clock, clear, and forget_dead of any id.
         """
     @property
     def initializer(self) -> str:
         """
-        'normal', 'uniform' or 'zeros'.
+        The distribution of initial values: 'normal', 'uniform' or 'zeros'.
         """
     @property
     def scale(self) -> float:
         """
-        How large initial values are.
+        The scale of initial values.
         """
     @property
     def seed(self) -> int:
@@ -951,19 +955,18 @@ class EmbeddingCore:
     @property
     def slot_value(self) -> float:
         """
-        What slots begin with.
+        The initial value of slots.
         """
     @property
     def slots(self) -> int:
         """
-        Vectors of `dim` behind each embedding.
+        The number of vectors of `dim` floats after each embedding.
         """
 class EmbeddingSnapshot:
     """
-    An embedding table at one moment, made by
-    `EmbeddingCore.snapshot`.
+    An immutable snapshot of an embedding table.
     
-    It never changes, whatever becomes of the table, and may be read from many threads. A context
+    Made by `EmbeddingCore.snapshot`. Several threads may read it while the table changes. A context
     manager; after `close` every call is a ValueError.
     """
     def __enter__(self) -> typing.Any:
@@ -972,96 +975,97 @@ class EmbeddingSnapshot:
         ...
     def __len__(self) -> int:
         """
-        The number of ids, with a row or without.
+        The number of ids, with or without a row.
         """
     def __reduce__(self) -> tuple:
         ...
     def blocks(self, first_bucket: typing.SupportsIndex, end_bucket: typing.SupportsIndex, since: typing.SupportsIndex = -1, *, dim: typing.SupportsIndex, slots: typing.SupportsIndex, most: typing.SupportsIndex, borders: collections.abc.Sequence) -> list[tuple[memoryview, int, int, int, int, int, int, int]]:
         """
-        The same ids as blocks, which is how a store keeps them.
+        Return the same ids as blocks, the format of stores.
         
         Parameters
         ----------
         first_bucket, end_bucket, since : int
             As in `read`.
         dim, slots : int
-            Of the table.
+            Those of the table.
         most : int
-            Bytes that entries of a block may have, 33 each and 4 for each float of a row. A block ends
-            where the next bucket would not fit; a bucket that does not fit is cut.
+            The maximum size of the entries of a block: 33 bytes per entry, and 4 per float of a row. A
+            block ends where the next bucket does not fit; a bucket larger than a block is cut.
         borders : sequence of int
-            Buckets before which a block ends in any case.
+            Buckets that must begin a block.
         
         Returns
         -------
         list of (memoryview, int, int, int, int, int, int, int)
-            Of each block the bytes, as `docs/tables.md` tells, which nobody may change, and their CRC32C;
-            how many entries, rows and dead it has; the id and the bucket of its first entry, and the bucket
-            of its last.
+            For each block: its bytes in the format of `docs/tables.md`, read-only; their CRC32C; its
+            numbers of entries, rows and dead ids; the id and the bucket of its first entry, and
+            the bucket of its last.
         
         Raises
         ------
         TypeError, ValueError
-            An argument of a wrong type or out of its range; a snapshot that is closed.
+            An argument of a wrong type or outside its range; a closed snapshot.
         
         Notes
         -----
-        Other Python threads run meanwhile. The memory is used again when the last of the blocks is gone.
+        Releases the GIL. The memory is reused after the last of the blocks is deleted.
         """
     def close(self) -> None:
         """
-        Lets go of what it holds; a second time does nothing.
+        Release the memory; a second call does nothing.
         """
     def counts(self, since: typing.SupportsIndex = -1) -> numpy.typing.NDArray[numpy.int64]:
         """
         counts(since=-1) -> int64[1024]
         
-        How many ids of each bucket have a version or seen above `since`; by default, all. O(ids).
+        Return the number of ids in each bucket whose version or seen is above `since`; by default, of all
+        ids. O(ids).
         """
     def dead(self, since: typing.SupportsIndex = -1) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64]]:
         """
         dead(since=-1) -> (keys, clocks), int64[k] each
         
-        Ids that were removed and are not back, with the clock of the step before which they were (the
-        table's clock + 1), where that is above `since`; sorted by (bucket, id).
+        Return the ids that were removed and not inserted again, and the clock of the step after their
+        removal (the clock of the table + 1), where it is above `since`; sorted by (bucket, id).
         """
     def read(self, first_bucket: typing.SupportsIndex, end_bucket: typing.SupportsIndex, since: typing.SupportsIndex = -1) -> dict:
         """
-        The ids of a range of buckets that changed after a clock.
+        Return the ids of a range of buckets that changed after a clock.
         
         Parameters
         ----------
         first_bucket, end_bucket : int
             0 <= first_bucket <= end_bucket <= 1024.
         since : int
-            Only ids whose version or seen is above it; by default, all.
+            Only ids whose version or seen is above this; by default, all ids.
         
         Returns
         -------
         dict of ndarray
             Sorted by (bucket, id): "keys", "versions", "frequencies", "seen", int64[k]; "admitted",
             bool[k]; "values", float32[admitted.sum(), (1 + slots) * dim], the embedding and then the slots
-            of those that have a row.
+            of the ids with a row.
         
         Raises
         ------
         ValueError
-            A bucket out of range; a snapshot that is closed.
+            A bucket outside its range; a closed snapshot.
         
         Notes
         -----
-        Ranges read one after the other share passes over the table: one for about a million ids, which are
-        kept (16 MiB) until another range is asked for.
+        Consecutive ranges share passes over the table: a pass finds about a million ids, which are kept
+        (16 MiB) until a range needs others.
         """
     @property
     def clock(self) -> int:
         """
-        The table's clock when the snapshot was taken.
+        The clock of the table when the snapshot was taken.
         """
     @property
     def history(self) -> int:
         """
-        The table's history when the snapshot was taken.
+        The history of the table when the snapshot was taken.
         """
     @property
     def rows(self) -> int:
@@ -1071,23 +1075,24 @@ class EmbeddingSnapshot:
     @property
     def width(self) -> int:
         """
-        Floats of a row: (1 + slots) * dim.
+        The number of floats of a row, (1 + slots) * dim.
         """
 class TokenShard:
     """
-    The documents of one file, by address; made by `from_stream` or
-    `from_arrays`.
+    The tokens of the documents of one file, read in place.
     
-    Documents are numbered from 0 in the order of the file. Tokens are integers of 8 to 64 bits, kept
-    where they lie: in arrays or in a mapped file. Immutable and thread-safe; no method copies more
-    than it returns, and those that loop let other Python threads run.
+    Made by `from_stream` or `from_arrays`.
     
-    Filters: leading and trailing runs of the tokens in `strip` are left out; then a document with
-    fewer than `min_length` tokens is filtered: it keeps its number, has length -1 and no tokens.
+    Documents are numbered from 0 in the order of the file. Tokens are integers of 8 to 64 bits, which
+    stay in their arrays or in a mapped file. Immutable and thread-safe; methods copy only the values
+    they return, and release the GIL in loops.
+    
+    Filters: leading and trailing tokens that are in `strip` are removed; then a document with fewer
+    than `min_length` tokens is filtered: it keeps its number, and has length -1 and no tokens.
     
     Notes
     -----
-    Memory is O(arrays) for lists, 16 bytes a document where each is an array of its own.
+    O(arrays) memory for lists; 16 bytes per document if each document is an array.
     
     Examples
     --------
@@ -1103,64 +1108,66 @@ class TokenShard:
     @staticmethod
     def from_arrays(values: typing.Any, offsets: typing.Any, *, strip: typing.Any = None, min_length: typing.Any = 0, name: str = '') -> TokenShard:
         """
-        Documents of one array: number j has the values
-        [offsets[j], offsets[j + 1]).
+        Make a shard of the documents of one array.
+        
+        Document j has the values offsets[j] to offsets[j + 1].
         
         Parameters
         ----------
         values : ndarray
-            Any integer dtype, shape (m,). Kept, not copied, unless it is strided: do not change it.
+            Any integer dtype, shape (m,). Not copied unless it is strided: do not change it.
         offsets : ndarray
             int64, shape (n + 1,), in [0, m], never decreasing.
         strip : ndarray, optional
-            int64, shape (k,): tokens whose leading and trailing runs are left out of every document.
+            int64, shape (k,): tokens to remove from the start and the end of every document.
         min_length : int
-            Fewer tokens than these, once stripped, and a document is filtered.
+            Documents with fewer tokens, after stripping, are filtered.
         name : str
-            What messages call it.
+            The name in error messages.
         
         Raises
         ------
         TypeError
-            Values that are no integers, offsets or strip of another dtype than int64.
+            Values that are not integers; offsets or strip with a dtype other than int64.
         ValueError
-            No offsets, offsets that decrease or leave the values (O(n)), a negative min_length.
+            No offsets, offsets that decrease or exceed the values (an O(n) check), a negative min_length.
         """
     @staticmethod
     def from_stream(stream: typing.Any, *, strip: typing.Any = None, min_length: typing.Any = 0, region: typing.Any = None, owner: typing.Any = None, name: str = '') -> TokenShard:
         """
-        Documents of an Arrow column, over the C data interface.
+        Make a shard of the documents of an Arrow column.
         
         Parameters
         ----------
         stream : object with __arrow_c_stream__
-            A pyarrow ChunkedArray, a table of one column or the like. Each row of a list, large_list or
-            fixed_size_list of integers is a document, a null one an empty document. Of a column of
-            integers each chunk is one document; hand in the ChunkedArray then, as a pyarrow table leaves
-            out empty chunks.
+            A column over the Arrow C data interface: a pyarrow ChunkedArray, a table of one column. Each
+            row of a list, large_list or fixed_size_list of integers is a document, a null row an empty
+            document. In a column of integers each chunk is a document; pass a ChunkedArray then, since a
+            pyarrow table drops empty chunks.
         strip, min_length, name
             As in `from_arrays`.
         region : (int, int, int), optional
-            Address and bytes of the mapped file the arrays were read from, and its descriptor (it is
-            duplicated) or -1. Of arrays that lie in it only the addresses are kept, and a file that is cut
-            short while it is mapped is an OSError wherever it is read.
+            Address and size in bytes of the mapped file that holds the arrays, and its descriptor (which
+            is duplicated) or -1. Of arrays in it only the addresses are kept. A read of a file that was
+            truncated while mapped is an OSError.
         owner : object, optional
-            What keeps `region` mapped. Kept alive as long as something lies in it.
+            The object that keeps `region` mapped. The shard holds a reference to it while any array is in
+            the region.
         
         Raises
         ------
         TypeError
-            A column of another type, which is named; dictionary-encoded ones too.
+            A column of another type, dictionary-encoded columns included.
         ValueError
-            Null tokens, more than one column, offsets that decrease or leave the values, a negative
-            min_length, an array that reaches over the end of `region`, a stream that fails.
+            Null tokens, more than one column, offsets that decrease or exceed the values, a negative
+            min_length, an array that is partly outside `region`, a stream that fails.
         OSError
-            A file that was cut short, a descriptor that cannot be duplicated.
+            A file that was truncated, a descriptor that cannot be duplicated.
         
         Notes
         -----
-        O(documents). Outside of `region`, buffers are trusted to be as long as their arrays say, which
-        `validate()` of pyarrow makes sure of.
+        O(documents). The lengths of buffers outside `region` are not checked; `validate()` of pyarrow
+        checks them.
         
         Examples
         --------
@@ -1172,7 +1179,7 @@ class TokenShard:
         """
     def __len__(self) -> int:
         """
-        The number of documents, filtered ones too.
+        The number of documents, including filtered ones.
         """
     def __reduce__(self) -> tuple:
         ...
@@ -1180,15 +1187,15 @@ class TokenShard:
         ...
     def document(self, document: typing.SupportsIndex) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
-        document(j) -> ndarray: a copy of its tokens after filters, none where it is filtered. IndexError outside of [0, len); OSError when the file was cut short or written to.
+        Return a copy of the tokens of a document after filters, empty if it is filtered. IndexError outside [0, len); OSError for a file that was truncated or written to.
         """
     def lengths(self, out: typing.Any = None) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
-        lengths(out=None) -> int64[n]: tokens of every document after filters, -1 for those that are filtered. OSError when the file was cut short.
+        Return the number of tokens of every document after filters, int64[n]; -1 for filtered documents. OSError for a file that was truncated.
         """
     def totals(self) -> tuple[int, int, int, int]:
         """
-        totals() -> (documents, tokens, kept_documents, kept_tokens): what is stored, and what the filters keep of it. O(arrays), or O(n) with filters. OSError when the file was cut short.
+        Return (documents, tokens, kept_documents, kept_tokens), before and after filters. O(arrays), or O(n) with filters. OSError for a file that was truncated.
         """
     @property
     def dtype(self) -> str:
@@ -1203,39 +1210,39 @@ class TokenShard:
     @property
     def name(self) -> str:
         """
-        What messages call it.
+        The name in error messages.
         """
 class WindowIndex:
     """
     WindowIndex(first, count, stride, *, series=None, keep=None)
     
-    The windows of runs, by arithmetic: the j-th candidate of run r starts at row first[r] + j * stride.
+    An index of windows in runs: candidate j of run r starts at row first[r] + j * stride.
     
     Parameters
     ----------
     first : int64[R]
-        Row the first candidate of each run starts at; may lie before its series.
+        The start row of the first candidate of each run; may be before its series.
     count : int64[R]
-        Number of candidates in each run, 0 or more.
+        The number of candidates in each run, 0 or more.
     stride : int
-        Rows from one candidate to the next, 1 or more.
+        The rows from one candidate to the next, 1 or more.
     series : int64[R], optional
-        Series of each run; by default run r is series r.
+        The series of each run; by default run r is series r.
     keep : uint8[ceil(sum(count) / 8)], optional
         Bitmap over all candidates in order, least significant bit first: 1 keeps the candidate.
     
     Raises
     ------
     TypeError
-        An array of another dtype.
+        An array with another dtype.
     ValueError
-        A stride below 1, a negative count or series, lengths that differ, a window held twice.
+        A stride below 1, a negative count or series, lengths that differ, a window in two runs.
     OverflowError
         Rows or a number of windows beyond 2**63 - 1.
     
     Notes
     -----
-    Memory is O(R), plus 1.25 bits a candidate with `keep`. Immutable and thread-safe.
+    O(R) memory, and 1.25 bits per candidate with `keep`. Immutable and thread-safe.
     
     Examples
     --------
@@ -1259,15 +1266,15 @@ class WindowIndex:
         ...
     def index_of(self, series: typing.Any, rows: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
-        index_of(series, rows) -> int64[n]: the window that starts at that row of that series, -1 where there is none. The inverse of locate.
+        Return the window that starts at each row of each series, int64[n]; -1 for none. The inverse of `locate`.
         """
     def locate(self, indices: typing.Any) -> tuple:
         """
-        locate(indices: int64[n]) -> (series int64[n], rows int64[n]): series and start row of each window. IndexError for an index outside [0, len).
+        Return the series and the start row of each window, int64[n] each. IndexError for an index outside [0, len).
         """
     def slice(self, start: typing.Any, stop: typing.Any) -> tuple:
         """
-        slice(start, stop) -> (series, rows) of the windows [start, stop).
+        Return the series and the start rows of the windows [start, stop), int64 each.
         """
     @property
     def size(self) -> int:
@@ -1276,17 +1283,17 @@ class WindowIndex:
         """
 def _memcpy_rows(arg0: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]], arg1: typing.Any, arg2: typing.Any, arg3: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]) -> None:
     """
-    Rows [start, start + rows) of a matrix for each start, by memcpy alone: for benchmarks.
+    Copy rows [start, start + rows) of a matrix for each start, with memcpy; for benchmarks.
     """
 def add_block_sums(shard: typing.Any, *, size: typing.Any, seed: typing.Any, first: typing.Any, block_size: typing.Any, frame: typing.Any, sums: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]], threads: typing.Any = 1) -> None:
     """
-    Adds the framed length of each document of a shard to the block that its place in Permutation(size, seed=seed) falls in; document j of the shard is number first + j. `frame` is how many tokens a frame has. Callable for several shards at once.
+    Add the framed length of each document of a shard to the sum of its block: of document first + j, the place in Permutation(size, seed=seed) // block_size. `frame` is the number of tokens that a frame adds. Several threads may add to the same sums.
     """
 def bucket_of(ids: typing.Any) -> numpy.typing.NDArray[numpy.int64]:
     """
     bucket_of(ids: int64[n]) -> int64[n]
     
-    The bucket of each id, 0 to 1023: the upper ten bits of a published hash.
+    Return the bucket of each id, 0 to 1023: the upper ten bits of a published hash.
     
     Examples
     --------
@@ -1296,30 +1303,26 @@ def bucket_of(ids: typing.Any) -> numpy.typing.NDArray[numpy.int64]:
     """
 def checked_bulk(values: typing.Any, size: typing.SupportsIndex, what: str, out: typing.Any) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64]]:
     """
-    (values, output) as int64 arrays, all values in [0, size).
-    """
-def checked_integer(value: typing.SupportsIndex, what: str, low: typing.SupportsInt | typing.SupportsIndex) -> int:
-    """
-    An int in [low, 2^63).
+    Return (values, output) as int64 arrays; all values must be in [0, size).
     """
 def checked_one(value: typing.SupportsIndex, size: typing.SupportsIndex, what: str, *, from_end: bool = False) -> int:
     """
-    An int in [0, size); `from_end`: negative ones count from the end.
+    Return `value` as an int in [0, size); with `from_end`, negative ones count from the end.
     """
 def checked_range(start: typing.SupportsIndex, stop: typing.SupportsIndex, size: typing.SupportsIndex, out: typing.Any) -> tuple[int, int, numpy.typing.NDArray[numpy.int64]]:
     """
-    (start, stop, output) of order.slice.
+    Return the checked (start, stop, output) of order.slice.
     """
 def crc32c(buffer: typing.Any, crc: typing.Any = 0) -> int:
     """
-    The CRC32C (Castagnoli) of bytes.
+    Return the CRC32C (Castagnoli) checksum of bytes.
     
     Parameters
     ----------
     buffer : bytes, memoryview, uint8 array or any contiguous buffer
-        The bytes of its memory, whatever its items are.
+        The bytes of its memory, for items of any type.
     crc : int
-        The sum of bytes that come before these.
+        The checksum of the bytes before these.
     
     Returns
     -------
@@ -1329,13 +1332,13 @@ def crc32c(buffer: typing.Any, crc: typing.Any = 0) -> int:
     Raises
     ------
     TypeError
-        For what has no buffer.
+        An object without a buffer.
     ValueError
-        For a buffer that is not contiguous, or a crc outside of [0, 2**32).
+        A buffer that is not contiguous, or a crc outside [0, 2**32).
     
     Notes
     -----
-    O(n); other Python threads run meanwhile, unless it is a matter of a microsecond.
+    O(n). Releases the GIL for 16 KiB or more.
     
     Examples
     --------
@@ -1347,12 +1350,12 @@ def crc32c(buffer: typing.Any, crc: typing.Any = 0) -> int:
     """
 def crc32c_joined(first: typing.Any, second: typing.Any, second_size: typing.Any) -> int:
     """
-    The CRC32C of bytes a + b, from the sums of a and of b alone.
+    Return the CRC32C of bytes a + b from the checksums of a and of b.
     
     Parameters
     ----------
     first, second : int
-        The sums of a and of b, in [0, 2**32).
+        The checksums of a and of b, in [0, 2**32).
     second_size : int
         The number of bytes of b, in [0, 2**63).
     
@@ -1364,7 +1367,7 @@ def crc32c_joined(first: typing.Any, second: typing.Any, second_size: typing.Any
     Raises
     ------
     TypeError, ValueError
-        For what is no integer, or outside of these ranges.
+        An argument that is not an integer, or is outside its range.
     
     Notes
     -----
@@ -1378,86 +1381,86 @@ def crc32c_joined(first: typing.Any, second: typing.Any, second_size: typing.Any
     """
 def cu_seqlens(position_ids: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
     """
-    cu_seqlens(position_ids) -> int32[m]: 0, the places behind the first at which the flattened ids are 0, and their number: where the sequences of a flattened batch begin.
+    Return the bounds of the sequences of a flattened batch, int32[m]: 0, the positions after the first where the flattened ids are 0, and the number of ids.
     """
 def default_threads() -> int:
     """
-    The number of threads where none is given: WINDECK_NUM_THREADS, or the processors.
+    Return the default number of threads: WINDECK_NUM_THREADS, or that of the processors.
     """
 def fit_pieces(fits: collections.abc.Sequence, fit_of: typing.Any, sequences: typing.Any) -> tuple:
     """
-    fit_pieces(fits, fit_of: int64[k], sequences: int64[k]) -> (row_offsets, run_of, starts, lengths): the pieces of the rows that are sequence sequences[r] of fit fit_of[r].
+    Return the pieces of rows as (row_offsets, run_of, starts, lengths), where row r is sequence sequences[r] of fit fit_of[r].
     """
 def hash_words(*args: typing.SupportsIndex) -> int:
     """
-    Words of 64 bits hashed to one, as in cpp/include/windeck/base/hash.hpp: a key for a part that has nothing to do with any other part's.
+    Hash 64-bit words to one, as in cpp/include/windeck/base/hash.hpp: keys of different words are independent.
     """
 def pack(runs: collections.abc.Sequence, row_offsets: typing.Any, run_of: typing.Any, starts: typing.Any, lengths: typing.Any, *, sequence_length: typing.Any, dtype: typing.Any = 'int64', pad: typing.Any = None, out: typing.Any = None, threads: typing.Any = 1) -> dict:
     """
-    Writes a batch of rows out of pieces of runs.
+    Return a batch of rows made of pieces of runs.
     
     Parameters
     ----------
     runs : sequence of DocumentRun
-        What pieces are of.
+        The runs that pieces refer to.
     row_offsets : int64[k + 1]
-        Row r is the pieces row_offsets[r] to row_offsets[r + 1].
+        Row r has the pieces row_offsets[r] to row_offsets[r + 1].
     run_of, starts, lengths : int64[p]
-        Piece j is `lengths[j]` tokens from starts[j] on of run run_of[j].
+        Piece j has the `lengths[j]` tokens of run run_of[j] from starts[j] on.
     sequence_length : int
-        L: rows have L + 1 tokens and L position_ids.
+        L: a row has L + 1 tokens and L position_ids.
     dtype : str
         "int64" or "int32".
     pad : int, optional
-        Rows may be shorter, and are filled up with this token. Without it they are full.
+        The token that fills shorter rows. Without it, all rows must be full.
     out : dict of ndarray, optional
-        Arrays to write into, of exactly the batch's dtypes and shapes. By default one aligned slab of
-        the pool holds the batch.
+        Arrays to write into, with exactly the dtypes and shapes of the batch. By default new ones in
+        one slab of the pool.
     threads : int, optional
-        How many threads work at it; None for default_threads().
+        The number of threads; None for default_threads().
     
     Returns
     -------
     dict of ndarray
-        "tokens" (k, L + 1); "position_ids" (k, L), counting from 0 at each row's, piece's and
-        document's begin; with `pad` "targets_mask" (k, L), bool.
+        "tokens" (k, L + 1); "position_ids" (k, L), which count from 0 at the start of each row, piece
+        and document; with `pad` also "targets_mask" (k, L), bool.
     
     Raises
     ------
     TypeError, ValueError, KeyError
-        Arrays of the wrong kind, pieces that do not lie inside their runs, rows of a wrong length,
-        before anything is written; ValueError for a token that the dtype cannot hold, naming it and
-        its document. What `out` holds then is unspecified.
+        Arrays that are not valid, pieces outside their runs, rows of a wrong length; nothing is
+        written. ValueError also for a token that the dtype cannot hold, with its document; the contents
+        of `out` are then unspecified.
     OSError
-        When a file became shorter while it was mapped.
+        A file that became shorter while it was mapped.
     
     Notes
     -----
-    The GIL is released while the batch is written.
+    Releases the GIL while it writes the batch.
     """
 def pack_blocks(keys: typing.Any, versions: typing.Any, frequencies: typing.Any, seen: typing.Any, states: typing.Any, values: typing.Any, *, dim: typing.SupportsIndex, slots: typing.SupportsIndex, most: typing.SupportsIndex, borders: collections.abc.Sequence) -> list[tuple[memoryview, int, int, int, int, int, int, int]]:
     """
-    Entries that are in order as blocks.
+    Return sorted entries as blocks.
     
     Parameters
     ----------
     keys, versions, frequencies, seen : int64[k]
     states : uint8[k]
-        0 where an id is counted only, 1 where it has a row, 2 where it is dead.
+        0 for an id that is only counted, 1 for an id with a row, 2 for a dead id.
     values : float32[rows, (1 + slots) * dim]
-        Of those that have a row, in order.
+        The rows of the ids with a row, in order.
     dim, slots, most, borders
         As in `EmbeddingSnapshot.blocks`.
     
     Returns
     -------
     list of (memoryview, int, int, int, int, int, int, int)
-        As `EmbeddingSnapshot.blocks` gives them.
+        As `EmbeddingSnapshot.blocks` returns them.
     
     Raises
     ------
     TypeError, ValueError
-        Columns of different lengths, of a wrong dtype or shape; an argument out of its range.
+        Columns with different lengths, a wrong dtype or shape; an argument outside its range.
     
     Examples
     --------
@@ -1473,14 +1476,14 @@ def pack_blocks(keys: typing.Any, versions: typing.Any, frequencies: typing.Any,
     """
 def pool_stats() -> dict:
     """
-    State of the pool of batch memory: slabs ever allocated and taken, slabs and bytes in use (live) and waiting (free).
+    Return the statistics of the memory pool of batches: slabs allocated and taken so far, and slabs and bytes in use (live) and free.
     """
 def simd() -> str:
     """
-    The instruction set in use: 'baseline', 'avx2' or 'avx512' (see WINDECK_SIMD).
+    Return the instruction set in use: 'baseline', 'avx2' or 'avx512' (see WINDECK_SIMD).
     """
 def trim_pool() -> None:
     """
-    Gives the waiting memory of the pool back to the system.
+    Return the free memory of the pool to the system.
     """
 ORDER_VERSION: int = 1

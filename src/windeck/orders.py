@@ -1,8 +1,8 @@
-"""How an order written in Python is read: the item, slice, take and index of every order.
+"""Orders besides `Permutation`: sequential, by blocks, by lanes.
 
-An order gives two vectorised functions, ``_samples(positions)`` and ``_positions(samples)``, for
-int64 arrays that were checked already; the functions here check, and call them. The checks are
-the native ones, so all orders refuse the same things in the same words.
+An order implements two vectorised methods, ``_samples(positions)`` and ``_positions(samples)``, for
+validated int64 arrays. The functions `item`, `slice_`, `take` and `index` validate their arguments
+with the checks of the C++ core, so that all orders raise the same errors, and call these methods.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck import _core
-from windeck._core import Permutation, checked_integer, hash_words
+from windeck._core import Permutation, hash_words
+from windeck._util.validation import check_integer
 
 __all__ = ["BlockPermutation", "Lanes", "Sequential"]
 
@@ -32,7 +33,7 @@ class Arithmetic(Protocol):
 
 
 def item(order: Arithmetic, key: SupportsIndex | slice) -> Any:
-    """order[key]: an int for an integer, an array for a slice; negative ones as in sequences."""
+    """Return order[key]: an int for an integer, an array for a slice."""
     if not isinstance(key, slice):
         position = _core.checked_one(key, order.size, "position", from_end=True)
         return int(order._samples(np.array([position], dtype=np.int64))[0])
@@ -42,21 +43,21 @@ def item(order: Arithmetic, key: SupportsIndex | slice) -> Any:
 def slice_(
     order: Arithmetic, start: SupportsIndex, stop: SupportsIndex, out: IndexArray | None
 ) -> IndexArray:
-    """The samples at positions start to stop, stop excluded."""
+    """Return the samples at positions [start, stop)."""
     first, last, into = _core.checked_range(start, stop, order.size, out)
     into[:] = order._samples(np.arange(first, last, dtype=np.int64))
     return into
 
 
 def take(order: Arithmetic, positions: object, out: IndexArray | None) -> IndexArray:
-    """The samples at the given positions."""
+    """Return the samples at the given positions."""
     checked, into = _core.checked_bulk(positions, order.size, "position", out)
     into[:] = order._samples(checked)
     return into
 
 
 def index(order: Arithmetic, samples: object, out: IndexArray | None) -> Any:
-    """The positions of the given samples; an int for an int."""
+    """Return the positions of the given samples; an int for an int."""
     if isinstance(samples, SupportsIndex) and not isinstance(samples, np.ndarray):
         sample = _core.checked_one(samples, order.size, "sample")
         return int(order._positions(np.array([sample], dtype=np.int64))[0])
@@ -66,23 +67,23 @@ def index(order: Arithmetic, samples: object, out: IndexArray | None) -> Any:
 
 
 class Blocks(Protocol):
-    """A bijection that moves whole blocks; arrays in, arrays out, all within [0, size)."""
+    """A bijection of [0, size) that moves whole blocks."""
 
     def samples(self, positions: IndexArray) -> IndexArray:
-        """The samples at positions of the shuffled sequence of blocks."""
+        """Return the samples at positions of the shuffled sequence of blocks."""
 
     def positions(self, samples: IndexArray) -> IndexArray:
-        """The inverse of `samples`."""
+        """Return the positions of samples: the inverse of `samples`."""
 
     def group_bounds(
         self, positions: IndexArray, blocks_in_group: int
     ) -> tuple[IndexArray, IndexArray]:
-        """First and one-past-last position of the group of blocks that each position lies in."""
+        """Return start and end of the group of blocks that contains each position."""
 
 
 @dataclass(frozen=True)
 class EqualBlocks:
-    """Blocks of one length, the first beginning at `phase`; the short ends come last. O(1)."""
+    """Blocks of equal length from `phase` on; the short ends come last. O(1) memory."""
 
     size: int
     length: int
@@ -95,11 +96,11 @@ class EqualBlocks:
 
     @property
     def _order(self) -> Permutation:
-        # Without full blocks it is never asked.
+        # Not used if there are no full blocks.
         return Permutation(max(self._full, 1), seed=self.key)
 
     def samples(self, positions: IndexArray) -> IndexArray:
-        """Full blocks, then the head [0, phase), then the tail, which is in place."""
+        """Return the samples at positions: full blocks, the head [0, phase), the tail in place."""
         body = self._full * self.length
         result = np.where(positions < body + self.phase, positions - body, positions)
         in_body = positions < body
@@ -108,7 +109,7 @@ class EqualBlocks:
         return result
 
     def positions(self, samples: IndexArray) -> IndexArray:
-        """The inverse of `samples`."""
+        """Return the positions of samples: the inverse of `samples`."""
         body = self._full * self.length
         result = np.where(samples < self.phase, samples + body, samples)
         in_body = (samples >= self.phase) & (samples < self.phase + body)
@@ -119,21 +120,21 @@ class EqualBlocks:
     def group_bounds(
         self, positions: IndexArray, blocks_in_group: int
     ) -> tuple[IndexArray, IndexArray]:
-        """Groups are equally long; the short ends count to the last of them."""
+        """Return start and end of groups of equal length; the short ends are in the last group."""
         group = min(blocks_in_group * self.length, self.size)
         starts = positions - positions % group
         return starts, starts + np.minimum(group, self.size - starts)
 
 
 class GivenBlocks:
-    """Blocks between given offsets, empty ones left out. O(blocks) memory.
+    """Blocks between given offsets, without empty ones. O(blocks) memory.
 
     Raises
     ------
     TypeError
-        Offsets that are not an int64 array.
+        If the offsets are not an int64 array.
     ValueError
-        Offsets that are not of one dimension, do not lead from 0 to size, or decrease.
+        If they are not one-dimensional, do not lead from 0 to size, or decrease.
     """
 
     def __init__(self, size: int, offsets: IndexArray, *, key: int) -> None:
@@ -143,13 +144,13 @@ class GivenBlocks:
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
 
     def samples(self, positions: IndexArray) -> IndexArray:
-        """Each position in its block, wherever that is."""
+        """Return the samples at positions of the shuffled blocks."""
         place = np.searchsorted(self._starts, positions, side="right") - 1
         moved: IndexArray = self._offsets[self._order.take(place)] - self._starts[place]
         return positions + moved
 
     def positions(self, samples: IndexArray) -> IndexArray:
-        """The inverse of `samples`."""
+        """Return the positions of samples: the inverse of `samples`."""
         block = np.searchsorted(self._offsets, samples, side="right") - 1
         moved: IndexArray = self._starts[self._order.index(block)] - self._offsets[block]
         return samples + moved
@@ -157,7 +158,7 @@ class GivenBlocks:
     def group_bounds(
         self, positions: IndexArray, blocks_in_group: int
     ) -> tuple[IndexArray, IndexArray]:
-        """Groups of so many shuffled blocks, the last one perhaps smaller."""
+        """Return start and end of groups of shuffled blocks; the last group may be smaller."""
         blocks = len(self._starts) - 1
         span = min(blocks_in_group, blocks)
         place = np.searchsorted(self._starts, positions, side="right") - 1
@@ -168,33 +169,34 @@ class GivenBlocks:
 def _checked_offsets(size: int, offsets: IndexArray) -> IndexArray:
     if not isinstance(offsets, np.ndarray) or offsets.dtype != np.int64:
         found = getattr(offsets, "dtype", type(offsets).__name__)
-        raise TypeError(f"block_offsets is {found}, expected an int64 array")
+        raise TypeError(f"`block_offsets` must be an int64 array, got {found}")
     if offsets.ndim != 1 or len(offsets) < 2:
         raise ValueError(
-            f"block_offsets has shape {offsets.shape}, expected one dimension of at least 2"
+            "`block_offsets` must be one-dimensional with 2 or more elements, got shape "
+            f"{offsets.shape}"
         )
     if offsets[0] != 0 or offsets[-1] != size:
         raise ValueError(
-            f"block_offsets lead from {offsets[0]} to {offsets[-1]}, expected from 0 to the size, "
-            f"{size}"
+            f"`block_offsets` must lead from 0 to the size, {size}, got {offsets[0]} to "
+            f"{offsets[-1]}"
         )
     (drops,) = np.nonzero(np.diff(offsets) < 0)
     if len(drops):
         at = int(drops[0])
         raise ValueError(
-            f"block_offsets decrease from {offsets[at]} to {offsets[at + 1]} at [{at + 1}], "
-            f"expected them not to"
+            f"`block_offsets` must not decrease, got {offsets[at]} before {offsets[at + 1]} "
+            f"at [{at + 1}]"
         )
     return offsets
 
 
-# What a key is derived for; published with the orders (see ORDER_VERSION).
+# Purposes that keys are derived for; part of the published orders (see ORDER_VERSION).
 _BLOCKS, _PHASE, _ROWS, _LONG_LANES, _SHORT_LANES = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """The samples as they are stored. `seed` and `epoch` are checked and otherwise ignored.
+    """The samples as they are stored. `seed` and `epoch` are validated and otherwise ignored.
 
     Parameters
     ----------
@@ -232,15 +234,15 @@ class Sequential:
     def slice(
         self, start: SupportsIndex, stop: SupportsIndex, out: IndexArray | None = None
     ) -> IndexArray:
-        """The samples at positions start to stop; see `Permutation.slice`."""
+        """Return the samples at positions [start, stop); see `Permutation.slice`."""
         return slice_(self, start, stop, out)
 
     def take(self, positions: Any, out: IndexArray | None = None) -> IndexArray:
-        """The samples at the given positions; see `Permutation.take`."""
+        """Return the samples at the given positions; see `Permutation.take`."""
         return take(self, positions, out)
 
     def index(self, samples: Any, out: IndexArray | None = None) -> Any:
-        """The positions of the given samples; see `Permutation.index`."""
+        """Return the positions of the given samples; see `Permutation.index`."""
         return index(self, samples, out)
 
     def _samples(self, positions: IndexArray) -> IndexArray:
@@ -252,39 +254,38 @@ class Sequential:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BlockPermutation:
-    """Blocks of neighbouring samples, shuffled: for data where neighbours are cheap to read.
+    """Shuffled blocks of adjacent samples, for data whose adjacent samples are cheap to read.
 
     Parameters
     ----------
     size : int
         Number of samples, 1 to 2**63 - 1.
     block_size : int
-        Samples in a block. Where the blocks begin, their phase, is another in each epoch; the
+        Samples in a block. The start of the first block, its phase, differs between epochs; the
         short blocks at both ends come last.
     block_offsets : ndarray
-        Instead of `block_size`: int64, shape (blocks + 1,), block b being the samples
-        [block_offsets[b], block_offsets[b + 1]); from 0 to size, not decreasing.
+        Instead of `block_size`: int64, shape (blocks + 1,), ascending from 0 to size. Block b is
+        the samples [block_offsets[b], block_offsets[b + 1]).
     blocks_in_buffer : int
-        0: samples of a block stay in sequence. With `block_size` the batch size, every full batch
-        is one contiguous block (so the phase is at most size % block_size, and 0 for a size that
-        is a multiple of it).
-        M: samples are shuffled inside groups of M shuffled blocks, so that no more than M blocks
-        are read from at a time.
+        0: samples of a block stay in sequence. If `block_size` is the batch size, every full batch
+        is one contiguous block. (The phase is then at most size % block_size.)
+        M: samples are shuffled within groups of M shuffled blocks, so that at most M blocks are
+        read at a time.
     seed, epoch : int
         0 to 2**64 - 1 each, hashed.
 
     Raises
     ------
     ValueError
-        A number out of its range; neither or both of `block_size` and `block_offsets`; offsets
-        that do not lead from 0 to size or that decrease.
+        If a number is out of range, if neither or both of `block_size` and `block_offsets` are
+        given, or if offsets do not lead from 0 to size or decrease.
     TypeError
-        No integer; offsets that are not int64.
+        If a number is not an integer, or offsets are not int64.
 
     Notes
     -----
-    O(1) memory, with `block_offsets` O(blocks). With `blocks_in_buffer` a call takes time for
-    every group it touches, beside that for its samples.
+    O(1) memory, with `block_offsets` O(blocks). With `blocks_in_buffer`, the time of a call also
+    grows with the number of groups it reads.
 
     Examples
     --------
@@ -309,8 +310,10 @@ class BlockPermutation:
         Permutation(self.size, seed=self.seed, epoch=self.epoch)
         if (self.block_size is None) == (self.block_offsets is None):
             found = "neither" if self.block_size is None else "both"
-            raise ValueError(f"{found} of block_size and block_offsets given, expected one of them")
-        checked_integer(self.blocks_in_buffer, "blocks_in_buffer", 0)
+            raise ValueError(
+                f"exactly one of `block_size` and `block_offsets` must be given, got {found}"
+            )
+        check_integer("blocks_in_buffer", self.blocks_in_buffer)
         object.__setattr__(self, "_blocks", self._laid_out())
 
     def _laid_out(self) -> Blocks:
@@ -318,7 +321,7 @@ class BlockPermutation:
         if self.block_offsets is not None:
             return GivenBlocks(self.size, self.block_offsets, key=key)
         assert self.block_size is not None
-        length = min(checked_integer(self.block_size, "block_size", 1), self.size)
+        length = min(check_integer("block_size", self.block_size, least=1), self.size)
         phases = length if self.blocks_in_buffer else self.size % length + 1
         phase = hash_words(self.seed, self.epoch, _PHASE) % phases
         return EqualBlocks(self.size, length, phase=phase, key=key)
@@ -354,15 +357,15 @@ class BlockPermutation:
     def slice(
         self, start: SupportsIndex, stop: SupportsIndex, out: IndexArray | None = None
     ) -> IndexArray:
-        """The samples at positions start to stop; see `Permutation.slice`."""
+        """Return the samples at positions [start, stop); see `Permutation.slice`."""
         return slice_(self, start, stop, out)
 
     def take(self, positions: Any, out: IndexArray | None = None) -> IndexArray:
-        """The samples at the given positions; see `Permutation.take`."""
+        """Return the samples at the given positions; see `Permutation.take`."""
         return take(self, positions, out)
 
     def index(self, samples: Any, out: IndexArray | None = None) -> Any:
-        """The positions of the given samples; see `Permutation.index`."""
+        """Return the positions of the given samples; see `Permutation.index`."""
         return index(self, samples, out)
 
     def _samples(self, positions: IndexArray) -> IndexArray:
@@ -372,7 +375,7 @@ class BlockPermutation:
         return self._within_groups(self._blocks.positions(samples), inverse=True)
 
     def _within_groups(self, positions: IndexArray, *, inverse: bool) -> IndexArray:
-        """Positions moved within their groups of blocks, as the groups' own orders say."""
+        """Return positions shuffled within their groups of blocks."""
         if not self.blocks_in_buffer or not len(positions):
             return positions
         starts, stops = self._blocks.group_bounds(positions, self.blocks_in_buffer)
@@ -392,25 +395,25 @@ class BlockPermutation:
 class Lanes:
     """Row j of batch t + 1 continues row j of batch t: for recurrent state kept over batches.
 
-    The samples are cut into `lanes` stretches of equal length (the first ones longer by 1 where
-    it does not come out even), and position t * lanes + j is sample t of the stretch in row j.
-    `seed` and `epoch` decide which stretch is in which row.
+    The samples are cut into `lanes` stretches of equal length. (If the size is not a multiple of
+    `lanes`, the first stretches are longer by 1.) Position t * lanes + j is sample t of the stretch
+    in row j. `seed` and `epoch` determine the stretch of each row.
 
     Parameters
     ----------
     size : int
         Number of samples, 1 to 2**63 - 1.
     lanes : int
-        Rows: the batch size, over all ranks.
+        Number of rows: the batch size over all ranks.
     seed, epoch : int
         0 to 2**64 - 1 each, hashed.
 
     Raises
     ------
     ValueError
-        A number out of its range.
+        If a number is out of range.
     TypeError
-        No integer.
+        If a number is not an integer.
 
     Examples
     --------
@@ -427,7 +430,7 @@ class Lanes:
 
     def __post_init__(self) -> None:
         Permutation(self.size, seed=self.seed, epoch=self.epoch)
-        checked_integer(self.lanes, "lanes", 1)
+        check_integer("lanes", self.lanes, least=1)
 
     def __len__(self) -> int:
         return self.size
@@ -438,22 +441,22 @@ class Lanes:
     def slice(
         self, start: SupportsIndex, stop: SupportsIndex, out: IndexArray | None = None
     ) -> IndexArray:
-        """The samples at positions start to stop; see `Permutation.slice`."""
+        """Return the samples at positions [start, stop); see `Permutation.slice`."""
         return slice_(self, start, stop, out)
 
     def take(self, positions: Any, out: IndexArray | None = None) -> IndexArray:
-        """The samples at the given positions; see `Permutation.take`."""
+        """Return the samples at the given positions; see `Permutation.take`."""
         return take(self, positions, out)
 
     def index(self, samples: Any, out: IndexArray | None = None) -> Any:
-        """The positions of the given samples; see `Permutation.index`."""
+        """Return the positions of the given samples; see `Permutation.index`."""
         return index(self, samples, out)
 
     def _rows(self) -> tuple[Permutation, Permutation]:
-        """The rows of the longer stretches, and those of the others behind them."""
+        """Return the orders of the rows of the longer stretches and of the others."""
         longer = self.size % self.lanes
         return (
-            # Without longer stretches this one is never asked.
+            # Not used if there are no longer stretches.
             Permutation(max(longer, 1), seed=hash_words(self.seed, self.epoch, _LONG_LANES)),
             Permutation(self.lanes - longer, seed=hash_words(self.seed, self.epoch, _SHORT_LANES)),
         )
@@ -471,13 +474,13 @@ class Lanes:
     def _positions(self, samples: IndexArray) -> IndexArray:
         length, longer = divmod(self.size, self.lanes)
         long, short = self._rows()
-        # What is divided by is at most the size: no longer stretches, no 1 more.
+        # At most the size, as a divisor: 1 is added only if there are longer stretches.
         longest = length + (longer > 0)
         is_long = samples < longer * longest
         row, step = np.divmod(samples, longest)
         row[is_long] = long.index(row[is_long])
         rest = samples[~is_long] - longer * longest
-        # Where the length is 0 there is no rest to divide.
+        # If the length is 0, the rest is empty.
         stretch, step[~is_long] = np.divmod(rest, max(length, 1))
         row[~is_long] = longer + short.index(stretch)
         positions: IndexArray = step * self.lanes + row

@@ -1,7 +1,7 @@
-"""Statistics in which bad shuffles differ from Fisher-Yates; `quality` puts them together.
+"""Statistical tests of shuffles against Fisher-Yates, and `quality`, which runs all of them.
 
-Each function gives one number for one order (or for many small ones), of no meaning by itself:
-it is compared with the same number of shuffles by Fisher-Yates.
+Each statistic is one number of one order, or of many small ones. It has no meaning by itself: it is
+compared with the same statistic of shuffles by Fisher-Yates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GRID = 16
 
 
 def _correlations(samples: Indices, lags: int) -> npt.NDArray[np.float64]:
-    """Correlation of the sequence with itself, 1 to `lags` places on; by Fourier transform."""
+    """Return the autocorrelation at distances 1 to `lags`, by Fourier transform."""
     centred = samples.astype(np.float64)
     centred -= centred.mean()
     padded = 1 << (2 * len(centred) - 1).bit_length()
@@ -35,14 +35,14 @@ def _correlations(samples: Indices, lags: int) -> npt.NDArray[np.float64]:
 
 
 def _chi_square(cells: Indices, number_of_cells: int) -> float:
-    """Deviation of counts from equal ones; `cells` says where each observation falls."""
+    """Return the chi-square of counts against equal ones; `cells` is that of each observation."""
     counts = np.bincount(cells, minlength=number_of_cells)
     expected = len(cells) / number_of_cells
     return float(((counts - expected) ** 2).sum() / expected)
 
 
 def _coarse(samples: Indices, size: int) -> Indices:
-    """The leading part of a number below `size`: which of 16 equal parts it lies in."""
+    """Return the leading part of numbers below `size`: the index among 16 equal parts."""
     result: Indices = (samples / size * _GRID).astype(np.int64)
     return result
 
@@ -52,51 +52,51 @@ def _grid_chi_square(rows: Indices, columns: Indices) -> float:
 
 
 def lag_1(samples: Indices, size: int) -> float:
-    """|correlation of neighbours|."""
+    """Return |correlation of neighbours|."""
     return float(abs(_correlations(samples, 1)[0]))
 
 
 def lags(samples: Indices, size: int) -> float:
-    """The largest |correlation| at distances 2 to 64."""
+    """Return the largest |correlation| at distances 2 to 64."""
     return float(np.abs(_correlations(samples, 64)[1:]).max())
 
 
 def parity_flips(samples: Indices, size: int) -> float:
-    """How far the share of neighbours of unlike parity is from one half."""
+    """Return the distance of the share of neighbours of unlike parity from one half."""
     return float(abs(np.mean((samples[1:] ^ samples[:-1]) & 1) - 0.5))
 
 
 def pair_xors(samples: Indices, size: int) -> float:
-    """Distinct values of the exclusive or of pairs."""
+    """Return the number of distinct values of the exclusive or of pairs."""
     pairs = samples[: len(samples) // 2 * 2]
     return float(len(np.unique(pairs[::2] ^ pairs[1::2])))
 
 
 def position_value(samples: Indices, size: int) -> float:
-    """Leading part of the position against that of the sample."""
+    """Compare the leading part of the position with that of the sample."""
     return _grid_chi_square(_coarse(np.arange(len(samples)), len(samples)), _coarse(samples, size))
 
 
 def low_bits(samples: Indices, size: int) -> float:
-    """Last bits of the position against those of the sample."""
+    """Compare the last bits of the position with those of the sample."""
     return _grid_chi_square(np.arange(len(samples)) % _GRID, samples % _GRID)
 
 
 def successors(samples: Indices, size: int) -> float:
-    """Leading part of a sample against that of the next."""
+    """Compare the leading part of a sample with that of the next."""
     coarse = _coarse(samples, size)
     return _grid_chi_square(coarse[:-1], coarse[1:])
 
 
 def low_successors(samples: Indices, size: int) -> float:
-    """Last bits of a sample against those of the next."""
+    """Compare the last bits of a sample with those of the next."""
     low = samples % _GRID
     return _grid_chi_square(low[:-1], low[1:])
 
 
 def displacement(samples: Indices, size: int) -> float:
-    """Mean distance of a sample from its position, as a share of the size: 1/3."""
-    # Where only a part is read, its positions are spread as wide as the samples.
+    """Return the mean distance of a sample from its position, as a share of the size: 1/3."""
+    # If only a part is read, its positions are scaled to the range of the samples.
     positions = np.arange(len(samples)) * (size / len(samples))
     return float(np.abs(samples - positions).mean() / size)
 
@@ -115,10 +115,10 @@ SINGLE: dict[str, Statistic] = {
 
 
 def avalanche(take: Callable[[Indices], Any], size: int, random: np.random.Generator) -> float:
-    """One bit of the position flipped: how unevenly the bits of the sample flip."""
+    """Return the unevenness of flips of bits of the sample when a bit of the position flips."""
     bits = (size - 1).bit_length()
     unevenness = 0.0
-    # Bits that are flipped at enough positions: of a size 2^k + 1 the first bit has but one.
+    # Only bits with enough positions to flip: the first bit of a size 2^k + 1 has only one.
     for bit in range((size * 3 // 4).bit_length()):
         positions = random.integers(0, size - (1 << bit), 256) & ~(1 << bit)
         flipped = positions | (1 << bit)
@@ -129,29 +129,29 @@ def avalanche(take: Callable[[Indices], Any], size: int, random: np.random.Gener
 
 
 def commonest(values: Indices) -> float:
-    """How often the commonest value occurs."""
+    """Return the number of occurrences of the most common value."""
     return float(np.unique(values, return_counts=True)[1].max())
 
 
 def shift_of_samples(first: Indices, second: Indices, size: int) -> float:
-    """How much of one order is another with a constant added to the samples."""
+    """Return the positions at which two orders differ by the same constant."""
     return commonest((first - second) % size)
 
 
 def shift_of_positions(first: Indices, second: Indices, size: int) -> float:
-    """How much of one order is another read from elsewhere on; for whole orders."""
+    """Return the samples whose positions in two whole orders differ by the same constant."""
     place = np.empty(size, dtype=np.int64)
     place[first] = np.arange(size)
     return commonest((place[second] - np.arange(size)) % size)
 
 
 def signs(orders: Indices) -> float:
-    """Share of even permutations among the rows."""
+    """Return the share of even permutations among the rows."""
     size = orders.shape[1]
     least = np.broadcast_to(np.arange(size), orders.shape)
     jump = orders
     for _ in range(size.bit_length()):
-        # After t turns: the least element among the 2^t next ones of the cycle.
+        # After t iterations: the least of the next 2^t elements of the cycle.
         least = np.minimum(least, np.take_along_axis(least, jump, axis=1))
         jump = np.take_along_axis(jump, jump, axis=1)
     cycles = (least == np.arange(size)).sum(axis=1)
@@ -159,7 +159,7 @@ def signs(orders: Indices) -> float:
 
 
 def top_bit(orders: Indices) -> float:
-    """The first bit of the position flipped: evenness of the difference of the samples."""
+    """Return the evenness of differences of samples when the first bit of the position flips."""
     size = orders.shape[1]
     half = size // 2
     difference = (orders[:, half:] - orders[:, :half]) % size
@@ -167,13 +167,13 @@ def top_bit(orders: Indices) -> float:
 
 
 def places(orders: Indices) -> float:
-    """Position against value over all rows."""
+    """Compare position and value over all rows."""
     size = orders.shape[1]
     return _chi_square((orders * size + np.arange(size)).ravel(), size * size)
 
 
 def whole_orders(orders: Indices) -> float:
-    """Evenness over all possible orders, of 4 elements: 24."""
+    """Return the evenness over all 24 orders of 4 elements."""
     codes = orders @ (4 ** np.arange(orders.shape[1]))
     _, counts = np.unique(codes, return_counts=True)
     expected = len(codes) / 24
@@ -197,14 +197,14 @@ _SMALLEST = 256
 
 @dataclass(frozen=True)
 class Check:
-    """One statistic of an order, beside the same of shuffles by Fisher-Yates.
+    """One statistic of an order, and the same of shuffles by Fisher-Yates.
 
     Attributes
     ----------
     name : str
-        What was looked at.
+        Name of the statistic.
     found, expected : float
-        Its mean over the orders that were looked at, and over the shuffles by Fisher-Yates.
+        Mean over the orders that were tested, and over the shuffles by Fisher-Yates.
     deviation : float
         Their difference, in standard deviations.
     """
@@ -216,22 +216,22 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the deviation is one that chance brings about: up to 6."""
+        """True if the deviation is at most 6, which chance explains."""
         return abs(self.deviation) <= 6
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `quality` found; `print` it.
+    """Result of `quality`, readable when printed.
 
     Attributes
     ----------
     order : str
-        What was looked at.
+        Name of the order.
     size, read : int
-        Size of the order, and how many of its positions were read.
+        Size of the order, and number of positions that were read.
     is_bijection : bool
-        Whether all samples read were different and in range, and `index` found them again.
+        True if all samples read were distinct and in range, and `index` returned their positions.
     checks : tuple of Check
         The statistics.
     """
@@ -244,11 +244,11 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether it is a bijection that no check tells from Fisher-Yates."""
+        """True if the order is a bijection and all checks passed."""
         return self.is_bijection and all(check.passed for check in self.checks)
 
     def __getitem__(self, name: str) -> Check:
-        """The check of that name."""
+        """Return the check of that name."""
         return {check.name: check for check in self.checks}[name]
 
     def __str__(self) -> str:
@@ -269,36 +269,36 @@ class Report:
 def quality(
     order: Any, *, size: int | None = None, seed: int = 0, orders: int = 8, limit: int = 65_536
 ) -> Report:
-    """Compares an order, or all orders of a factory, with shuffles by Fisher-Yates.
+    """Compare an order, or orders of a factory, with shuffles by Fisher-Yates.
 
     Parameters
     ----------
     order : order or order factory
         An order (anything with ``len()`` and ``take(positions)``, an array too), or a factory
-        ``f(size, *, seed, epoch)``, which allows for checks over many seeds and epochs as well.
+        ``f(size, *, seed, epoch)``, which is also tested over many seeds and epochs.
     size : int, optional
-        For a factory: the size to look at, 65,536 unless given. At least 256.
+        For a factory: the size to test, 65,536 by default. At least 256.
     seed : int
-        Of the shuffles to compare with, and of the first order of a factory.
+        Seed of the shuffles to compare with, and of the first order of a factory.
     orders : int
-        For a factory: how many orders of that size to look at.
+        For a factory: number of orders of that size to test.
     limit : int
-        Positions to read of an order, from the first on.
+        Maximum number of positions to read of an order, from the first on.
 
     Returns
     -------
     Report
-        One line for each statistic; `passed` when none is more than 6 standard deviations off.
+        One line for each statistic; `passed` if all are within 6 standard deviations.
 
     Raises
     ------
     ValueError
-        A size below 256.
+        If the size is below 256.
 
     Notes
     -----
-    O(limit) memory. A second or so as it stands; every check is shown to find a fault in
-    tests/test_quality.py. A statistic that is met says nothing about those not looked at.
+    O(limit) memory; about a second with the defaults. Tests show for each check a fault that it
+    finds. Passing says nothing about statistics that are not among the checks.
 
     Examples
     --------
@@ -312,9 +312,7 @@ def quality(
     is_factory = isinstance(order, type) or not hasattr(order, "take")
     length = (65_536 if size is None else size) if is_factory else len(order)
     if length < _SMALLEST:
-        raise ValueError(
-            f"size is {length}, expected at least {_SMALLEST} for statistics to say something"
-        )
+        raise ValueError(f"`size` must be at least {_SMALLEST} for the statistics, got {length}")
     read = min(length, limit)
     count = orders if is_factory else 0
     several = [order(length, seed=seed + i, epoch=i) for i in range(count)] or [order]
@@ -334,7 +332,7 @@ def quality(
 
 
 def _check(name: str, found: Sequence[float], expected: Sequence[float]) -> Check:
-    """Means compared; where all shuffles agree, one unit counts as a standard deviation."""
+    """Compare means; the standard deviation is 1 if all shuffles agree."""
     spread = float(np.std(expected, ddof=1)) or 1.0
     error = spread * (1 / len(found) + 1 / len(expected)) ** 0.5
     means = float(np.mean(found)), float(np.mean(expected))
@@ -356,7 +354,7 @@ def _is_injective(order: Any, size: int, read: int) -> bool:
 
 
 def _of_one(order: Any, size: int, read: int, seed: int) -> dict[str, float]:
-    """The statistics of one order."""
+    """Return the statistics of one order."""
     samples = order.take(np.arange(read))
     random = np.random.default_rng(seed)
     values = {name: statistic(samples, size) for name, statistic in SINGLE.items()}
@@ -364,7 +362,7 @@ def _of_one(order: Any, size: int, read: int, seed: int) -> dict[str, float]:
 
 
 class _Draws:
-    """Of a size too large to shuffle: samples drawn anew, as good as without repetition."""
+    """Stand-in for a shuffle of a large size: independent samples, which hardly ever repeat."""
 
     def __init__(self, size: int, random: np.random.Generator) -> None:
         self._size, self._random = size, random
@@ -379,13 +377,13 @@ def _shuffled(size: int, random: np.random.Generator) -> Any:
 
 @lru_cache(maxsize=8)
 def _of_shuffles(size: int, read: int, seed: int) -> list[dict[str, float]]:
-    """The statistics of shuffles by Fisher-Yates."""
+    """Return the statistics of shuffles by Fisher-Yates."""
     random = np.random.default_rng([seed, size])
     return [_of_one(_shuffled(size, random), size, read, seed) for _ in range(_SHUFFLES)]
 
 
 def _apart(first: Any, second: Any, size: int, read: int) -> dict[str, float]:
-    """How alike two orders are that should have nothing to do with each other."""
+    """Return the similarity of two orders that should be independent."""
     positions = np.arange(read)
     pair = first.take(positions), second.take(positions)
     values = {"alike but for a shift of samples": shift_of_samples(*pair, size)}
@@ -398,7 +396,7 @@ def _apart(first: Any, second: Any, size: int, read: int) -> dict[str, float]:
 def _independence(
     factory: Callable[..., Any], size: int, read: int, seed: int, orders: int
 ) -> list[Check]:
-    """Neighbouring seeds and epochs, and (seed, epoch + 1) against (seed + 1, epoch)."""
+    """Compare neighbouring seeds and epochs, and (seed, epoch + 1) with (seed + 1, epoch)."""
     pairs = [
         (factory(size, seed=seed + i, epoch=e), factory(size, seed=seed + j, epoch=f))
         for i in range(orders)
@@ -426,7 +424,7 @@ def _of_small_shuffles(seed: int) -> dict[str, list[float]]:
 
 
 def _small_orders(factory: Callable[..., Any], seed: int) -> list[Check]:
-    """Many small orders, one for each seed."""
+    """Check many small orders, one for each seed."""
     checks = []
     for name, (size, count, statistic) in MANY.items():
         rows = [factory(size, seed=seed + i, epoch=0).take(np.arange(size)) for i in range(count)]

@@ -1,6 +1,6 @@
-"""What windeck expects of orders, sources and streams: shapes, not base classes.
+"""Protocols of orders, sources and streams, and functions on any of them.
 
-Whatever has these methods takes part; a source of one's own is ten lines::
+No base class is needed, only the methods. A source::
 
     class Squares:
         fingerprint = {"squares": 1000}
@@ -15,12 +15,13 @@ Whatever has these methods takes part; a source of one's own is ten lines::
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+from windeck.columns.columns import aligned_empty
 
 __all__ = [
     "Batch",
@@ -33,54 +34,53 @@ __all__ = [
     "RowSource",
     "Source",
     "Stream",
-    "as_positions",
     "check_out",
     "check_source",
     "check_written",
+    "complete_batch",
     "common_layout",
     "empty_rows",
     "gather_into",
     "gather_rows",
     "present",
-    "presented",
     "whole",
 ]
 
 
 #: int64, one-dimensional.
 Indices: TypeAlias = NDArray[np.int64]
-#: One array for each key, the samples along the first axis.
+#: One array for each key; the first axis is that of the samples.
 Batch: TypeAlias = dict[str, NDArray[Any]]
-#: Flat, and fit for JSON; see `windeck._util.fingerprints`.
+#: A flat mapping that JSON can hold; see `windeck._util.fingerprints`.
 Fingerprint: TypeAlias = Mapping[str, "str | int"]
 
 
 @runtime_checkable
 class Order(Protocol):
-    """A bijection of [0, size): at which place of the epoch which sample is served."""
+    """A bijection of [0, size): from positions in an epoch to samples."""
 
     def __len__(self) -> int:
-        """The size."""
+        """Return the number of samples."""
         ...
 
     def slice(self, start: int, stop: int, out: Indices | None = None) -> Indices:
-        """The samples at the places [start, stop), in the order of places."""
+        """Return the samples at positions [start, stop)."""
         ...
 
     def take(self, indices: Indices, out: Indices | None = None) -> Indices:
-        """The samples at any places."""
+        """Return the samples at any positions."""
         ...
 
     def index(self, samples: Indices) -> Indices:
-        """The places of any samples: the inverse of `take`."""
+        """Return the positions of any samples: the inverse of `take`."""
         ...
 
 
 class OrderFactory(Protocol):
-    """Makes the order of one epoch. Equal arguments make equal orders, for ever."""
+    """Makes the order of one epoch. Equal arguments must always give equal orders."""
 
     def __call__(self, size: int, /, *, seed: int, epoch: int) -> Order:
-        """The order of `size` samples; `seed` and `epoch` are in [0, 2^64)."""
+        """Return the order of `size` samples; `seed` and `epoch` are in [0, 2^64)."""
         ...
 
 
@@ -94,55 +94,55 @@ class Source(Protocol):
     """
 
     def __len__(self) -> int:
-        """Samples there are."""
+        """Return the number of samples."""
         ...
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What the data is: sizes, options, digests of contents."""
+        """Identity of the data: sizes, options, digests of contents."""
         ...
 
     def gather(self, indices: Indices, out: Batch | None = None) -> Batch:
-        """One batch: row k of every array belongs to sample ``indices[k]``.
+        """Return a batch: row k of every array belongs to sample ``indices[k]``.
 
         The arrays are new, writable and contiguous, or those of `out`. `indices` may be empty:
-        the arrays then have no rows and their usual dtypes and trailing shapes. Called from
-        several threads at once.
+        the arrays then have no rows and their usual dtypes and trailing shapes. Must be
+        thread-safe.
         """
         ...
 
 
 @runtime_checkable
 class EpochSource(Source, Protocol):
-    """A source that shuffles inside: its contents by place differ from epoch to epoch."""
+    """A source that shuffles itself: its samples by index differ from epoch to epoch."""
 
     def at_epoch(self, epoch: int, /, *, seed: int) -> Source:
-        """The source of one epoch, of the same length."""
+        """Return the source of one epoch, of the same length."""
         ...
 
 
 @runtime_checkable
 class RowSource(Source, Protocol):
-    """A source, or likewise a stream, whose batches are more than their rows.
+    """A source or stream whose batches have more than one row for each sample.
 
-    Its `gather` gives ``present({**rows, **whole(rows)})`` with ``rows = gather_rows(...)``, and
-    whoever puts batches together from several places, pins them or moves them to a device goes
-    these steps one by one. A source that shuffles inside has the three methods too.
+    Its `gather` returns ``present({**rows, **whole(rows)})`` with ``rows = gather_rows(...)``.
+    Code that composes batches of several sources, pins them or moves them to a device calls these
+    steps one by one. The sources of an `EpochSource` have the three methods too.
     """
 
     def gather_rows(self, indices: Indices, out: Batch | None = None) -> Batch:
-        """Arrays with one row for each index; `out`, dtypes and empty `indices` as in `gather`."""
+        """Return arrays with one row for each index; `out` and empty `indices` as in `gather`."""
         ...
 
     def whole(self, rows: Batch) -> Batch:
-        """Arrays that belong to the batch as a whole, made of all its rows: where parts end."""
+        """Return arrays of the whole batch, computed from all its rows, such as offsets."""
         ...
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The batch as users see it: views in place of buffers.
+        """Return the batch as users see it, with views in place of buffers.
 
-        The values are NumPy arrays or torch tensors on any device, rows and whole together. The
-        dict is the callee's to change.
+        The values are NumPy arrays or torch tensors on any device, of rows and of the whole batch.
+        The method may change the dict.
         """
         ...
 
@@ -151,40 +151,34 @@ class RowSource(Source, Protocol):
 class Stream(Protocol):
     """Endless data: a pure function of the position. Optional attributes as for `Source`.
 
-    Optional methods are those of `RowSource`, over positions, and, as `windeck.Stream` and
-    `windeck.Mixture` have them:
+    Optional methods are those of `RowSource`, for positions, and those of `windeck.Stream` and
+    `windeck.Mixture`:
 
-    * ``samples(positions)`` and ``position_of(samples, *, epoch)``, for a loader to name samples
-      and steps; ``epoch_of(sample, *, at)`` where `epoch_length` is None;
-    * ``documents_at(positions)`` and ``document_runs(document, *, at, epoch)``, to name documents;
-    * ``fingerprint_at(position)``: what of the fingerprint a state at a position depends on;
-    * ``explain_change(field, was, now)``: a sentence for a field that differs, or None. Sources
-      may have it too.
+    * ``samples(positions)`` and ``position_of(samples, *, epoch)``, to find samples and
+      steps; ``epoch_of(sample, *, at)`` if `epoch_length` is None;
+    * ``documents_at(positions)`` and ``document_runs(document, *, at, epoch)``, to find documents;
+    * ``fingerprint_at(position)``: the fields that a state at a position depends on;
+    * ``explain_change(field, was, now)``: a reason why a field differs, or None. Sources may have
+      it too.
     """
 
     @property
     def epoch_length(self) -> int | None:
-        """Positions in an epoch; None where there are no epochs."""
+        """Number of positions in an epoch; None if there are no epochs."""
         ...
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What the stream is: that of its sources, and order and seed."""
+        """Identity of the stream: fingerprints of its sources, order and seed."""
         ...
 
     def gather(self, positions: Indices, out: Batch | None = None) -> Batch:
-        """One batch: row k of every array belongs to ``positions[k]``."""
+        """Return a batch: row k of every array belongs to ``positions[k]``."""
         ...
 
 
 def check_source(source: object) -> None:
-    """Tell of what is no source, before a first batch is asked for or a first state saved.
-
-    Raises
-    ------
-    TypeError
-        When `__len__`, `gather` or `fingerprint` is missing.
-    """
+    """Raise a TypeError if `__len__`, `gather` or `fingerprint` is missing."""
     missing = [name for name in ("__len__", "gather", "fingerprint") if not _has(source, name)]
     if missing:
         raise TypeError(
@@ -193,30 +187,8 @@ def check_source(source: object) -> None:
         )
 
 
-def as_positions(values: ArrayLike, name: str = "positions") -> Indices:
-    """`values` as a one-dimensional int64 array.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        For what is no integer, has another shape, or is outside [0, 2^63), under its `name`.
-    """
-    array = np.asarray(values)
-    if array.size == 0:
-        return np.empty(0, np.int64)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} have to be integers, got {array.dtype}")
-    if array.ndim != 1:
-        raise ValueError(f"{name} have to be one-dimensional, got shape {array.shape}")
-    if array.min() < 0:
-        raise IndexError(f"{name} begin at 0, got {array.min()}")
-    if array.dtype == np.uint64 and array.max() >= 2**63:
-        raise IndexError(f"{name} end below 2^63, got {array.max()}")
-    return array.astype(np.int64, copy=False)
-
-
 def _has(source: object, name: str) -> bool:
-    # Statically first: a fingerprint may be a property that hashes for a while.
+    # Statically first: a fingerprint may be a property that takes time.
     return inspect.getattr_static(source, name, None) is not None or hasattr(source, name)
 
 
@@ -226,7 +198,7 @@ Layout: TypeAlias = "dict[str, tuple[np.dtype[Any], tuple[int, ...]]]"
 
 
 def gather_rows(data: Any, indices: Indices, out: Batch | None = None, **extra: Any) -> Batch:
-    """The rows of a source or stream: its `gather_rows`, or its `gather` where it has none."""
+    """Return rows of a source or stream by its `gather_rows`, or its `gather` if it has none."""
     gather = getattr(data, "gather_rows", None) or data.gather
     if out is not None:
         extra["out"] = out
@@ -235,48 +207,50 @@ def gather_rows(data: Any, indices: Indices, out: Batch | None = None, **extra: 
 
 
 def whole(data: Any, rows: Batch) -> Batch:
-    """The arrays of the whole batch that these rows make; none for most sources."""
+    """Return the arrays of the whole batch of these rows; none for most sources."""
     of_rows = getattr(data, "whole", None)
     return {} if of_rows is None else dict(of_rows(rows))
 
 
 def present(data: Any, batch: dict[str, T]) -> dict[str, T]:
-    """A batch of arrays or tensors as the source shows it: its views in place of its buffers."""
+    """Return a batch of arrays or tensors with the source's views in place of its buffers."""
     shown = getattr(data, "present", None)
     return batch if shown is None else shown(batch)
 
 
-def presented(data: Any, rows: Batch) -> Batch:
-    """Rows as the batch they make, which is what `gather` returns."""
+def complete_batch(data: Any, rows: Batch) -> Batch:
+    """Return the batch of some rows, as `gather` returns it."""
     if not hasattr(data, "whole") and not hasattr(data, "present"):
         return rows
     return present(data, {**rows, **whole(data, rows)})
 
 
 def layout_of(data: Any) -> Layout:
-    """The rows of a source or stream by key: their dtype and shape. Asks for no rows."""
+    """Return dtype and shape of a row of a source or stream by key. Gathers no rows."""
     rows = gather_rows(data, np.empty(0, np.int64))
     for key, array in rows.items():
         if array.shape[:1] != (0,):
             raise ValueError(
-                f"{key!r} has shape {array.shape} in a batch of no rows, expected 0 rows: what is "
-                "of the whole batch belongs into whole()"
+                f"{key!r} has shape {array.shape} in a batch of no rows, expected 0 rows: whole() "
+                "returns arrays of the whole batch"
             )
     return {key: (array.dtype, array.shape[1:]) for key, array in rows.items()}
 
 
 def common_layout(parts: Mapping[str, Any]) -> Layout:
-    """The rows of parts whose batches are alike, before `present` and after it.
+    """Return the layout of rows of several parts, which must have it in common.
+
+    Layouts are compared before and after `present`.
 
     Parameters
     ----------
     parts
-        Sources or streams, by what an error calls them.
+        Sources or streams, by their names for errors.
 
     Raises
     ------
     ValueError
-        Naming a part and a key that differ from the first part's.
+        If a part differs from the first; it names the part and the key.
     """
     seen: list[tuple[Layout, Layout, dict[str, str]]] = []
     first = next(iter(parts))
@@ -285,7 +259,7 @@ def common_layout(parts: Mapping[str, Any]) -> Layout:
             layout = layout_of(part)
         except ValueError as error:
             raise ValueError(f"{name} does not fit: {error}") from None
-        shown = presented(part, empty_rows(layout, 0))
+        shown = complete_batch(part, empty_rows(layout, 0))
         views = {key: (array.dtype, array.shape[1:]) for key, array in shown.items()}
         seen.append((layout, views, dict(getattr(part, "torch_dtypes", {}))))
         differs = difference(layout, seen[0][0]) or difference(views, seen[0][1])
@@ -293,48 +267,45 @@ def common_layout(parts: Mapping[str, Any]) -> Layout:
             differs = differs or f"has torch dtypes {seen[-1][2]} and not {seen[0][2]}"
         if differs:
             raise ValueError(
-                f"what is served as one has to give batches alike: {name} {differs}, unlike {first}"
+                f"batches of all parts must be alike: {name} {differs}, unlike {first}"
             )
     return seen[0][0]
 
 
 def difference(one: Layout, other: Layout) -> str | None:
-    """What of the first layout is not so in the second, or None."""
+    """Return a description of the first difference of two layouts, or None."""
     for key in [*one, *other]:
         if key not in other:
             return f"has a key {key!r}"
         if key not in one:
             return f"has no key {key!r}"
         if one[key] != other[key]:
-            return f"has {key!r} as {_said(one[key])} and not {_said(other[key])}"
+            return f"has {key!r} as {_describe(one[key])} and not {_describe(other[key])}"
     return None
 
 
 def empty_rows(layout: Layout, count: int) -> Batch:
-    """Arrays of `count` rows to write into, each 64-byte aligned."""
+    """Return uninitialised arrays of `count` rows, each 64-byte aligned."""
     batch: Batch = {}
     for key, (dtype, shape) in layout.items():
-        size = count * math.prod(shape) * dtype.itemsize
-        room = np.empty(size + 63, np.uint8)
-        start = -room.ctypes.data % 64
-        batch[key] = room[start : start + size].view(dtype).reshape(count, *shape)
+        batch[key] = aligned_empty((count, *shape), dtype)
     return batch
 
 
 def gather_into(data: Any, indices: Indices, rows: Indices, out: Batch, **extra: Any) -> None:
-    """Gather rows of a source or stream into rows of `out`, which ascend.
+    """Gather samples of a source or stream into the ascending `rows` of `out`.
 
-    Straight into place where these lie side by side; otherwise, and for a source that does not
-    write into what it is given, with one copy by one call of NumPy for each key.
+    Adjacent rows are written in place. Other rows, and those of a source that does not write into
+    `out`, are copied once, by one call of NumPy for each key.
 
     Raises
     ------
     TypeError
-        When its rows do not fit.
+        If dtypes or shapes differ from those of `out`.
     """
     first, last = int(rows[0]), int(rows[-1])
-    beside = last - first + 1 == len(rows)
-    target = {key: array[first : last + 1] for key, array in out.items()} if beside else None
+    adjacent = last - first + 1 == len(rows)
+    target = {key: array[first : last + 1] for key, array in out.items()} if adjacent else None
     batch = gather_rows(data, indices, target, **extra)
     if target is not None and all(_is_in(array, batch.get(key)) for key, array in target.items()):
         return
@@ -342,19 +313,13 @@ def gather_into(data: Any, indices: Indices, rows: Indices, out: Batch, **extra:
     found = {key: (array.dtype, array.shape[1:]) for key, array in batch.items()}
     differs = difference(found, expected)
     if differs:
-        raise TypeError(f"a batch {differs}: the rows of a source have to be alike in all batches")
+        raise TypeError(f"a batch {differs}: rows of a source must be alike in all batches")
     for key, array in batch.items():
         out[key][rows] = array
 
 
 def check_out(out: Batch, layout: Layout, count: int) -> None:
-    """Tell of arrays to write into that do not fit, before a source writes a part of them.
-
-    Raises
-    ------
-    ValueError
-        Naming the key.
-    """
+    """Raise a ValueError if arrays to write into do not have this layout and number of rows."""
     for key, array in out.items():
         if array.shape[:1] != (count,):
             raise ValueError(f"`out` has {key!r} of shape {array.shape}, expected {count} rows")
@@ -364,13 +329,7 @@ def check_out(out: Batch, layout: Layout, count: int) -> None:
 
 
 def check_written(batch: Batch, out: Batch) -> None:
-    """Tell of a source that ignores `out`: what is returned is `out`, so nobody would notice.
-
-    Raises
-    ------
-    TypeError
-        Naming the key.
-    """
+    """Raise a TypeError if a source did not write into `out`."""
     for key, array in out.items():
         if not _is_in(array, batch.get(key)):
             raise TypeError(
@@ -379,10 +338,10 @@ def check_written(batch: Batch, out: Batch) -> None:
 
 
 def _is_in(target: NDArray[Any], found: NDArray[Any] | None) -> bool:
-    """Whether an array that was gathered is the one it was to be written into."""
+    """Return whether a gathered array is the array that was given to write into."""
     return not target.size or (found is not None and found.ctypes.data == target.ctypes.data)
 
 
-def _said(of_key: tuple[np.dtype[Any], tuple[int, ...]]) -> str:
+def _describe(of_key: tuple[np.dtype[Any], tuple[int, ...]]) -> str:
     dtype, shape = of_key
     return f"{dtype} of shape (k{''.join(f', {size}' for size in shape)})"

@@ -33,7 +33,7 @@ def numbers(done: list[int], count: int, wrong: int = -1) -> list[tuple[int, Cal
 @pytest.mark.parametrize("limit", [0, 1, 3, 1000])
 def test_all_results_come_in_order(count: int, limit: int) -> None:
     done: list[int] = []
-    assert list(parallel.one_ahead(numbers(done, count), limit=limit)) == list(range(count))
+    assert list(parallel.read_ahead(numbers(done, count), limit=limit)) == list(range(count))
     assert done == list(range(count))
 
 
@@ -47,7 +47,7 @@ def test_the_next_is_made_while_the_one_before_is_in_use() -> None:
         return number
 
     calls = [(1, partial(call, n)) for n in range(3)]
-    results = parallel.one_ahead(calls, limit=2)
+    results = parallel.read_ahead(calls, limit=2)
     assert next(results) == 0
     assert made[1].wait(60)  # though nobody asked for it
     assert not made[2].is_set()  # two wait or are in use, as many as may
@@ -72,7 +72,7 @@ def test_no_more_bytes_wait_than_may() -> None:
 
     calls = [(size, partial(call, size)) for size in sizes]
     found = []
-    for size in parallel.one_ahead(calls, limit=limit):
+    for size in parallel.read_ahead(calls, limit=limit):
         found.append(size)
         with lock:
             held -= size
@@ -82,7 +82,7 @@ def test_no_more_bytes_wait_than_may() -> None:
 
 def test_an_error_is_raised_in_its_turn_and_ends_it() -> None:
     done: list[int] = []
-    results = parallel.one_ahead(numbers(done, 1000, wrong=5), limit=3)
+    results = parallel.read_ahead(numbers(done, 1000, wrong=5), limit=3)
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match=r"^number 5$"):
         next(results)
@@ -94,7 +94,7 @@ def test_an_error_is_raised_in_its_turn_and_ends_it() -> None:
 
 def test_nothing_is_made_any_more_once_nobody_asks() -> None:
     done: list[int] = []
-    results = parallel.one_ahead(numbers(done, 1000), limit=4)
+    results = parallel.read_ahead(numbers(done, 1000), limit=4)
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
     at_the_end = len(done)
@@ -109,7 +109,7 @@ def test_a_single_call_and_a_single_processor_need_no_thread(
 ) -> None:
     monkeypatch.setattr(parallel, "THREADS", threads)
     calls = [(1, threading.get_ident)] * (1 if threads == 2 else 3)
-    assert set(parallel.one_ahead(calls, limit=8)) == {threading.get_ident()}
+    assert set(parallel.read_ahead(calls, limit=8)) == {threading.get_ident()}
 
 
 def squares(done: list[int], wrong: int = -1) -> Callable[[int], int]:
@@ -128,7 +128,7 @@ def squares(done: list[int], wrong: int = -1) -> Callable[[int], int]:
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 100])
 def test_results_of_several_threads_come_in_order(count: int, threads: int) -> None:
     done: list[int] = []
-    found = list(parallel.in_order(range(count), squares(done), threads=threads))
+    found = list(parallel.parallel_map(range(count), squares(done), threads=threads))
     assert found == [number * number for number in range(count)]
     assert sorted(done) == list(range(count))
 
@@ -141,7 +141,7 @@ def test_the_caller_and_the_others_are_at_work_at_once() -> None:
         met.wait()  # nobody gets on alone
         return number
 
-    assert list(parallel.in_order(range(50), call, threads=2)) == list(range(50))
+    assert list(parallel.parallel_map(range(50), call, threads=2)) == list(range(50))
     assert threading.current_thread().name in names
     assert len(names) == 2
 
@@ -157,14 +157,14 @@ def test_in_the_end_the_caller_does_what_nobody_has_begun() -> None:
             free.wait(60)  # until the caller was at one
         return number
 
-    assert list(parallel.in_order(range(2), call, threads=2)) == [0, 1]
+    assert list(parallel.parallel_map(range(2), call, threads=2)) == [0, 1]
     assert own
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_few_calls_are_ahead_of_who_asks(threads: int) -> None:
     done: list[int] = []
-    results = parallel.in_order(range(1000), squares(done), threads=threads)
+    results = parallel.parallel_map(range(1000), squares(done), threads=threads)
     for asked in range(100):
         assert next(results) == asked * asked
         assert len(done) <= asked + 1 + 2 * threads + 1
@@ -175,7 +175,7 @@ def test_few_calls_are_ahead_of_who_asks(threads: int) -> None:
 def test_no_call_goes_on_once_one_has_failed(threads: int, wrong: int) -> None:
     """Whosever call it was: what was to be written to is let alone afterwards."""
     done: list[int] = []
-    results = parallel.in_order(range(100), squares(done, wrong), threads=threads)
+    results = parallel.parallel_map(range(100), squares(done, wrong), threads=threads)
     assert [next(results) for _ in range(wrong)] == [number * number for number in range(wrong)]
     with pytest.raises(ValueError, match=f"^number {wrong}$"):
         next(results)
@@ -188,7 +188,7 @@ def test_no_call_goes_on_once_one_has_failed(threads: int, wrong: int) -> None:
 
 def test_no_call_goes_on_once_nobody_asks() -> None:
     done: list[int] = []
-    results = parallel.in_order(range(1000), squares(done), threads=2)
+    results = parallel.parallel_map(range(1000), squares(done), threads=2)
     assert [next(results), next(results)] == [0, 1]
     results.close()  # type: ignore[attr-defined]
     assert len(done) <= 2 + 5

@@ -7,18 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.pages import ROOT, Page, check_examples
+from support.pages import ROOT, Page
 from support.store_servers import need
 
 PAGE = Page("docs/checkpoint.md")
 SOURCES = ROOT / "src" / "windeck" / "checkpoint"
 #: With examples, packages of its own excepted: they have pages and tests of their own.
-MODULES = sorted(
-    ".".join(path.relative_to(SOURCES).with_suffix("").parts)
-    for folder in (".", "format", "read", "write")
-    for path in (SOURCES / folder).glob("[a-z]*.py")
-    if ">>> " in path.read_text()
-)
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +41,3 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_links_lead_somewhere() -> None:
     PAGE.check_links()
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_examples_in_the_code(module: str) -> None:
-    check_examples(f"windeck.checkpoint.{module}")

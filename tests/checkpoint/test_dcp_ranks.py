@@ -278,7 +278,7 @@ def test_one_rank_fails_and_all_say_so_and_head_stays(kind: str, fresh: Fresh) -
 
 
 def test_parts_without_elements_are_left_out_of_a_manifest() -> None:
-    from windeck.checkpoint.dcp.states import _entry
+    from windeck.checkpoint.dcp.states import _tensor_entry
 
     def part(writer: int, shape: list[int], *box: list[int]) -> dict[str, Any]:
         said = {"dtype": "float32", "shape": shape, "chunk_bytes": 64}
@@ -286,8 +286,8 @@ def test_parts_without_elements_are_left_out_of_a_manifest() -> None:
 
     some = [part(0, [4, 3], [0, 4], [0, 3]), part(1, [4, 3], [4, 4], [0, 3])]
     kept = {"box": [[0, 4], [0, 3]], "writer": 0, "item": 5}
-    assert _entry("w", some)["parts"] == _entry("w", some[::-1])["parts"] == [kept]
+    assert _tensor_entry("w", some)["parts"] == _tensor_entry("w", some[::-1])["parts"] == [kept]
     none = [part(0, [0, 3], [0, 0], [0, 2]), part(1, [0, 3], [0, 0], [2, 3])]
-    assert _entry("w", none)["parts"] == [{"box": [[0, 0], [0, 3]], "writer": 0, "item": 5}]
+    assert _tensor_entry("w", none)["parts"] == [{"box": [[0, 0], [0, 3]], "writer": 0, "item": 5}]
     with pytest.raises(ValueError, match=r"w is .*\(4, 3\).* on one rank and .*\(5, 3\)"):
-        _entry("w", [some[0], part(1, [5, 3], [4, 5], [0, 3])])
+        _tensor_entry("w", [some[0], part(1, [5, 3], [4, 5], [0, 3])])

@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from support.gangs import gang
-from windeck.checkpoint.process_group import Ranks
+from windeck.checkpoint.process_group import RankGroup
 from windeck.checkpoint.stores import CorruptStoreError
 
 
@@ -30,9 +30,9 @@ class LooseError(ValueError):
 
 
 @pytest.fixture
-def ranks(tmp_path: Path) -> Iterator[Ranks]:
+def ranks(tmp_path: Path) -> Iterator[RankGroup]:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
-    yield Ranks(dist.group.WORLD)
+    yield RankGroup(dist.group.WORLD)
     dist.destroy_process_group()
 
 
@@ -53,13 +53,13 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
     ],
 )
 def test_errors_are_told_as_what_they_were(
-    ranks: Ranks, error: Exception, kind: type[Exception], code: int | None, text: str
+    ranks: RankGroup, error: Exception, kind: type[Exception], code: int | None, text: str
 ) -> None:
     def fail() -> None:
         raise error
 
     with pytest.raises(kind) as caught:
-        ranks.together(fail)
+        ranks.run_on_all(fail)
     told = caught.value
     assert type(told) is kind
     assert getattr(told, "errno", None) == code
@@ -67,16 +67,16 @@ def test_errors_are_told_as_what_they_were(
     assert told.__cause__ is error  # here, where it was
 
 
-def test_values_of_any_length_come_back(ranks: Ranks) -> None:
+def test_values_of_any_length_come_back(ranks: RankGroup) -> None:
     for value in (None, 0, "", "é" * 100_000, [1, {"a": [2.5, None]}]):
-        assert ranks.together(lambda value=value: value) == [value]  # type: ignore[misc]
-        assert ranks.first(lambda value=value: value) == value  # type: ignore[misc]
-        assert ranks.in_turn(lambda value=value: value) == [value]  # type: ignore[misc]
+        assert ranks.run_on_all(lambda value=value: value) == [value]  # type: ignore[misc]
+        assert ranks.run_on_first(lambda value=value: value) == value  # type: ignore[misc]
+        assert ranks.run_in_turn(lambda value=value: value) == [value]  # type: ignore[misc]
 
 
-def test_who_is_no_member_is_refused(ranks: Ranks) -> None:
+def test_who_is_no_member_is_refused(ranks: RankGroup) -> None:
     with pytest.raises(ValueError, match=r"^this process is not in the group, expected a call by"):
-        Ranks(dist.GroupMember.NON_GROUP_MEMBER)
+        RankGroup(dist.GroupMember.NON_GROUP_MEMBER)
 
 
 def talk(rank: int, ranks: int) -> list[object] | None:
@@ -84,18 +84,18 @@ def talk(rank: int, ranks: int) -> list[object] | None:
     group = dist.new_group([1, 2])
     if rank == 0:
         return None
-    told = Ranks(group)
+    told = RankGroup(group)
     said: list[object] = [told.rank, told.count]
 
     def fail() -> None:
         raise FileNotFoundError(errno.ENOENT, f"nothing on {rank}")
 
     text = "é" * 100_000 if rank == 1 else ""
-    assert told.together(lambda: [rank, text]) == [[1, "é" * 100_000], [2, ""]]
-    assert told.first(lambda: [rank, text]) == [1, "é" * 100_000]
-    assert told.in_turn(lambda: rank) == [1, 2]
-    one_fails = partial(told.together, lambda: fail() if rank == 2 else None)
-    for ask in (partial(told.first, fail), partial(told.together, fail), one_fails):
+    assert told.run_on_all(lambda: [rank, text]) == [[1, "é" * 100_000], [2, ""]]
+    assert told.run_on_first(lambda: [rank, text]) == [1, "é" * 100_000]
+    assert told.run_in_turn(lambda: rank) == [1, 2]
+    one_fails = partial(told.run_on_all, lambda: fail() if rank == 2 else None)
+    for ask in (partial(told.run_on_first, fail), partial(told.run_on_all, fail), one_fails):
         with pytest.raises(FileNotFoundError) as caught:
             ask()
         said += [str(caught.value), caught.value.__cause__ is not None]

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from windeck.checkpoint.process_group import (
-    _holders,
-    _refuse_other_options,
-    _refuse_unclaimed,
-    assigned,
+    _check_equal_options,
+    _check_unclaimed_names,
+    _find_holders,
+    assign_writers,
 )
 
 #: Of each tensor's box, its bytes and the ranks that have it.
@@ -54,7 +54,7 @@ def test_each_box_has_one_writer_in_whichever_order_they_are_told(
     mixed = dict(rng.sample(sorted(holders.items()), len(holders)))
     for key, (size, having) in mixed.items():
         mixed[key] = size, rng.sample(having, len(having))
-    assert assigned(holders, 4) == assigned(mixed, 4) == model(holders, 4)
+    assert assign_writers(holders, 4) == assign_writers(mixed, 4) == model(holders, 4)
 
 
 def test_equal_boxes_go_in_the_order_of_names_and_boxes_to_the_first_rank() -> None:
@@ -62,7 +62,7 @@ def test_equal_boxes_go_in_the_order_of_names_and_boxes_to_the_first_rank() -> N
     names = [("b", one), ("a", two), ("b", two), ("a", one), ("c", ())]
     expected = dict(zip(sorted(names), (0, 1, 2, 0, 1), strict=True))
     for order in itertools.permutations(names):
-        assert assigned({key: (8, [2, 1, 0]) for key in order}, 3) == expected
+        assert assign_writers({key: (8, [2, 1, 0]) for key in order}, 3) == expected
 
 
 def test_what_one_rank_has_counts_before_what_several_have() -> None:
@@ -73,23 +73,23 @@ def test_what_one_rank_has_counts_before_what_several_have() -> None:
         ("z", box): (41, [0, 1]),
         ("nothing", box): (0, [1, 0]),
     }
-    assert assigned(holders, 2) == {
+    assert assign_writers(holders, 2) == {
         ("own", box): 0, ("large", box): 1, ("z", box): 0, ("nothing", box): 1
     }  # fmt: skip
-    assert assigned({}, 3) == {}
+    assert assign_writers({}, 3) == {}
 
 
 def test_holders_of_boxes() -> None:
     first = [["w", "float32", 4, [[[0, 2], [0, 3]]]], ["s", "int64", 8, [[]]]]
     second = [["w", "float32", 4, [[[2, 5], [0, 3]], [[0, 2], [0, 3]]]], ["none", "int8", 1, []]]
     third = [["s", "int64", 8, [[]]], ["w", "float32", 4, [[[5, 5], [0, 3]], [[0, 2], [0, 3]]]]]
-    assert _holders([first, second, [], third]) == {
+    assert _find_holders([first, second, [], third]) == {
         ("w", ((0, 2), (0, 3))): (24, [0, 1, 3]),
         ("w", ((2, 5), (0, 3))): (36, [1]),
         ("w", ((5, 5), (0, 3))): (0, [3]),
         ("s", ()): (8, [0, 3]),
     }
-    assert _holders([]) == {}
+    assert _find_holders([]) == {}
 
 
 def test_names_that_no_rank_has() -> None:
@@ -103,7 +103,7 @@ def test_names_that_no_rank_has() -> None:
         [{"model": []}, {"extra": []}],
     ]
     for names in fine:
-        _refuse_unclaimed(names, "generation 3")
+        _check_unclaimed_names(names, "generation 3")
     refused: list[tuple[list[dict[str, list[str]]], str, str]] = [
         ([{"model": ["w", "v"]}], "model", "v, w"),
         ([{"model": ["w", "v", "u"]}, {"model": ["u", "w", "t"]}], "model", "u, w"),
@@ -115,15 +115,17 @@ def test_names_that_no_rank_has() -> None:
     for names, root, told in refused:
         words = f"the names in {root} are not those of generation 3: only in the target []; only in"
         with pytest.raises(KeyError, match=re.escape(f"{words} the checkpoint [{told}]; strict=")):
-            _refuse_unclaimed(names, "generation 3")
+            _check_unclaimed_names(names, "generation 3")
 
 
 def test_options_that_are_not_the_same_on_all_ranks() -> None:
     same = {"step": 3, "namespace": "a"}
-    _refuse_other_options([same])
-    _refuse_other_options([same, dict(same), dict(same)])
-    words = "step is 3 on rank 0 and 4 on rank 2, expected the same on all ranks"
+    _check_equal_options([same])
+    _check_equal_options([same, dict(same), dict(same)])
+    words = "`step` must be the same on all ranks, got 3 on rank 0 and 4 on rank 2"
     with pytest.raises(ValueError, match=f"^{words}$"):
-        _refuse_other_options([same, same, {**same, "step": 4}, {**same, "step": 5}])
-    with pytest.raises(ValueError, match=r"^namespace is 'a' on rank 0 and 'b' on rank 1, "):
-        _refuse_other_options([same, {**same, "namespace": "b"}])
+        _check_equal_options([same, same, {**same, "step": 4}, {**same, "step": 5}])
+    with pytest.raises(
+        ValueError, match=r"^`namespace` must be .*, got 'a' on rank 0 and 'b' on rank 1$"
+    ):
+        _check_equal_options([same, {**same, "namespace": "b"}])

@@ -272,10 +272,10 @@ def test_optimizer_and_slices_of_what_was_kept() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({"incremental": 1}, TypeError, "^incremental is of type int, expected bool$"),
-        ({"longest_chain": 1.0}, TypeError, "^longest_chain is of type float, expected int$"),
-        ({"longest_chain": -1}, ValueError, "^longest_chain is -1, expected 0 to 1000$"),
-        ({"longest_chain": 1001}, ValueError, "^longest_chain is 1001, expected 0 to 1000$"),
+        ({"incremental": 1}, TypeError, "^`incremental` must be a bool, got int$"),
+        ({"longest_chain": 1.0}, TypeError, "^`longest_chain` must be an int, got float$"),
+        ({"longest_chain": -1}, ValueError, "^`longest_chain` must be at least 0, got -1$"),
+        ({"longest_chain": 1001}, ValueError, "^`longest_chain` must be at most 1000, got 1001$"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], kind: type[Exception], words: str) -> None:
@@ -333,10 +333,10 @@ def test_what_is_read_to_find_a_base(memory: Store) -> None:
     state = {"w": torch.arange(3 * CHUNK, dtype=torch.uint8), "empty": torch.empty(0)}
     options: dict[str, Any] = {"step": 1, "chunk_bytes": CHUNK, "incremental": True}
     plan = checkpoint.begin(memory, writers=1, **options)
-    assert incremental.base_values(memory, plan) == {}
+    assert incremental.read_base_values(memory, plan) == {}
     checkpoint.save(memory, model=state, **options)
     plan = checkpoint.begin(memory, writers=1, **options)
-    found = incremental.base_values(memory, plan)
+    found = incremental.read_base_values(memory, plan)
     assert [key.split(b"/")[1] for key in found] == [b"HEAD", b"m", b"d"]
     assert all(memory.get(key) == value for key, value in found.items())
     base = incremental.find_base(found, plan)

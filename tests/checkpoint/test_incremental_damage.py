@@ -111,7 +111,7 @@ def test_damaged_digests_make_a_full_save_and_no_wrong_one(generation: int) -> N
             words = [str(warning.message) for warning in told]
             if generation == 2 and damaged is not None:
                 assert len(words) == 1
-                form = f"^{key.decode()} is damaged: found .*, expected .*: all is written anew$"
+                form = f"^{key.decode()} is damaged: found .*, expected .*: everything is written$"
                 assert re.search(form, words[0])
             else:
                 assert not words
@@ -125,7 +125,9 @@ def test_a_damaged_manifest_in_force_makes_a_full_save() -> None:
         found = two(store)
         key = b"windeck/m/%016x" % 2
         store.put_many([(key, found[key][:-1] + b"?")])
-        with pytest.warns(RuntimeWarning, match=f"{key.decode()} is damaged: .* is written anew$"):
+        with pytest.warns(
+            RuntimeWarning, match=f"{key.decode()} is damaged: .*: everything is written$"
+        ):
             save(store, THIRD)
         load(store, THIRD, 3)
         assert checkpoint.log(store)[0].bases == ()

@@ -131,7 +131,7 @@ def test_a_group_that_finds_the_last_save_damaged(fresh: Fresh) -> None:
     url = fresh("leveldb")
     warned, quiet = gang(2, spoilt, url)
     assert warned  # by who looks, and by who merges
-    assert all(text.endswith(": all is written anew") for text in warned)
+    assert all(text.endswith(": everything is written") for text in warned)
     assert quiet == []  # it can neither look nor do anything about it
     assert (written(url, 1), written(url, 2)) == (2, 2)
 
@@ -145,7 +145,9 @@ def test_a_store_that_another_has_open(fresh: Fresh, monkeypatch: pytest.MonkeyP
         plan = checkpoint.begin(store, step=1, writers=2, incremental=True)
         for writer, half in enumerate(torch.chunk(whole, 2)):
             part = Partition(half, offset=(writer * len(half),), shape=whole.shape)
-            with pytest.warns(RuntimeWarning, match=r"^leveldb:.* is open already, .* anew$"):
+            with pytest.warns(
+                RuntimeWarning, match=r"^leveldb:.* is open already, .*: everything is written$"
+            ):
                 checkpoint.save_shard(url, plan, writer=writer, model={"w": part})
         checkpoint.merge(store, plan)
     assert (written(url, 1), written(url, 2)) == (8, 8)

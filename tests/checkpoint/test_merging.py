@@ -21,14 +21,14 @@ def test_shards_of_another_step_and_another_plan(store: Store) -> None:
     later = dataclasses.replace(plan, step=3, digest="")
     write(store, plan, (0, 1))
     write(store, later, (2,))
-    text = "writer 2 saved generation 2 by another plan: found step 3, expected step 2"
+    text = "writer 2 saved generation 2 with another plan: found step 3, expected step 2"
     fails(store, plan, text, ValueError)
     # Made for another store, where the same numbers are dealt out.
     plan = checkpoint.begin(store, step=2, writers=3)
     other = dataclasses.replace(plan, save=7, digest="")
     write(store, other, (0,))
     write(store, plan, (1, 2))
-    text = f"writer 0 saved generation 3 by another plan: found digest {other.digest}, expected"
+    text = f"writer 0 saved generation 3 with another plan: found digest {other.digest}, expected"
     fails(store, plan, text, ValueError)
     # For more writers than this one has.
     plan = checkpoint.begin(store, step=2, writers=2)
@@ -41,7 +41,7 @@ def test_shards_of_another_step_and_another_plan(store: Store) -> None:
     plan = checkpoint.begin(store, step=2, writers=3)
     write(store, plan)
     tampered(store, plan, 1, writer=2)
-    text = "writer 1 saved generation 5 by another plan: found writer 2, expected writer 1"
+    text = "writer 1 saved generation 5 with another plan: found writer 2, expected writer 1"
     fails(store, plan, text, ValueError)
     assert force(store) == [(1, 1)]
 
@@ -87,7 +87,7 @@ def test_values_that_differ(memory: Store) -> None:
         fails(memory, plan, message, ValueError)
 
     refused("extra/lr is 0.5 with writer 0 and 0.25 with writer 2, expected the same everywhere: "
-            "what differs needs a name of its own", {"lr": 0.5}, {}, {"lr": 0.25})  # fmt: skip
+            "save different values under different k", {"lr": 0.5}, {}, {"lr": 0.25})  # fmt: skip
     refused("extra/a/0 is 1 with writer 0 and True with writer 1", {"a": [1]}, {"a": [True]})
     refused("extra/a is nan with writer 0 and inf with writer 1",
             {"a": float("nan")}, {"a": float("inf")})  # fmt: skip
@@ -175,7 +175,7 @@ def test_shards_that_are_none(memory: Store) -> None:
         plan = merge_of(memory, {"w": rows(W, 0, 3)}, {"w": rows(W, 3, 7)})
         tampered(memory, plan, 1, **changes)
         with pytest.raises(
-            checkpoint.stores.CorruptStoreError, match=r"windeck/s/.* (is no shards|cannot be r)"
+            checkpoint.stores.CorruptStoreError, match=r"windeck/s/.* cannot be read"
         ):
             checkpoint.merge(memory, plan)
     for sides in ([[3, 9], [0, 5]], [[5, 3], [0, 5]], [[3, 7]], [[-1, 7], [0, 5]]):

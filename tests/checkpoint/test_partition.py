@@ -16,9 +16,9 @@ from support.sharded_ranks import chunked
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.process_group import _retold, _told
+from windeck.checkpoint.process_group import _describe_error, _rebuild_error
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.write.pieces import _shard
+from windeck.checkpoint.write.local_tensors import _shard_ranges
 
 
 def test_a_plan_that_is_none() -> None:
@@ -26,10 +26,10 @@ def test_a_plan_that_is_none() -> None:
     with pytest.raises(ValueError, match=r"^the digest of a plan is '[0-9a-f]{32}', expected '"):
         dataclasses.replace(plan, step=4)
     wrong: list[tuple[str, Any, type[Exception], str]] = [
-        ("writers", 0, ValueError, "writers is 0, expected 1 to 16777216"),
-        ("writers", 2.0, TypeError, "writers is of type float, expected int"),
-        ("step", -1, ValueError, "step is -1, expected 0 to 9223372036854775807"),
-        ("chunk_bytes", 8, ValueError, "chunk_bytes is 8, expected 16 to 67108864"),
+        ("writers", 0, ValueError, "`writers` must be at least 1, got 0"),
+        ("writers", 2.0, TypeError, "`writers` must be an int, got float"),
+        ("step", -1, ValueError, "`step` must be at least 0, got -1"),
+        ("chunk_bytes", 8, ValueError, "`chunk_bytes` must be at least 16, got 8"),
         ("namespace", "a b", ValueError, "expected a namespace of 1 to 200 letters, digits"),
     ]
     for name, value, kind, text in wrong:
@@ -39,9 +39,9 @@ def test_a_plan_that_is_none() -> None:
         with pytest.raises(kind, match=f"^{text}"):
             checkpoint.Plan(**{**dataclasses.asdict(plan), name: value, "digest": ""})
     for writer, kind, text in (
-        (2, ValueError, "writer is 2, expected 0 to 1 as planned"),
-        (-1, ValueError, "writer is -1, expected 0 to 1 as planned"),
-        (True, TypeError, "writer is of type bool, expected int"),
+        (2, ValueError, "`writer` must be in 0 to 1 as planned, got 2"),
+        (-1, ValueError, "`writer` must be in 0 to 1 as planned, got -1"),
+        (True, TypeError, "`writer` must be an int, got bool"),
     ):
         with pytest.raises(kind, match=f"^{text}"):
             checkpoint.save_shard("memory://", plan, writer=writer)
@@ -202,7 +202,7 @@ def test_what_a_rank_has_of_a_dimension(size: int) -> None:
         for a, b in itertools.product(range(outer), range(inner)):
             stretches = [chunked(part, outer, 0)[a] for part in torch.chunk(indices, split)]
             expected = chunked(torch.cat(stretches), inner, 0)[b].tolist()
-            runs = _shard(_shard([(0, size)], split, outer, a), 1, inner, b)
+            runs = _shard_ranges(_shard_ranges([(0, size)], split, outer, a), 1, inner, b)
             found = [index for first, end in runs for index in range(first, end)]
             assert found == expected, (outer, inner, split, a, b)
             assert all(first < end for first, end in runs)
@@ -242,7 +242,7 @@ def test_what_is_told_of_an_error() -> None:
         (json.JSONDecodeError("bad", "", 0), RuntimeError, "rank 2: JSONDecodeError: bad: line 1"),
     ):  # fmt: skip
         with pytest.raises(kind, match=f"^{text}") as caught:
-            raise _retold(2, **json.loads(json.dumps(_told(error))))
+            raise _rebuild_error(2, **json.loads(json.dumps(_describe_error(error))))
         assert type(caught.value) is kind
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,11 +18,16 @@ Fresh = Callable[[str], str]
 
 def ranks(case: str, url: str, folder: Path) -> Any:
     """What a case found, ``module:function``, in a program of its own."""
-    command = [sys.executable, str(HERE / "sharded_ranks.py"), case, url]
+    command = [sys.executable, str(HERE / "support" / "sharded_ranks.py"), case, url]
     folder = folder / "ranks"
     folder.mkdir()
     done = subprocess.run(
-        [*command, str(folder)], capture_output=True, text=True, check=False, timeout=500
+        [*command, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -82,10 +88,10 @@ def test_what_fails_on_one_fails_on_all(kind: str, fresh: Fresh, tmp_path: Path)
     expected: list[Any] = [
         ("TypeError", "rank 1: extra/x is of type object, expected a tensor, dict"),
         ("ValueError", "rank 0: extra/lr is 0.0 with writer 0 and 0.5 with writer 1, expected the"),
-        ("ValueError", "extra/rng is not the same on ranks 0 and 1, expected equal bytes: what di"),
+        ("ValueError", "extra/rng is not the same on ranks 0 and 1, expected equal bytes: save d"),
         ("ValueError", "rank 0: model/w has 15 of 24 elements with writers [0, 1], expected all"),
         ("ValueError", "rank 0: model/w has elements [0:5, 0:3] with writer 0 and [2:7, 0:3] with"),
-        ("ValueError", "step is 5 on rank 0 and 6 on rank 1, expected the same on all ranks"),
+        ("ValueError", "`step` must be the same on all ranks, got 5 on rank 0 and 6 on rank 1"),
         ("ValueError", "rank 1: rank 1 was given memory://, which no other process can open, exp"),
         ("ValueError", "rank 0: no store has URLs that begin with nothing://: expected one of"),
         ("OSError", "[Errno 28] rank 0: no space left for the test"),

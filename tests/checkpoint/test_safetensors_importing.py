@@ -37,7 +37,7 @@ def test_arguments_that_cannot_be(memory: Store, tmp_path: Path) -> None:
         save_file({"x": torch.ones(1)}, tmp_path / f"{name}.safetensors")
     with pytest.raises(ValueError, match=r"has a.safetensors, b.safetensors, expected o"):
         import_(tmp_path, memory)
-    with pytest.raises(ValueError, match="step is -1, expected 0 to"):
+    with pytest.raises(ValueError, match="`step` must be at least 0, got -1"):
         import_(tmp_path / "a.safetensors", memory, step=-1)
 
 
@@ -54,7 +54,7 @@ def test_a_file_that_ends_while_it_is_read(memory: Store, tmp_path: Path) -> Non
         def __getattr__(self, name: str) -> Any:
             return getattr(memory, name)
 
-    words = f"{file} ended in w, expected 16 bytes at [0-9]+: it was changed meanwhile"
+    words = f"{file} ended in w, expected 16 bytes at [0-9]+: it was changed during the import"
     with pytest.raises(ValueError, match=words):
         import_(file, Cut(), chunk_bytes=64)
     assert checkpoint.log(memory)[0].generation == 1
@@ -93,7 +93,7 @@ def test_damaged_files_change_nothing(memory: Store, tmp_path: Path) -> None:
         ("[" * 5000, "the metadata under windeck cannot be read: maximum recursion"),
         ("3", "metadata under windeck cannot be read: 'int' object is not subscriptable"),
         ('{"format":2}', "metadata under windeck cannot be read: it has format 2, expected 1"),
-        ('{"format":1,"step":-4,"trees":{"model":{"tensor":"x"}}}', "read: step is -4, expected 0"),
+        ('{"format":1,"step":-4,"trees":{"model":{"tensor":"x"}}}', "read: `step` must be at le"),
         ('{"format":1,"step":1,"trees":{"model":{"tensor":"y"}}}', "model is the tensor y, which"),
         ('{"format":1,"step":1,"trees":{"model":{"what":1}}}', "expected a tree of state, found"),
         ('{"format":1,"step":1,"trees":{"model":null}}', "metadata under windeck leave out x"),

@@ -16,7 +16,7 @@ from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
 from windeck import checkpoint
-from windeck.checkpoint.format.dtypes import decode_elements
+from windeck.checkpoint.format.elements import decode_elements
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.read.predicates import nan, near, parse
 from windeck.checkpoint.read.scanning import read_box
@@ -161,8 +161,7 @@ def test_no_torch_is_needed(fresh: Fresh) -> None:
     program = (
         "import sys\n"
         "from windeck import checkpoint\n"
-        "from windeck.checkpoint.read.predicates import parse\n"
-        f"found, = checkpoint.search({url!r}, parse('value > 7'))\n"
+        f"found, = checkpoint.search({url!r}, 'value > 7')\n"
         "assert [match.index for match in found.matches] == [(8,)]\n"
         f"assert checkpoint.verify({url!r}, deep=True).ok\n"
         f"assert not checkpoint.diff({url!r}, 1, None)\n"

@@ -126,7 +126,7 @@ def test_an_optimizer_that_loads_by_itself_is_asked(store: Store) -> None:
 def test_targets_that_share_memory_are_refused_before_anything_is_written(store: Store) -> None:
     checkpoint.save(store, step=0, model={"a": torch.ones(3), "w": torch.arange(3.0).expand(4, 3)})
     first = torch.zeros(3)
-    words = r"model/w has elements that are the same memory, as expand\(\) makes them"
+    words = r"model/w has elements that share memory, as expand\(\) makes them"
     with pytest.raises(ValueError, match=words):
         checkpoint.load(store, model={"a": first, "w": torch.zeros(3).expand(4, 3)})
     assert first.tolist() == [0, 0, 0]

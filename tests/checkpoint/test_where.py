@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from support.threads import at_once
-from windeck.checkpoint.format.dtypes import decode_elements
+from windeck.checkpoint.format.elements import decode_elements
 from windeck.checkpoint.read.predicates import Predicate, nan, near, parse, rounded
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.pages import Page, check_examples
+from support.pages import Page
 from support.programs import command
 from support.store_servers import need
 from windeck.cli.main import VIEW_COMMANDS
@@ -61,8 +61,3 @@ def test_every_command_and_key_is_on_the_page() -> None:
 
 def test_links() -> None:
     PAGE.check_links()
-
-
-@pytest.mark.parametrize("module", ["html", "output", "page.samples", "session", "show"])
-def test_examples_in_the_code(module: str) -> None:
-    check_examples(f"windeck.cli.{module}")

@@ -29,7 +29,7 @@ def test_a_tensor_as_npy(fresh: Fresh, tmp_path: Path, name: str) -> None:
     made, expected = np.load(file), model(10)[name].numpy()
     assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
     assert made.tobytes() == expected.tobytes()
-    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
 
 
 def test_a_tensor_in_parts_as_npy(fresh: Fresh, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_files_are_replaced_when_asked_for_and_whole_or_not_there(
     told = refused(url, "export", str(file), "model/layers.0.w", "--force", code=1)
     assert told == f"{key.decode()} is missing, expected a chunk"
     assert file.read_text() == "mine"
-    assert [path for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+    assert [path for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
     assert run(url, "export", str(file), "model/ids", "--force")[0] == 0
     assert np.load(file).tolist() == model(10)["ids"].tolist()
 

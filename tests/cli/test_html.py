@@ -261,7 +261,7 @@ def test_the_command(fresh: Fresh, tmp_path: Path) -> None:
     assert run(str(tmp_path), "--force")[0] == 2
     assert "there is no folder" in run(str(tmp_path / "no" / "x.html"))[2]
     assert run(str(tmp_path / "y.html"), "--generation", "9")[0] == 3
-    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
     assert not (tmp_path / "y.html").exists()
 
 

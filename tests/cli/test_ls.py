@@ -16,10 +16,10 @@ from support.programs import assert_not_imported
 from support.view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
 from windeck.checkpoint.format import manifests, trees
-from windeck.checkpoint.format.dtypes import ITEM_BYTES, item_bytes
 from windeck.checkpoint.stores import open_store
 from windeck.cli import catalog, ls, output
 from windeck.cli.tree import Leaf, lines
+from windeck.columns.dtypes import DTYPES, item_bytes
 
 __all__ = ["url"]
 
@@ -257,12 +257,12 @@ def test_bytes_of_every_dtype_of_torch() -> None:
     for dtype in known:
         assert item_bytes(str(dtype).removeprefix("torch.")) == dtype.itemsize
     assert item_bytes("float256") is None
-    assert len(ITEM_BYTES) >= len(known)
+    assert len(DTYPES) >= len(known)
 
 
 def test_a_dtype_of_a_later_torch(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     url = saved(fresh("rocksdb"))
-    monkeypatch.delitem(ITEM_BYTES, "bfloat16")
+    monkeypatch.delitem(DTYPES, "bfloat16")
     plain = catalog.tensor_bytes.__wrapped__
     for module in (catalog, ls):
         monkeypatch.setattr(module, "tensor_bytes", plain)

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np

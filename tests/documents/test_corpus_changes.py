@@ -1,4 +1,4 @@
-"""Digests of files, and the sums of them in saved states."""
+"""Digests of files, and their sums in saved states."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from windeck.documents.verification import PRIME, file_digest, sums
+from windeck.documents.verification import PRIME, combine_digests, file_digest
 
 
 def digests(count: int, seed: int = 0) -> list[int]:
-    """Digests of as many files."""
+    """Return random digests of `count` files."""
     rng = random.Random(seed)
     return [rng.randrange(PRIME) for _ in range(count)]
 
 
-class TestSums:
+class TestCombinedDigests:
     def test_the_prime(self) -> None:
         # Lucas and Lehmer: 2^61 - 1 is prime iff s_59 = 0, with s_0 = 4, s_(i+1) = s_i^2 - 2.
         s = 4
@@ -25,8 +25,8 @@ class TestSums:
         assert s == 0
 
     def test_in_saved_states(self) -> None:
-        assert sums([PRIME - 1, 2, 3]) == "4:c"
-        assert sums(digests(1000)) == "4858e1f5ef89ac2:12187c31d9afae2"
+        assert combine_digests([PRIME - 1, 2, 3]) == "4:c"
+        assert combine_digests(digests(1000)) == "4858e1f5ef89ac2:12187c31d9afae2"
 
     @pytest.mark.parametrize("count", [1, 2, 1000])
     def test_any_one_change(self, count: int) -> None:
@@ -34,11 +34,11 @@ class TestSums:
         for place in {0, count - 1}:
             after = list(before)
             after[place] = rng.randrange(PRIME)
-            assert sums(after) != sums(before)
+            assert combine_digests(after) != combine_digests(before)
 
     def test_files_that_changed_places(self) -> None:
         before = digests(10)
-        assert sums(before) != sums(before[::-1])
+        assert combine_digests(before) != combine_digests(before[::-1])
 
 
 class TestDigests:

@@ -1,4 +1,4 @@
-"""The cheap look at every file: what it finds, and that it takes good files as they are."""
+"""FileChecker: summaries of valid files, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pyarrow import feather, ipc, parquet
 
 from documents.test_corpus_discovery import not_root  # noqa: F401
 from support.corpora import WRITERS, lists, write_batches, write_lists, write_parquet
-from windeck._util.parallel import in_threads
-from windeck.documents.checking import Look
+from windeck._util.parallel import run_in_threads
+from windeck.documents.checking import FileChecker
 
 DOCS = [[1, 2, 3], [], [4]]
 
 
-def look(path: Path, column: str = "tokens", *, tokenizes: bool = False) -> int:
-    """The size of a file that is fine."""
-    return Look(column, tokenizes=tokenizes)(str(path))[0]
+def size_of(path: Path, column: str = "tokens", *, has_tokenizer: bool = False) -> int:
+    """Check a file and return its size."""
+    return FileChecker(column, has_tokenizer=has_tokenizer).check(str(path)).size
 
 
 class TestGoodFiles:
@@ -32,7 +32,7 @@ class TestGoodFiles:
         path = tmp_path / "x"
         WRITERS[form][1](path, docs)
         status = path.stat()
-        found = Look("tokens", tokenizes=False)(str(path))
+        found = FileChecker("tokens", has_tokenizer=False).check(str(path))
         told = len(docs) if form in ("batches", "parquet") else -1
         assert found == (status.st_size, status.st_mtime_ns, told)
 
@@ -47,7 +47,9 @@ class TestGoodFiles:
                 writer.write_batch(pa.record_batch([pa.array([i] * (i % 3), pa.int32())], schema))
         with pa.memory_map(str(tmp_path / "x")) as source:
             assert ipc.open_file(source).num_record_batches == count
-        assert Look("tokens", tokenizes=False)(str(tmp_path / "x")).documents == count
+        assert (
+            FileChecker("tokens", has_tokenizer=False).check(str(tmp_path / "x")).documents == count
+        )
 
     def test_damaged_footers_are_refused(self, tmp_path: Path) -> None:
         path, rng, outcomes = tmp_path / "x", np.random.default_rng(0), set()
@@ -60,7 +62,7 @@ class TestGoodFiles:
                 changed[place] = rng.choice([0, 1, 127, 128, 255])
             path.write_bytes(changed)
             try:
-                outcomes.add(Look("tokens", tokenizes=False)(str(path)).documents)
+                outcomes.add(FileChecker("tokens", has_tokenizer=False).check(str(path)).documents)
             except ValueError as error:
                 outcomes.add(-1 if "x' cannot be read as Arrow IPC: " in str(error) else -2)
         assert {3, -1} <= outcomes
@@ -70,16 +72,16 @@ class TestGoodFiles:
     def test_integers_of_every_kind(self, dtype: str, tmp_path: Path) -> None:
         write_lists(tmp_path / "x", DOCS, dtype=dtype)
         write_batches(tmp_path / "y", DOCS, dtype=dtype)
-        assert look(tmp_path / "x")
-        assert look(tmp_path / "y")
+        assert size_of(tmp_path / "x")
+        assert size_of(tmp_path / "y")
 
     @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
     def test_text(self, kind: Any, tmp_path: Path) -> None:
         table = pa.table({"text": pa.array(["a", None], kind)})
         feather.write_feather(table, tmp_path / "x", compression="uncompressed")
         parquet.write_table(table, tmp_path / "y")
-        assert look(tmp_path / "x", "text", tokenizes=True)
-        assert look(tmp_path / "y", "text", tokenizes=True)
+        assert size_of(tmp_path / "x", "text", has_tokenizer=True)
+        assert size_of(tmp_path / "y", "text", has_tokenizer=True)
 
     @pytest.mark.parametrize(
         "kind", [pa.large_list(pa.int32()), pa.list_(pa.int32(), 2), pa.list_(pa.uint8())]
@@ -87,18 +89,18 @@ class TestGoodFiles:
     def test_lists_of_every_kind(self, kind: Any, tmp_path: Path) -> None:
         table = pa.table({"tokens": pa.array([[1, 2], None], kind)})
         feather.write_feather(table, tmp_path / "x", compression="uncompressed")
-        assert look(tmp_path / "x")
+        assert size_of(tmp_path / "x")
 
     def test_a_schema_larger_than_a_page(self, tmp_path: Path) -> None:
         table = lists(DOCS).replace_schema_metadata({"note": "x" * 100_000})
         feather.write_feather(table, tmp_path / "x", compression="uncompressed")
-        assert look(tmp_path / "x")
+        assert size_of(tmp_path / "x")
 
     def test_files_of_before_arrow_15(self, tmp_path: Path) -> None:
         options = ipc.IpcWriteOptions(use_legacy_format=True)
         with ipc.new_file(str(tmp_path / "x"), lists(DOCS).schema, options=options) as writer:
             writer.write_table(lists(DOCS))
-        assert look(tmp_path / "x")
+        assert size_of(tmp_path / "x")
 
 
 class TestEnds:
@@ -109,8 +111,8 @@ class TestEnds:
         data = path.read_bytes()
         for size in [*range(1, len(data), 7), len(data) - 1]:
             path.write_bytes(data[:size])
-            with pytest.raises(ValueError, match=r"/x' is (cut short|neither)"):
-                look(path)
+            with pytest.raises(ValueError, match=r"/x' is (truncated|neither)"):
+                size_of(path)
 
     def test_the_words_for_it(self, tmp_path: Path) -> None:
         path = tmp_path / "x.part1.arrow"
@@ -118,31 +120,33 @@ class TestEnds:
         path.write_bytes(path.read_bytes()[:200])
         with pytest.raises(
             ValueError,
-            match=r"x.part1.arrow' is cut short: it begins as Arrow IPC and ends with b'.*' after "
+            match=r"x.part1.arrow' is truncated: it starts as Arrow IPC and ends with b'.*' after "
             r"200 bytes, expected b'ARROW1'$",
         ):
-            look(path)
+            size_of(path)
 
     def test_empty(self, tmp_path: Path) -> None:
         (tmp_path / "x").touch()
         with pytest.raises(ValueError, match=r"x' is empty \(0 bytes\); expected an Arrow IPC or"):
-            look(tmp_path / "x")
+            size_of(tmp_path / "x")
 
     @pytest.mark.parametrize("data", [b"hello, world\n" * 9, b"PK\3\4", b"\0" * 4096, b"ARROW"])
     def test_foreign(self, data: bytes, tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(data)
         with pytest.raises(
             ValueError,
-            match=r"x' is neither an Arrow IPC nor a Parquet file: it begins with "
+            match=r"x' is neither an Arrow IPC nor a Parquet file: it starts with "
             + re.escape(repr(data[:8])),
         ):
-            look(tmp_path / "x")
+            size_of(tmp_path / "x")
 
     def test_a_stream(self, tmp_path: Path) -> None:
         with ipc.new_stream(str(tmp_path / "x"), lists(DOCS).schema) as writer:
             writer.write_table(lists(DOCS))
-        with pytest.raises(ValueError, match=r"x' is an Arrow IPC stream, .* expected a file as"):
-            look(tmp_path / "x")
+        with pytest.raises(
+            ValueError, match=r"x' is an Arrow IPC stream, .* expected a file written by"
+        ):
+            size_of(tmp_path / "x")
 
     @pytest.mark.parametrize("length", [0, -5, 10**6, 2**31 - 1])
     @pytest.mark.parametrize(("write", "magic"), [(write_lists, 6), (write_parquet, 4)])
@@ -154,8 +158,8 @@ class TestEnds:
         data = bytearray(path.read_bytes())
         data[-magic - 4 : -magic] = length.to_bytes(4, "little", signed=True)
         path.write_bytes(data)
-        with pytest.raises(ValueError, match=rf"x' cannot .* speak of a footer of {length:,}$"):
-            look(path)
+        with pytest.raises(ValueError, match=rf"x' cannot .* state a footer length of {length:,}$"):
+            size_of(path)
 
     @pytest.mark.parametrize("length", [0, -1, 3, 10**5, 2**31 - 1])
     def test_impossible_schemas(self, length: int, tmp_path: Path) -> None:
@@ -165,7 +169,7 @@ class TestEnds:
         data[12:16] = length.to_bytes(4, "little", signed=True)
         path.write_bytes(data)
         with pytest.raises(ValueError, match=r"x' cannot be read as Arrow IPC: "):
-            look(path)
+            size_of(path)
 
 
 class TestColumns:
@@ -175,7 +179,7 @@ class TestColumns:
         with pytest.raises(
             KeyError, match=r"x' has no column 'ids'; (did you mean|it has) 'tokens'"
         ):
-            look(tmp_path / "x", "ids")
+            size_of(tmp_path / "x", "ids")
 
     def test_twice(self, tmp_path: Path) -> None:
         column = lists(DOCS)["tokens"]
@@ -186,7 +190,7 @@ class TestColumns:
             with pytest.raises(
                 ValueError, match=rf"{name}' has 2 columns named 'tokens'; expected"
             ):
-                look(tmp_path / name)
+                size_of(tmp_path / name)
 
     @pytest.mark.parametrize(
         "values", [[1.5], [[1.5]], [["a"]], [[[1]]], [True], [{"a": 1}], [b"bytes"]]
@@ -200,35 +204,35 @@ class TestColumns:
             TypeError,
             match=rf"column 'tokens' of '.*/x' is {kind}; expected lists of integers, integers, or",
         ):
-            look(tmp_path / "x")
+            size_of(tmp_path / "x")
         with pytest.raises(TypeError, match=r"/y' is .*; expected lists of integers or text$"):
-            look(tmp_path / "y")
+            size_of(tmp_path / "y")
 
     def test_integers_in_parquet_are_no_documents(self, tmp_path: Path) -> None:
         parquet.write_table(pa.table({"tokens": [1, 2]}), tmp_path / "y")
         with pytest.raises(TypeError, match=r"is int64; expected lists of integers or text$"):
-            look(tmp_path / "y")
+            size_of(tmp_path / "y")
 
     def test_text_and_tokenizer_go_together(self, tmp_path: Path) -> None:
         parquet.write_table(pa.table({"text": ["a"]}), tmp_path / "y")
         write_lists(tmp_path / "x", DOCS)
         with pytest.raises(
             TypeError,
-            match=r"column 'text' of '.*/y' is string, and there is no tokenizer; expected tokeni",
+            match=r"column 'text' of '.*/y' is string, but no `tokenizer` is given; expected a tok",
         ):
-            look(tmp_path / "y", "text")
+            size_of(tmp_path / "y", "text")
         with pytest.raises(
-            TypeError, match=r"is list<.*uint16>, and there is a tokenizer; expected text, or no"
+            TypeError, match=r"is list<.*uint16>, but a `tokenizer` is given; expected text"
         ):
-            look(tmp_path / "x", tokenizes=True)
+            size_of(tmp_path / "x", has_tokenizer=True)
 
     def test_one_good_schema_does_not_vouch_for_another(self, tmp_path: Path) -> None:
         write_lists(tmp_path / "x", DOCS)
         write_lists(tmp_path / "y", DOCS, column="other")
-        one = Look("tokens", tokenizes=False)
-        assert one(str(tmp_path / "x"))
+        checker = FileChecker("tokens", has_tokenizer=False)
+        assert checker.check(str(tmp_path / "x"))
         with pytest.raises(KeyError, match=r"y' has no column 'tokens'; it has 'other'"):
-            one(str(tmp_path / "y"))
+            checker.check(str(tmp_path / "y"))
 
 
 def test_damaged_files_do_no_harm(tmp_path: Path) -> None:
@@ -243,7 +247,7 @@ def test_damaged_files_do_no_harm(tmp_path: Path) -> None:
                 changed[place] = rng.integers(256)
             path.write_bytes(changed)
             try:
-                look(path)
+                size_of(path)
                 outcomes.add("fine")
             except (ValueError, TypeError, KeyError, MemoryError) as error:
                 outcomes.add("refused" if str(path) in str(error) else str(error))
@@ -254,7 +258,7 @@ def test_a_file_that_may_not_be_read(not_root: Path) -> None:  # noqa: F811
     write_lists(not_root / "x.part1.arrow", DOCS)
     (not_root / "x.part1.arrow").chmod(0)
     with pytest.raises(PermissionError, match=r"x.part1.arrow"):
-        look(not_root / "x.part1.arrow")
+        size_of(not_root / "x.part1.arrow")
 
 
 class TestThreads:
@@ -265,7 +269,7 @@ class TestThreads:
     ) -> None:
         for count in (0, 1, 5, 200):
             told: list[int] = []
-            found = in_threads(lambda i: i * i, count, threads, told.append, portion=portion)
+            found = run_in_threads(lambda i: i * i, count, threads, told.append, portion=portion)
             assert found == [i * i for i in range(count)]
             assert sum(told) == count
 
@@ -279,5 +283,5 @@ class TestThreads:
             return item
 
         with pytest.raises(ValueError, match=r"^number 5$"):
-            in_threads(work, 100_000, 3, portion=1)
+            run_in_threads(work, 100_000, 3, portion=1)
         assert len(done) < 10

@@ -1,4 +1,4 @@
-"""Count files: what their rows mean, and what damaged ones get."""
+"""Count files: parsing of rows, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from support.corpora import write_counts
-from windeck.documents.counts import Stated, normal_path, read_counts
+from windeck.documents.counts import DeclaredCounts, normal_path, read_counts
 
 HEAD = "dataset/filename,documents,tokens"
 CHOSEN = ("dataset=c4/x.part3.arrow", "dataset=c4/en/x.part10.arrow", "dataset=w/y.arrow")
 
 
 def read(root: Path, *rows: str, head: str = HEAD) -> dict[str, tuple[int, int]]:
-    """The numbers of a count file."""
+    """Write a count file and return its counts by path."""
     write_counts(root, [head, *rows])
     return {path: row[:2] for path, row in read_counts(str(root), CHOSEN, lambda _: True).items()}
 
@@ -41,8 +41,8 @@ class TestRows:
     def test_marks_of_other_systems(self, tmp_path: Path) -> None:
         path = write_counts(tmp_path, [])
         path.write_bytes(b"\xef\xbb\xbf" + HEAD.encode() + b"\r\ndataset=w/y.arrow,5,1\r\n")
-        stated = read_counts(str(tmp_path), CHOSEN, lambda _: True)
-        assert stated == {"dataset=w/y.arrow": Stated(5, 1, f"{str(path)!r}, line 2")}
+        declared = read_counts(str(tmp_path), CHOSEN, lambda _: True)
+        assert declared == {"dataset=w/y.arrow": DeclaredCounts(5, 1, f"{str(path)!r}, line 2")}
 
     def test_several_files_and_none(self, tmp_path: Path) -> None:
         assert read_counts(str(tmp_path), CHOSEN, lambda _: True) == {}
@@ -77,15 +77,15 @@ class TestErrors:
         (tmp_path / "dataset=c4").mkdir()
         with pytest.raises(
             FileNotFoundError,
-            match=r"x_counts.csv', line 3: a row for 'dataset=c4/gone.arrow', and there is no such "
-            rf"file below '{tmp_path}'; expected the file, or no row for it$",
+            match=r"x_counts.csv', line 3: row for 'dataset=c4/gone.arrow', which does not exist "
+            rf"below '{tmp_path}'; expected the file or no row for it$",
         ):
             read(tmp_path, "dataset=w/y.arrow,5,1", "/dataset=c4/gone.arrow,5,1")
 
     def test_two_rows(self, tmp_path: Path) -> None:
         with pytest.raises(
             ValueError,
-            match=r"x_counts.csv', line 3: a second row for 'dataset=w/y.arrow', the first is "
+            match=r"x_counts.csv', line 3: duplicate row for 'dataset=w/y.arrow', the first is "
             r"'.*x_counts.csv', line 2$",
         ):
             read(tmp_path, "dataset=w/y.arrow,5,1", "/dataset=w/y.arrow,5,1")
@@ -93,10 +93,10 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("head", "message"),
         [
-            ("dataset/filename,documents", r"has no column 'tokens'; its first line has 'dataset/"),
-            ("filename,documents,tokens", r"has no column 'dataset/filename'; its first line has "),
-            (f"{HEAD},tokens", r"has 2 columns 'tokens'; its first line has"),
-            ("", r"has no column 'dataset/filename'; its first line has nothing, expected"),
+            ("dataset/filename,documents", r"has no column 'tokens'; the header is 'dataset/"),
+            ("filename,documents,tokens", r"has no column 'dataset/filename'; the header is "),
+            (f"{HEAD},tokens", r"has 2 columns 'tokens'; the header is"),
+            ("", r"has no column 'dataset/filename'; the header is empty, expected"),
             # Before Python 3.11 the csv module itself refuses a NUL.
             ("\x00\x01\xff", r"(has no column 'dataset/filename'|.* line contains NUL)"),
         ],
@@ -107,22 +107,22 @@ class TestErrors:
 
     def test_an_empty_file(self, tmp_path: Path) -> None:
         write_counts(tmp_path, []).write_bytes(b"")
-        with pytest.raises(ValueError, match=r"its first line has nothing, expected 'dataset/file"):
+        with pytest.raises(ValueError, match=r"the header is empty, expected 'dataset/file"):
             read_counts(str(tmp_path), CHOSEN, lambda _: True)
 
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
-            ("-1,5", "documents is -1, expected 0 to 2^63 - 1"),
-            ("1,-5", "tokens is -5, expected 0 to 2^63 - 1"),
-            (f"1,{2**63}", f"tokens is {2**63}, expected 0 to 2^63 - 1"),
-            (f"{'9' * 5000},1", "documents is 999"),
-            ("1,", "tokens is '', expected a whole number"),
-            ("1.0,2", "documents is '1.0', expected a whole number"),
-            ("1,many", "tokens is 'many', expected a whole number"),
-            ("1,1_000", "tokens is '1_000', expected a whole number"),
-            ("٣,1", "documents is '٣', expected a whole number"),
-            ("+1,2", "documents is '+1', expected a whole number"),
+            ("-1,5", "`documents` must be in [0, 2^63), got -1"),
+            ("1,-5", "`tokens` must be in [0, 2^63), got -5"),
+            (f"1,{2**63}", f"`tokens` must be in [0, 2^63), got {2**63}"),
+            (f"{'9' * 5000},1", "`documents` must be in [0, 2^63), got 999"),
+            ("1,", "`tokens` must be an integer, got ''"),
+            ("1.0,2", "`documents` must be an integer, got '1.0'"),
+            ("1,many", "`tokens` must be an integer, got 'many'"),
+            ("1,1_000", "`tokens` must be an integer, got '1_000'"),
+            ("٣,1", "`documents` must be an integer, got '٣'"),
+            ("+1,2", "`documents` must be an integer, got '+1'"),
             ("1", "2 fields, expected 3"),
             ("1,2,3", "4 fields, expected 3"),
         ],

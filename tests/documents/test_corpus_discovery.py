@@ -1,4 +1,4 @@
-"""Which files a corpus consists of, how they are numbered, and what odd folders get."""
+"""Discovery of shards: selection, numbering, and errors for invalid folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windeck.documents.discovery import discover
 
 
 def touch(root: Path, *names: str) -> Path:
-    """Files of these names, with nothing in them: discovery looks at names only."""
+    """Create empty files: discovery reads names only."""
     for name in names:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class TestWhatIsTaken:
             )
         )
         assert found.paths == ("dataset=c4/x.part0.arrow",)
-        assert found.others == 2
+        assert found.ignored == 2
 
     def test_patterns_restrict(self, tmp_path: Path) -> None:
         touch(tmp_path, *(f"dataset={d}/{i % 2}/x.part{i}.arrow" for d in "ab" for i in range(12)))
@@ -104,7 +104,7 @@ class TestWhatIsTaken:
         for pattern in ("dataset=c5", "dataset=c4/*.csv"):
             with pytest.raises(
                 FileNotFoundError,
-                match=rf"files has {re.escape(repr(pattern))}, and no shard below '{tmp_path}'",
+                match=rf"no shard below '{tmp_path}' matches {re.escape(repr(pattern))} of `files`",
             ):
                 discover(tmp_path, ("dataset=c4/*.arrow", pattern))
 
@@ -128,7 +128,9 @@ class TestWhatIsTaken:
 
 class TestErrors:
     def test_nothing_there(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=rf"there is no folder '{tmp_path}/gone'"):
+        with pytest.raises(
+            FileNotFoundError, match=rf"the folder '{tmp_path}/gone' does not exist"
+        ):
             discover(tmp_path / "gone")
 
     def test_a_file(self, tmp_path: Path) -> None:
@@ -139,11 +141,11 @@ class TestErrors:
             discover(tmp_path / "x.part0.arrow")
 
     def test_no_dataset_says_what_was_found(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=r"holds no dataset; found nothing, expected"):
+        with pytest.raises(FileNotFoundError, match=r"has no dataset; found nothing, expected"):
             discover(tmp_path)
         touch(tmp_path, "c4/x.part0.arrow", "dataset=file", *(f"n{i}.txt" for i in range(10)))
         expected = (
-            f"{str(tmp_path)!r} holds no dataset; found 'c4/', 'dataset=file', 'n0.txt', 'n1.txt' "
+            f"{str(tmp_path)!r} has no dataset; found 'c4/', 'dataset=file', 'n0.txt', 'n1.txt' "
             "and 8 more, expected folders dataset=NAME with shards *.partN.arrow or "
             "*.partN.parquet"
         )
@@ -158,7 +160,7 @@ class TestErrors:
     def test_a_dataset_without_shards_says_what_was_found(self, tmp_path: Path) -> None:
         touch(tmp_path, "dataset=c4/x.part0.arrow", "dataset=w/x.csv")
         with pytest.raises(
-            FileNotFoundError, match=r"dataset=w' holds no shard; found 'dataset=w/x.csv', expected"
+            FileNotFoundError, match=r"dataset=w' has no shard; found 'dataset=w/x.csv', expected"
         ):
             discover(tmp_path)
         assert discover(tmp_path, ("dataset=c4",)).dataset_ids == ("c4",)
@@ -172,7 +174,7 @@ class TestErrors:
         touch(tmp_path, "dataset=c4/x.part0.arrow")
         (tmp_path / "dataset=c4" / "x.part1.arrow").symlink_to("gone.arrow")
         with pytest.raises(
-            FileNotFoundError, match=r"x.part1.arrow' is a link to 'gone.arrow', where no file is"
+            FileNotFoundError, match=r"x.part1.arrow' is a broken link to 'gone.arrow'"
         ):
             discover(tmp_path)
 
@@ -185,7 +187,7 @@ class TestErrors:
     def test_a_pipe_is_refused_and_not_waited_for(self, tmp_path: Path) -> None:
         (tmp_path / "dataset=c4").mkdir()
         os.mkfifo(tmp_path / "dataset=c4" / "x.part1.arrow")
-        with pytest.raises(ValueError, match=r"x.part1.arrow' is no regular file"):
+        with pytest.raises(ValueError, match=r"x.part1.arrow' is not a regular file"):
             discover(tmp_path)
 
     def test_a_folder_that_may_not_be_read(self, not_root: Path) -> None:
@@ -198,7 +200,7 @@ class TestErrors:
 
 @pytest.fixture
 def not_root() -> Iterator[Path]:
-    """A folder, and the rights of somebody who is not allowed everything."""
+    """Create a folder, and drop the privileges of root."""
     with tempfile.TemporaryDirectory() as name:
         user = os.geteuid()
         os.chmod(name, 0o777)

@@ -1,4 +1,4 @@
-"""Files that were edited or are cut short: an error or documents, and never a crash."""
+"""Edited and truncated files give an error or documents, never a crash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windeck.documents.readers import open_shard
 
 
 def test_offsets_edited_in_the_file(tmp_path: pathlib.Path) -> None:
-    """Whatever stands where offsets stood, a document never reaches over the tokens there are."""
+    """No value of the offsets makes a document exceed the stored tokens."""
     documents = [[7] * 11, [7] * 13, [7] * 17]
     path = tmp_path / "a.arrow"
     write_ipc(path, batches_of(documents, pa.list_(pa.int32()), []))
@@ -34,7 +34,7 @@ def test_offsets_edited_in_the_file(tmp_path: pathlib.Path) -> None:
         with pytest.raises(ValueError, match=found) as refused:
             open_shard(str(path), "tokens")
         assert "a.arrow'" in str(refused.value)
-    # And when they are edited in a file that is open already.
+    # The same for edits of a file that is already open.
     path.write_bytes(whole)
     shard = open_shard(str(path), "tokens")
     rng = np.random.default_rng(1)
@@ -65,7 +65,7 @@ def opened_or_refused(path: str) -> str:
 
 
 def test_random_bytes_edited_in_the_file(tmp_path: pathlib.Path) -> None:
-    """Always documents, or an error with the path in it."""
+    """Damaged files give documents, or an error that names the path."""
     rng = np.random.default_rng(2)
     path = tmp_path / "a.arrow"
     told = dict.fromkeys(("documents", "refused"), 0)

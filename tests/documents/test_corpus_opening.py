@@ -1,8 +1,7 @@
-"""Files of every form against the documents that were written to them."""
+"""Reading of files in every format, compared with the documents written to them."""
 
 from __future__ import annotations
 
-import doctest
 import itertools
 import pathlib
 import sys
@@ -32,7 +31,7 @@ def write_ipc(path: pathlib.Path, batches: Sequence[Any], compression: str | Non
 
 
 def batch_of(column: Any) -> Any:
-    """A record batch in which documents are one column among others."""
+    """Return a record batch with documents in one of several columns."""
     rows = len(column)
     names = ["first", "tokens", "text"]
     return pa.record_batch(
@@ -41,7 +40,7 @@ def batch_of(column: Any) -> Any:
 
 
 def batches_of(documents: Sequence[Any], kind: Any, cuts: Sequence[int]) -> list[Any]:
-    """Record batches that begin at `cuts`, sliced out of one array."""
+    """Return record batches that start at `cuts`, sliced from one array."""
     whole = pa.array([None, *documents], kind)[1:]
     edges = [0, *cuts, len(documents)]
     return [batch_of(whole[a:b]) for a, b in itertools.pairwise(edges)]
@@ -167,17 +166,23 @@ def test_text(tmp_path: pathlib.Path, form: str, kind: Any) -> None:
 TOKENIZERS: list[tuple[Any, str]] = [
     (
         lambda text: [0.5],
-        r"the tokenizer gave a list for document 1 in column 'text' of '.*', \[0.5",
+        r"the tokenizer returned a list for document 1 in column 'text' of '.*', \[0.5",
     ),
-    (lambda text: None, "the tokenizer gave a NoneType for document 1 .*, None; expected a flat"),
-    (lambda text: "abc", "the tokenizer gave a str for document 1 .*, 'abc'; expected a flat seq"),
-    (lambda text: [[1]], r"the tokenizer gave a list for document 1 .*, \[\[1\]\]; expected"),
-    (lambda text: [[1], [2, 3]], "the tokenizer gave a list for document 1"),
-    (lambda text: [True], "the tokenizer gave a list for document 1"),
-    (lambda text: [2**70], "the tokenizer gave a list for document 1"),
+    (
+        lambda text: None,
+        "the tokenizer returned a NoneType for document 1 .*, None; expected a flat",
+    ),
+    (
+        lambda text: "abc",
+        "the tokenizer returned a str for document 1 .*, 'abc'; expected a flat seq",
+    ),
+    (lambda text: [[1]], r"the tokenizer returned a list for document 1 .*, \[\[1\]\]; expected"),
+    (lambda text: [[1], [2, 3]], "the tokenizer returned a list for document 1"),
+    (lambda text: [True], "the tokenizer returned a list for document 1"),
+    (lambda text: [2**70], "the tokenizer returned a list for document 1"),
     (
         lambda text: [2**63] if text == "b" else [-1],
-        "the tokenizer gave tokens of several dtypes for column 'text' of '.*', which only float64",
+        "the tokenizer returned tokens of several dtypes for column 'text' of '.*', which only fl",
     ),
 ]
 
@@ -217,8 +222,18 @@ COLUMNS: list[tuple[str, Any, type[Exception], str]] = [
     ("twice", None, ValueError, "a.arrow' has 2 columns named 'twice'; expected one"),
     ("half", None, TypeError, "column 'half' of '.*a.arrow' is double; expected lists of integers"),
     ("codes", None, TypeError, "column 'codes' of '.*a.arrow' is dictionary<.*; expected lists of"),
-    ("text", None, TypeError, "column 'text' of '.*a.arrow' is string, and there is no tokenizer"),
-    ("tokens", shift, TypeError, "column 'tokens' of '.*a.arrow' is list.*, and there is a token"),
+    (
+        "text",
+        None,
+        TypeError,
+        "column 'text' of '.*a.arrow' is string, but no `tokenizer` is given",
+    ),
+    (
+        "tokens",
+        shift,
+        TypeError,
+        "column 'tokens' of '.*a.arrow' is list.*, but a `tokenizer` is given",
+    ),
 ]
 
 
@@ -258,19 +273,11 @@ def test_files_that_are_no_shards(tmp_path: pathlib.Path) -> None:
         (b"", "a.arrow' is empty"),
         (
             b"hello, world",
-            "a.arrow' is neither an Arrow IPC nor a Parquet file: it begins with b'h",
+            "a.arrow' is neither an Arrow IPC nor a Parquet file: it starts with b'h",
         ),
-        (whole[:-1], "a.arrow' is cut short"),
-        (whole[: len(whole) // 2], "a.arrow' is cut short"),
+        (whole[:-1], "a.arrow' is truncated"),
+        (whole[: len(whole) // 2], "a.arrow' is truncated"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             open_shard(str(path), "tokens")
-
-
-def test_examples_run() -> None:
-    from windeck.documents import readers
-
-    failed, tried = doctest.testmod(readers)
-    assert not failed
-    assert tried

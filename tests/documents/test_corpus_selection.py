@@ -1,4 +1,4 @@
-"""Patterns against a plain reading of them as regular expressions."""
+"""File patterns, compared with regular expressions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windeck.documents.discovery import as_patterns, selector, unmatched
+from windeck.documents.discovery import first_unmatched, parse_patterns, path_filter
 
 PATHS = [
     "/".join(parts)
@@ -21,7 +21,7 @@ PATTERNS += ["[ab]*/**/*.part1.arrow", "**/a/**/b1", "a/**/**/b1", "**/*"]
 
 
 def model(pattern: str) -> re.Pattern[str]:
-    """The pattern as a regular expression, translated by hand."""
+    """Translate the pattern into a regular expression."""
     said = ""
     for part in pattern.split("/"):
         if part == "**":
@@ -34,51 +34,51 @@ def model(pattern: str) -> re.Pattern[str]:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_each_pattern_against_its_regular_expression(pattern: str) -> None:
-    means = selector((pattern,))
+    is_selected = path_filter((pattern,))
     expected = [path for path in PATHS if model(pattern).fullmatch(f"{path}/")]
-    assert [path for path in PATHS if means(path)] == expected
+    assert [path for path in PATHS if is_selected(path)] == expected
     assert expected  # or the test would show nothing
 
 
 def test_several_patterns_mean_what_any_of_them_means() -> None:
-    means = selector(("a/b1", "b*"))
-    assert {path for path in PATHS if means(path)} == {
-        path for path in PATHS if selector(("a/b1",))(path) or selector(("b*",))(path)
+    is_selected = path_filter(("a/b1", "b*"))
+    assert {path for path in PATHS if is_selected(path)} == {
+        path for path in PATHS if path_filter(("a/b1",))(path) or path_filter(("b*",))(path)
     }
 
 
 def test_all_of_it() -> None:
-    assert all(map(selector(None), PATHS))
-    assert all(map(selector(as_patterns("./")), PATHS))
+    assert all(map(path_filter(None), PATHS))
+    assert all(map(path_filter(parse_patterns("./")), PATHS))
 
 
 def test_names_with_magic_in_them_may_be_named() -> None:
-    assert selector(("dataset=a/x[1].arrow",))("dataset=a/x[1].arrow")
+    assert path_filter(("dataset=a/x[1].arrow",))("dataset=a/x[1].arrow")
 
 
 def test_which_pattern_means_nothing() -> None:
-    assert unmatched(("a", "a/*", "**"), PATHS) is None
-    assert unmatched(("a", "c", "d"), PATHS) == "c"
-    assert unmatched(("a", "c*/x"), PATHS) == "c*/x"
+    assert first_unmatched(("a", "a/*", "**"), PATHS) is None
+    assert first_unmatched(("a", "c", "d"), PATHS) == "c"
+    assert first_unmatched(("a", "c*/x"), PATHS) == "c*/x"
 
 
 def test_forms_of_the_argument() -> None:
-    assert as_patterns(None) is None
-    assert as_patterns("./dataset=a//x/") == ("dataset=a/x",)
-    assert as_patterns([Path("a"), "b"]) == ("a", "b")
+    assert parse_patterns(None) is None
+    assert parse_patterns("./dataset=a//x/") == ("dataset=a/x",)
+    assert parse_patterns([Path("a"), "b"]) == ("a", "b")
 
 
 @pytest.mark.parametrize(
     ("files", "error", "message"),
     [
-        (3, TypeError, "files is 3; expected a glob relative to the root, or several"),
-        ([3], TypeError, "files holds 3; expected globs relative to the root"),
-        (b"a", TypeError, "files holds 97; expected globs"),
-        ([], ValueError, "files is empty; expected a glob"),
-        ("/etc/*", ValueError, "files holds '/etc/.*'; expected globs relative to the root"),
-        ("a/../../b", ValueError, "files holds '../b'; expected globs relative to the root"),
+        (3, TypeError, "`files` must be a glob or several globs, got 3"),
+        ([3], TypeError, "`files` must hold globs relative to the root, got 3"),
+        (b"a", TypeError, "`files` must hold globs relative to the root, got 97"),
+        ([], ValueError, "`files` must hold at least one glob, got none"),
+        ("/etc/*", ValueError, "`files` must hold globs relative to the root, got '/etc/.*'"),
+        ("a/../../b", ValueError, "`files` must hold globs relative to the root, got '../b'"),
     ],
 )
 def test_what_is_no_pattern(files: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"^{message}"):
-        as_patterns(files)
+        parse_patterns(files)

@@ -1,4 +1,4 @@
-"""A mapped file that is cut short is an OSError, and the process lives; in its own processes."""
+"""Truncating a mapped file gives an OSError, not a crash; tested in subprocesses."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(script: str, path: str, *cuts: int) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("form", ["lists", "plain"])
 def test_every_read_of_a_file_cut_short_is_an_error(tmp_path: pathlib.Path, form: str) -> None:
-    """Cut between pages and within one, to nothing and by a byte."""
+    """Truncate between pages, within a page, to 0 bytes, and by one byte."""
     path = write(tmp_path / "a.part0.arrow", form)
     size = pathlib.Path(path).stat().st_size
     cuts = [0, 1, 4096, 5000, 100_000, size - 4096, size - 1]
@@ -85,7 +85,7 @@ def test_every_read_of_a_file_cut_short_is_an_error(tmp_path: pathlib.Path, form
 
 @pytest.mark.parametrize("form", ["lists", "plain"])
 def test_from_several_threads(tmp_path: pathlib.Path, form: str) -> None:
-    """Some of which are reading when it happens."""
+    """The file is truncated while threads read it."""
     path = write(tmp_path / "a.part0.arrow", form)
     done = run(
         """
@@ -126,7 +126,7 @@ pages[1 << 19]
 
 
 def test_the_fault_handler_of_before_is_back(tmp_path: pathlib.Path) -> None:
-    """Python's own faulthandler still reports a fault that is not ours."""
+    """Python's faulthandler still reports faults outside of mapped files."""
     path = write(tmp_path / "a.part0.arrow", "lists")
     script = 'shard = open_shard(path, "tokens")\nos.truncate(path, 0)\nprint(read(shard)[0])\n'
     done = run("faulthandler.enable()\n" + script + FAULT, path)
@@ -160,7 +160,7 @@ def test_a_handler_in_python_is_back(tmp_path: pathlib.Path) -> None:
 def test_a_file_put_in_the_place_of_another_is_none_of_our_business(
     tmp_path: pathlib.Path,
 ) -> None:
-    """The mapping is of the file that was opened, which stays as it was."""
+    """The mapping belongs to the file that was opened, which does not change."""
     from windeck.documents.readers import open_shard
 
     path = write(tmp_path / "a.part0.arrow", "lists")

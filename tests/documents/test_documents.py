@@ -1,4 +1,4 @@
-"""Documents by number, whatever form their files have, against plain lists."""
+"""Documents of files in every format, compared with plain lists."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ NAMES = [
 
 
 def as_lists(documents: Documents) -> list[list[int]]:
-    """All documents."""
+    """Return all documents as lists."""
     return [tokens.tolist() for tokens in documents]
 
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Documents:
-    """The corpus of `SHARDS`, as list columns."""
+    """Write the corpus `SHARDS` as list columns."""
     return Documents(write_corpus(tmp_path, SHARDS))
 
 
@@ -95,7 +95,7 @@ class TestText:
     TEXTS = ("héllo", "", "a b c", "日本")
 
     def write(self, root: Path, *, arrow: bool = False) -> Path:
-        """One shard of text, with a null at its end."""
+        """Write one shard of text with a null at its end."""
         (root / "dataset=c4").mkdir()
         table = pa.table({"text": [*self.TEXTS, None]})
         if arrow:
@@ -168,8 +168,8 @@ class TestFilters:
         root = write_corpus(tmp_path, {"c4/x.part0": self.DOCS}, counts=True)
         said = Documents(root, min_length=3, strip_tokens=[0, 9]).explain()
         assert (
-            "4 documents filtered (2 token ids stripped at both ends, fewer than 3 tokens), 10 "
-            "tokens left out\ncounts of 1 shard by looking into them" in said
+            "4 documents and 10 tokens filtered (2 token ids stripped at both ends, fewer than 3 "
+            "tokens)\ncounts of 1 shard from the shards" in said
         )
 
 
@@ -199,7 +199,7 @@ class TestLocate:
         each, tokens = 2**40 + 7, 2**60
         names = [f"dataset={name}.arrow,{each},{tokens}" for name in SHARDS]
         write_counts(root, ["dataset/filename,documents,tokens", *names])
-        documents = Documents(root)  # Nobody has looked into a shard yet.
+        documents = Documents(root)  # No shard has been opened yet.
         assert len(documents) == 4 * each
         assert sum(documents.shard_tokens.tolist()) == 4 * tokens
         for i in (0, each - 1, each, 3 * each + 5, 4 * each - 1):
@@ -246,19 +246,27 @@ class TestLocate:
             (("wiki", 3, 0), KeyError, "dataset 'wiki' has no shard 3; it has 1, from 0 to 0"),
             (("c4", -1, 0), KeyError, "dataset 'c4' has no shard -1"),
             (("c4", 2**62, 0), KeyError, "dataset 'c4' has no shard"),
-            ((2, 3, 0), IndexError, "dataset 2 is out of range; there are 2, numbered from 0"),
+            ((2, 3, 0), IndexError, "dataset 2 is out of range for 2 datasets"),
             (
                 ("c4", 3, 4),
                 IndexError,
-                "'dataset=c4/x.part3.arrow' has 4 documents, and number 4 is not among them",
+                "document 4 is out of range for the 4 documents of 'dataset=c4/x.part3.arrow'",
             ),
-            (("c4", 4, 0), IndexError, "'dataset=c4/x.part4.arrow' has 0 documents"),
-            (("c4", 3, -1), IndexError, "and number -1 is not among them"),
-            (("c4", 3), TypeError, "document is .*; expected .dataset_id, shard_id, doc_id."),
-            (7, TypeError, "document is 7; expected"),
-            (("c4", 3.0, 0), TypeError, "shard_id has dtype float64, expected integers"),
-            (("c4", 3, "0"), TypeError, "doc_id has dtype <U1, expected integers"),
-            ((1.5, 3, 0), TypeError, "dataset has dtype float64, expected names, or numbers"),
+            (
+                ("c4", 4, 0),
+                IndexError,
+                "document 0 is out of range for the 0 documents of 'dataset=c4/x.part4",
+            ),
+            (("c4", 3, -1), IndexError, "document -1 is out of range for the 4"),
+            (
+                ("c4", 3),
+                TypeError,
+                "`document` must be .dataset_id, shard_id, doc_id., got .'c4', 3",
+            ),
+            (7, TypeError, "`document` must be .*, got 7"),
+            (("c4", 3.0, 0), TypeError, "`shard_id` must be integers, got dtype float64"),
+            (("c4", 3, "0"), TypeError, "`doc_id` must be integers, got dtype <U1"),
+            ((1.5, 3, 0), TypeError, "`dataset_id` must be names or integers, got dtype float64"),
         ],
     )
     def test_names_of_nothing(
@@ -331,8 +339,8 @@ class TestWords:
         assert said[1].startswith("  c4: 3 shards, 6 documents, 11 tokens, ")
         assert said[2].startswith("  wiki: 1 shard, 2 documents, 3 tokens, ")
         assert said[3:] == [
-            f"counts from '{tmp_path}/meta/x_counts.csv'",
-            "1 file beside them with no name of a shard",
+            f"counts of 4 shards from '{tmp_path}/meta/x_counts.csv'",
+            "1 other file ignored",
         ]
 
     def test_many_datasets(self, tmp_path: Path) -> None:
@@ -355,19 +363,23 @@ class TestWords:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"column": 3}, TypeError, "column is 3; expected the name of a column"),
-        ({"tokenizer": "gpt2"}, TypeError, "tokenizer is a str; expected a function from a text"),
-        ({"min_length": -1}, ValueError, "min_length has to be at least 0, got -1"),
-        ({"min_length": 1.5}, TypeError, "min_length has to be an int, got float 1.5"),
-        ({"strip_tokens": 0}, TypeError, "strip_tokens is 0; expected token ids"),
-        ({"strip_tokens": "ab"}, TypeError, "strip_tokens is 'ab'; expected token ids"),
-        ({"strip_tokens": [1.5]}, TypeError, "a token of strip_tokens has to be an int"),
-        ({"strip_tokens": [2**63]}, ValueError, "a token of strip_tokens has to be at most"),
-        ({"open_files": 0}, ValueError, "open_files has to be at least 1, got 0"),
-        ({"threads": 0}, ValueError, "threads has to be at least 1, got 0"),
-        ({"cache": 3}, TypeError, "cache is 3; expected True, False or a path"),
-        ({"progress": 3}, TypeError, "progress is 3; expected True, False or a function"),
-        ({"files": 3}, TypeError, "files is 3; expected a glob relative to the root"),
+        ({"column": 3}, TypeError, "`column` must be a string, got 3"),
+        (
+            {"tokenizer": "gpt2"},
+            TypeError,
+            "`tokenizer` must be a function from a text to its tokens, got str",
+        ),
+        ({"min_length": -1}, ValueError, "`min_length` must be at least 0, got -1"),
+        ({"min_length": 1.5}, TypeError, "`min_length` must be an integer, got float 1.5"),
+        ({"strip_tokens": 0}, TypeError, "`strip_tokens` must be integers, got 0"),
+        ({"strip_tokens": "ab"}, TypeError, "`strip_tokens` must be integers, got 'ab'"),
+        ({"strip_tokens": [1.5]}, TypeError, "a token of strip_tokens must be an integer"),
+        ({"strip_tokens": [2**63]}, ValueError, "a token of strip_tokens must be at most"),
+        ({"open_files": 0}, ValueError, "`open_files` must be at least 1, got 0"),
+        ({"threads": 0}, ValueError, "`threads` must be at least 1, got 0"),
+        ({"cache": 3}, TypeError, "`cache` must be True, False or a path, got 3"),
+        ({"progress": 3}, TypeError, "`progress` must be True, False or a function"),
+        ({"files": 3}, TypeError, "`files` must be a glob or several globs, got 3"),
     ],
 )
 def test_options(

@@ -1,4 +1,4 @@
-"""Fingerprints of corpora: the same for the same data, and explanations of changes."""
+"""Fingerprints of corpora: equality for equal data, and explanations of changes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pyarrow import parquet
 
 from support.corpora import SHARDS, write_corpus, write_counts, write_lists
 from windeck import Documents, Loader, Mixture, PackedSequences
-from windeck._util.fingerprints import check
+from windeck._util.fingerprints import check_fingerprint
 
 
 def changed(before: Documents, after: Documents) -> tuple[str, str | None]:
-    """The first field that differs, as `check` finds it, and what is said of it."""
+    """Return the first field that differs, and its explanation."""
     saved = json.loads(json.dumps(before.fingerprint))
     current = after.fingerprint
     with pytest.raises(ValueError, match="the state does not belong to this data"):
-        check(saved, current)
+        check_fingerprint(saved, current)
     field = next(field for field in current if saved.get(field) != current[field])
     return field, after.explain_change(field, saved.get(field), current[field])
 
@@ -81,27 +81,27 @@ class TestFingerprint:
         saved = Documents(root).fingerprint[field]
         now = next(iter(options.values())) if field == "min_length" else "1"
         assert said == (
-            f"documents were read with {field} = {saved!r} when the state was saved, and are with "
-            f"{field} = {now!r} now"
+            f"documents were read with {field} = {saved!r} when the state was saved, and are read "
+            f"with {field} = {now!r} now"
         )
 
 
 def shifted(text: str, *, by: int) -> list[int]:
-    """A tokenizer with an option."""
+    """Tokenize with an option."""
     return [ord(c) + by for c in text]
 
 
 class TestTokenizers:
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
-        """One shard of text."""
+        """Write one shard of text."""
         (tmp_path / "dataset=c4").mkdir()
         table = pa.table({"text": ["1 2", "3"]})
         parquet.write_table(table, tmp_path / "dataset=c4" / "x.part0.parquet")
         return tmp_path
 
     def name(self, root: Path, tokenizer: Callable[[str], Any]) -> str:
-        """The tokenizer as the fingerprint has it."""
+        """Return the tokenizer's field in the fingerprint."""
         documents = Documents(root, column="text", tokenizer=tokenizer)
         assert (
             documents.fingerprint == Documents(root, column="text", tokenizer=tokenizer).fingerprint
@@ -133,7 +133,7 @@ class TestTokenizers:
 
 
 def shifted_by_one(text: str) -> list[int]:
-    """Another function that does what a partial one does."""
+    """Tokenize as `partial(shifted, by=1)` does, under another name."""
     return shifted(text, by=1)
 
 
@@ -144,7 +144,7 @@ class TestChanges:
 
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
-        """Twelve files."""
+        """Write a corpus of twelve files."""
         return write_corpus(tmp_path, self.SHARDS)
 
     @pytest.mark.parametrize("name", SHARDS)
@@ -185,10 +185,12 @@ class TestChanges:
         write_lists(root / "dataset=d1/x.part9.arrow", [[9]])
         assert changed(before, Documents(root)) == (
             "files",
-            "the corpus had 12 files when the state was saved and has 13 now; expected the same "
-            "ones, which files= can name",
+            "the corpus had 12 files when the state was saved and has 13 now; `files` can "
+            "select the same ones",
         )
-        check(before.fingerprint, Documents(root, files="**/*part[0-3].arrow").fingerprint)
+        check_fingerprint(
+            before.fingerprint, Documents(root, files="**/*part[0-3].arrow").fingerprint
+        )
 
     def test_what_says_it_all_by_itself(self, root: Path) -> None:
         assert Documents(root).explain_change("documents", 3, 4) is None
@@ -198,12 +200,12 @@ class TestChanges:
         before, after = Documents(root), Documents(root, files=["dataset=d0", "dataset=d2"])
         assert changed(before, after) == (
             "datasets",
-            "datasets were d0, d1, d2 when the state was saved, and are d0, d2 now",
+            "the datasets were d0, d1, d2 when the state was saved, and are d0, d2 now",
         )
 
 
 class TestStates:
-    """A loader that resumes over files that have changed says so."""
+    """A loader that resumes with changed files raises an error."""
 
     @pytest.mark.parametrize("docs", [[[7, 7, 7], [2]], [[5] * 50]], ids=["token", "all"])
     @pytest.mark.parametrize("mixed", [False, True])

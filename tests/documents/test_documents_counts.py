@@ -1,4 +1,4 @@
-"""Where counts come from: a count file, the shards, a cache; and what if they disagree."""
+"""Counts from count files, shards and the cache, and errors if they differ."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from support.corpora import (
     write_lists,
 )
 from windeck import Documents
-from windeck._util.progress import reporting
+from windeck._util.progress import report_progress
 from windeck.documents import counts
-from windeck.documents.readers import Reading
+from windeck.documents.readers import ReadOptions
 
 HEAD = "dataset/filename,documents,tokens"
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the shards that were looked into, as it happens."""
+    """Record the names of the shards that are counted."""
     names: list[str] = []
     looked = counts.count_shard
 
-    def noted(path: str, reading: Reading) -> counts.Totals:
+    def noted(path: str, options: ReadOptions) -> counts.ShardCounts:
         names.append(os.path.basename(path))
-        return looked(path, reading)
+        return looked(path, options)
 
     monkeypatch.setattr(counts, "count_shard", noted)
     return names
@@ -59,7 +59,7 @@ class TestCountFile:
         documents = Documents(root)
         assert sorted(counted) == ["x.part10.arrow", "x.part4.arrow", "y.part0.arrow"]
         assert documents.shard_tokens.tolist() == [6, 0, 5, 3]
-        assert "counts of 3 shards by looking into them, of 1 from '" in documents.explain()
+        assert "counts of 3 shards from the shards" in documents.explain()
 
     @pytest.mark.parametrize("options", [{"min_length": 1}, {"strip_tokens": [1]}])
     def test_filters_need_a_look(
@@ -72,24 +72,24 @@ class TestCountFile:
     @pytest.mark.parametrize(
         ("row", "message"),
         [
-            ("4,7", "holds 6 tokens, but {says} 7"),
-            ("5,6", "holds 4 documents, but {says} 5"),
-            ("1004,1000006", "holds 4 documents, but {says} 1,004"),
+            ("4,7", "has 6 tokens, expected 7 from {source}"),
+            ("5,6", "has 4 documents, expected 5 from {source}"),
+            ("1004,1000006", "has 4 documents, expected 1,004 from {source}"),
         ],
     )
     def test_that_disagrees(self, row: str, message: str, form: str, tmp_path: Path) -> None:
         root = write_corpus(tmp_path, {"c4/x.part3": SHARDS["c4/x.part3"]}, form=form)
         name = f"dataset=c4/x.part3.{WRITERS[form][0]}"
         file = write_counts(root, [HEAD, f"/{name},{row}"])
-        said = re.escape(message.format(says=f"{str(file)!r}, line 2 says"))
+        said = re.escape(message.format(source=f"{str(file)!r}, line 2"))
         with pytest.raises(ValueError, match=f"^'{root}/{name}' {said}$"):
             Documents(root, min_length=2)
         if "documents" in message and form in ("batches", "parquet"):  # Footers tell at the start.
             with pytest.raises(ValueError, match=f"^'{root}/{name}' {said}$"):
                 Documents(root)
             return
-        said = re.escape(message.format(says=f"{str(file)!r} says"))
-        documents = Documents(root)  # Nobody has looked into the shard yet.
+        said = re.escape(message.format(source=f"{str(file)!r}"))
+        documents = Documents(root)  # The shard has not been opened yet.
         for look in (lambda: documents[0], lambda: documents.open(0), documents.verify):
             with pytest.raises(ValueError, match=f"^'{root}/{name}' {said}$"):
                 look()
@@ -102,21 +102,29 @@ class TestCountFile:
         documents = Documents(tmp_path, column="text", tokenizer=str.encode)
         assert documents.shard_tokens.tolist() == [4]
         write_counts(tmp_path, [HEAD, "dataset=c4/x.part0.parquet,3,1234"])
-        with pytest.raises(ValueError, match=r"holds 2 documents, but '.*csv', line 2 says 3$"):
+        with pytest.raises(ValueError, match=r"has 2 documents, expected 3 from '.*csv', line 2$"):
             Documents(tmp_path, column="text", tokenizer=str.encode)
 
     @pytest.mark.parametrize(
         ("rows", "error", "message"),
         [
-            (["a,b"], ValueError, r"has no column 'dataset/filename'; its first line has 'a', 'b'"),
-            ([HEAD, "dataset=c4/x.part3.arrow,-1,0"], ValueError, r"line 2: documents is -1"),
-            ([HEAD, "dataset=c4/x.part3.arrow,x,0"], ValueError, r"line 2: documents is 'x'"),
+            (["a,b"], ValueError, r"has no column 'dataset/filename'; the header is 'a', 'b'"),
+            (
+                [HEAD, "dataset=c4/x.part3.arrow,-1,0"],
+                ValueError,
+                r"line 2: `documents` must be in .0, 2.63., got -1",
+            ),
+            (
+                [HEAD, "dataset=c4/x.part3.arrow,x,0"],
+                ValueError,
+                r"line 2: `documents` must be an integer, got 'x'",
+            ),
             (
                 [HEAD, *["dataset=c4/x.part3.arrow,4,6"] * 2],
                 ValueError,
-                r"line 3: a second row for",
+                r"line 3: duplicate row for",
             ),
-            ([HEAD, "dataset=c4/x.part9.arrow,4,6"], FileNotFoundError, r"line 2: a row for"),
+            ([HEAD, "dataset=c4/x.part9.arrow,4,6"], FileNotFoundError, r"line 2: row for"),
         ],
     )
     def test_damaged(
@@ -127,7 +135,7 @@ class TestCountFile:
         with pytest.raises(error, match=rf"x_counts.csv'.* {message}"):
             Documents(root)
 
-    def test_rows_of_files_nobody_asked_for(self, tmp_path: Path) -> None:
+    def test_rows_of_files_that_are_not_selected(self, tmp_path: Path) -> None:
         root = write_corpus(tmp_path, SHARDS)
         write_counts(root, [HEAD, "dataset=c4/x.part9.arrow,4,6"])
         assert len(Documents(root, files="dataset=c4/*part[34].arrow")) == 4
@@ -138,7 +146,7 @@ class TestCountFile:
         rows = [f"dataset=c4/x.part{part}.arrow,1,{large}" for part in (3, 4, 10)]
         write_counts(root, [HEAD, *rows])
         with pytest.raises(
-            ValueError, match=rf"the corpus has {3 * large + 3} tokens; expected fewer than 2\^63"
+            ValueError, match=rf"the corpus has {3 * large + 3} tokens, expected fewer than 2\^63"
         ):
             Documents(root)
 
@@ -162,7 +170,7 @@ class TestFooters:
         table = pa.table({"other": range(len(docs)), "tokens": pa.array(docs, kind)})
         parquet.write_table(table, path, **options)
         with monkeypatch.context() as context:
-            context.setattr(Reading, "open", None)  # Nobody opens it.
+            context.setattr(ReadOptions, "open", None)  # Opening a file would fail.
             documents = Documents(tmp_path)
         tokens = [len(doc or []) for doc in docs]
         assert (len(documents), documents.shard_tokens.tolist()) == (len(docs), [sum(tokens)])
@@ -233,7 +241,7 @@ class TestCache:
         Documents(root, cache=True)
         counted.clear()
         write_lists(root / "dataset=c4" / "x.part3.arrow", [[1] * 500])
-        # The same size, and another time.
+        # The size is unchanged, the modification time is not.
         os.utime(root / "dataset=c4" / "x.part4.arrow", ns=(1, 1))
         write_lists(root / "dataset=c4" / "x.part5.arrow", [[1]])
         documents = Documents(root, cache=True)
@@ -311,7 +319,7 @@ class TestCache:
         kept = next((root / "meta").iterdir())
         kept.write_text(kept.read_text().replace(",4,6,", ",4,7,"))
         with pytest.raises(
-            ValueError, match=r"x.part3.arrow' holds 6 tokens, but when it was counted it held 7$"
+            ValueError, match=r"x.part3.arrow' has 6 tokens, expected 7 from an earlier count$"
         ):
             Documents(root, cache=True).verify()
 
@@ -343,7 +351,7 @@ class TestProgress:
         self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "rich.progress", None)
-        with reporting(True, "counting", 3) as advance:
+        with report_progress(True, "counting", 3) as advance:
             advance(3)
         assert capfd.readouterr() == ("", "")
 

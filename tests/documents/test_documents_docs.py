@@ -9,10 +9,9 @@ import pytest
 from pyarrow import parquet
 
 from support.corpora import write_corpus
-from support.pages import Page, check_examples
+from support.pages import Page
 
 PAGE = Page("docs/documents.md")
-MODULES = ("documents", "corpus.changes", "corpus.countfile", "corpus.progress", "corpus.selection")
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,8 +37,3 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_links_lead_somewhere() -> None:
     PAGE.check_links()
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_examples_in_the_code(module: str) -> None:
-    check_examples(f"windeck.sources.{module}")

@@ -1,4 +1,4 @@
-"""Damaged shards: an exception of ours that names the file, or documents; never a crash."""
+"""Damaged shards give documents or an exception that names the file, never a crash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCS = [[1, 2, 3], [], [4] * 30, [5]]
 
 
 def damaged(data: bytes, rng: np.random.Generator) -> bytes:
-    """The file with some bytes changed, a stretch blanked, or cut out."""
+    """Return the file with some bytes changed, or a range zeroed or removed."""
     changed = bytearray(data)
     start, length = int(rng.integers(len(data))), int(rng.integers(1, 40))
     kind = rng.integers(4)
@@ -29,7 +29,7 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def read_all(root: Path) -> str:
-    """Everything that reads a file; how it ended."""
+    """Call every method that reads a file, and return the outcome."""
     try:
         documents = Documents(root)
         for number in range(min(len(documents), 100)):
@@ -42,7 +42,7 @@ def read_all(root: Path) -> str:
 
 
 def fuzz(root: Path, form: str, seed: int, times: int) -> set[str]:
-    """How reading a damaged shard of this form ended."""
+    """Return the outcomes of reading damaged shards of a format."""
     write_corpus(root, {"c4/x.part0": DOCS}, form=form)
     path = next((root / "dataset=c4").iterdir())
     data, rng = path.read_bytes(), np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""How many of its files a corpus holds mapped at a time."""
+"""The number of files that a corpus maps at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windeck import Documents
 
 
 def mapped(root: Path) -> set[str]:
-    """Files below a folder that this process has mapped."""
+    """Return the files below a folder that this process has mapped."""
     if not Path("/proc/self/maps").exists():
         pytest.skip("the system does not tell what is mapped")
     lines = Path("/proc/self/maps").read_text().splitlines()

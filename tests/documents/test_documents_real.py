@@ -1,4 +1,4 @@
-"""Documents of a real corpus, against its files."""
+"""Documents of a real corpus, compared with its files."""
 
 from __future__ import annotations
 

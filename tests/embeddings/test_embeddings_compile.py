@@ -1,4 +1,4 @@
-"""Tables under torch.compile: what the same code does without it is the model."""
+"""Embedding tables under torch.compile give the results of the same code without it."""
 
 from __future__ import annotations
 

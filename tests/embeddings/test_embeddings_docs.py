@@ -1,4 +1,4 @@
-"""The page on embedding tables does what it says."""
+"""The code and the links of the page on embedding tables work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One table over ranks; the same table on one rank, with the whole batch, is the model."""
+"""A sharded table holds the same bits as one table on one rank with the whole batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def forward(table: wd.EmbeddingTable, ids: torch.Tensor, weights: torch.Tensor) -> Any:
-    """Two lookups, the second of fewer ids."""
+    """Return a loss of two lookups, the second of fewer ids."""
     first, second = table(ids), table(ids[:, 0])
     return ((first * weights).sum(1) * second.sin()).sum()
 
@@ -56,7 +56,7 @@ def whole(kind: str) -> dict[str, Any]:
 
 def share(rank: int, ranks: int) -> dict[str, Any]:
     found = {}
-    # The last rank has nothing of the second batch.
+    # The last rank has no part of the second batch.
     for kind in KINDS:
         table = wd.ShardedEmbeddingTable(5, **options(kind))
         for step, (ids, weights) in enumerate(batches()):
@@ -104,10 +104,10 @@ def uneven(rank: int, ranks: int) -> list[str]:
     return words
 
 
-def test_other_numbers_of_passes_are_told_to_all_ranks() -> None:
+def test_all_ranks_raise_when_numbers_of_passes_differ() -> None:
     words = (
-        "the ranks went back through lookups of a sharded table [1, 0] times, expected the same "
-        "number: a rank without data looks up no ids"
+        "all ranks must have the same number of backward passes through lookups of a sharded "
+        "table, got [1, 0]: let a rank without data look up no ids"
     )
     assert gang(2, uneven) == [[words], [words]]
 
@@ -138,12 +138,12 @@ def test_a_group_of_some_ranks() -> None:
 
 
 def test_without_a_group_there_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"torch.distributed is not initialized, expected init_p"):
+    with pytest.raises(ValueError, match=r"torch.distributed is not initialized: call init_p"):
         wd.ShardedEmbeddingTable(2)
 
 
 def half(rank: int, ranks: int, url: str, second: bool) -> dict[str, Any] | None:
-    """Two steps and a save, or what was saved and the other two."""
+    """Take two steps and save; with `second`, load and take the other two."""
     table = wd.ShardedEmbeddingTable(5, **options("adam"))
     group: Any = dist.group.WORLD
     if second:

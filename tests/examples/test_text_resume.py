@@ -32,7 +32,8 @@ ENVIRONMENT = {
 
 
 def start(folder: Path, leg: int, world: int, until: int) -> subprocess.Popen[str]:
-    command = [sys.executable, str(HERE / "killed_text_run.py"), str(folder), f"--leg={leg}"]
+    program = HERE / "support" / "killed_text_run.py"
+    command = [sys.executable, str(program), str(folder), f"--leg={leg}"]
     return subprocess.Popen(
         [*command, f"--world={world}", f"--until={until}"],
         stdout=subprocess.PIPE,

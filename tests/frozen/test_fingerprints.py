@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from frozen_data import read_json
-from frozen_states import fingerprints
+from support.frozen_data import read_json
+from support.frozen_states import fingerprints
 
 
 def test_fingerprints_are_the_same_to_the_last_field(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from frozen_checkpoints import (
+
+import windeck as wd
+from support.frozen_checkpoints import (
     BATCHES,
     CHUNK,
     IDS,
@@ -35,9 +37,7 @@ from frozen_checkpoints import (
     user_row,
     weight,
 )
-from frozen_data import FROZEN, digests
-
-import windeck as wd
+from support.frozen_data import FROZEN, digests
 from windeck import checkpoint
 from windeck.checkpoint.safetensors import export, import_
 from windeck.checkpoint.stores import MappingStore, Store, open_store

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frozen_data import (
+
+import windeck as wd
+from support.frozen_data import (
     CASES,
     SCALERS,
     SHARDS,
@@ -22,7 +24,7 @@ from frozen_data import (
     series,
     state_of,
 )
-from frozen_states import (
+from support.frozen_states import (
     SAMPLERS,
     cached,
     datasets,
@@ -32,8 +34,6 @@ from frozen_states import (
     orders,
     sampled,
 )
-
-import windeck as wd
 
 LOADERS: dict[str, Any] = read_json("loaders.json")
 OTHERS: dict[str, Any] = read_json("others.json")

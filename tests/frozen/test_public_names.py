@@ -10,8 +10,8 @@ import difflib
 import subprocess
 import sys
 
-from frozen_data import FROZEN
-from frozen_names import MODULES, described
+from support.frozen_data import FROZEN
+from support.frozen_names import MODULES, described
 
 
 def test_public_names_and_signatures_are_the_same() -> None:

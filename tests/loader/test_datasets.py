@@ -1,4 +1,4 @@
-"""torch's own DataLoader over windeck: with no, one and three workers, forked and spawned."""
+"""MapDataset and IterDataset in torch's DataLoader, with 0, 1 and 3 workers, forked and spawned."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from windeck.loader.stream import Stream
 from windeck.loader.torch_adapters import IterDataset, MapDataset, OrderSampler, collate
 
 pytestmark = [
-    # Three workers are more than a small machine's cores, which torch warns of.
+    # torch warns if there are more workers than cores.
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-    # Forks beside torch's threads: Python 3.12 and later warn of them.
+    # Python 3.12 and later warn of forks while torch's threads run.
     pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
 ]
 
-# (workers, how they start). Each spawned worker imports torch anew: mostly left to `slow`.
+# (workers, start method). Each spawned worker imports torch, so most of these are `slow`.
 STARTS = [
     (0, None),
     (1, "fork"),
@@ -76,12 +76,12 @@ def test_a_map_dataset_gives_samples_like_any_other() -> None:
     assert dataset[3]["row"].tolist() == [12, 13, 14, 15]
     assert dataset[[3, 1]]["sample"].tolist() == dataset[np.array([3, 1])]["sample"].tolist()
     assert dataset[torch.tensor([3, 1])]["sample"].tolist() == [3, 1]
-    # torch's own collate is at home with single samples, by its slow way.
+    # torch's default collate combines single samples, slowly.
     (batch,) = DataLoader([dataset[i] for i in (1, 2)], batch_size=2)  # type: ignore[arg-type]
     assert batch["sample"].tolist() == [1, 2]
-    with pytest.raises(IndexError, match=r"^sample 10 is out of range of 10 samples$"):
+    with pytest.raises(IndexError, match=r"^sample 10 is out of range for 10 samples$"):
         dataset[10]
-    with pytest.raises(TypeError, match=r"^index has to be an int, got float 1.5$"):
+    with pytest.raises(TypeError, match=r"^`index` must be an integer, got float 1.5$"):
         dataset[1.5]  # type: ignore[index]
     with pytest.raises(TypeError, match=r"^expected a source .*, got int without __len__"):
         MapDataset(5)  # type: ignore[arg-type]
@@ -174,13 +174,13 @@ def test_a_stream_without_epochs_goes_on_for_ever() -> None:
 
 def test_bad_iter_datasets() -> None:
     stream = Stream(Numbers(10), seed=1)
-    with pytest.raises(TypeError, match=r"^expected a stream, got Numbers: wrap a source in"):
+    with pytest.raises(TypeError, match=r"^`stream` must be a stream, got Numbers: wrap a "):
         IterDataset(Numbers(10), batch_size=2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^batch_size 11 is larger than the epoch of 10 samples$"):
+    with pytest.raises(ValueError, match=r"^`batch_size` must be at most the 10 samples of an e"):
         IterDataset(stream, batch_size=11)
-    with pytest.raises(TypeError, match=r"^position has to be an int, got float 2.0$"):
+    with pytest.raises(TypeError, match=r"^`position` must be an integer, got float 2.0$"):
         IterDataset(stream, batch_size=2, position=2.0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^rank has to be below the world_size of 2, got 2$"):
+    with pytest.raises(ValueError, match=r"^`rank` must be below `world_size` = 2, got 2$"):
         IterDataset(stream, batch_size=2, rank=2, world_size=2)
     dataset = IterDataset(stream, batch_size=2, position=4)
     foreign = IterDataset(Stream(Numbers(10), seed=2), batch_size=2).state_dict()
@@ -196,7 +196,7 @@ def test_bad_iter_datasets() -> None:
 def test_a_key_named_position_is_refused() -> None:
     source = Numbers(10)
     source.gather = lambda indices, out=None: {"position": indices}  # type: ignore[method-assign]
-    with pytest.raises(ValueError, match=r"^the source has a key 'position', which batches use"):
+    with pytest.raises(ValueError, match=r"^the source has a key 'position', which is reserv"):
         next(iter(IterDataset(Stream(source), batch_size=2)))
 
 

@@ -1,4 +1,4 @@
-"""The loader's loop, its position, and what it computes of the past, against the oracle."""
+"""Loops, positions and past steps of the loader, compared with the oracle."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from windeck.loader.stream import Stream
 
 
 def loop(loader: Loader) -> list[list[int]]:
-    """The samples of one ``for`` loop, batch by batch."""
+    """Return the samples of one ``for`` loop, batch by batch."""
     return [batch["sample"].tolist() for batch in loader]
 
 
 def served(run: Run, position: int = 0, rank: int = 0) -> list[list[int]]:
-    """What the oracle hands to a rank in one loop, in the order of `Turn`."""
+    """Return the batches of a rank in one loop of the oracle, in the order of `Turn`."""
     return [[turned(run.size, p) for p in shares[rank]] for shares in epoch_of(run, position)]
 
 
@@ -67,7 +67,7 @@ def test_batches_are_tensors_on_the_sources_own_memory() -> None:
     for batch, arrays in zip(Loader(source, batch_size=3, prefetch=0), given_out, strict=True):
         assert batch["row"].dtype == torch.float32
         assert batch["row"].data_ptr() == arrays["row"].ctypes.data
-        batch["row"] += 1  # It is the user's.
+        batch["row"] += 1  # Users may write to a batch.
 
 
 def test_bits_become_bfloat16() -> None:
@@ -103,7 +103,7 @@ def test_peek_looks_without_moving() -> None:
     for number, _ in enumerate(loader):
         if number == 0:
             assert loader.peek()["sample"].tolist() == [3]
-    with pytest.raises(IndexError, match=r"^there is no batch to look at: epochs=1 is reached$"):
+    with pytest.raises(IndexError, match=r"^there is no next batch: epochs=1 is reached$"):
         loader.peek()
 
 
@@ -122,11 +122,11 @@ def test_epochs_is_an_absolute_bound() -> None:
 def test_every_stop_resumes_exactly_at_every_other_batch_and_world(
     drop_last: bool, prefetch: int
 ) -> None:
-    # Exhaustive for 7 samples: every stop of every shape, taken up by every other shape.
+    # Exhaustive for 7 samples: stop every configuration everywhere, resume with every other one.
     shapes = [(b, w) for b in range(1, 5) for w in range(1, 4) if b * w <= 7]
     for (batch, world), (new_batch, new_world) in itertools.product(shapes, shapes):
         if prefetch and (batch + world + new_batch + new_world) % 4:
-            continue  # A thread each: a quarter of the cases will do.
+            continue  # Each starts a thread: a quarter of the cases is enough.
         first = Loader(
             Numbers(7),
             batch_size=batch,
@@ -155,7 +155,7 @@ def test_every_stop_resumes_exactly_at_every_other_batch_and_world(
 
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[int, bool, list[tuple[int, int, int, tuple[int, int] | None]]]:
-    """A size, drop_last, and legs of (batch, world, steps, positions to exclude from here)."""
+    """Draw a size, drop_last, and legs (batch size, world size, steps, positions to exclude)."""
     size, drop_last = draw(st.integers(1, 30)), draw(st.booleans())
     legs = []
     for _ in range(draw(st.integers(1, 4))):
@@ -213,7 +213,7 @@ def test_a_life_of_stops_changes_and_exclusions_is_the_oracles(
 
 
 def check_the_past(loader: Loader, size: int, dealt: list[tuple[int, list[list[int]]]]) -> None:
-    """Samples of every step, and the step of every sample, as they were dealt."""
+    """Compare the samples of every step, and the step of every sample, with those served."""
     for step, (world, shares) in enumerate(dealt):
         for rank in range(world):
             expected = [turned(size, p) for p in shares[rank]]
@@ -243,7 +243,7 @@ def test_a_rank_that_was_not_there_got_nothing() -> None:
     assert later.samples(0).tolist() == []
     assert later.samples(0, rank=0).tolist() == [0, 1]
     assert later.samples(1).tolist() == [4, 5]
-    with pytest.raises(ValueError, match=r"^rank has to be below the world_size of 1, got 1$"):
+    with pytest.raises(ValueError, match=r"^`rank` must be below `world_size` = 1, got 1$"):
         later.samples(0, rank=1)
 
 
@@ -252,10 +252,10 @@ def test_an_exclusion_takes_effect_at_once_in_a_running_loop() -> None:
     for batch in loader:
         seen.append(batch["sample"].tolist())
         if len(seen) == 1:
-            loader.exclude(0, 5)  # 0 and 1 have been handed out, and stay so.
+            loader.exclude(0, 5)  # 0 and 1 were handed out before.
     assert seen == [[0, 1], [5, 6], [7, 8], [9]]
     assert loader.state_dict()["excluded"] == [[2, 5]]
-    with pytest.raises(ValueError, match=r"^stop has to be at least 4, got 3$"):
+    with pytest.raises(ValueError, match=r"^`stop` must be at least 4, got 3$"):
         loader.exclude(3, 3)
 
 
@@ -338,7 +338,7 @@ def test_a_stream_of_ones_own_without_epochs() -> None:
         len(loader)
     with pytest.raises(TypeError, match=r"^Endless has no samples\(\)$"):
         loader.samples(0)
-    with pytest.raises(ValueError, match=r"^epochs is 2, but Endless has no epochs to count; exp"):
+    with pytest.raises(ValueError, match=r"^`epochs` must be None, got 2: Endless has no epochs"):
         Loader(Endless(), batch_size=3, epochs=2)
 
 
@@ -366,7 +366,7 @@ def test_at_most_prefetch_batches_are_made_ahead() -> None:
     next(loader)
     for _ in range(4):
         assert made.acquire(timeout=30)
-    time.sleep(0.05)  # Were there more to come, they would come now.
+    time.sleep(0.05)  # Time for the thread to make more batches, if it did.
     assert count == 4
     next(loader)
     assert made.acquire(timeout=30)

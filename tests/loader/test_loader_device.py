@@ -1,4 +1,4 @@
-"""Pinned memory, devices and the profiler's spans. Without a GPU most is shown on stand-ins."""
+"""Pinned memory, devices and profiler spans; without a GPU on substitutes where possible."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from models.oracle import Numbers
 from windeck import IterDataset, Sequential, Table, Windows
-from windeck.loader.batch import _Pinned
+from windeck.loader.batch import PinnedGather
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 
 
 def sleep(cycles: int) -> None:
@@ -27,7 +27,7 @@ def sleep(cycles: int) -> None:
 
 
 class Mixed(Numbers):
-    """Rows of several dtypes, one of them bits of bfloat16; knows who asked with `out`."""
+    """A source of several dtypes, one of them bits of bfloat16, that counts calls with `out`."""
 
     torch_dtypes = {"bits": "bfloat16"}  # noqa: RUF012
     outs = 0
@@ -60,7 +60,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 def test_pinned_batches_are_written_in_place() -> None:
     source = Mixed(10)
     stream = Stream(source, seed=1)
-    pinned = _Pinned(stream, source.torch_dtypes, pin=False)
+    pinned = PinnedGather(stream, source.torch_dtypes, pin=False)
     plain = Loader(stream, batch_size=4, prefetch=0)
     for number, expected in enumerate(plain):
         positions = np.arange(4 * number, min(10, 4 * number + 4))
@@ -73,8 +73,8 @@ def test_a_source_that_ignores_out_is_told_of() -> None:
         def gather(self, indices: NDArray[np.int64], out: object = None) -> dict[str, NDArray[Any]]:
             return super().gather(indices)
 
-    pinned = _Pinned(Deaf(10), {}, pin=False)
-    with pytest.raises(TypeError, match=r"^the source gave an array of its own for 'sample' inst"):
+    pinned = PinnedGather(Deaf(10), {}, pin=False)
+    with pytest.raises(TypeError, match=r"^the source returned a new array for 'sample' inst"):
         pinned.gather(np.array([2, 3]), {})
 
 
@@ -93,7 +93,7 @@ def test_windows_are_pinned_in_every_layout() -> None:
         )
         stream = Stream(windows)
         expected = Loader(stream, batch_size=7).peek()
-        found = _Pinned(stream, stream.torch_dtypes, pin=False).gather(np.arange(7), {})
+        found = PinnedGather(stream, stream.torch_dtypes, pin=False).gather(np.arange(7), {})
         assert same(found, expected)
         assert torch.bfloat16 in {tensor.dtype for tensor in found.values()}
 
@@ -104,14 +104,14 @@ def test_batches_without_rows_of_a_size_are_pinned_afterwards() -> None:
             assert out is None
             return {"ends": np.concatenate([[0], np.cumsum(indices)])}
 
-    pinned = _Pinned(Ragged(10), {}, pin=False)
+    pinned = PinnedGather(Ragged(10), {}, pin=False)
     assert pinned.gather(np.array([2, 3]), {})["ends"].tolist() == [0, 2, 5]
 
 
 def test_pinning_without_a_gpu_is_told_and_left() -> None:
     if torch.cuda.is_available():
         pytest.skip("torch sees a CUDA device")
-    with pytest.warns(UserWarning, match="torch sees no CUDA device here: batches are not pinned"):
+    with pytest.warns(UserWarning, match="torch finds no CUDA device: batches are not pinned"):
         loader = Loader(Numbers(10), batch_size=5, pin_memory=True)
     assert len(list(loader)) == 2
 
@@ -119,7 +119,7 @@ def test_pinning_without_a_gpu_is_told_and_left() -> None:
 def test_a_device_of_the_host_costs_nothing_and_others_are_moved_to() -> None:
     on_cpu = list(Loader(Mixed(10), batch_size=4, device="cpu"))
     assert all(same(a, b) for a, b in zip(on_cpu, Loader(Mixed(10), batch_size=4), strict=True))
-    # Of torch's devices only "meta" is on every machine.
+    # "meta" is the only other device of torch that exists on every machine.
     for batch in Loader(Mixed(10), batch_size=4, device=torch.device("meta")):
         assert {tensor.device.type for tensor in batch.values()} == {"meta"}
 
@@ -129,7 +129,7 @@ def test_torchs_default_device_does_not_matter() -> None:
     with torch.device("meta"):
         for prefetch in (0, 1):
             assert same(next(iter(Loader(Mixed(10), batch_size=4, prefetch=prefetch))), expected)
-        pinned = _Pinned(Stream(Mixed(10), order=Sequential), Mixed.torch_dtypes, pin=False)
+        pinned = PinnedGather(Stream(Mixed(10), order=Sequential), Mixed.torch_dtypes, pin=False)
         assert same(pinned.gather(np.arange(4), {}), expected)
         batch = next(iter(IterDataset(Stream(Mixed(10), order=Sequential), batch_size=4)))
         assert batch.pop("position") == 4
@@ -174,7 +174,7 @@ def test_batches_are_on_the_device_and_right_while_kernels_run() -> None:
     for _ in range(3):
         for batch in loader:
             assert batch["row"].device.type == "cuda"
-            sleep(20_000_000)  # The step is still at it when the batch is let go.
+            sleep(20_000_000)  # The step still runs when the batch is deleted.
             kept.append((batch["row"].double().sum(), batch["sample"].sum()))
     for number, (rows, samples) in enumerate(kept):
         first = (number % 10) * 20_000
@@ -187,7 +187,7 @@ def test_batches_are_on_the_device_and_right_while_kernels_run() -> None:
 
 @needs_gpu
 def test_copies_overlap_with_the_step() -> None:
-    # The step sleeps on the default stream; a copy that waited for it would end after it.
+    # The step sleeps on the default stream: a copy that waited for it would end after it.
     loader = iter(Loader(Numbers(400_000), batch_size=50_000, device="cuda", prefetch=2))
     next(loader)
     sleep(500_000_000)

@@ -1,4 +1,4 @@
-"""The loader in torch.distributed's hands: ranks looked at late, and its own checkpoints."""
+"""The loader under torch.distributed: ranks read when needed, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_world_that_does_not_fit_is_told_of_when_it_is_there(
 ) -> None:
     loader = Loader(Numbers(10), batch_size=4, drop_last=True)
     monkeypatch.setattr(dist, "get_world_size", lambda: 3)
-    with pytest.raises(ValueError, match=r"^drop_last would drop everything: 3 ranks of "):
+    with pytest.raises(ValueError, match=r"^`drop_last` would drop every sample: 3 ranks "):
         next(iter(loader))
 
 

@@ -1,4 +1,4 @@
-"""What bad input gets: one sentence with the value in it, the right type, and nothing half done."""
+"""Errors of the loader: types, messages with the value, and an unchanged loader."""
 
 from __future__ import annotations
 
@@ -19,32 +19,40 @@ from windeck.loader.stream import Stream
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"batch_size": 0}, ValueError, r"^batch_size has to be at least 1, got 0$"),
-        ({"batch_size": -2}, ValueError, r"^batch_size has to be at least 1, got -2$"),
-        ({"batch_size": 2.0}, TypeError, r"^batch_size has to be an int, got float 2.0$"),
-        ({"batch_size": 11}, ValueError, r"^batch_size 11 is larger than the epoch of 10 samples$"),
+        ({"batch_size": 0}, ValueError, r"^`batch_size` must be at least 1, got 0$"),
+        ({"batch_size": -2}, ValueError, r"^`batch_size` must be at least 1, got -2$"),
+        ({"batch_size": 2.0}, TypeError, r"^`batch_size` must be an integer, got float 2.0$"),
+        (
+            {"batch_size": 11},
+            ValueError,
+            r"^`batch_size` must be at most the 10 samples of an",
+        ),
         (
             {"drop_last": True, "rank": 0, "world_size": 4},
             ValueError,
-            r"^drop_last would drop everything: 4 ranks of batch_size 3 take 12 samples a step, "
-            r"an epoch has 10$",
+            r"^`drop_last` would drop every sample: 4 ranks with a batch size of 3 take 12 "
+            r"samples per step, but an epoch has 10$",
         ),
         (
             {"rank": 2, "world_size": 2},
             ValueError,
-            r"^rank has to be below the world_size of 2, got 2$",
+            r"^`rank` must be below `world_size` = 2, got 2$",
         ),
-        ({"rank": -1, "world_size": 2}, ValueError, r"^rank has to be at least 0, got -1$"),
-        ({"rank": 0, "world_size": 0}, ValueError, r"^world_size has to be at least 1, got 0$"),
-        ({"rank": 1}, TypeError, r"^rank and world_size go together, got rank=1 and world_size=N"),
-        ({"seed": -1}, ValueError, r"^seed has to be at least 0, got -1$"),
-        ({"seed": 2**64}, ValueError, r"^seed has to be at most 18446744073709551615, got 18446"),
-        ({"seed": "1"}, TypeError, r"^seed has to be an int, got str '1'$"),
-        ({"prefetch": -1}, ValueError, r"^prefetch has to be at least 0, got -1$"),
-        ({"threads": 0}, ValueError, r"^threads has to be at least 1, got 0$"),
-        ({"epochs": -1}, ValueError, r"^epochs has to be at least 0, got -1$"),
-        ({"order": Permutation(10)}, TypeError, r"^order has to be a factory .* pass the class"),
-        ({"device": "cuda:0"}, RuntimeError, r"^device='cuda:0', but torch sees no CUDA device"),
+        ({"rank": -1, "world_size": 2}, ValueError, r"^`rank` must be at least 0, got -1$"),
+        ({"rank": 0, "world_size": 0}, ValueError, r"^`world_size` must be at least 1, got 0$"),
+        (
+            {"rank": 1},
+            TypeError,
+            r"^`rank` and `world_size` must be given together, got ",
+        ),
+        ({"seed": -1}, ValueError, r"^`seed` must be at least 0, got -1$"),
+        ({"seed": 2**64}, ValueError, r"^`seed` must be at most 18446744073709551615, got 18446"),
+        ({"seed": "1"}, TypeError, r"^`seed` must be an integer, got str '1'$"),
+        ({"prefetch": -1}, ValueError, r"^`prefetch` must be at least 0, got -1$"),
+        ({"threads": 0}, ValueError, r"^`threads` must be at least 1, got 0$"),
+        ({"epochs": -1}, ValueError, r"^`epochs` must be at least 0, got -1$"),
+        ({"order": Permutation(10)}, TypeError, r"^`order` must be a factory .* pass the class"),
+        ({"device": "cuda:0"}, RuntimeError, r"^device='cuda:0', but torch finds no CUDA device"),
     ],
 )
 def test_bad_options(
@@ -58,7 +66,7 @@ def test_bad_options(
 @pytest.mark.parametrize("options", [{"order": Permutation}, {"seed": 0}, {"shuffle": True}])
 def test_order_and_seed_are_the_streams_own(options: dict[str, Any]) -> None:
     (name,) = options
-    message = rf"^{name} is the stream's own: give it to Stream\(\.\.\.\), not to the loader$"
+    message = rf"^`{name}` must not be given to .*; pass it to Stream\(\.\.\.\)$"
     with pytest.raises(TypeError, match=message):
         Loader(Stream(Numbers(10)), batch_size=3, **options)
 
@@ -100,33 +108,38 @@ FOREIGN = r"^the state does not belong to this data: its fingerprint has "
         (
             lambda: saved_by(order=functools.partial(BlockPermutation, block_size=4)),
             ValueError,
-            FOREIGN + r"order = 'BlockPermutation\(block_size=4\)', here it is 'oracle.Turn'$",
+            FOREIGN
+            + r"order = 'BlockPermutation\(block_size=4\)', here it is 'models\.oracle\.Turn'$",
         ),
         (
             changed(order_version=0),
             ValueError,
-            r"^the state was saved with order version 0, this is version \d+: its position would",
+            r"^the state was saved with order version 0, but this is version \d+: its po",
         ),
         (
             changed(fingerprint=3),
             TypeError,
-            r"^the state's fingerprint has to be a mapping, got in",
+            r"^`fingerprint` of the state must be a mapping, got in",
         ),
         (
             changed(fingerprint=None),
             TypeError,
-            r"^the state's fingerprint .* mapping, got NoneType$",
+            r"^`fingerprint` of the state .* mapping, got NoneType$",
         ),
-        (changed(position=4.0), TypeError, r"^position has to be an int, got float 4.0$"),
-        (changed(position=-1), ValueError, r"^position has to be at least 0, got -1$"),
-        (changed(position=2**63), ValueError, r"^position has to be at most 922337203685477"),
-        (changed(step=-1), ValueError, r"^step has to be at least 0, got -1$"),
-        (changed(excluded=[[5, 3]]), ValueError, r"^the state's excluded ranges are damaged: stop"),
-        (changed(excluded=7), ValueError, r"^the state's excluded ranges are damaged: "),
-        (changed(legs=[[0, 0]]), ValueError, r"^the state's legs are damaged: "),
-        (changed(legs=[[0, 0, 0, 1, 0]]), ValueError, r"^the state's legs are damaged: .* 1, got"),
+        (changed(position=4.0), TypeError, r"^`position` must be an integer, got float 4.0$"),
+        (changed(position=-1), ValueError, r"^`position` must be at least 0, got -1$"),
+        (changed(position=2**63), ValueError, r"^`position` must be at most 922337203685477"),
+        (changed(step=-1), ValueError, r"^`step` must be at least 0, got -1$"),
+        (changed(excluded=[[5, 3]]), ValueError, r"^`excluded` of the state is invalid: `stop`"),
+        (changed(excluded=7), ValueError, r"^`excluded` of the state is invalid: "),
+        (changed(legs=[[0, 0]]), ValueError, r"^`legs` of the state is invalid: "),
+        (
+            changed(legs=[[0, 0, 0, 1, 0]]),
+            ValueError,
+            r"^`legs` of the state is invalid: .* 1",
+        ),
         (lambda: {"position": 4}, KeyError, r"the state has no 'fingerprint', only \['position'\]"),
-        (lambda: [4], TypeError, r"^a state has to be a mapping, got list$"),
+        (lambda: [4], TypeError, r"^`state` must be a mapping, got list$"),
     ],
 )
 def test_a_state_of_something_else_changes_nothing(
@@ -143,13 +156,13 @@ def test_a_state_of_something_else_changes_nothing(
 
 def test_steps_and_samples_that_are_not() -> None:
     loader = Loader(Numbers(10), batch_size=3)
-    with pytest.raises(IndexError, match=r"^sample 10 is out of range of 10 samples$"):
+    with pytest.raises(IndexError, match=r"^sample 10 is out of range for 10 samples$"):
         loader.step_of(10)
-    with pytest.raises(ValueError, match=r"^sample has to be at least 0, got -1$"):
+    with pytest.raises(ValueError, match=r"^`sample` must be at least 0, got -1$"):
         loader.visited(-1)
-    with pytest.raises(TypeError, match=r"^step has to be an int, got float 1.0$"):
+    with pytest.raises(TypeError, match=r"^`step` must be an integer, got float 1.0$"):
         loader.samples(1.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^start has to be an int, got float 1.0$"):
+    with pytest.raises(TypeError, match=r"^`start` must be an integer, got float 1.0$"):
         loader.exclude(1.0, 2)  # type: ignore[arg-type]
 
 
@@ -159,7 +172,7 @@ def test_a_state_whose_legs_begin_later_does_not_know_of_earlier_steps() -> None
     loader.load_state_dict({**state, "position": 4, "step": 2, "legs": []})
     assert loader.samples(2).tolist() == [4, 5]
     assert loader.step_of(1) is None
-    with pytest.raises(IndexError, match=r"^step 1 lies before step 2, where the state began$"):
+    with pytest.raises(IndexError, match=r"^step 1 is before step 2, the first of the state$"):
         loader.samples(1)
 
 
@@ -172,11 +185,11 @@ def giving(array: NDArray[Any]) -> Loader:
 def test_arrays_that_cannot_be_batches() -> None:
     frozen = np.arange(3)
     frozen.flags.writeable = False
-    with pytest.raises(ValueError, match=r"^the source gave a read-only array for 'x'; a batch "):
+    with pytest.raises(ValueError, match=r"^the source returned a read-only array for 'x'; the"):
         next(iter(giving(frozen)))
-    with pytest.raises(TypeError, match=r"^torch has no dtype for 'x', which is <U1$"):
+    with pytest.raises(TypeError, match=r"^'x' has dtype <U1, which torch does not have$"):
         next(iter(giving(np.array(["a"]))))
-    with pytest.raises(TypeError, match=r"^the source gave a value of type list for 'x'; a batch"):
+    with pytest.raises(TypeError, match=r"^the source returned a list for 'x'; the values"):
         next(iter(giving([1, 2])))  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Whole training runs in processes of their own, killed with SIGKILL and taken up again."""
+"""Whole training runs in separate processes, killed with SIGKILL and resumed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(folder: Path, batch_size: int, *more: str, world: int | None = None)
     if world is not None:
         launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
     wanted = [str(folder), f"--size={SIZE}", f"--epochs={EPOCHS}", f"--batch-size={batch_size}"]
-    return [*launch, str(HERE / "trainee.py"), *wanted, *more]
+    return [*launch, str(HERE / "support" / "trainee.py"), *wanted, *more]
 
 
 def position_in(folder: Path) -> int:
@@ -36,7 +36,7 @@ def position_in(folder: Path) -> int:
 
 
 def handed_out(folder: Path) -> dict[int, dict[int, list[int]]]:
-    """step -> rank -> samples. What was handed out but not saved was done again by a later run."""
+    """Return step -> rank -> samples; a later run repeats steps that were not saved."""
     found: dict[tuple[int, int], dict[int, list[int]]] = {}
     for path in folder.glob("rank*.jsonl"):
         for line in path.read_text().splitlines():
@@ -46,7 +46,7 @@ def handed_out(folder: Path) -> dict[int, dict[int, list[int]]]:
 
 
 def expected(legs: list[tuple[int, Run]]) -> dict[int, dict[int, list[int]]]:
-    """The oracle's run of legs (position at which each began, how it deals), to the end."""
+    """Return the oracle's steps for legs (start position, configuration), to the end."""
     dealt: dict[int, dict[int, list[int]]] = {}
     position = 0
     for number, (_, run) in enumerate(legs):
@@ -61,7 +61,7 @@ def expected(legs: list[tuple[int, Run]]) -> dict[int, dict[int, list[int]]]:
 
 
 def kill_after(folder: Path, steps: int, batch_size: int, *more: str) -> None:
-    """Start a run, and kill it from outside at some moment after so many steps."""
+    """Start a run and kill it from outside after a number of steps."""
     with subprocess.Popen(
         command(folder, batch_size, *more), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
     ) as process:
@@ -84,7 +84,7 @@ def test_killed_twice_and_resumed_with_other_batches(tmp_path: Path, more: tuple
 
 
 def ranks_killed_and_resumed(folder: Path, worlds: list[tuple[int, int, int | None]]) -> None:
-    """Legs of (world size, batch size, step at which the last rank kills itself)."""
+    """Run legs (world size, batch size, step at which the last rank kills itself)."""
     legs = []
     for world, batch_size, die_at in worlds:
         legs.append((position_in(folder), Run(SIZE, batch_size, world)))

@@ -1,4 +1,4 @@
-"""The loader over real windows: content, memory that comes back, and tensors that outlive all."""
+"""The loader over windows: contents, memory returned to the pool, and tensors that outlive it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtures against a counter that is run one by one, and against their parts."""
+"""Mixtures compared with a counter for each part, and with their parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from windeck.sources import Stream as StreamProtocol
 
 
 def one_by_one(mixture: Mixture, positions: list[int], entries: Entries) -> dict[str, Any]:
-    """A batch made of single rows of the parts, and whole over all of them."""
+    """Build a batch from single rows of the parts, with the arrays of the whole batch."""
     counted = Counted(entries, max(positions, default=-1) + 1).served
     streams = list(mixture.parts.values())
     rows = [streams[part].gather_rows([own]) for part, own in (counted[p] for p in positions)]
@@ -79,7 +79,7 @@ def test_rows_that_lie_side_by_side_are_written_straight_into_place() -> None:
     assert mixture.locate(np.arange(4))[0].tolist() == [0, 1, 0, 1]
     for part in parts.values():
         part.outs = 0
-    mixture.gather([0, 2, 4, 1, 3])  # The rows of c4 come first, then those of wiki.
+    mixture.gather([0, 2, 4, 1, 3])  # The rows of c4, then those of wiki.
     assert [parts[name].outs for name in ("c4", "wiki")] == [1, 1]
     mixture.gather([0, 1, 2, 3])  # Now they alternate.
     assert [parts[name].outs for name in ("c4", "wiki")] == [1, 1]
@@ -113,7 +113,7 @@ def test_sources_without_rows_are_mixed_as_they_are() -> None:
     streams = list(mixture.parts.values())
     expected = [int(streams[part].samples([own])[0]) for part, own in served]
     assert mixture.gather(np.arange(40))["sample"].tolist() == expected
-    # Within each epoch of a part every sample comes once.
+    # Each epoch of a part contains every sample once.
     first = [sample for (part, own), sample in zip(served, expected, strict=True) if part == 0]
     assert sorted(first[:7]) == sorted(first[7:14]) == list(range(7))
 
@@ -125,9 +125,9 @@ def test_parts_have_seeds_of_their_own() -> None:
 
     a, b = orders(0, "a", "b")
     assert a != b
-    assert orders(0, "b", "a") == [b, a]  # It is the name that counts, not the place.
+    assert orders(0, "b", "a") == [b, a]  # The seed depends on the name, not on the index.
     assert orders(1, "a") != [a]
-    # Published: what states mean depends on it.
+    # Published: the meaning of saved states depends on it.
     assert Mixture({"a": (Numbers(3), 1)}, seed=7).parts["a"].seed == 13938496480738387455
 
 
@@ -216,8 +216,8 @@ def test_shares_are_told_with_their_rounding() -> None:
     assert mixture.shares == {"a": 0.7, "b": 0.3}
     assert mixture.explain() == (
         "from position 0, in periods of 10 samples:\n"
-        "  a: 0.700000 asked for, 7 slots = 0.700000\n"
-        "  b: 0.300000 asked for, 3 slots = 0.300000\n"
+        "  a: 0.700000 requested, 7 slots = 0.700000\n"
+        "  b: 0.300000 requested, 3 slots = 0.300000\n"
         "  shares are exact"
     )
     rough = Mixture({"a": (Numbers(5), 1), "b": (Numbers(5), 1e-6)})

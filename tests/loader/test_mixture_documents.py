@@ -1,4 +1,4 @@
-"""All of it at once: files, documents, packing, mixing, growing and loading, and who was served."""
+"""Files, documents, packing, mixing, growth and loading together, and visits of documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windeck import Documents, Loader, Mixture, PackedSequences, Stream
 
 
 def docs(first: int, count: int) -> list[list[int]]:
-    """Documents of uneven length, none of whose tokens is in another one."""
+    """Return documents of different lengths without common tokens."""
     lengths = [3 + (7 * (first + i)) % 23 for i in range(count)]
     ends = 100 * first + np.cumsum([0, *lengths])
     return [list(range(a, b)) for a, b in pairwise(ends)]
@@ -62,14 +62,14 @@ def test_was_a_document_visited_and_when(folder: Path) -> None:
         visit = loader.visited(name)
         assert visit.document == name
         done = [s for p, s in zip(visit.positions, visit.steps, strict=True) if p < loader.position]
-        # A token that two sequences share (a target, then an input) is served by both.
+        # Two sequences that share a token (a target, then an input) both serve it.
         served = {step for token in tokens for step in inside.get(token, [])}
         if visit.epoch == 0:
             assert {*done} >= served
             whole = all(token in inside for token in tokens)
             assert whole or not visit
             answers.add((bool(visit), visit.served > 0))
-    # Some have been, some are to come, and some are half gone.
+    # Some are served, some not yet, and some in part.
     assert answers == {(True, True), (False, False), (False, True)}
     for step in range(loader.step):
         for pieces in loader.documents(step):
@@ -94,14 +94,14 @@ def test_files_are_appended_while_a_run_goes_on(folder: Path) -> None:
     resumed = Loader(data, batch_size=4, prefetch=0)
     resumed.load_state_dict(state)
     run(resumed, 30, after.__setitem__)
-    # The running epoch finishes over the files there were.
+    # The current epoch is completed with the previous files.
     border = int(data.position_of_part("c4", [len(part.source)])[0])
     same = [step for step in after if 4 * (step + 1) <= border]
     assert len(same) > 3
     for step in same:
         assert_same(after[step], before[step])
     assert any((after[step]["inputs"] != before[step]["inputs"]).any() for step in after)
-    # One more epoch of c4, of the longer list of files: every token but the tail comes.
+    # The next epoch of c4 serves the longer list of files: every token but the tail.
     grown = data.parts["c4"]
     assert grown.epoch_at(len(part.source)) == 1
     places = range(len(part.source), len(part.source) + len(more))
@@ -111,8 +111,8 @@ def test_files_are_appended_while_a_run_goes_on(folder: Path) -> None:
     visit = resumed.visited(("c4", 3, 5), epoch=1)
     assert visit.positions
     assert min(visit.positions) >= border
-    # Once the epoch has begun, its files are what the state depends on.
-    with pytest.raises(ValueError, match="in part 'c4', when it was saved, the source had grown w"):
+    # Once the epoch has begun, the state depends on its files.
+    with pytest.raises(ValueError, match="in part 'c4', it was saved with a source in `grown` fr"):
         Loader(mixed(folder), batch_size=4).load_state_dict(resumed.state_dict())
 
 
@@ -123,7 +123,7 @@ def test_the_file_that_has_changed_is_named(folder: Path) -> None:
     Loader(mixed(folder), batch_size=3).load_state_dict(state)
     changed = [[token + 1 for token in doc] for doc in docs(20, 20)]
     write_lists(folder / "dataset=c4" / "b.part2.arrow", changed)
-    with pytest.raises(ValueError, match=r"in part 'c4', .*dataset=c4/b.part2.arrow.* changed"):
+    with pytest.raises(ValueError, match=r"in part 'c4', .*files below .* have changed"):
         Loader(mixed(folder), batch_size=4).load_state_dict(state)
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of what does not fit, and other bad input."""
+"""Errors of mixtures: parts that do not fit, and other invalid input."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Ragged(Numbers):
         return {"ends": np.concatenate([[0], indices])}
 
 
-ALIKE = "what is served as one has to give batches alike: "
+ALIKE = "batches of all parts must be alike: "
 
 
 @pytest.mark.parametrize(
     ("parts", "error", "message"),
     [
-        ([1], TypeError, r"^a mixture is made of a dict of parts by name, got list$"),
-        ({}, ValueError, r"^a mixture needs one part at least, got none$"),
-        ({1: (Numbers(3), 1)}, TypeError, r"^names of parts have to be strings, got 1$"),
+        ([1], TypeError, r"^`parts` must be a dict by name, got list$"),
+        ({}, ValueError, r"^a mixture must have at least one part, got none$"),
+        ({1: (Numbers(3), 1)}, TypeError, r"^the names of parts must be strings, got 1$"),
         (
             {"a": Numbers(3)},
             TypeError,
-            r"^part 'a' has to be a pair \(source or stream, weight\), got Numbers$",
+            r"^part 'a' must be a pair \(source or stream, weight\), got Numbers$",
         ),
-        ({"a": ([1], 1)}, TypeError, r"^part 'a' cannot be mixed: expected a source .*, got list"),
+        ({"a": ([1], 1)}, TypeError, r"^part 'a' is invalid: expected a source .*, got list"),
         (
             {"a": (Numbers(0), 1)},
             ValueError,
-            r"^part 'a' cannot be mixed: the source has no samples$",
+            r"^part 'a' is invalid: the source has no samples$",
         ),
         (
             {"a": (Numbers(3), 1), "b": (Wide(3), 1)},
@@ -79,11 +79,11 @@ ALIKE = "what is served as one has to give batches alike: "
         (
             {"a": (Numbers(3), -1)},
             ValueError,
-            r"^the weight of 'a' is -1, expected a finite number of at least 0$",
+            r"^the weight of 'a' must be finite and at least 0, got -1$",
         ),
-        ({"a": (Numbers(3), float("nan"))}, ValueError, r"^the weight of 'a' is nan, expected a f"),
-        ({"a": (Numbers(3), 0)}, ValueError, r"^all weights are 0, expected one above 0 at least$"),
-        ({"a": (Numbers(3), "x")}, TypeError, r"^the weight of 'a' has to be a number, got str"),
+        ({"a": (Numbers(3), float("nan"))}, ValueError, r"^the weight of 'a' must be finite and"),
+        ({"a": (Numbers(3), 0)}, ValueError, r"^at least one weight must be above 0, got only"),
+        ({"a": (Numbers(3), "x")}, TypeError, r"^the weight of 'a' must be a number, got str"),
     ],
 )
 def test_bad_parts(parts: Any, error: type[Exception], message: str) -> None:
@@ -95,15 +95,15 @@ def test_bad_questions() -> None:
     mixture = Mixture({"a": (Numbers(3), 1), "b": (Numbers(3), 1)})
     with pytest.raises(KeyError, match=r"the mixture has no part 'x', only a, b"):
         mixture.position_of_part("x", [0])
-    with pytest.raises(IndexError, match=r"^positions begin at 0, got -1$"):
+    with pytest.raises(IndexError, match=r"^`positions` must be at least 0, got -1$"):
         mixture.gather([-1])
-    with pytest.raises(TypeError, match=r"^positions have to be integers, got float64$"):
+    with pytest.raises(TypeError, match=r"^`positions` must be integers, got float64$"):
         mixture.locate([0.5])
-    with pytest.raises(TypeError, match=r"^samples of a mixture are rows of 2 integers, the part"):
+    with pytest.raises(TypeError, match=r"^samples of a mixture must be rows of 2 integers that"):
         mixture.position_of([1])
-    with pytest.raises(IndexError, match=r"^part 2 is out of range of 2 parts$"):
+    with pytest.raises(IndexError, match=r"^part 2 is out of range for 2 parts$"):
         mixture.position_of([(2, 0)])
-    with pytest.raises(ValueError, match=r"^seed has to be at least 0, got -1$"):
+    with pytest.raises(ValueError, match=r"^`seed` must be at least 0, got -1$"):
         Mixture({"a": (Numbers(3), 1)}, seed=-1)
     with pytest.raises(TypeError, match=r"^Numbers has no documents\(\)$"):
         mixture.documents_at([0])

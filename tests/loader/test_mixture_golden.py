@@ -1,4 +1,4 @@
-"""What a mixture serves at a position stays as it was published, and is what the model deals."""
+"""Golden values: the samples of mixtures are as published, and equal those of the model."""
 
 from __future__ import annotations
 

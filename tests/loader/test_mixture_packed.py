@@ -1,4 +1,4 @@
-"""Mixtures of packed sequences: token for token, on any number of ranks, wherever they stop."""
+"""Mixtures of packed sequences: every token, on any number of ranks, resumed anywhere."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader
 from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
 from windeck import IterDataset, Loader, Mixture, PackedSequences, Stream
-from windeck.loader.batch import Assembler, _Pinned
+from windeck.loader.batch import BatchBuilder, PinnedGather
 
 
 def corpus(seed: int, shards: int) -> ModelCorpus:
-    """Documents of 0 to 30 tokens, every one of which says whose it is."""
+    """Return documents of 0 to 30 tokens that identify their document."""
     rng = np.random.default_rng(seed)
     documents = [
         [[(1000 * seed + 100 * s + d) % 30000] * int(rng.integers(0, 31)) for d in range(9)]
@@ -40,7 +40,7 @@ def mixture(**options: Any) -> Mixture:
 
 
 def expected(data: Any, positions: list[int]) -> dict[str, Any]:
-    """A batch put together from single rows, with the bounds counted in the test's own words."""
+    """Build a batch from single rows, with bounds counted by the test."""
     rows = [data.gather_rows([position]) for position in positions]
     batch = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
     bounds = [0]
@@ -91,7 +91,7 @@ def test_documents_are_found_where_their_tokens_are() -> None:
     assert loader.position == 60
     held = {piece[:3] for of_row in pieces for piece in of_row}
     for document in sorted(held):
-        # Parts here have equal names of datasets, so a document is asked for in each of them.
+        # The datasets of these parts have equal names, so a document is searched for in each.
         for part in ((), ("web",), ("good",)):
             asked = (*part, document) if part else document
             try:
@@ -107,17 +107,17 @@ def test_documents_are_found_where_their_tokens_are() -> None:
 
 def test_pinned_rows_of_several_parts() -> None:
     data = mixture()
-    assembler = Assembler(data, threads=2)
-    assembler._pinned = _Pinned(data, {}, pin=False)
+    builder = BatchBuilder(data, threads=2)
+    builder._pinned = PinnedGather(data, {}, pin=False)
     for positions in ([0, 1, 2, 3, 4], [7], []):
-        batch = assembler(np.array(positions, np.int64)).hand_over()
+        batch = builder(np.array(positions, np.int64)).wait()
         assert_same(batch, data.gather(positions))
         assert batch["inputs"].dtype == torch.int64
 
 
 def test_parts_of_other_lengths_do_not_fit() -> None:
     message = (
-        r"^what is served as one has to give batches alike: part 'b' has 'tokens' as int64 of "
+        r"^batches of all parts must be alike: part 'b' has 'tokens' as int64 of "
         r"shape \(k, 10\) and not int64 of shape \(k, 9\), unlike part 'a'$"
     )
     longer = PackedSequences(corpus(1, 2), sequence_length=9)

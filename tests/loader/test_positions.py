@@ -1,4 +1,4 @@
-"""Positions, steps and ranks against the oracle's lists."""
+"""Sharding of positions into steps and ranks, compared with the lists of the oracle."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.oracle import Run, epoch_of, one_step, steps
-from windeck._util.validation import LIMIT, integer
-from windeck.loader.sharding import Deal, Exclusions
+from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.sharding import Exclusions, Sharding
 
 ranges = st.lists(
     st.tuples(st.integers(0, 80), st.integers(1, 30)).map(lambda r: (r[0], r[0] + r[1])), max_size=5
@@ -22,7 +22,7 @@ def left_out(pairs: list[tuple[int, int]]) -> set[int]:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[Run, Deal]:
+def runs(draw: st.DrawFn) -> tuple[Run, Sharding]:
     size, pairs = draw(st.integers(1, 24)), draw(ranges)
     world, drop_last = draw(st.integers(1, 4)), draw(st.booleans())
     most = size // world if drop_last else size
@@ -30,7 +30,7 @@ def runs(draw: st.DrawFn) -> tuple[Run, Deal]:
         world, most = 1, size
     batch = draw(st.integers(1, most))
     run = Run(size, batch, world, drop_last, left_out(pairs))
-    return run, Deal(size, batch, world, drop_last, Exclusions(pairs))
+    return run, Sharding(size, batch, world, drop_last, Exclusions(pairs))
 
 
 @settings(deadline=None)
@@ -41,7 +41,7 @@ def test_exclusions_count_as_a_set_does(pairs: list[tuple[int, int]]) -> None:
     assert [p for p in range(200) if p not in skip] == kept
     for start in range(0, 120, 7):
         for stop in range(start, 120, 5):
-            spanned = [p for a, b in skip.spans(start, stop) for p in range(a, b)]
+            spanned = [p for a, b in skip.kept_ranges(start, stop) for p in range(a, b)]
             assert spanned == [p for p in kept if start <= p < stop]
             assert skip.kept(start, stop) == len(spanned)
         later = [p for p in kept if p >= start]
@@ -54,63 +54,63 @@ def test_exclusions_are_sorted_and_joined(pairs: list[tuple[int, int]]) -> None:
     joined = Exclusions(pairs).ranges
     assert all(a < b for a, b in joined)
     assert all(a[1] < b[0] for a, b in itertools.pairwise(joined))
-    assert Exclusions.of([list(pair) for pair in joined]).ranges == joined
+    assert Exclusions.from_state([list(pair) for pair in joined]).ranges == joined
 
 
 @settings(deadline=None)
 @given(runs(), st.integers(0, 100))
-def test_steps_are_the_oracles_from_any_position(pair: tuple[Run, Deal], position: int) -> None:
-    run, deal = pair
+def test_steps_are_the_oracles_from_any_position(pair: tuple[Run, Sharding], position: int) -> None:
+    run, sharding = pair
     for shares, after in itertools.islice(steps(run, position), 12):
-        start = deal.begin(position)
-        assert [deal.positions(start, r).tolist() for r in range(run.world_size)] == shares
-        position = deal.advance(start)
-        # Where a position stands among excluded ones is all the same.
+        start = sharding.step_start(position)
+        assert [sharding.positions(start, r).tolist() for r in range(run.world_size)] == shares
+        position = sharding.step_end(start)
+        # All positions in an excluded range are equivalent.
         assert one_step(run, position) == one_step(run, after)
 
 
 @settings(deadline=None)
 @given(runs(), st.integers(0, 100))
-def test_an_epoch_is_what_a_loop_deals(pair: tuple[Run, Deal], position: int) -> None:
-    run, deal = pair
+def test_an_epoch_is_what_a_loop_deals(pair: tuple[Run, Sharding], position: int) -> None:
+    run, sharding = pair
     expected = epoch_of(run, position)
-    start = deal.begin(position)
+    start = sharding.step_start(position)
     found = [
-        [deal.positions(begin, r).tolist() for r in range(run.world_size)]
-        for begin, _ in deal.steps(position, start // run.size)
+        [sharding.positions(begin, r).tolist() for r in range(run.world_size)]
+        for begin, _ in sharding.steps(position, start // run.size)
     ]
     assert found == expected
-    assert deal.steps_left(start) == len(expected)
+    assert sharding.steps_left(start) == len(expected)
 
 
 @settings(deadline=None, max_examples=60)
 @given(runs(), st.integers(0, 60))
-def test_jumping_is_stepping_and_finding_back(pair: tuple[Run, Deal], position: int) -> None:
-    run, deal = pair
+def test_jumping_is_stepping_and_finding_back(pair: tuple[Run, Sharding], position: int) -> None:
+    run, sharding = pair
     dealt: dict[int, int] = {}
     for number, (shares, _) in enumerate(itertools.islice(steps(run, position), 40)):
-        start = deal.jump(position, number)
-        assert [deal.positions(start, r).tolist() for r in range(run.world_size)] == shares
+        start = sharding.jump(position, number)
+        assert [sharding.positions(start, r).tolist() for r in range(run.world_size)] == shares
         dealt.update({p: number for share in shares for p in share})
     for p in range(max(dealt) + 1):
-        assert deal.steps_to(position, p) == dealt.get(p), p
+        assert sharding.steps_to(position, p) == dealt.get(p), p
 
 
 def test_far_positions_cost_what_near_ones_do() -> None:
-    deal = Deal(10**12, 256, 64, True, Exclusions([(10**15, 3 * 10**15 + 5)]))
+    sharding = Sharding(10**12, 256, 64, True, Exclusions([(10**15, 3 * 10**15 + 5)]))
     per_epoch = 10**12 // (256 * 64)
-    assert deal.begin(10**15 + 1) == 3 * 10**15 + 5
-    start = deal.jump(0, 1000 * per_epoch + 3)  # epochs 1000 to 2999 are left out as a whole
+    assert sharding.step_start(10**15 + 1) == 3 * 10**15 + 5
+    start = sharding.jump(0, 1000 * per_epoch + 3)  # epochs 1000 to 2999 are excluded
     assert start == 3000 * 10**12 + 5 + 3 * 256 * 64
-    assert deal.steps_to(0, start + 1) == 1000 * per_epoch + 3
+    assert sharding.steps_to(0, start + 1) == 1000 * per_epoch + 3
 
 
 def test_equal_steps_and_a_partition_on_every_rank() -> None:
-    # Exhaustive: 10 samples, every batch, every world.
+    # Exhaustive: 10 samples, every batch size, every world size.
     for batch, world in itertools.product(range(1, 11), range(1, 8)):
-        deal = Deal(10, batch, world)
+        sharding = Sharding(10, batch, world)
         dealt = [
-            [deal.positions(start, r).tolist() for start, _ in deal.steps(0, 0)]
+            [sharding.positions(start, r).tolist() for start, _ in sharding.steps(0, 0)]
             for r in range(world)
         ]
         assert {len(shares) for shares in dealt} == {-(-10 // (batch * world))}
@@ -122,31 +122,31 @@ def test_equal_steps_and_a_partition_on_every_rank() -> None:
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        (1.0, TypeError, r"^position has to be an int, got float 1.0$"),
-        (True, TypeError, r"^position has to be an int, got bool True$"),
-        ("1", TypeError, r"^position has to be an int, got str '1'$"),
-        (None, TypeError, r"^position has to be an int, got NoneType None$"),
-        (-1, ValueError, r"^position has to be at least 0, got -1$"),
-        (2**63, ValueError, r"^position has to be at most 9223372036854775807, got 92"),
+        (1.0, TypeError, r"^`position` must be an integer, got float 1.0$"),
+        (True, TypeError, r"^`position` must be an integer, got bool True$"),
+        ("1", TypeError, r"^`position` must be an integer, got str '1'$"),
+        (None, TypeError, r"^`position` must be an integer, got NoneType None$"),
+        (-1, ValueError, r"^`position` must be at least 0, got -1$"),
+        (2**63, ValueError, r"^`position` must be at most 9223372036854775807, got 92"),
     ],
 )
 def test_integers_are_checked(value: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        integer("position", value)
+        check_integer("position", value)
 
 
 def test_deals_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match=r"^batch_size 11 is larger than the epoch of 10 samples$"):
-        Deal(10, 11)
-    with pytest.raises(ValueError, match=r"^drop_last would drop everything: 3 ranks of .* 12 "):
-        Deal(10, 4, 3, drop_last=True)
-    with pytest.raises(ValueError, match=r"^the state's excluded ranges are damaged: stop has to"):
-        Exclusions.of([[3, 3]])
-    with pytest.raises(ValueError, match=r"^the state's excluded ranges are damaged: "):
-        Exclusions.of(5)
+    with pytest.raises(ValueError, match=r"^`batch_size` must be at most the 10 samples of an e"):
+        Sharding(10, 11)
+    with pytest.raises(ValueError, match=r"^`drop_last` would drop every sample: 3 ranks .* 12 "):
+        Sharding(10, 4, 3, drop_last=True)
+    with pytest.raises(ValueError, match=r"^`excluded` of the state is invalid: `stop` must"):
+        Exclusions.from_state([[3, 3]])
+    with pytest.raises(ValueError, match=r"^`excluded` of the state is invalid: "):
+        Exclusions.from_state(5)
 
 
 def test_the_end_of_all_positions_is_told() -> None:
-    with pytest.raises(IndexError, match=r"^the stream ends at position 2\^63 - 1, which "):
-        Deal(10, 4).positions(LIMIT - 3, 0)
-    assert Deal(LIMIT, 4).positions(LIMIT - 3, 0).tolist() == [LIMIT - 3, LIMIT - 2, LIMIT - 1]
+    with pytest.raises(IndexError, match=r"would pass the end of the stream, 2\^63 - 1$"):
+        Sharding(10, 4).positions(LIMIT - 3, 0)
+    assert Sharding(LIMIT, 4).positions(LIMIT - 3, 0).tolist() == [LIMIT - 3, LIMIT - 2, LIMIT - 1]

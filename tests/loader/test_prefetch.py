@@ -1,4 +1,4 @@
-"""Working ahead in a thread: errors arrive, and nothing is left behind, however it ends."""
+"""Prefetching in a thread: errors are raised, and the thread ends in every case."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from models.oracle import Numbers
 from windeck.loader.loader import Loader
-from windeck.loader.prefetch import Prefetcher, ahead
+from windeck.loader.prefetch import Prefetcher, iterate_ahead
 
-# Forks beside torch's threads: Python 3.12 and later warn of them.
+# Python 3.12 and later warn of forks while torch's threads run.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
 
@@ -36,7 +36,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 def test_items_arrive_in_sequence_and_end() -> None:
     for depth in (0, 1, 2, 100):
-        work = ahead(iter(range(10)), depth)
+        work = iterate_ahead(iter(range(10)), depth)
         assert [work.get() for _ in range(10)] == list(range(10))
         for _ in range(2):
             with pytest.raises(StopIteration):
@@ -50,7 +50,7 @@ def test_an_error_arrives_after_what_went_before_it() -> None:
         raise FileNotFoundError("shard 7")
 
     for depth in (0, 3):
-        work = ahead(items(), depth)
+        work = iterate_ahead(items(), depth)
         assert work.get() == 1
         with pytest.raises(FileNotFoundError, match=r"^shard 7$") as caught:
             work.get()
@@ -85,7 +85,7 @@ def test_a_collection_in_the_thread_itself_does_not_hang() -> None:
     def items() -> Iterator[int]:
         yield 0
         turn.acquire()
-        holder.clear()  # The last reference: closed in its own thread.
+        holder.clear()  # The last reference: it is closed in its own thread.
         yield 1
 
     turn = threading.Semaphore(0)
@@ -167,9 +167,8 @@ def test_a_forked_child_goes_on_by_itself(prefetch: int) -> None:
     assert [int(batch["sample"][0]) for batch in loop] == [4, 8, 12, 16]
 
 
-# Ends of whole processes. In each, a batch is being made, one is ready, the queue is full, or the
-# consumer waits; the process has to end by itself and promptly, and without a word on stderr
-# but its own error.
+# Exits of whole processes while a batch is being made, one is ready, the queue is full, or the
+# consumer waits. The process must end promptly, with nothing on stderr but its own error.
 
 PROGRAM = """
 import os, signal, sys, threading, time

@@ -1,4 +1,4 @@
-"""OrderSampler over datasets of strangers, in place of torch's samplers."""
+"""OrderSampler over map-style datasets, instead of torch's samplers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from models.oracle import Turn, turned
 from windeck import BlockPermutation, Permutation
 from windeck.loader.torch_adapters import OrderSampler
 
-# Forks beside torch's threads: Python 3.12 and later warn of them.
+# Python 3.12 and later warn of forks while torch's threads run.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
 
 class Letters:
-    """Someone else's dataset: a length and items, nothing more."""
+    """A map-style dataset with a length and items only."""
 
     def __len__(self) -> int:
         return 26
@@ -93,7 +93,7 @@ def test_ranks_partition_the_stream_and_go_on_as_others(
         state = sampler.state_dict()
         positions.add(state["position"])
     assert positions == {taken * before}
-    # Turn by turn, in rank order, they are the stream.
+    # Interleaved in the order of ranks they are the stream.
     turns = [sample for turn in zip(*seen, strict=True) for sample in turn]
     assert turns == [turned(size, p, 1) for p in range(taken * before)]
     rest: list[int] = []
@@ -170,20 +170,20 @@ def test_orders_with_options() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"size": 0}, ValueError, r"^size has to be at least 1, got 0$"),
-        ({"size": []}, ValueError, r"^size has to be at least 1, got 0$"),
-        ({"size": 2.5}, TypeError, r"^size has to be an int, got float 2.5$"),
-        ({"size": 5, "seed": -1}, ValueError, r"^seed has to be at least 0, got -1$"),
-        ({"size": 5, "order": Permutation(5)}, TypeError, r"^order has to be a factory .* class"),
+        ({"size": 0}, ValueError, r"^`size` must be at least 1, got 0$"),
+        ({"size": []}, ValueError, r"^`size` must be at least 1, got 0$"),
+        ({"size": 2.5}, TypeError, r"^`size` must be an integer, got float 2.5$"),
+        ({"size": 5, "seed": -1}, ValueError, r"^`seed` must be at least 0, got -1$"),
+        ({"size": 5, "order": Permutation(5)}, TypeError, r"^`order` must be a factory .* class"),
         (
             {"size": 5, "rank": 3, "world_size": 3},
             ValueError,
-            r"^rank has to be below the world_size of 3, got 3$",
+            r"^`rank` must be below `world_size` = 3, got 3$",
         ),
         (
             {"size": 2, "rank": 0, "world_size": 3, "drop_last": True},
             ValueError,
-            r"^drop_last would drop everything: 3 ranks, but 2 samples$",
+            r"^`drop_last` would drop every sample: 3 ranks, but 2 samples$",
         ),
     ],
 )
@@ -198,8 +198,8 @@ def test_bad_states_change_nothing() -> None:
     before = sampler.state_dict()
     with pytest.raises(ValueError, match=r"has samples = 6, here it is 5$"):
         sampler.load_state_dict(OrderSampler(6, seed=1).state_dict())
-    with pytest.raises(ValueError, match=r"^the state was saved with order version 99, this is"):
+    with pytest.raises(ValueError, match=r"^the state was saved with order version 99, but this"):
         sampler.load_state_dict({**before, "order_version": 99})
-    with pytest.raises(ValueError, match=r"^consumed has to be at most 5, got 6$"):
+    with pytest.raises(ValueError, match=r"^`consumed` must be at most 5, got 6$"):
         sampler.state_dict(consumed=6)
     assert sampler.state_dict() == before

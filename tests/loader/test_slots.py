@@ -1,4 +1,4 @@
-"""Tables of slots against brute force: every prefix within one sample of its exact share."""
+"""Slots compared with brute force: every prefix is within one sample of its exact share."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windeck._util.validation import LIMIT
-from windeck.loader.slots import PERIOD, Schedule, Slots, chairman, exact_shares, slot_counts
+from windeck.loader.slots import Slots, SlotSchedule, assign_slots
+from windeck.loader.weights import PERIOD, exact_shares, slot_counts
 
 
 def assert_fair(counts: list[int]) -> None:
-    """Tijdeman's bound for every prefix and part, in integers: |served - n * c / P| * P."""
+    """Check Tijdeman's bound for every prefix and part, in integers: |served - n * c / P| * P."""
     period, parts = sum(counts), sum(count > 0 for count in counts)
     bound = Fraction(2 * parts - 3, 2 * parts - 2) if parts > 1 else Fraction(0)
     assert bound < 1
     served = [0] * len(counts)
-    table = chairman(counts)
+    table = assign_slots(counts)
     assert len(table) == period
     for n, part in enumerate(table, 1):
         served[part] += 1
@@ -56,16 +57,16 @@ def test_hundreds_of_random_weights_are_fair() -> None:
 def test_many_parts_are_fair() -> None:
     assert_fair([1] * 200)
     assert_fair([1] * 60 + [40, 100, 3])
-    table = chairman([1] * PERIOD)
+    table = assign_slots([1] * PERIOD)
     assert sorted(table) == list(range(PERIOD))
 
 
 def test_a_published_table_stays() -> None:
-    # What is served at a position follows from it: a change makes saved states useless.
-    assert chairman([7, 3]) == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
-    assert chairman([4, 3, 2, 1]) == [0, 1, 0, 2, 1, 0, 3, 0, 1, 2]
-    assert chairman([1, 1]) == [0, 1]
-    assert chairman([3, 2, 1]) == [0, 1, 0, 2, 0, 1]
+    # It determines the sample at a position: a change would invalidate saved states.
+    assert assign_slots([7, 3]) == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
+    assert assign_slots([4, 3, 2, 1]) == [0, 1, 0, 2, 1, 0, 3, 0, 1, 2]
+    assert assign_slots([1, 1]) == [0, 1]
+    assert assign_slots([3, 2, 1]) == [0, 1, 0, 2, 0, 1]
 
 
 def test_shares_are_exact_as_weights_are_written() -> None:
@@ -114,13 +115,13 @@ def segments(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
 def test_the_map_is_a_counter_run_one_by_one_and_so_is_its_inverse(
     entries: list[tuple[int, list[int]]], shuffle: random.Random
 ) -> None:
-    schedule = Schedule([(start, Slots.of(counts)) for start, counts in entries])
+    schedule = SlotSchedule([(start, Slots.from_counts(counts)) for start, counts in entries])
     served = [0] * len(entries[0][1])
     expected = []
     for position in range(120):
-        assert schedule.before(position).tolist() == served
+        assert schedule.count_before(position).tolist() == served
         start, counts = [entry for entry in entries if entry[0] <= position][-1]
-        mine = chairman(counts)[(position - start) % sum(counts)]
+        mine = assign_slots(counts)[(position - start) % sum(counts)]
         expected.append((mine, served[mine]))
         served[mine] += 1
     positions = list(range(120))
@@ -135,21 +136,23 @@ def test_the_map_is_a_counter_run_one_by_one_and_so_is_its_inverse(
         assert back[: served[which]].tolist() == [
             position for position, (one, _) in enumerate(expected) if one == which
         ]
-        # What comes later is served later, or never where the last weight is 0.
+        # Later samples have later positions, or none if the last weight is 0.
         later = back[served[which] :]
         assert (later >= 120).all() if entries[-1][1][which] else (later == -1).all()
 
 
 def test_far_positions_neither_overflow_nor_drift() -> None:
     counts = slot_counts(exact_shares({"a": 0.701, "b": 0.2, "c": 0.099}))
-    schedule = Schedule([(0, Slots.of(counts)), (10**18 + 7, Slots.of([1, 0, 2]))])
+    schedule = SlotSchedule(
+        [(0, Slots.from_counts(counts)), (10**18 + 7, Slots.from_counts([1, 0, 2]))]
+    )
     far = np.array([0, 4096, 10**18 + 6, 10**18 + 7, 9 * 10**18, LIMIT - 1])
     part, number = schedule.locate(far)
     for position, which, own in zip(far.tolist(), part.tolist(), number.tolist(), strict=True):
         assert schedule.position_of(which, np.array([own])).tolist() == [position]
-        assert schedule.before(position)[which] == own
-        assert schedule.before(position).sum() == position
-    last = schedule.before(LIMIT)
+        assert schedule.count_before(position)[which] == own
+        assert schedule.count_before(position).sum() == position
+    last = schedule.count_before(LIMIT)
     for which in (0, 2):
         beyond = schedule.position_of(which, np.array([last[which] - 1, last[which], LIMIT]))
         assert beyond[0] > 0
@@ -157,22 +160,22 @@ def test_far_positions_neither_overflow_nor_drift() -> None:
     assert schedule.position_of(1, np.array([last[1] - 1, last[1]]))[1] == -1
 
 
-FINITE = "expected a finite number of at least 0"
+FINITE = "must be finite and at least 0"
 
 
 @pytest.mark.parametrize(
     ("weights", "error", "message"),
     [
-        ({"a": 1, "b": -0.5}, ValueError, rf"^the weight of 'b' is -0.5, {FINITE}$"),
-        ({"a": -1, "b": 1}, ValueError, rf"^the weight of 'a' is -1, {FINITE}$"),
-        ({"a": float("nan"), "b": 1}, ValueError, rf"^the weight of 'a' is nan, {FINITE}$"),
-        ({"a": np.float32("inf")}, ValueError, rf"^the weight of 'a' is inf, {FINITE}$"),
-        ({"a": Decimal("nan")}, ValueError, rf"^the weight of 'a' is NaN, {FINITE}$"),
-        ({"a": Fraction(-1, 2)}, ValueError, rf"^the weight of 'a' is -1/2, {FINITE}$"),
-        ({"a": 0, "b": 0.0}, ValueError, r"^all weights are 0, expected one above 0 at least$"),
-        ({"a": "1"}, TypeError, r"^the weight of 'a' has to be a number, got str '1'$"),
-        ({"a": True}, TypeError, r"^the weight of 'a' has to be a number, got bool True$"),
-        ({"a": None}, TypeError, r"^the weight of 'a' has to be a number, got NoneType None$"),
+        ({"a": 1, "b": -0.5}, ValueError, rf"^the weight of 'b' {FINITE}, got -0.5$"),
+        ({"a": -1, "b": 1}, ValueError, rf"^the weight of 'a' {FINITE}, got -1$"),
+        ({"a": float("nan"), "b": 1}, ValueError, rf"^the weight of 'a' {FINITE}, got nan$"),
+        ({"a": np.float32("inf")}, ValueError, rf"^the weight of 'a' {FINITE}, got inf$"),
+        ({"a": Decimal("nan")}, ValueError, rf"^the weight of 'a' {FINITE}, got NaN$"),
+        ({"a": Fraction(-1, 2)}, ValueError, rf"^the weight of 'a' {FINITE}, got -1/2$"),
+        ({"a": 0, "b": 0.0}, ValueError, r"^at least one weight must be above 0, got only zeros$"),
+        ({"a": "1"}, TypeError, r"^the weight of 'a' must be a number, got str '1'$"),
+        ({"a": True}, TypeError, r"^the weight of 'a' must be a number, got bool True$"),
+        ({"a": None}, TypeError, r"^the weight of 'a' must be a number, got NoneType None$"),
     ],
 )
 def test_bad_weights(weights: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -184,5 +187,5 @@ def test_bad_weights(weights: dict[str, Any], error: type[Exception], message: s
 
 def test_more_parts_than_slots() -> None:
     shares = [Fraction(1, 5000)] * 5000
-    with pytest.raises(ValueError, match=r"^5000 parts are to be served, a mixture has 4096 slots"):
+    with pytest.raises(ValueError, match=r"^a mixture must have at most 4096 parts .*, got 5000"):
         slot_counts(shares)

@@ -1,4 +1,4 @@
-"""Streams: position -> (epoch, sample), and back."""
+"""Streams: the epoch and sample of a position, and the inverse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windeck.sources import Stream as StreamProtocol
 
 
 class Reshuffled(Numbers):
-    """Shuffles inside: in epoch e of seed s, place i holds the number i + 100 * (e + 1) + s."""
+    """An epoch source: place i of epoch e with seed s holds i + 100 * (e + 1) + s."""
 
     def __init__(self, size: int, offset: int = 0) -> None:
         super().__init__(size)
@@ -142,7 +142,7 @@ def test_the_fingerprint_tells_source_order_and_seed() -> None:
     stream = Stream(Numbers(5), order=functools.partial(Turn), seed=2)
     assert stream.fingerprint == {
         "samples": 5,
-        "order": "oracle.Turn()",
+        "order": "models.oracle.Turn()",
         "seed": 2,
         "source.name": "numbers",
         "source.size": 5,
@@ -208,11 +208,11 @@ def test_a_trillion_samples_and_far_epochs() -> None:
 @pytest.mark.parametrize(
     ("positions", "error", "message"),
     [
-        ([0.5], TypeError, r"^positions have to be integers, got float64$"),
-        (["a"], TypeError, r"^positions have to be integers, got <U1$"),
-        ([-1], IndexError, r"^positions begin at 0, got -1$"),
-        ([[1]], ValueError, r"^positions have to be one-dimensional, got shape \(1, 1\)$"),
-        (np.array([2**63], np.uint64), IndexError, r"^positions end below 2\^63, got 92"),
+        ([0.5], TypeError, r"^`positions` must be integers, got float64$"),
+        (["a"], TypeError, r"^`positions` must be integers, got <U1$"),
+        ([-1], IndexError, r"^`positions` must be at least 0, got -1$"),
+        ([[1]], ValueError, r"^`positions` must be one-dimensional, got shape \(1, 1\)$"),
+        (np.array([2**63], np.uint64), IndexError, r"^`positions` must be below 2\^63, got 92"),
     ],
 )
 def test_bad_positions(positions: object, error: type[Exception], message: str) -> None:
@@ -233,18 +233,18 @@ def test_bad_streams() -> None:
         def gather(self, indices: object, out: object = None) -> dict[str, NDArray[np.generic]]:
             return {}
 
-    # At once, and not when the first state is saved, an hour later.
+    # Raised by the constructor, not when the first state is saved.
     with pytest.raises(TypeError, match=r"^expected a source .*, got Nameless without fingerpr"):
         Stream(Nameless())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^order has to be a factory .*pass the class"):
+    with pytest.raises(TypeError, match=r"^`order` must be a factory .*pass the class"):
         Stream(Numbers(5), order=Permutation(5))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^seed has to be at least 0, got -1$"):
+    with pytest.raises(ValueError, match=r"^`seed` must be at least 0, got -1$"):
         Stream(Numbers(5), seed=-1)
-    with pytest.raises(TypeError, match=r"^seed has to be an int, got float 1.5$"):
+    with pytest.raises(TypeError, match=r"^`seed` must be an integer, got float 1.5$"):
         Stream(Numbers(5), seed=1.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^order .* has 4 places for a source of 5 "):
+    with pytest.raises(ValueError, match=r"^order .* has 4 places, but the source 5 "):
         Stream(Numbers(5), order=lambda size, /, *, seed, epoch: Turn(4))
-    with pytest.raises(IndexError, match=r"^sample 5 is out of range of 5 samples$"):
+    with pytest.raises(IndexError, match=r"^sample 5 is out of range for 5 samples$"):
         Stream(Numbers(5)).position_of([5])
 
 
@@ -254,5 +254,8 @@ def test_a_source_whose_epochs_differ_in_length_is_refused() -> None:
             return Reshuffled(self.size + epoch)
 
     stream = Stream(Uneven(4))
-    with pytest.raises(ValueError, match=r"^the source has 4 samples, but 5 in epoch 1"):
+    with pytest.raises(
+        ValueError,
+        match=r"same length, got 4 samples, but 5 in epoch 1",
+    ):
         stream.gather([4])

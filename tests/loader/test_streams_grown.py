@@ -1,4 +1,4 @@
-"""Data that grow: the running epoch ends over what there was, the next one has all of it."""
+"""Data that grow: the current epoch serves the previous source, the next one the larger source."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from models.oracle import Numbers, Turn
 from models.packed_model import Packed, assert_same
 from windeck import IterDataset, Loader, Mixture, Stream
 from windeck._util.validation import LIMIT
-from windeck.loader.state import restored, saved
+from windeck.loader.state import load_stream_position, stream_state
 
 Grown = list[tuple[int, int]]
 
 
 def model(size: int, grown: Grown, count: int, seed: int = 0) -> list[tuple[int, int, int]]:
-    """(epoch, size, sample) of each position, epoch by epoch."""
+    """Yield (epoch, size, sample) of each position, epoch by epoch."""
     found: list[tuple[int, int, int]] = []
     epoch = 0
     while len(found) < count:
@@ -66,7 +66,7 @@ def test_an_epochs_length_is_none_where_epochs_differ() -> None:
     assert turning(5, [(7, 5)]).epoch_length == 5
     assert turning(5, [(7, 6)]).epoch_length is None
     assert turning(5, [(0, 6)]).epoch_length == 6
-    with pytest.raises(IndexError, match=r"^sample 5 is out of range of 5 samples$"):
+    with pytest.raises(IndexError, match=r"^sample 5 is out of range for 5 samples$"):
         turning(5, [(7, 6)]).position_of([5], epoch=1)
     assert turning(5, [(7, 6)]).position_of([5], epoch=2).tolist() == [10 + 5]
 
@@ -92,16 +92,16 @@ def test_packed_documents_grow_within_a_batch() -> None:
 @given(st.integers(1, 9), growths, st.integers(1, 90))
 def test_a_state_takes_any_growth_of_epochs_to_come(size: int, grown: Grown, position: int) -> None:
     stream = turning(size, grown)
-    state = json.loads(json.dumps(saved(stream, position)))
-    # What was served before the position, and all that is to come of its epoch.
+    state = json.loads(json.dumps(stream_state(stream, position)))
+    # The samples before the position, and the rest of its epoch.
     served = [entry[1] for entry in model(size, grown, position)]
     past = [(at, bigger) for at, bigger in grown if at < position]
-    assert restored(turning(size, [*past, (position, 13)]), state) == position
+    assert load_stream_position(turning(size, [*past, (position, 13)]), state) == position
     if any(now != size for now in served):
         with pytest.raises(ValueError, match=r"^the state does not belong to this data: "):
-            restored(turning(size, []), state)
+            load_stream_position(turning(size, []), state)
     elif all(stream.epoch_at(at) == stream.epoch_at(position - 1) for at, _ in past):
-        assert restored(turning(size, []), state) == position
+        assert load_stream_position(turning(size, []), state) == position
 
 
 def test_the_fingerprint_tells_what_has_begun() -> None:
@@ -115,23 +115,23 @@ def test_the_fingerprint_tells_what_has_begun() -> None:
         "grown.6.source.name",
         "grown.6.source.size",
     }
-    # Entries that replace the source before anything was served are that source.
+    # An entry that replaces the source before the first sample is that source.
     assert turning(5, [(0, 6)]).fingerprint == Stream(Numbers(6), order=Turn).fingerprint
     message = r"fingerprint has grown.2.samples = 6, here it is 8$"
     with pytest.raises(ValueError, match=message):
-        restored(turning(5, [(7, 8)]), saved(stream, 12))
+        load_stream_position(turning(5, [(7, 8)]), stream_state(stream, 12))
     message = (
-        r"^the state does not belong to this data: when it was saved, the source had grown with "
-        r"epoch 2, which has begun and is missing here$"
+        r"^the state does not belong to this data: it was saved with a source in `grown` from "
+        r"epoch 2 on, which has begun and is missing here$"
     )
     with pytest.raises(ValueError, match=message):
-        restored(turning(5, []), saved(stream, 12))
+        load_stream_position(turning(5, []), stream_state(stream, 12))
     message = (
-        r"^the state does not belong to this data: the source grows with epoch 2, which had begun "
-        r"when it was saved, without that growth$"
+        r"^the state does not belong to this data: `grown` has a source from epoch 2 on, but that "
+        r"epoch had begun without it when the state was saved$"
     )
     with pytest.raises(ValueError, match=message):
-        restored(stream, saved(turning(5, []), 12))
+        load_stream_position(stream, stream_state(turning(5, []), 12))
 
 
 def test_a_grown_source_explains_itself() -> None:
@@ -140,8 +140,8 @@ def test_a_grown_source_explains_itself() -> None:
 
     message = "^the state does not belong to this data: the documents were 9 9 5 long$"
     with pytest.raises(ValueError, match=message):
-        restored(stream(6), saved(stream(5), 9))
-    assert restored(stream(6), saved(stream(5), 4)) == 4
+        load_stream_position(stream(6), stream_state(stream(5), 9))
+    assert load_stream_position(stream(6), stream_state(stream(5), 4)) == 4
 
 
 def test_loaders_and_datasets_pass_over_the_border() -> None:
@@ -161,7 +161,7 @@ def test_loaders_and_datasets_pass_over_the_border() -> None:
             break
     assert found == samples[: len(found)]
     assert len(found) == 40
-    # "In this epoch" is the epoch of the position, though the loader itself knows of none.
+    # The current epoch is that of the position, although the loader has no epochs.
     assert loader.visited(samples[15])
     assert not loader.visited(samples[16])
     assert loader.step_of(samples[12]) == 3
@@ -206,12 +206,11 @@ def test_steps_of_before_growth_was_planned_keep_their_epochs(drop_last: bool) -
     dealt = [sample for key in sorted(log) for sample in log[key]]
     if not drop_last:
         assert dealt == served
-    # Without the entry, which had taken effect, the state is refused; legs of a kind there is
-    # not are damaged.
+    # Without the entry, which had taken effect, the state is refused; so are invalid legs.
     with pytest.raises(ValueError, match=r"^the state does not belong to this data"):
         Loader(turning(11, []), batch_size=2).load_state_dict(state)
     state["legs"][1].append(7)
-    with pytest.raises(ValueError, match=r"^the state's legs are damaged: "):
+    with pytest.raises(ValueError, match=r"^`legs` of the state is invalid: "):
         Loader(grown, batch_size=2).load_state_dict(state)
 
 
@@ -225,9 +224,9 @@ def test_a_part_of_a_mixture_grows_by_its_own_positions() -> None:
         assert mixture.samples([position]).tolist() == [[0, sample]]
     later = Mixture({"a": (turning(5, [(7, 9)]), 1), "b": (Numbers(3, "b"), 1)})
     first = int(mixture.position_of_part("a", [10])[0])  # The first sample of the grown epoch.
-    assert restored(later, saved(mixture, first)) == first
+    assert load_stream_position(later, stream_state(mixture, first)) == first
     with pytest.raises(ValueError, match=r"part.a.grown.2.samples = 8, here it is 9$"):
-        restored(later, saved(mixture, first + 1))
+        load_stream_position(later, stream_state(mixture, first + 1))
 
 
 def test_a_grown_stream_is_pickled() -> None:
@@ -251,25 +250,25 @@ class Wide(Numbers):
 @pytest.mark.parametrize(
     ("grown", "error", "message"),
     [
-        ([7], TypeError, r"^grown has to be pairs \(position, source\), got 7$"),
-        ([("a", Numbers(6))], TypeError, r"^a position in grown has to be an int, got str 'a'$"),
-        ([(-1, Numbers(6))], ValueError, r"^a position in grown has to be at least 0, got -1$"),
+        ([7], TypeError, r"^`grown` must be a list of pairs \(position, source\), got 7$"),
+        ([("a", Numbers(6))], TypeError, r"^a position in grown must be an integer, got str 'a'$"),
+        ([(-1, Numbers(6))], ValueError, r"^a position in grown must be at least 0, got -1$"),
         (
             [(9, Numbers(6)), (9, Numbers(7))],
             ValueError,
-            r"^positions in grown have to ascend, got 9 after 9$",
+            r"^the positions in `grown` must be ascending, got 9 after 9$",
         ),
         ([(9, Numbers(0))], ValueError, r"^the source has no samples$"),
         ([(9, 5)], TypeError, r"^expected a source .*, got int without __len__"),
         (
             [(9, Packed([9, 9]))],
             TypeError,
-            r"^the source of grown at 9 shuffles inside, unlike the source it takes over from$",
+            r"^the source in `grown` at 9 must not have at_epoch\(\), like the first one$",
         ),
         (
             [(9, Wide(6))],
             ValueError,
-            r"^what is served as one has to give batches alike: the source from position 10 has "
+            r"^batches of all parts must be alike: the source from position 10 has "
             r"'row' as float32 of shape \(k, 5\) and not float32 of shape \(k, 4\), unlike the "
             r"source from position 0$",
         ),

@@ -1,4 +1,4 @@
-"""Was a document visited, and when: against a log that is kept while batches are handed out."""
+"""Visits of documents, compared with a log that is kept while batches are handed out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ C4, WIKI = [3, 9, 1, 6, 2, 7], [5, 5, 4, 11]
 
 
 def documents_in(inputs: list[int], targets: list[int]) -> set[Document]:
-    """The documents whose tokens a row of a batch holds."""
+    """Return the documents whose tokens a row of a batch contains."""
     tokens = {*inputs, *targets}
     return {("wiki" if t >= 10**5 else "c4", 0, t % 10**5 // 1000) for t in tokens}
 
@@ -30,14 +30,14 @@ def mixture(schedule: Any = ()) -> Mixture:
 
 
 class Log:
-    """What was handed out: for each document the steps, and its rows by position."""
+    """A log of what was handed out: the steps of each document, and its rows by position."""
 
     def __init__(self) -> None:
         self.steps: defaultdict[Document, list[int]] = defaultdict(list)
         self.rows: dict[tuple[int, int], list[set[Document]]] = {}
 
     def run(self, data: Any, legs: list[tuple[int, int, int]]) -> list[Loader]:
-        """Legs of (batch size, ranks, steps), each resumed from the state of the one before."""
+        """Run legs (batch size, ranks, steps), each resumed from the state of the previous one."""
         state = None
         loaders: list[Loader] = []
         for batch_size, ranks, steps in legs:
@@ -66,7 +66,7 @@ class Log:
 
 
 def test_every_document_of_a_stream_is_found_in_the_log() -> None:
-    # 6 sequences an epoch, the first one not yet over: all that was served is of this epoch.
+    # 6 sequences per epoch: everything served so far belongs to the first epoch.
     packed = Packed([9, 4, 1, 30, 2, 17, 8, 8, 21])
     stream = Stream(packed, seed=2)
     log = Log()
@@ -85,7 +85,7 @@ def test_every_document_of_a_stream_is_found_in_the_log() -> None:
         assert (visit.document, visit.epoch, visit.sequences) == (document, 0, len(expected))
         done = [s for p, s in zip(visit.positions, visit.steps, strict=True) if p < served]
         assert sorted(log.steps[document]) == done
-        # And the steps to come are those that will be.
+        # The future steps are those that follow.
         assert all(step is not None and step >= loader.step for step in visit.steps[len(done) :])
 
 
@@ -123,7 +123,7 @@ def test_pieces_of_a_step_are_those_of_its_rows() -> None:
     for (step, rank), rows in log.rows.items():
         pieces = loaders[0].documents(step, rank=rank)
         assert [{piece[:3] for piece in row} for row in pieces] == rows
-        # A sequence of 4 holds 5 tokens, targets included.
+        # A sequence of 4 contains 5 tokens, including the target of the last one.
         assert all(sum(piece[4] - piece[3] for piece in row) == 5 for row in pieces)
     assert loaders[0].documents(8) == loaders[0].documents(8, rank=0)
     assert loaders[0].samples(8).shape == (5, 2)
@@ -145,14 +145,14 @@ def test_a_sample_of_a_mixture_is_asked_for_by_its_part() -> None:
 
 
 def test_excluded_and_dropped_sequences_were_not_visited() -> None:
-    packed = Packed([4] * 12)  # 11 sequences, of which steps of 3 drop two.
+    packed = Packed([4] * 12)  # 11 sequences, of which steps of 3 drop 2.
     loader = Loader(Stream(packed), batch_size=3, drop_last=True, prefetch=0)
     loader.exclude(1, 2)
     for _ in range(2):
         for _ in loader:
             pass
     epoch = packed.at_epoch(0, seed=0)
-    skipped = {1, 10}  # The excluded one; and the last of the 10 that are left.
+    skipped = {1, 10}  # The excluded one, and the last of the other 10.
     for number in range(12):
         visit = loader.visited(("c4", 0, number), epoch=0)
         expected = [s for s in range(11) if any(d == number for d, _ in epoch.sequence(s))]
@@ -165,7 +165,7 @@ def test_excluded_and_dropped_sequences_were_not_visited() -> None:
 
 
 def test_documents_without_sequences_were_not_visited() -> None:
-    packed = Packed([9, 0, 2])  # An empty document, and one that the tail loses.
+    packed = Packed([9, 0, 2])  # An empty document, and one in the dropped tail.
     loader = Loader(Stream(packed), batch_size=1, prefetch=0)
     for _ in loader:
         pass
@@ -237,7 +237,7 @@ def test_what_is_not_there_and_who_knows_nothing() -> None:
     plain = Mixture({"a": (Numbers(5), 1)})
     with pytest.raises(TypeError, match=r"^Numbers has no sequences_of\(\)$"):
         Loader(plain, batch_size=2).visited(("c4", 0, 1))
-    # A part that knows of no documents is no reason not to look in the others.
+    # Parts without documents are skipped.
     rows = {"a": (Packed(C4), 1), "b": (Bare(), 1)}
     found = Mixture(rows)
     own = found.parts["a"].document_positions(D, at=0)
@@ -256,14 +256,14 @@ def test_what_is_not_there_and_who_knows_nothing() -> None:
     with pytest.raises(TypeError, match=r"^Endless has no position_of\(\)$"):
         Loader(Endless(), batch_size=2).visited(1)
     bare = Mixture({"a": (Endless(), 1)})
-    with pytest.raises(TypeError, match=r"^no part of the mixture knows of documents$"):
+    with pytest.raises(TypeError, match=r"^no part of the mixture has documents$"):
         bare.document_positions(D, at=0)
     with pytest.raises(TypeError, match=r"^Endless has no samples\(\)$"):
         bare.samples([0])
 
 
 class Bare(Packed):
-    """Rows like those of documents, without knowing of any."""
+    """A source with rows like those of documents and without methods for documents."""
 
     at_epoch = None  # type: ignore[assignment]
 

@@ -1,6 +1,6 @@
-"""What a loader has to hand out, said in plain Python, with no code of the library.
+"""A model of the loader in plain Python, without code of the library.
 
-Positions are listed one by one, so this is slow and easy to believe.
+It lists positions one by one, so it is slow and simple.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Run:
 
 
 def one_step(run: Run, position: int) -> tuple[list[Share], int]:
-    """Every rank's positions in the step after `position`, and the position then."""
+    """Return the positions of every rank in the step after `position`, and its end."""
     while True:
         end = (position // run.size + 1) * run.size
         rest = [p for p in range(position, end) if p not in run.excluded]
@@ -42,14 +42,14 @@ def one_step(run: Run, position: int) -> tuple[list[Share], int]:
 
 
 def steps(run: Run, position: int = 0) -> Iterator[tuple[list[Share], int]]:
-    """All steps after `position`, for ever."""
+    """Yield all steps after `position`, endlessly."""
     while True:
         shares, position = one_step(run, position)
         yield shares, position
 
 
 def epoch_of(run: Run, position: int) -> list[list[Share]]:
-    """What one ``for`` loop from `position` on deals: the steps of one epoch."""
+    """Return the steps of one ``for`` loop from `position` on: those of one epoch."""
     dealt: list[list[Share]] = []
     for shares, _ in steps(run, position):
         epoch = min(p for share in shares for p in share) // run.size
@@ -60,7 +60,7 @@ def epoch_of(run: Run, position: int) -> list[list[Share]]:
 
 
 class Turn:
-    """An order anyone could write: epoch e serves (7 * seed + 3 * e + i) mod size at place i."""
+    """An order: place i of epoch e holds (7 * seed + 3 * e + i) mod size."""
 
     def __init__(self, size: int, /, *, seed: int = 0, epoch: int = 0) -> None:
         self.size, self.by = size, 7 * seed + 3 * epoch
@@ -85,16 +85,16 @@ class Turn:
 
 
 def turned(size: int, position: int, seed: int = 0) -> int:
-    """The sample that `Turn` serves at a position."""
+    """Return the sample at a position in the order of `Turn`."""
     return (7 * seed + 3 * (position // size) + position % size) % size
 
 
 class Numbers:
-    """A source of `size` samples; sample i is the number i, and a row of four made of it."""
+    """A source of `size` samples; sample i is the number i and a row of four numbers."""
 
     def __init__(self, size: int, name: str = "numbers") -> None:
         self.size, self.name = size, name
-        #: Called with the indices of every batch; tests hang faults here.
+        #: Called with the indices of every batch; tests use it to raise errors.
         self.watch: Callable[[NDArray[np.int64]], object] | None = None
 
     def __len__(self) -> int:

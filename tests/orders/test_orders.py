@@ -198,44 +198,52 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: wd.Sequential(5).index(1.0), TypeError, "samples is of type float"),
     (lambda: wd.Sequential(5).slice(0, 6), IndexError, "stop 6 is out of range"),
     (lambda: wd.Sequential(5).slice(3, 2), ValueError, "stop is 2, expected at least start, 3"),
-    (lambda: wd.Lanes(5, lanes=0), ValueError, "lanes is 0, expected an integer from 1"),
-    (lambda: wd.Lanes(5, lanes=2.0), TypeError, "lanes is of type float"),  # type: ignore[arg-type]
-    (lambda: wd.BlockPermutation(5), ValueError, "neither of block_size and block_offsets"),
+    (lambda: wd.Lanes(5, lanes=0), ValueError, "`lanes` must be at least 1, got 0"),
+    (lambda: wd.Lanes(5, lanes=2.0), TypeError, "`lanes` must be an integer, got float"),  # type: ignore[arg-type]
+    (
+        lambda: wd.BlockPermutation(5),
+        ValueError,
+        "`block_size` and `block_offsets` must be given, got neither",
+    ),
     (
         lambda: wd.BlockPermutation(5, block_size=1, block_offsets=offsets(5)),
         ValueError,
-        "both of block_size and block_offsets given, expected one of them",
+        "`block_size` and `block_offsets` must be given, got both",
     ),
-    (lambda: wd.BlockPermutation(5, block_size=0), ValueError, "block_size is 0, expected"),
+    (
+        lambda: wd.BlockPermutation(5, block_size=0),
+        ValueError,
+        "`block_size` must be at least 1, got 0",
+    ),
     (
         lambda: wd.BlockPermutation(5, block_size=1, blocks_in_buffer=-1),
         ValueError,
-        "blocks_in_buffer is -1, expected",
+        "`blocks_in_buffer` must be at least 0, got -1",
     ),
     (
         lambda: wd.BlockPermutation(5, block_offsets=[0, 5]),  # type: ignore[arg-type]
         TypeError,
-        "block_offsets is list, expected an int64 array",
+        "`block_offsets` must be an int64 array, got list",
     ),
     (
         lambda: wd.BlockPermutation(5, block_offsets=np.array([0.0, 5.0])),
         TypeError,
-        "block_offsets is float64, expected an int64 array",
+        "`block_offsets` must be an int64 array, got float64",
     ),
     (
         lambda: wd.BlockPermutation(5, block_offsets=np.array([5])),
         ValueError,
-        r"block_offsets has shape \(1,\), expected one dimension of at least 2",
+        r"`block_offsets` must be one-dimensional .*, got shape \(1,\)",
     ),
     (
         lambda: wd.BlockPermutation(5, block_offsets=np.array([0, 6])),
         ValueError,
-        "block_offsets lead from 0 to 6, expected from 0 to the size, 5",
+        "`block_offsets` must lead from 0 to the size, 5, got 0 to 6",
     ),
     (
         lambda: wd.BlockPermutation(5, block_offsets=np.array([0, 4, 3, 5])),
         ValueError,
-        r"block_offsets decrease from 4 to 3 at \[2\]",
+        r"`block_offsets` must not decrease, got 4 before 3 at \[2\]",
     ),
 ]
 

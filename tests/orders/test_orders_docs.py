@@ -7,7 +7,7 @@ import doctest
 import pytest
 
 import windeck as wd
-from support.pages import Page, check_examples
+from support.pages import Page
 
 PAGE = Page("docs/orders.md")
 
@@ -18,11 +18,6 @@ def test_code_on_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert names["order"].index(names["batch"][0]) == 64
     assert names["saved"] == names["lcg"].state
     assert "FAILED" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["windeck.orders", "windeck.shuffle_quality"])
-def test_examples_run(name: str) -> None:
-    check_examples(name)
 
 
 @pytest.mark.parametrize("native", [wd.Permutation, wd.LCG])

@@ -192,7 +192,7 @@ def test_the_report_reads_well() -> None:
 
 
 def test_too_small_sizes_are_refused() -> None:
-    with pytest.raises(ValueError, match="size is 10, expected at least 256"):
+    with pytest.raises(ValueError, match=r"`size` must be at least 256 .*, got 10"):
         wd.quality(wd.Permutation(10))
-    with pytest.raises(ValueError, match="size is 255, expected at least 256"):
+    with pytest.raises(ValueError, match=r"`size` must be at least 256 .*, got 255"):
         wd.quality(wd.Permutation, size=255)

@@ -1,4 +1,4 @@
-"""PackedSequences against plain lists of tokens."""
+"""PackedSequences, compared with a model of plain lists."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def named(model: Model, row: Row) -> list[Piece]:
 
 
 def out_arrays(model: Model, rows: int, dtype: str) -> dict[str, Array]:
-    """Arrays to write into, full of something else."""
+    """Return arrays to write into, filled with other values."""
     out = {
         "tokens": np.full((rows, model.length + 1), -7, dtype),
         "position_ids": np.full((rows, model.length), -7, dtype),
@@ -70,7 +70,7 @@ def test_an_epoch_equals_the_model(
 
 @settings(QUIET, max_examples=100)
 @given(models(), st.integers(0, 2))
-def test_who_was_served_when(model: Model, epoch: int) -> None:
+def test_documents_and_sequences_are_inverse(model: Model, epoch: int) -> None:
     sequences = packing(model)
     rows = model.rows(epoch, 5)
     holding: dict[tuple[int, int], list[int]] = {}
@@ -101,7 +101,7 @@ def test_every_token_is_served_once_but_the_tail(model: Model, epoch: int) -> No
     total = model.total()
     assert sequences.report.tokens == total
     if model.padded:
-        # Pieces of a document that had to be cut share one token.
+        # Adjacent pieces of a split document share one token.
         assert len(targets) == total
         assert max(targets.values()) <= 2
         padding = len(sequences) * (model.length + 1) - targets.total()
@@ -150,7 +150,7 @@ def test_a_batch_of_no_rows_opens_nothing() -> None:
 
 
 def test_long_documents_many_shards_and_many_blocks() -> None:
-    """Sizes that hypothesis does not reach: several blocks, shards of thousands, one long text."""
+    """Sizes that hypothesis does not reach: several blocks, large shards, one long text."""
     rng = np.random.default_rng(3)
     sizes: list[list[int]] = [[], [], [], rng.integers(0, 6, 1500).tolist(), [9000], *[[1]] * 400]
     shards = [[rng.integers(0, 250, n).tolist() for n in shard] for shard in sizes]

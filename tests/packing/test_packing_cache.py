@@ -1,4 +1,4 @@
-"""What passes over documents found, kept on disk."""
+"""The cache of results of passes over a corpus."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import pytest
 from models.packing_model import ModelCorpus
 from support.packing_cases import WAYS, corpus, tokens
 from windeck.packing.packing import PackedSequences
-
-# --- what passes found, on disk -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", WAYS[1:])
@@ -54,7 +52,7 @@ def test_what_options_a_pass_depends_on(tmp_path: Path) -> None:
         packed = PackedSequences(data, sequence_length=4, order="global", cache=tmp_path, **options)
         packed.build_index(seed)
         assert len(list(tmp_path.iterdir())) == number + 1
-    # The frame's tokens, the length of sequences and the dtype change no sum.
+    # Values of BOS and EOS, sequence_length and dtype do not change the sums.
     same: list[dict[str, Any]] = [{"eos": 7}, {"bos": 3, "dtype": "int32"}]
     for options in same:
         PackedSequences(
@@ -71,7 +69,7 @@ def test_only_a_cache_needs_the_fingerprint(way: Any) -> None:
     class Slow(ModelCorpus):
         @property
         def fingerprint(self) -> Any:
-            raise AssertionError("looks at every file")
+            raise AssertionError("reads every file")
 
         @fingerprint.setter
         def fingerprint(self, value: Any) -> None:
@@ -100,9 +98,9 @@ def test_who_may_read_a_cache_is_for_the_process_to_say(mask: int, tmp_path: Pat
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
 
 
-def test_a_cache_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_gives_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.warns(UserWarning, match="what a pass over the documents found could not be kept"):
+    with pytest.warns(UserWarning, match="result of a pass over the documents cannot be cached"):
         packed = PackedSequences(
             corpus(), sequence_length=4, padded=True, cache=tmp_path / "file" / "folder"
         )

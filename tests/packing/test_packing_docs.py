@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from support.corpora import write_corpus
-from support.pages import Page, check_examples
+from support.pages import Page
 
 PAGE = Page("docs/packing.md")
-MODULES = ("packing", "packs.cache", "packs.report", "packs.runs")
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,8 +33,3 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for piece in names["pieces"]:
         assert 0 in packed.sequences_of(piece[:3], epoch=3, seed=42)
     assert 0.5 < names["batch"]["targets_mask"].mean() <= 1
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_examples_in_the_code(module: str) -> None:
-    check_examples(f"windeck.sources.{module}")

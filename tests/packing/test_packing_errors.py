@@ -1,4 +1,4 @@
-"""What packing refuses: one sentence each, of the fitting type."""
+"""Errors of packing: types and messages."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ def corpus(*shards: list[list[int]], **filters: Any) -> ModelCorpus:
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"sequence_length": 0}, ValueError, "sequence_length has to be at least 1, got 0"),
-    ({"sequence_length": -3}, ValueError, "sequence_length has to be at least 1, got -3"),
-    ({"sequence_length": 2.0}, TypeError, "sequence_length has to be an int, got float 2.0"),
-    ({"sequence_length": 2**31}, ValueError, "sequence_length has to be at most 2147483646"),
+    ({"sequence_length": 0}, ValueError, "`sequence_length` must be at least 1, got 0"),
+    ({"sequence_length": -3}, ValueError, "`sequence_length` must be at least 1, got -3"),
+    ({"sequence_length": 2.0}, TypeError, "`sequence_length` must be an integer, got float 2.0"),
+    ({"sequence_length": 2**31}, ValueError, "`sequence_length` must be at most 2147483646"),
     (
         {"sequence_length": 5},
         ValueError,
-        "the documents hold 5 tokens with their frames, expected 6 or more for a sequence of "
-        "sequence_length 5 and its targets",
+        "the documents have 5 tokens with their frames, expected 6 or more for a sequence of "
+        "`sequence_length` 5 and its targets",
     ),
-    ({"order": "local"}, ValueError, "order is 'local', expected one of shards, global"),
+    ({"order": "local"}, ValueError, "`order` must be one of shards, global, got 'local'"),
     (
         {"order": "global", "padded": True},
         ValueError,
-        "expected order='shards' with padded=True",
+        "`order` must be 'shards' for padded=True",
     ),
-    ({"pad": 3}, ValueError, "pad is 3, which only padded=True uses"),
-    ({"padded": True, "pad": None}, TypeError, "pad has to be an int, got NoneType None"),
-    ({"bos": 2**31, "dtype": "int32"}, ValueError, "bos is 2147483648, which int32 cannot hold"),
-    ({"eos": -(2**63) - 1}, ValueError, "eos has to be at least -9223372036854775808"),
+    ({"pad": 3}, ValueError, "`pad` must be 0 without padded=True, got 3"),
+    ({"padded": True, "pad": None}, TypeError, "`pad` must be an integer, got NoneType None"),
+    ({"bos": 2**31, "dtype": "int32"}, ValueError, "`bos` must fit into int32, got 2147483648"),
+    ({"eos": -(2**63) - 1}, ValueError, "`eos` must be at least -9223372036854775808"),
     (
         {"padded": True, "pad": -(2**40), "dtype": "int32"},
         ValueError,
-        "pad is -1099511627776, which int32 cannot hold",
+        "`pad` must fit into int32, got -1099511627776",
     ),
-    ({"eos": "</s>"}, TypeError, "eos has to be an int, got str '</s>'"),
-    ({"dtype": "int16"}, ValueError, "dtype is 'int16', expected 'int64' or 'int32'"),
-    ({"dtype": np.float32}, ValueError, "dtype is 'float32', expected 'int64' or 'int32'"),
-    ({"dtype": torch.uint8}, ValueError, "dtype is 'uint8', expected 'int64' or 'int32'"),
-    ({"live_shards": 0}, ValueError, "live_shards has to be at least 1, got 0"),
-    ({"threads": 0}, ValueError, "threads has to be at least 1, got 0"),
-    ({"progress": 3}, TypeError, "progress is 3; expected True, False or a function"),
-    ({"cache": 3}, TypeError, "cache is 3, expected True, False or a folder"),
-    ({"cache": True}, ValueError, "cache is True and ModelCorpus lies in no folder"),
+    ({"eos": "</s>"}, TypeError, "`eos` must be an integer, got str '</s>'"),
+    ({"dtype": "int16"}, ValueError, "`dtype` must be 'int64' or 'int32', got 'int16'"),
+    ({"dtype": np.float32}, ValueError, "`dtype` must be 'int64' or 'int32', got 'float32'"),
+    ({"dtype": torch.uint8}, ValueError, "`dtype` must be 'int64' or 'int32', got 'uint8'"),
+    ({"live_shards": 0}, ValueError, "`live_shards` must be at least 1, got 0"),
+    ({"threads": 0}, ValueError, "`threads` must be at least 1, got 0"),
+    ({"progress": 3}, TypeError, "`progress` must be True, False or a function"),
+    ({"cache": 3}, TypeError, "`cache` must be True, False or a folder, got 3"),
+    ({"cache": True}, ValueError, "`cache` must be a path for ModelCorpus, which has no folder"),
 ]
 
 
@@ -69,7 +69,7 @@ def test_dtypes_go_by_any_name() -> None:
 
 
 def test_documents_that_are_no_corpus() -> None:
-    message = "documents is of type list without shard_documents, shard_kept"
+    message = "`documents` must be a Documents or .* got list without shard_documents, shard_kept"
     with pytest.raises(TypeError, match=message):
         PackedSequences([[1, 2, 3]], sequence_length=2)  # type: ignore[arg-type]
 
@@ -77,27 +77,37 @@ def test_documents_that_are_no_corpus() -> None:
 @pytest.mark.parametrize(
     ("name", "counts", "error", "message"),
     [
-        ("shard_tokens", [5], TypeError, "shard_tokens is of type list, expected an int64 array"),
+        (
+            "shard_tokens",
+            [5],
+            TypeError,
+            "`shard_tokens` must be a one-dim.* got list",
+        ),
         (
             "shard_kept",
             np.array([2.0]),
             TypeError,
-            r"shard_kept is of type float64 array of shape \(1,\), expected an int64 array",
+            r"`shard_kept` must be a one-dimensional int64 array, got float64 array of shape \(1",
         ),
-        ("shard_documents", np.array([[2]]), TypeError, r"int64 array of shape \(1, 1\), expected"),
-        ("shard_documents", np.array([2, 0]), ValueError, "have 2, 1, 1 entries, expected one for"),
-        ("shard_tokens", np.array([-1]), ValueError, "shard 0 has 2 documents, keeps 2 and has -1"),
+        ("shard_documents", np.array([[2]]), TypeError, r", got int64 array of shape \(1, 1\)"),
+        ("shard_documents", np.array([2, 0]), ValueError, "must have equal lengths, got 2, 1, 1"),
+        (
+            "shard_tokens",
+            np.array([-1]),
+            ValueError,
+            "2 documents, 2 of them kept, with -1",
+        ),
         (
             "shard_kept",
             np.array([3]),
             ValueError,
-            "keeps 3 and has 5 tokens in these, which",
+            "2 documents, 3 of them kept, with 5 tokens",
         ),
         (
             "shard_kept",
             np.array([0]),
             ValueError,
-            "keeps 0 and has 5 tokens in these, which",
+            "2 documents, 0 of them kept, with 5 tokens",
         ),
     ],
 )
@@ -132,18 +142,18 @@ def test_a_sequence_that_does_not_exist(options: Any) -> None:
             packed.gather([0, wrong])
         with pytest.raises(IndexError, match=f"sample {wrong} is out of range for {n} sequences"):
             packed.documents(wrong)
-    with pytest.raises(TypeError, match="indices are float64 of shape"):
+    with pytest.raises(TypeError, match="`indices` must be integers of shape"):
         packed.gather([0.5])
-    with pytest.raises(TypeError, match="indices are int64 of shape"):
+    with pytest.raises(TypeError, match="`indices` must be integers of shape"):
         packed.gather([[0]])
-    with pytest.raises(TypeError, match="sample has to be an int"):
+    with pytest.raises(TypeError, match="`sample` must be an integer"):
         packed.documents(0.0)  # type: ignore[arg-type]
 
 
 def test_a_document_that_does_not_exist() -> None:
     packed = PackedSequences(corpus(), sequence_length=2)
     for wrong in (("even", 0), "even", ["even", 0, 0], (0, 0, 0)):
-        with pytest.raises(TypeError, match=r"expected \(dataset_id, shard_id, doc_id\)"):
+        with pytest.raises(TypeError, match=r"must be \(dataset_id, shard_id, doc_id\), got"):
             packed.sequences_of(wrong)  # type: ignore[arg-type]
     with pytest.raises(KeyError, match="there is no shard 1 of 'even'"):
         packed.sequences_of(("even", 1, 0))
@@ -158,18 +168,18 @@ def test_a_document_that_does_not_exist() -> None:
 @pytest.mark.parametrize("epoch", [-1, 2**64])
 def test_an_epoch_that_does_not_exist(epoch: int) -> None:
     packed = PackedSequences(corpus(), sequence_length=2)
-    with pytest.raises(ValueError, match="epoch has to be at"):
+    with pytest.raises(ValueError, match="`epoch` must be at"):
         packed.at_epoch(epoch)
-    with pytest.raises(ValueError, match="seed has to be at"):
+    with pytest.raises(ValueError, match="`seed` must be at"):
         packed.at_epoch(0, seed=epoch)
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, "shard 0 of 'even' holds 2 documents of 6 tokens with their frames, expected 2 of 5"),
-        ({"order": "global"}, "the documents hold 6 tokens with their frames, expected 5 as"),
-        ({"padded": True}, "shard 0 of 'even' holds 2 documents of 6 tokens with their frames"),
+        ({}, "shard 0 of 'even' has 2 documents of 6 tokens with their frames, expected 2 of 5"),
+        ({"order": "global"}, "the documents have 6 tokens with their frames, expected 5 as"),
+        ({"padded": True}, "shard 0 of 'even' has 2 documents of 6 tokens with their frames"),
     ],
 )
 def test_a_shard_that_holds_something_else(options: Any, expected: str) -> None:
@@ -184,7 +194,7 @@ def test_sequences_that_are_not_what_was_counted() -> None:
     changed = corpus([[1, 2, 3], [4, 5], [6]])
     packed = PackedSequences(changed, sequence_length=2, padded=True)
     changed.shards[0] = [[1, 2], [3, 4], [5, 6]]
-    with pytest.raises(ValueError, match="shard 0 of 'even' makes 3 sequences, expected 2 as"):
+    with pytest.raises(ValueError, match="shard 0 of 'even' has 3 sequences, expected 2 as"):
         packed.gather([0])
 
 
@@ -193,7 +203,7 @@ def test_a_block_that_is_not_what_was_indexed() -> None:
     packed = PackedSequences(changed, sequence_length=1, order="global")
     packed.build_index()
     changed.shards[0][0] = [1] * 5
-    with pytest.raises(ValueError, match=r"block \d of the global order holds \d+ tokens with"):
+    with pytest.raises(ValueError, match=r"block \d of the global order has \d+ tokens with"):
         packed.gather(range(len(packed)))
 
 
@@ -228,8 +238,8 @@ def test_an_error_of_opening_is_the_callers_and_is_not_kept() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, "holds 3 documents of 5 tokens with their frames, expected 2 of 5 as counted"),
-        ({"order": "global"}, "^shard 0 of 'even' holds 3 documents, expected 2 as counted at the"),
+        ({}, "has 3 documents of 5 tokens with their frames, expected 2 of 5 as counted"),
+        ({"order": "global"}, "^shard 0 of 'even' has 3 documents, expected 2 as counted at the"),
     ],
 )
 @pytest.mark.parametrize("shard", [[[1, 2], [3], [4, 5]], [[1, 2, 3, 4, 5]]])
@@ -248,5 +258,5 @@ def test_a_shard_of_as_many_tokens_in_other_documents(
 def test_sequences_are_counted_of_what_was_said_to_be_there() -> None:
     wrong = corpus()
     wrong.shards[0] = [[1, 2, 3, 4, 5, 6], []]
-    with pytest.raises(ValueError, match=r"holds 2 documents of 6 tokens .*, expected 2 of 5 as"):
+    with pytest.raises(ValueError, match=r"has 2 documents of 6 tokens .*, expected 2 of 5 as"):
         PackedSequences(wrong, sequence_length=2, padded=True)

@@ -1,4 +1,4 @@
-"""Packing from files: every form they come in, and what others do to them meanwhile."""
+"""Packing from files of all formats, and from files that change while they are read."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ import pytest
 
 from models.packing_model import Model, ModelCorpus
 from support.packing_cases import packing
-from windeck.documents.readers import OpenFiles, open_shard
+from windeck._util.lru_cache import LRUCache
+from windeck.documents.readers import open_shard
 from windeck.packing.packing import PackedSequences
 
 WAYS = [("shards", False), ("global", False), ("shards", True)]
 
 
 class FileCorpus(ModelCorpus):
-    """The same documents, in a file for each shard."""
+    """A model corpus with a file for each shard."""
 
     folder: Path
-    files: OpenFiles
+    files: LRUCache
 
     def path(self, shard: int) -> str:
         return str(self.folder / f"shard{shard}")
 
     def write(self, folder: Path, form: str, limit: int = 3) -> FileCorpus:
-        self.folder, self.files = folder, OpenFiles(limit)
+        self.folder, self.files = folder, LRUCache(limit, keep_after_fork=True)
         for shard, documents in enumerate(self.shards):
             kind = pa.from_numpy_dtype(np.dtype(self.dtypes[shard]))
             if form == "batches":
@@ -77,18 +78,18 @@ def test_files_of_every_form(form: str, order: str, padded: bool, tmp_path: Path
         batch = source.gather(range(len(source)), threads=2)
         for key, array in model.batch(rows, "int32").items():
             np.testing.assert_array_equal(batch[key], array, err_msg=key, strict=True)
-        assert files.files.live <= 3
+        assert len(files.files) <= 3
 
 
 def large(folder: Path, documents: int = 400) -> FileCorpus:
-    """Two shards of many pages."""
+    """Write two shards of many pages."""
     rng = np.random.default_rng(0)
     shards = [[rng.integers(0, 99, 200).tolist() for _ in range(documents)] for _ in range(2)]
     return FileCorpus(shards, ["int64"] * 2).write(folder, "lists")
 
 
 def cut(path: str) -> None:
-    """Make a file shorter in place, as a copy over it would."""
+    """Truncate a file in place, as copying over it does."""
     os.truncate(path, os.path.getsize(path) // 2)
 
 
@@ -102,7 +103,7 @@ def test_a_file_that_shrinks_while_it_is_read(threads: int, tmp_path: Path) -> N
     for _ in range(3):
         with pytest.raises(OSError, match=r"shard1.* became shorter while it was mapped"):
             packed.gather(everything, threads=threads)
-    # The other shard's sequences are served as before.
+    # Sequences of the other shard are unchanged.
     whole = [
         sample
         for sample in everything
@@ -129,7 +130,7 @@ def test_a_file_that_shrinks_before_its_sums_are_made(
 def test_a_file_that_shrinks_under_a_large_block(
     shard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE", 0)
+    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE_BLOCK", 0)
     files = large(tmp_path)
     packed = PackedSequences(files, sequence_length=100, order="global")
     packed.gather(range(len(packed)))
@@ -139,7 +140,7 @@ def test_a_file_that_shrinks_under_a_large_block(
 
 
 def test_a_file_that_is_written_to_is_noticed_or_read_within_its_bounds(tmp_path: Path) -> None:
-    """Whatever offsets become, no byte outside of the file is read."""
+    """No value of the offsets makes a read exceed the file."""
     files = large(tmp_path, documents=50)
     packed = PackedSequences(files, sequence_length=100)
     packed.gather([0])

@@ -1,4 +1,4 @@
-"""A published packed order stays as it is: the golden values of tests/golden."""
+"""Published packed orders equal the golden values in tests/golden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packing beside the order itself: what is kept, for how long, in threads, pickles and states."""
+"""Packing: caches, threads, pickles, states and reports."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from models.packing_model import Model, ModelCorpus
 from support.corpora import write_corpus
 from support.packing_cases import WAYS, corpus, packing, tokens
 from support.threads import at_once
-from windeck._util.lru_cache import LiveRuns
-from windeck.packing import global_shuffle, shard_shuffle
+from windeck._util.lru_cache import LRUCache
+from windeck.packing import global_shuffle, layout
 from windeck.packing.packing import PackedSequences
 
-# --- what is open and kept ------------------------------------------------------------------------
+# --- live shards and blocks -----------------------------------------------------------------------
 
 
 def test_live_shards_are_opened_once_and_few_are_kept() -> None:
@@ -51,11 +51,11 @@ def test_a_batch_of_very_many_shards_is_written_in_parts(
     way: dict[str, Any], large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(global_shuffle, "LARGE", 10)
+        monkeypatch.setattr(global_shuffle, "LARGE_BLOCK", 10)
     packed = PackedSequences(corpus(40), sequence_length=60, **way)
     indices = np.random.default_rng(1).permutation(len(packed))
     expected = packed.gather(indices)
-    monkeypatch.setattr(shard_shuffle, "MOST_PARTS", 3)
+    monkeypatch.setattr(layout, "MAX_PARTS", 3)
     found = packed.gather(indices, threads=2)
     assert found.keys() == expected.keys()
     for key, array in expected.items():
@@ -66,13 +66,13 @@ def test_a_batch_of_very_many_shards_is_written_in_parts(
 
 
 def test_out_of_a_batch_of_very_many_shards_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_shuffle, "MOST_PARTS", 2)
+    monkeypatch.setattr(layout, "MAX_PARTS", 2)
     packed = PackedSequences(corpus(), sequence_length=50)
     out = packed.gather_rows(range(len(packed) - 1))
     message = rf"^out\['tokens'\] has shape \({len(packed) - 1}, 51\), expected {len(packed)} rows$"
     with pytest.raises(ValueError, match=message):
         packed.gather_rows(range(len(packed)), out)
-    with pytest.raises(TypeError, match=r"^out is of type list, expected a dict of arrays$"):
+    with pytest.raises(TypeError, match=r"^`out` must be a dict of arrays, got list$"):
         packed.gather_rows(range(len(packed)), cast(Any, [out]))
     del out["tokens"]
     with pytest.raises(KeyError, match=r"^\"out\['tokens'\] is missing"):
@@ -80,7 +80,7 @@ def test_out_of_a_batch_of_very_many_shards_is_checked(monkeypatch: pytest.Monke
 
 
 class Watched:
-    """A corpus that notes how many descriptors the process has when a shard is opened."""
+    """A corpus that records the number of open descriptors when a shard is opened."""
 
     def __init__(self, documents: wd.Documents) -> None:
         self.documents = documents
@@ -104,14 +104,14 @@ def test_a_batch_of_very_many_files_opens_a_few_at_a_time(
     write_corpus(
         tmp_path, {f"dataset=a/x.part{part}.arrow": [[part] * 9] * 3 for part in range(150)}
     )
-    monkeypatch.setattr(shard_shuffle, "MOST_PARTS", 8)
+    monkeypatch.setattr(layout, "MAX_PARTS", 8)
     if large:
-        monkeypatch.setattr(global_shuffle, "LARGE", 10)
+        monkeypatch.setattr(global_shuffle, "LARGE_BLOCK", 10)
     before = len(os.listdir("/proc/self/fd"))
     data = Watched(wd.Documents(tmp_path, open_files=2))
     packed = PackedSequences(data, sequence_length=20, live_shards=2, threads=2, **way)
     packed.gather(range(len(packed)))
-    # Two for a file: 8 of rows, 2 open, 2 live, and those that threads are at.
+    # Two per file: 8 of rows, 2 open, 2 live, and 16 that threads open.
     assert max(data.descriptors) - before < 2 * (8 + 2 + 2 + 16) < 2 * 150
 
 
@@ -119,7 +119,7 @@ def test_large_blocks_map_what_a_batch_needs(monkeypatch: pytest.MonkeyPatch) ->
     data = corpus(30)
     model = Model(data, 40, 3, 4, "global")
     rows = model.rows(1, 2)
-    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE", 0)
+    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE_BLOCK", 0)
     packed = packing(model).at_epoch(1, seed=2)
     packed.gather([0])
     data.opened.clear()
@@ -132,9 +132,9 @@ def test_large_blocks_map_what_a_batch_needs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_live_runs_are_made_once_by_threads_that_ask_together() -> None:
-    live = LiveRuns(2)
+    live = LRUCache(2)
     found = at_once(8, lambda _: live.get("a", object))
-    assert len(set(found)) == live.made == 1
+    assert len(set(found)) == live.misses == 1
     live.get("b", lambda: 1)
     live.get("a", lambda: 2)
     live.get("c", lambda: 3)  # "b" goes, which was asked for longest ago
@@ -146,7 +146,7 @@ def test_live_runs_are_made_once_by_threads_that_ask_together() -> None:
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_fork_leaves_the_locks_of_other_threads_behind(lasting: bool) -> None:
-    live, begun, done = LiveRuns(2, lasting=lasting), threading.Event(), threading.Event()
+    live, begun, done = LRUCache(2, keep_after_fork=lasting), threading.Event(), threading.Event()
 
     def slow() -> str:
         begun.set()
@@ -191,7 +191,7 @@ def test_pickles(way: Any) -> None:
     assert again.fingerprint == packed.fingerprint
     assert repr(again) == repr(packed)
     assert np.array_equal(tokens(again), tokens(packed))
-    # A pass is not made again in every worker process.
+    # A worker process does not repeat the pass.
     if way.get("padded"):
         assert again.corpus.opened.count(0) == 2  # by the pass before, and for the batch
 
@@ -222,13 +222,13 @@ def test_an_index_is_made_once_for_all_processes() -> None:
 def test_one_object_serves_many_seeds_by_turns(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = PackedSequences(corpus(), sequence_length=16, **way)
     made: list[tuple[int, int]] = []
-    at = type(packed._layout).at
+    at_epoch = type(packed._layout).at_epoch
 
     def noted(self: Any, epoch: int, seed: int) -> Any:
         made.append((epoch, seed))
-        return at(self, epoch, seed)
+        return at_epoch(self, epoch, seed)
 
-    monkeypatch.setattr(type(packed._layout), "at", noted)
+    monkeypatch.setattr(type(packed._layout), "at_epoch", noted)
     parts = {f"part{number}": (packed, 1) for number in range(9)}
     mixture = wd.Mixture(parts, seed=3)
     for start in range(0, 90, 18):
@@ -322,19 +322,19 @@ def test_present_takes_tensors() -> None:
     assert "tokens" in rows
 
 
-def test_what_is_told_of_it() -> None:
+def test_reports_and_reprs() -> None:
     data = ModelCorpus([[[1, 2, 3], [], [4]], [[5] * 9]], ["uint8"] * 2, min_length=1)
     packed = PackedSequences(data, sequence_length=5, eos=0)
     assert str(packed.explain()) == (
         "3 sequences of 5 tokens and their targets\n"
         "  16 tokens of 3 documents, 3 of them BOS or EOS\n"
-        "  1 document is filtered"
+        "  1 document filtered"
     )
     padded = PackedSequences(data, sequence_length=5, padded=True)
     assert str(padded.explain()) == (
         "3 sequences of 5 tokens and their targets\n"
         "  13 tokens of 3 documents, 0 of them BOS or EOS\n"
-        "  1 document is filtered\n"
+        "  1 document filtered\n"
         "  4 tokens of padding, 22.2% of all"
     )
     assert repr(packed.at_epoch(2, seed=5)) == "PackedEpoch(3 sequences, epoch=2, seed=5)"

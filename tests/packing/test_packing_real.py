@@ -1,4 +1,4 @@
-"""Packing of a real corpus: what is served, cut where documents end, is its files."""
+"""Packing of a real corpus: sequences split at document ends equal the files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_sequences_cut_at_their_ends_are_the_files(form: str, order: Any, tmp_pa
         *whole, begun = np.split(stream, np.flatnonzero(stream == EOS) + 1)
         served = Counter(one[:-1].astype(np.uint8).tobytes() for one in whole)
         assert not served - files
-        # What is not there is the tail that no sequence has room for, and it is told of.
+        # The missing documents are those of the tail.
         missing = files - served
         lost = sum((len(content) + 1) * times for content, times in missing.items())
         assert lost == len(begun) + total - len(stream)
@@ -55,7 +55,7 @@ def test_padded_sequences_hold_each_file_whole(tmp_path: Path) -> None:
             pieces[number].append((piece.start, piece.stop))
         assert row.tolist() == expected + [PAD] * (LENGTH + 1 - len(expected))
     for found, content in zip(pieces, files, strict=True):
-        # Cut where one is longer than a sequence: the last token before a cut begins what follows.
+        # A split document continues with the last token of the previous piece.
         ends = [0, *(stop - 1 for _, stop in sorted(found))]
         assert [start for start, _ in sorted(found)] == ends[:-1]
         assert ends[-1] == len(content)

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from models.oracle import Numbers, Turn
 from models.packed_model import Packed, assert_same
 from windeck import IterDataset, Loader, MapDataset, Stream, collate
-from windeck.loader.batch import Assembler, _Pinned
+from windeck.loader.batch import BatchBuilder, PinnedGather
 from windeck.sources import RowSource
 
 LENGTHS = [3, 9, 1, 6, 2, 7]  # 28 tokens: 6 sequences of 4, and a tail of 3.
@@ -162,11 +162,11 @@ def test_the_buffer_goes_to_the_device_and_views_are_made_there() -> None:
 def test_pinned_rows_are_written_in_place_and_presented_afterwards() -> None:
     packed = Packed(LENGTHS)
     stream = Stream(packed, seed=2)
-    assembler = Assembler(stream)
-    assembler._pinned = _Pinned(stream, {}, pin=False)
+    builder = BatchBuilder(stream)
+    builder._pinned = PinnedGather(stream, {}, pin=False)
     for positions in ([0, 1, 2], [4, 5, 6, 7], []):
         before = packed.outs
-        batch = assembler(np.array(positions, np.int64)).hand_over()
+        batch = builder(np.array(positions, np.int64)).wait()
         assert_same(batch, expected(packed, positions, 2))
         assert packed.outs > before
 

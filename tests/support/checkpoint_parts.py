@@ -12,7 +12,7 @@ from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import read_head
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.write.plans import commit, reserve
+from windeck.checkpoint.write.plans import commit_manifest, reserve_generation
 
 
 def save_parts(
@@ -25,7 +25,7 @@ def save_parts(
 ) -> int:
     """Save ``{"w": tensor}`` as a model, box i by writer i; returns the generation."""
     head = read_head(store, "windeck")
-    generation, save = reserve(store, "windeck", head[1]), 4711
+    generation, save = reserve_generation(store, "windeck", head[1]), 4711
     items = chunk_bytes // tensor.dtype.itemsize
     parts: list[dict[str, Any]] = []
     for writer, box in enumerate(boxes):
@@ -41,5 +41,6 @@ def save_parts(
     entry = {"name": "model/w", "dtype": name, "shape": list(tensor.shape), "parts": parts}
     trees = {"model": {"dict": [["w", {"tensor": "model/w"}]]}}
     manifest = {"chunk_bytes": chunk_bytes, "tensors": [entry], "trees": trees}
-    commit(store, "windeck", manifest, generation=generation, save=save, step=step, head=head)
+    numbers = {"generation": generation, "save": save, "step": step}
+    commit_manifest(store, "windeck", manifest, **numbers, head=head)
     return generation

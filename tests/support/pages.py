@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +34,3 @@ class Page:
         links = re.findall(r"\]\(([^)#:]+)\)", self.text.replace("\n", " "))
         for link in links:
             assert (self.path.parent / link).exists(), link
-
-
-def check_examples(module: str) -> None:
-    """A module has examples, and they hold."""
-    found = doctest.testmod(import_module(module))
-    assert found.attempted > 0
-    assert not found.failed

@@ -134,7 +134,7 @@ def main() -> None:
     case, url, folder = sys.argv[1:]
     module, _, name = case.partition(":")
     torch.set_num_threads(1)
-    found = getattr(import_module(module), name)(Gang(Path(folder)), url)
+    found = getattr(import_module(f"support.{module}"), name)(Gang(Path(folder)), url)
     print(json.dumps(found))
 
 

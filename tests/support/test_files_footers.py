@@ -1,4 +1,4 @@
-"""Footers of Parquet files, against what was written, and damaged ones."""
+"""Footers of Parquet files, compared with the data written, and damaged footers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = [pa.list_(pa.int32()), pa.large_list(pa.uint8()), pa.list_(pa.int64())]
 
 
 def random_lists(rng: np.random.Generator, rows: int) -> list[list[int] | None]:
-    """Lists of 0 to 4 values, empty ones and nulls among them."""
+    """Return lists of 0 to 4 values, with empty and null lists among them."""
     return [
         None if rng.random() < 0.1 else rng.integers(0, 100, rng.integers(0, 5)).tolist()
         for _ in range(rows)
@@ -78,7 +78,7 @@ def test_only_known_writers(writer: bytes, told: bool, tmp_path: Path) -> None:
     data = path.read_bytes()
     name = parquet.read_metadata(path).created_by.encode()
     assert data.count(name) == 1
-    # As long as it was, so that every other length still holds.
+    # The length stays, so that all other lengths remain valid.
     path.write_bytes(data.replace(name, writer[: len(name)].ljust(len(name))))
     assert footer_counts(str(path), "tokens") == ((2, 1) if told else None)
 
@@ -148,7 +148,7 @@ def test_a_chunk_that_pyarrow_aborts_on(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     parquet.write_table(pa.table({"x": [1.5], "s": ["y"]}), path, store_schema=False)
     whole = path.read_bytes()
-    # The schema says that `s` has no nulls, and the statistics of its chunk, that it may have.
+    # The schema excludes nulls in `s`, the statistics of its chunk allow them.
     optional, required = b"\x15\x0c%\x02\x18\x01s", b"\x15\x0c%\x00\x18\x01s"
     assert whole.count(optional) == 1
     path.write_bytes(whole.replace(optional, required))

@@ -1,4 +1,4 @@
-"""Table: reading, and taking what lies in memory, against pyarrow and NumPy."""
+"""Tables of files and of data in memory, compared with pyarrow and NumPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITERS: dict[str, Write] = {
 
 @pytest.fixture
 def sample() -> pa.Table:
-    """Two series of numbers, each in order of time."""
+    """Return two series of numbers, each sorted by time."""
     rows = 20
     return pa.table(
         {

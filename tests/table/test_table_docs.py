@@ -1,18 +1,15 @@
-"""The page on tables, and the examples in the code, do what they say."""
+"""Examples of the page on tables and of docstrings."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import windeck.io.filesystem
-import windeck.table.table
-from support.pages import Page, check_examples
+from support.pages import Page
 
 PAGE = Page("docs/table.md")
 
@@ -31,8 +28,3 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(PAGE.blocks) == 3
     names = PAGE.run()
     assert names["table"]["load"].tolist() == [1, 2, 3]
-
-
-@pytest.mark.parametrize("module", [windeck.io.filesystem, windeck.table.table])
-def test_examples_in_docstrings(module: ModuleType) -> None:
-    check_examples(module.__name__)

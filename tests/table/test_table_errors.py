@@ -1,4 +1,4 @@
-"""What a table that cannot be read gets: one sentence with the name in it."""
+"""Errors of reading tables: their types, and messages that name the file or column."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_file_without_rows(tmp_path: Path) -> None:
     parquet.write_table(numbers(0), tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_text("load\n")
     for name in ("a.parquet", "a.csv"):
-        with pytest.raises(ValueError, match=f"{name}' holds no rows"):
+        with pytest.raises(ValueError, match=f"{name}' has no rows"):
             Table.read(tmp_path / name)
 
 
@@ -59,7 +59,7 @@ def test_string_column_without_a_category(tmp_path: Path) -> None:
         (pa.array([1, 2], pa.timestamp("s")), "name it as timestamp_column="),
         (pa.array([1, 2], pa.duration("s")), "name it as timestamp_column=, or leave it out"),
         (pa.array([1, 2], pa.decimal128(9, 2)), "write it as float64"),
-        (pa.array([None, None]), "it holds no value at all"),
+        (pa.array([None, None]), "it has no value at all"),
         (pa.array([[1], [2]]), "expected numbers, bools, or strings as categories"),
         (pa.array([b"x", b"y"]), "expected numbers, bools, or strings as categories"),
     ],
@@ -78,13 +78,13 @@ def test_names(tmp_path: Path) -> None:
         Table.read(tmp_path, columns=["Load"])
     with pytest.raises(KeyError, match="no column 'zzz'; it has 'load', 'count'"):
         Table.read(tmp_path, id_columns="zzz")
-    with pytest.raises(ValueError, match="columns names 'load' twice"):
+    with pytest.raises(ValueError, match="`columns` must name each column once, got 'load' twice"):
         Table.read(tmp_path, columns=["load", "load"])
-    with pytest.raises(ValueError, match="no value column is left"):
+    with pytest.raises(ValueError, match="has no value column beside ids and time"):
         Table.read(tmp_path, columns=["count"], id_columns=["count"])
-    with pytest.raises(TypeError, match="columns is 3; expected names of columns"):
+    with pytest.raises(TypeError, match="`columns` must be names of columns, got 3"):
         Table.read(tmp_path, columns=3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="columns holds 3; expected names"):
+    with pytest.raises(TypeError, match="`columns` must be names of columns, got 3 among them"):
         Table.read(tmp_path, columns=[3])  # type: ignore[list-item]
 
 
@@ -99,13 +99,15 @@ def test_a_name_twice_in_the_file(tmp_path: Path) -> None:
 
 def test_rows(tmp_path: Path) -> None:
     parquet.write_table(numbers(20), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"rows=\(3, 21\) runs past the 20 rows there are"):
+    with pytest.raises(
+        ValueError, match=r"`rows` must be within the 20 rows of the data, got \(3, 21\)"
+    ):
         Table.read(tmp_path, rows=(3, 21))
-    with pytest.raises(ValueError, match=r"rows=\(4, 3\); expected 0 <= start <= stop"):
+    with pytest.raises(ValueError, match=r"`rows` must have 0 <= start <= stop, got \(4, 3\)"):
         Table.read(tmp_path, rows=(4, 3))
-    with pytest.raises(TypeError, match=r"rows=7; expected a pair"):
+    with pytest.raises(TypeError, match=r"`rows` must be a pair of integers .*, got 7"):
         Table.read(tmp_path, rows=7)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"rows=\(0.5, 2\); expected a pair of integers"):
+    with pytest.raises(TypeError, match=r"`rows` must be a pair of integers .*, got \(0.5, 2\)"):
         Table.read(tmp_path, rows=(0.5, 2))  # type: ignore[arg-type]
 
 
@@ -121,7 +123,7 @@ def test_dtype(tmp_path: Path) -> None:
 def test_a_value_too_large_for_the_dtype(tmp_path: Path) -> None:
     load = pa.array([1.0, np.inf, 1e39, 2.0], mask=np.array([False, False, False, True]))
     parquet.write_table(pa.table({"load": load}), tmp_path / "a.parquet")
-    with pytest.raises(OverflowError, match=r"column 'load' holds 1e\+39 in row 2, too large"):
+    with pytest.raises(OverflowError, match=r"column 'load' has 1e\+39 in row 2, too large"):
         Table.read(tmp_path, dtype="float32")
 
 
@@ -129,7 +131,7 @@ def test_rows_of_unlike_dtypes(tmp_path: Path) -> None:
     parquet.write_table(numbers(2), tmp_path / "a.parquet")
     with pytest.raises(TypeError, match=r"one dtype, but 'load' is float64 and 'count' is int64"):
         Table.read(tmp_path, storage="rows")
-    with pytest.raises(ValueError, match="storage='cols'; expected 'columns' or 'rows'"):
+    with pytest.raises(ValueError, match="`storage` must be 'columns' or 'rows', got 'cols'"):
         Table.read(tmp_path, storage="cols")  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Damaged files: an exception of ours or the right data, and never a crash."""
+"""Damaged files give a documented exception or the right data, never a crash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXPECTED = (ValueError, TypeError, KeyError, MemoryError, OverflowError)
 
 
 def sample() -> pa.Table:
-    """A little of everything, with nulls."""
+    """Return a table with a column of every type, with nulls."""
     rows = 30
     return pa.table(
         {
@@ -48,7 +48,7 @@ WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
 
 
 def read_all(path: Path, *, in_memory: bool) -> None:
-    """Read every column, and touch all that came."""
+    """Read every column, and access all values."""
     table = Table.read(
         path, id_columns="id", timestamp_column="time", categories=True, in_memory=in_memory
     )
@@ -61,7 +61,7 @@ def read_all(path: Path, *, in_memory: bool) -> None:
 
 
 def damaged(data: bytes, rng: np.random.Generator) -> bytes:
-    """The file with some bytes changed, a stretch cut out, put in, or blanked."""
+    """Return a copy with bytes changed, or with a range removed, inserted or zeroed."""
     changed = bytearray(data)
     start = int(rng.integers(len(data)))
     length = int(rng.integers(1, 40))
@@ -93,12 +93,12 @@ def fuzz(path: Path, seed: int, rounds: int) -> None:
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_damaged_files_do_no_harm(name: str, tmp_path: Path) -> None:
-    """In a process of its own, where a crash would be seen as one."""
+    """Run in another process, so that a crash fails the test."""
     path = tmp_path / name
     WRITERS[name](sample(), path)
     read_all(path, in_memory=True)
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from pathlib import Path\n"
         "from test_table_hostile import fuzz\n"
         f"fuzz(Path({str(path)!r}), 1, 80)"

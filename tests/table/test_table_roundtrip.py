@@ -1,4 +1,4 @@
-"""Random tables through Parquet, Arrow IPC and CSV equal what pyarrow says they hold."""
+"""Random tables written as Parquet, Arrow IPC and CSV, compared with pyarrow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORDS = st.sampled_from(["north", "east", "a,b", 'say "x"', "ü"])
 
 
 def values(kind: str) -> st.SearchStrategy[Any]:
-    """Values of one kind, as Python has them."""
+    """Draw values of one type, as Python objects."""
     if kind in ("string", "category"):
         return WORDS
     if kind == "bool":
@@ -44,7 +44,7 @@ def values(kind: str) -> st.SearchStrategy[Any]:
 
 @st.composite
 def tables(draw: st.DrawFn, kinds: tuple[str, ...] = tuple(TYPES)) -> pa.Table:
-    """A table of up to 40 rows; some columns with nulls, and in several chunks."""
+    """Draw a table of up to 40 rows, with nulls and several chunks in some columns."""
     rows = draw(st.integers(1, 40))
     chosen = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=4))
     columns = {}
@@ -60,7 +60,7 @@ def tables(draw: st.DrawFn, kinds: tuple[str, ...] = tuple(TYPES)) -> pa.Table:
 
 
 def as_lists(table: Table) -> dict[str, list[Any]]:
-    """The table as Python has it: None where missing, names in place of codes."""
+    """Return the columns as Python lists: None for missing values, names for codes."""
     found = {}
     for name in table.column_names:
         column = table.column(name)
@@ -78,7 +78,7 @@ def as_lists(table: Table) -> dict[str, list[Any]]:
 
 
 def expected(table: pa.Table) -> dict[str, list[Any]]:
-    """What pyarrow says, in the order and rows it has."""
+    """Return the columns as pyarrow reads them."""
     return {
         name: [v.item() if isinstance(v, np.generic) else v for v in table.column(name).to_pylist()]
         for name in table.column_names
@@ -86,7 +86,7 @@ def expected(table: pa.Table) -> dict[str, list[Any]]:
 
 
 def write(table: pa.Table, path: Path, batch: int) -> None:
-    """By suffix: Parquet, an IPC file or stream (compressed or not), or CSV."""
+    """Write a table as Parquet, Arrow IPC file or stream, or CSV, by the suffix."""
     if path.suffix == ".parquet":
         parquet.write_table(table, path, row_group_size=batch)
     elif path.suffix == ".csv":
@@ -129,12 +129,12 @@ def test_csv_gives_back_what_pyarrow_reads(table: pa.Table, batch: int) -> None:
         options = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
         model = csv.read_csv(path, convert_options=options)
         if not model.num_rows:  # a line with nothing in it is no row
-            with pytest.raises(ValueError, match="holds no rows"):
+            with pytest.raises(ValueError, match="has no rows"):
                 Table.read(path)
             return
         empty = [f.name for f in model.schema if pa.types.is_null(f.type)]
         if empty:
-            with pytest.raises(TypeError, match="holds no value at all"):
+            with pytest.raises(TypeError, match="has no value at all"):
                 Table.read(path, categories=True)
             return
         assert as_lists(Table.read(path, categories=True)) == expected(model)

@@ -1,4 +1,4 @@
-"""Series out of ids, rows in order of time, and what is reported on the way."""
+"""Series from ids and offsets, sorting by time, and reports on the order of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windeck import Table
 
 
 def series_table(ids: Any, times: Any = None, **options: Any) -> Table:
-    """A table whose values are the numbers of its rows."""
+    """Return a table whose values are its row numbers."""
     rows = np.arange(len(ids), dtype=np.float64)
     columns: dict[str, Any] = {"row": rows, "id": np.asarray(list(ids))}
     if times is not None:
@@ -56,7 +56,7 @@ class TestIds:
 
     def test_null_ids_are_refused(self) -> None:
         data = pa.table({"id": ["a", None], "load": [0.0, 1.0]})
-        with pytest.raises(ValueError, match="id column 'id' is null in row 1; expected every row"):
+        with pytest.raises(ValueError, match="id column 'id' is null in row 1; expected an id"):
             Table.from_arrow(data, id_columns="id")
 
     def test_other_types_are_refused(self) -> None:
@@ -66,7 +66,7 @@ class TestIds:
             series_table([0.5, 1.5])
         with pytest.raises(TypeError, match="id column 'id' of the data is double; expected"):
             Table.from_arrow(pa.table({"id": [0.5], "load": [1.0]}), id_columns="id")
-        with pytest.raises(TypeError, match="id column 'id' holds objects"):
+        with pytest.raises(TypeError, match="id column 'id' has objects"):
             series_table(np.array([object()]))
 
     @settings(max_examples=100, deadline=None)
@@ -107,12 +107,12 @@ class TestOffsets:
     @pytest.mark.parametrize(
         ("offsets", "message"),
         [
-            ([0, 3, 2, 4], r"offsets decreases from 3 to 2 at place 2"),
-            ([0, 2, 5], r"offsets runs from 0 to 5; expected 0 to 4"),
-            ([1, 4], r"offsets runs from 1 to 4; expected 0 to 4"),
-            ([0.0, 4.0], r"offsets has dtype float64"),
+            ([0, 3, 2, 4], r"`offsets` must not decrease, got 2 at index 2 after 3"),
+            ([0, 2, 5], r"`offsets` must ascend from 0 to 4, .* got 0 to 5"),
+            ([1, 4], r"`offsets` must ascend from 0 to 4, .* got 1 to 4"),
+            ([0.0, 4.0], r"`offsets` must be integers .*, got dtype float64"),
             ([[0, 4]], r"shape \(1, 2\)"),
-            (np.array([0, 2**63 + 5, 4], dtype=np.uint64), r"expected 0 to 4"),
+            (np.array([0, 2**63 + 5, 4], dtype=np.uint64), "must ascend from 0 to 4"),
         ],
     )
     def test_bad_ones_are_refused(self, offsets: Any, message: str) -> None:
@@ -124,9 +124,11 @@ class TestOffsets:
         table = Table.from_columns(data, offsets=[0, 4, 4], series_names=["a", "b"])
         assert table.series_names == ("a", "b")
         assert Table.from_columns(data, offsets=[0, 4, 4]).series_names == (0, 1)
-        with pytest.raises(ValueError, match="series_names has 1 names; expected 2"):
+        with pytest.raises(
+            ValueError, match="`series_names` must have 2 names, one for each series, got 1"
+        ):
             Table.from_columns(data, offsets=[0, 4, 4], series_names=["a"])
-        with pytest.raises(ValueError, match="id_columns were given along with offsets"):
+        with pytest.raises(ValueError, match="must be None with `id_columns`"):
             series_table([0, 1], offsets=[0, 2])
 
     def test_callers_offsets_stay_theirs(self) -> None:

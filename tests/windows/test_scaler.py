@@ -1,4 +1,4 @@
-"""Scaler: estimates, their standard errors, merging, JSON, and what it refuses."""
+"""Estimates of scalers, their standard errors, merging, JSON and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table_of(values: Any, offsets: list[int] | None = None, name: str = "load") 
 
 
 def model(kind: str, x: Floats) -> Any:
-    """The scaled values, by the textbook."""
+    """Return the scaled values by the textbook formula."""
     if kind == "standard":
         return (x - np.nanmean(x)) / np.nanstd(x)
     if kind == "minmax":
@@ -56,7 +56,7 @@ def test_nulls_and_nan_do_not_count() -> None:
     scaler = Scaler.fit(Table.from_arrow(arrow), kind="standard")
     assert scaler.statistics["mean"].tolist() == [[4.0, 3.0]]
     assert scaler.counts.tolist() == [[3, 2]]
-    # A slice shares its bitmap with the whole, and begins somewhere inside it.
+    # A slice shares the bitmap of the whole array, from a bit offset on.
     sliced = Table.from_arrow(arrow.slice(1), columns=["a"])
     assert Scaler.fit(sliced, kind="minmax").statistics["min"].tolist() == [[3.0]]
 
@@ -69,7 +69,7 @@ def test_bfloat16_is_read_as_numbers() -> None:
 
 @pytest.mark.parametrize("kind", ["standard", "robust", "mean_abs"])
 def test_standard_errors_are_the_spread_over_seeds(kind: Any) -> None:
-    """Over many samples, (estimate - truth) / error has a mean square of 1."""
+    """Check that (estimate - truth) / error has a mean square of 1 over many samples."""
     x = np.random.default_rng(5).gamma(2.0, size=6000)
     table = table_of(x)
     truth = Scaler.fit(table, kind=kind, sample=None).statistics
@@ -77,8 +77,8 @@ def test_standard_errors_are_the_spread_over_seeds(kind: Any) -> None:
     for name, true in truth.items():
         z = [(f.statistics[name] - true).item() / f.errors[name].item() for f in fits]
         assert abs(np.mean(z)) < 0.25, name
-        # The mean square of 300 varies by 1 / sqrt(150); an error forgotten to shrink for 1500
-        # of 6000 rows read would give 0.75.
+        # The mean square of 300 varies by 1 / sqrt(150); without the correction
+        # for 1500 of 6000 rows read it would be 0.75.
         assert 0.8 < np.mean(np.square(z)) < 1.25, name
 
 
@@ -171,7 +171,7 @@ def test_merging_per_series_brings_series_together_by_name() -> None:
 def test_merge_refuses_what_does_not_belong_together() -> None:
     a = Scaler.fit(table_of(np.arange(9.0)))
     robust = Scaler.fit(table_of(np.arange(9.0)), kind="robust")
-    with pytest.raises(ValueError, match="'robust' do not merge: fit one on all the data"):
+    with pytest.raises(ValueError, match="'robust' cannot be merged: fit one on all the data"):
         robust.merge(robust)
     for other in (
         Scaler.fit(table_of(np.arange(9.0)), kind="minmax"),
@@ -249,7 +249,7 @@ GOOD = Scaler.fit(table_of([1.0, 2.0]), kind="mean_abs").to_json()
     ("text", "message"),
     [
         ("", "cannot be read: Expecting value"),
-        ("[1]", "it is no object"),
+        ("[1]", "it is not an object"),
         ("[" * 100_000, "cannot be read"),
         (GOOD.replace('"format": 1', '"format": 2'), "format is 2, expected 1"),
         (GOOD.replace("mean_abs", "magic"), "kind is 'magic'"),
@@ -258,9 +258,12 @@ GOOD = Scaler.fit(table_of([1.0, 2.0]), kind="mean_abs").to_json()
         (GOOD.replace("1.5", '"__import__(1)"'), "expected 1 finite numbers"),
         (GOOD.replace('"count": 2', '"count": -2'), "count of column 'load' is negative"),
         (GOOD.replace('"series": null', '"series": ["a", "b"]'), "expected 2 finite numbers"),
-        (GOOD.replace('"series": null', '"series": 3'), "series is no list"),
+        (GOOD.replace('"series": null', '"series": 3'), "series is not a list"),
         (json.dumps({"format": 1, "kind": "standard", "columns": {}}), "it names no columns"),
-        (json.dumps({"format": 1, "kind": "standard", "columns": {"a": 1}}), "'a' is no object"),
+        (
+            json.dumps({"format": 1, "kind": "standard", "columns": {"a": 1}}),
+            "'a' is not an object",
+        ),
     ],
 )
 def test_damaged_json_is_refused(text: str, message: str) -> None:
@@ -303,29 +306,29 @@ def test_fit_refuses_bad_input() -> None:
         Scaler.fit(table, columns="laod")
     with pytest.raises(ValueError, match="column 'load' has no observed value"):
         Scaler.fit(table_of([np.nan, np.nan]))
-    with pytest.raises(TypeError, match="data is a dict, expected a Table or Windows"):
+    with pytest.raises(TypeError, match="`data` must be a Table or Windows, got a dict"):
         Scaler.fit({"x": np.arange(3)})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="kind is 'norm', expected one of standard, minmax"):
+    with pytest.raises(ValueError, match=r"`kind` must be one of standard, minmax, .*, got 'norm'"):
         Scaler.fit(table, kind="norm")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="sample is 0, expected at least 2"):
+    with pytest.raises(ValueError, match="`sample` must be at least 2, got 0"):
         Scaler.fit(table, sample=0)
-    with pytest.raises(TypeError, match=r"sample is 0.5 \(float\), expected an integer"):
+    with pytest.raises(TypeError, match=r"`sample` must be an integer, got float 0.5"):
         Scaler.fit(table, sample=0.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"columns are \('load', 'load'\)"):
+    with pytest.raises(ValueError, match=r"`columns` must name .*, got \('load', 'load'\)"):
         Scaler.fit(table, columns=["load", "load"])
 
 
 def test_transform_refuses_bad_input(series_scaler: Scaler) -> None:
     x = np.zeros((2, 3, 2))
-    with pytest.raises(ValueError, match=r"array has shape \(2, 3\), expected 2 channels"):
+    with pytest.raises(ValueError, match=r"`array` must have 2 channels .*, got shape \(2, 3\)"):
         series_scaler.transform(np.zeros((2, 3)), series_id=[0, 1])
-    with pytest.raises(ValueError, match="the scaler is per series, expected series_id"):
+    with pytest.raises(ValueError, match="`series_id` must be given: the scaler is per series"):
         series_scaler.transform(x)
-    with pytest.raises(ValueError, match="series_id has dtype float64"):
+    with pytest.raises(ValueError, match=r"`series_id` must be integers .*, got dtype float64"):
         series_scaler.transform(x, series_id=[0.0, 1.0])
-    with pytest.raises(ValueError, match=r"shape \(3,\), expected integers of shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"must be integers of shape \(2,\), .* shape \(3,\)"):
         series_scaler.transform(x, series_id=[0, 1, 1])
-    with pytest.raises(IndexError, match="series_id 2 is not among 2 series"):
+    with pytest.raises(IndexError, match=r"`series_id` must be in \[0, 2\), got 2"):
         series_scaler.transform(x, series_id=[0, 2])
     with pytest.raises(KeyError, match="the scaler has no column 'c'"):
         series_scaler.transform(x, columns=["a", "c"], series_id=[0, 1])

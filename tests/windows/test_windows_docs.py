@@ -1,14 +1,12 @@
-"""The pages on windows and scalers, and the examples in the code, do what they say."""
+"""The code of the pages on windows, scalers and the gather, and of docstrings, runs."""
 
 from __future__ import annotations
 
-from types import ModuleType
+import doctest
 
 import pytest
 
-import windeck.windows.scaler
-import windeck.windows.windows
-from support.pages import Page, check_examples
+from support.pages import Page
 
 
 @pytest.mark.parametrize("page", ["windows.md", "scaler.md"])
@@ -19,6 +17,7 @@ def test_code_on_the_page_runs(page: str) -> None:
         found.run(only=slice(number, number + 1))
 
 
-@pytest.mark.parametrize("module", [windeck.windows.scaler, windeck.windows.windows])
-def test_examples_in_docstrings(module: ModuleType) -> None:
-    check_examples(module.__name__)
+def test_examples_on_the_page_on_the_gather() -> None:
+    found = doctest.testfile(str(Page("docs/gather.md").path), module_relative=False)
+    assert found.attempted > 0
+    assert not found.failed

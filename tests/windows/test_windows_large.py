@@ -1,4 +1,4 @@
-"""Tables far larger than memory: offsets and a column of stride 0, no data behind them."""
+"""Windows of tables far larger than memory: a column of stride 0 takes the memory of one row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRILLION = 10**12
 
 
 def endless(rows: int, series: int = 1) -> wd.Table:
-    """A table of `rows` rows that takes the memory of one."""
+    """Return a table of `rows` rows that takes the memory of one."""
     ends = np.linspace(0, rows, series + 1).astype(np.int64)
     column = np.broadcast_to(np.float32(7), (rows,))
     return wd.Table.from_columns({"load": column}, offsets=ends)
@@ -75,13 +75,13 @@ def test_memory_is_by_series_and_not_by_row() -> None:
 
 
 def test_memory_of_a_filter_is_one_bit_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filters, "STRETCH", 1 << 14)
+    monkeypatch.setattr(filters, "ROWS_AT_A_TIME", 1 << 14)
     load = np.random.default_rng(0).normal(size=400_000).astype(np.float32)
     load[::50] = np.nan
     table = wd.Table.from_columns({"load": load})
     w = wd.Windows(table, context_length=10, max_missing=0.0)
     assert w.nbytes == 40 + (400_000 - 9 + 7) // 8
-    # Stretches of 2**14 rows take some hundred bytes a row; the whole table would take more.
+    # 2**14 rows at a time take about a hundred bytes a row; the whole table would take more.
     assert peak_of(lambda: wd.Windows(table, context_length=10, max_missing=0.0)) < 4_000_000
 
 
@@ -91,9 +91,9 @@ def test_dilation_of_a_single_step_takes_no_memory() -> None:
     assert w.window_starts().tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("stretch", [1, 7, 64, 1000])
-def test_filters_do_not_depend_on_the_stretch(
-    monkeypatch: pytest.MonkeyPatch, stretch: int
+@pytest.mark.parametrize("rows", [1, 7, 64, 1000])
+def test_filters_do_not_depend_on_the_rows_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     rng = np.random.default_rng(3)
     load = rng.normal(size=900)
@@ -112,7 +112,7 @@ def test_filters_do_not_depend_on_the_stretch(
     }
     with pytest.warns(UserWarning, match="series are shorter than a window"):
         expected = wd.Windows(table, **options).window_starts()
-    monkeypatch.setattr(filters, "STRETCH", stretch)
+    monkeypatch.setattr(filters, "ROWS_AT_A_TIME", rows)
     with pytest.warns(UserWarning, match="series are shorter than a window"):
         found = wd.Windows(table, **options).window_starts()
     assert 10 < len(expected) < 800

@@ -1,4 +1,4 @@
-"""Thousands of random configurations: every key of a batch equals the reference."""
+"""Random configurations of windows: every key of a batch equals the reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUIET = settings(
 
 
 def library_windows(drawn: Drawn, expected: list[ref.Window]) -> Windows | None:
-    """The library's windows, or None where it rightly refuses."""
+    """Return the windows, or None where there are none and an error is right."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # series too short are counted elsewhere
         if expected:
@@ -29,7 +29,7 @@ def library_windows(drawn: Drawn, expected: list[ref.Window]) -> Windows | None:
 
 
 def check(drawn: Drawn) -> None:
-    """Compare everything there is to compare for one case."""
+    """Compare all results for one case with the reference."""
     expected = ref.windows(drawn.case)
     windows = library_windows(drawn, expected)
     if windows is None:
@@ -51,7 +51,7 @@ def check(drawn: Drawn) -> None:
 
 
 def check_report(windows: Windows, case: ref.Case) -> None:
-    """The counts of `explain`, against the reference's own filters."""
+    """Compare the counts of `explain` with those of the reference."""
     fitting = ref.fitting(case)
     passed = [w for w in fitting if ref.enough(case, w)]
     report = windows.explain()

@@ -1,4 +1,4 @@
-"""Real data: irregular, partly missing, with text among the columns."""
+"""Windows of real data: irregular, partly missing, with text columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def real(name: str, **options: Any) -> wd.Table:
 
 
 def case_of(table: wd.Table, columns: list[str], **options: Any) -> ref.Case:
-    """The reference's view of a table."""
+    """Return the arguments of the reference for a table."""
     found = {}
     for name in columns:
         data = table.column(name)
@@ -59,7 +59,7 @@ def test_metrics_of_many_series() -> None:
     assert len(w) == np.maximum(lengths - 191, 0).sum()
     case = case_of(table, ["value"], context_length=168, prediction_length=24, target=["value"])
     compare(w, case, seed=0)
-    # Against a look at every single window.
+    # Compare with a test of every single window.
     assert table.timestamps is not None
     stamps = table.timestamps.view("M8[us]").astype(np.int64)
     breaks = np.diff(stamps) > 3_600_000_000

@@ -1,4 +1,4 @@
-"""Splits and subsets of windows: every window's part is worked out one by one and compared."""
+"""Splits and subsets of windows, compared with the part of each window computed one by one."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def located(windows: wd.Windows) -> list[ref.Window]:
     return list(zip(series.tolist(), rows.tolist(), strict=True))
 
 
-def judged_rows(case: ref.Case, start: int) -> list[int]:
-    """The rows that decide a window's part: its future, or without one all its rows."""
+def deciding_rows(case: ref.Case, start: int) -> list[int]:
+    """Return the rows that decide the part of a window: its future, or without one all rows."""
     return ref.future_rows(case, start) or ref.past_rows(case, start)
 
 
 def part_by_borders(case: ref.Case, window: ref.Window, borders: list[tuple[int, int]]) -> int:
-    """0, 1, 2 for train, validation, test; -1 for a window across a border."""
+    """Return 0, 1, 2 for train, validation, test; -1 for a window across a border."""
     series, start = window
     first, second = borders[series]
-    parts = {int(row >= first) + int(row >= second) for row in judged_rows(case, start)}
+    parts = {int(row >= first) + int(row >= second) for row in deciding_rows(case, start)}
     return parts.pop() if len(parts) == 1 else -1
 
 
@@ -112,7 +112,7 @@ def test_subset_of_rows_time_and_series(drawn: Drawn, data: st.DataObject) -> No
     def inside(window: ref.Window) -> bool:
         number, first = window
         rows = [r for r in ref.rows_of(case, first) if r >= case.offsets[number]]
-        # A padded window that lost its first rows to the cut is not whole.
+        # A padded window that begins before the rows of the subset is not in it.
         began = first if first >= case.offsets[number] else case.offsets[number]
         whole = start <= began and all(start <= row < stop for row in rows)
         if first < case.offsets[number] < start:
@@ -237,7 +237,7 @@ def test_a_scaler_learns_nothing_of_validation_and_test() -> None:
         scaler = wd.Scaler.fit(part, sample=sample)
         assert abs(scaler.statistics["mean"].item()) < 0.2
         assert abs(scaler.statistics["std"].item() - 1) < 0.2
-    # All rows of training are read, and no other.
+    # All rows of training are read, and no others.
     first, stop, series = w.split(0.2, 0.1).train.covered_rows()
     assert list(zip(first, stop, series, strict=True)) == [
         (0, 700, 0),
@@ -287,23 +287,35 @@ def test_fingerprints_of_parts_differ() -> None:
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"validation": 1.0}, ValueError, r"validation is 1.0, expected a share in \[0, 1\)"),
-    ({"test": -0.1}, ValueError, r"test is -0.1, expected a share in \[0, 1\)"),
-    ({"validation": 0.6, "test": 0.5}, ValueError, "leave nothing to train on"),
-    ({"validation": 3}, ValueError, r"validation is 3.*, expected a share in \[0, 1\)"),
-    ({"validation": None}, TypeError, "part of a split is None, expected a share"),
-    ({"validation": True}, TypeError, "part of a split is True, expected a share"),
-    ({"validation": [0.1]}, TypeError, r"part of a split is \[0.1\] \(list\), expected a share"),
-    ({"validation": "2020-01-03"}, ValueError, "expected two shares, or two time stamps"),
-    ({"validation": "2020-01-04", "test": "2020-01-03"}, ValueError, "after test at"),
-    ({"validation": "soon", "test": 0}, ValueError, "'soon' is no time stamp"),
-    ({"validation": "3:00Z", "test": 0}, ValueError, "'3:00Z' is no time stamp"),
-    ({"validation": "NaT", "test": 0}, ValueError, "'NaT' is no time stamp"),
+    ({"validation": 1.0}, ValueError, r"`validation` must be a share in \[0, 1\), got 1.0"),
+    ({"test": -0.1}, ValueError, r"`test` must be a share in \[0, 1\), got -0.1"),
+    ({"validation": 0.6, "test": 0.5}, ValueError, "must have a sum below 1, got 0.6 and 0.5"),
+    ({"validation": 3}, ValueError, r"`validation` must be a share in \[0, 1\), got 3"),
+    ({"validation": None}, TypeError, "part of a split must be a share .*, got None"),
+    ({"validation": True}, TypeError, "part of a split must be a share .*, got True"),
+    ({"validation": [0.1]}, TypeError, r"must be a share .*, got \[0.1\] \(list\)"),
+    ({"validation": "2020-01-03"}, ValueError, "must be two shares, or two time stamps"),
+    (
+        {"validation": "2020-01-04", "test": "2020-01-03"},
+        ValueError,
+        "`validation` must begin before `test`",
+    ),
+    (
+        {"validation": "soon", "test": 0},
+        ValueError,
+        "a time stamp must be one such as .*, got 'soon'",
+    ),
+    ({"validation": "3:00Z", "test": 0}, ValueError, "a time stamp must be .*, got '3:00Z'"),
+    (
+        {"validation": "NaT", "test": 0},
+        ValueError,
+        "a time stamp must be one such as .*, got 'NaT'",
+    ),
     ({"validation": "2030-01-01", "test": 0}, ValueError, "the validation part of the split holds"),
     ({"validation": 0.005}, ValueError, r"part of the split holds no window .*, expected 2 rows"),
-    ({"by": "rows"}, ValueError, "by is 'rows', expected 'time' or 'series'"),
-    ({"by": "series", "validation": 0.5, "test": 0.4}, ValueError, "leave none to train on"),
-    ({"by": "series", "validation": "2020"}, TypeError, "a split by series takes shares"),
+    ({"by": "rows"}, ValueError, "`by` must be 'time' or 'series', got 'rows'"),
+    ({"by": "series", "validation": 0.5, "test": 0.4}, ValueError, "leave none for training"),
+    ({"by": "series", "validation": "2020"}, TypeError, "a split by series must be a share, got"),
 ]
 
 
@@ -318,20 +330,20 @@ def test_splits_by_time_need_time_stamps() -> None:
     w = wd.Windows(wd.Table.from_columns({"x": np.arange(50.0)}), context_length=4)
     with pytest.raises(ValueError, match="by time stamps, but the table has no timestamp column"):
         w.split("2020-01-01", "2020-02-01")
-    with pytest.raises(ValueError, match=r"time is .*, but the table has no timestamp column"):
+    with pytest.raises(ValueError, match=r"`time` is .*, but the table has no timestamp column"):
         w.subset(time=("2020-01-01", None))
 
 
 BAD_SUBSETS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"series": "s9"}, KeyError, "no series 's9' among 3; near matches: s"),
     ({"series": 3}, IndexError, "series 3 is out of range, the table has 3 series"),
-    ({"rows": (5, 2)}, ValueError, r"rows are \(5, 2\), expected a range within 300 rows"),
-    ({"rows": (0, 301)}, ValueError, "expected a range within 300 rows"),
-    ({"rows": slice(0, 9, 2)}, ValueError, "expected a range without a step"),
-    ({"rows": 5}, TypeError, r"rows is 5, expected a pair \(start, stop\)"),
-    ({"rows": (0.5, 7)}, TypeError, r"rows is 0.5 \(float\), expected an integer"),
-    ({"time": "2020"}, TypeError, "time is '2020', expected a pair"),
-    ({"time": (5, None)}, TypeError, "time stamp is 5, but the table's are datetime64"),
+    ({"rows": (5, 2)}, ValueError, r"`rows` must be a range within 300 rows, got \(5, 2\)"),
+    ({"rows": (0, 301)}, ValueError, "`rows` must be a range within 300 rows"),
+    ({"rows": slice(0, 9, 2)}, ValueError, "`rows` must be a range without a step"),
+    ({"rows": 5}, TypeError, r"`rows` must be a pair \(start, stop\), .*, got 5"),
+    ({"rows": (0.5, 7)}, TypeError, r"`rows` must be an integer, got float 0.5"),
+    ({"time": "2020"}, TypeError, "`time` must be a pair .*, got '2020'"),
+    ({"time": (5, None)}, TypeError, "a time stamp must be a date .* are datetime64.*, got 5"),
     ({"rows": (0, 3)}, ValueError, "the subset holds no window"),
 ]
 

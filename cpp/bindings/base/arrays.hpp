@@ -1,38 +1,26 @@
-// The one place where dtypes, shapes and memory of NumPy arrays are looked at.
+// Checks of NumPy arrays: dtypes, shapes and memory. Only this file inspects them.
 //
-// Every function either returns what the core may use without a further look, or raises one clear
-// sentence: a TypeError for a wrong type, a ValueError for a wrong value, naming the argument,
-// what was found and what was expected. Nothing is converted in silence: an index array is int64
-// or refused. Needs the GIL; constant time, except where a strided index array is copied.
+// Every function returns values that the core may use without further checks, or raises a TypeError
+// for a wrong type, a ValueError for a wrong value; messages name the argument, the value found and
+// the value expected. Dtypes are never converted: an index array is int64 or an error. Needs the
+// GIL; constant time, except for copies of strided arrays.
 
 #pragma once
 
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-namespace py = pybind11;
+#include "base/numbers.hpp"
+#include "windeck/base/dtype.hpp"
 
 namespace windeck {
-
-/// str(object), for messages.
-inline std::string text(py::handle object) {
-    return py::cast<std::string>(py::str(object));
-}
-
-/// The name of an object's type, for messages: "float", "ndarray".
-inline std::string type_name(py::handle object) {
-    return Py_TYPE(object.ptr())->tp_name;
-}
 
 /// A shape as Python writes it: "(3, 4)", "(3,)".
 inline std::string shape_text(std::span<const py::ssize_t> shape) {
@@ -47,56 +35,46 @@ inline std::span<const py::ssize_t> shape_of(const py::array& array) {
     return {array.shape(), static_cast<std::size_t>(array.ndim())};
 }
 
-/// Whether the dtype is a native one of this kind ('i', 'u', 'f', 'b') and size in bytes.
+/// Whether a NumPy dtype has this kind ('i', 'u', 'f', 'b'), this size in bytes, and native byte
+/// order.
 inline bool is_native(const py::dtype& dtype, char kind, py::ssize_t size) {
     const char order = dtype.byteorder();
     return dtype.kind() == kind && dtype.itemsize() == size && (order == '=' || order == '|');
+}
+
+/// Whether a NumPy dtype is this one, in native byte order; not for bfloat16.
+inline bool is_native(const py::dtype& found, DType dtype) {
+    return is_native(found, info(dtype).kind, size_of(dtype));
+}
+
+/// The data type of a NumPy dtype in native byte order; none where the core lacks it. Never
+/// bfloat16, which NumPy lacks.
+inline std::optional<DType> dtype_of(const py::dtype& dtype) {
+    for (std::size_t i = 0; i < dtype_count; ++i) {
+        const auto candidate = static_cast<DType>(i);
+        if (candidate != DType::bfloat16 && is_native(dtype, candidate)) return candidate;
+    }
+    return std::nullopt;
+}
+
+/// The data type of a name such as "float32" or "bfloat16"; none for any other name.
+inline std::optional<DType> dtype_named(std::string_view name) {
+    for (std::size_t i = 0; i < dtype_count; ++i) {
+        if (dtypes[i].name == name) return static_cast<DType>(i);
+    }
+    return std::nullopt;
+}
+
+/// The NumPy dtype of a data type; uint16 for bfloat16.
+inline py::dtype numpy_dtype(DType dtype) {
+    return py::dtype(name(dtype == DType::bfloat16 ? DType::uint16 : dtype));
 }
 
 inline bool is_aligned(const py::array& array) {
     return (array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) != 0;
 }
 
-/// A Python integer (or anything with __index__) in [low, high]; a float is a TypeError.
-inline std::int64_t integer(py::handle value, const std::string& name,
-                            std::int64_t low = std::numeric_limits<std::int64_t>::min(),
-                            std::int64_t high = std::numeric_limits<std::int64_t>::max()) {
-    if (PyIndex_Check(value.ptr()) == 0 || PyBool_Check(value.ptr())) {
-        throw py::type_error(name + " is of type " + type_name(value) + ", expected an integer");
-    }
-    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-    if (!number) throw py::error_already_set();
-    int overflow = 0;
-    const long long found = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-    if (overflow != 0 || found < low || found > high) {
-        throw py::value_error(name + " is " + text(number) + ", expected an integer from " +
-                              std::to_string(low) + " to " + std::to_string(high));
-    }
-    return found;
-}
-
-/// A finite Python number in [low, high] (below `high` where `open`); a bool or string is a
-/// TypeError.
-inline double real(py::handle value, const std::string& name, double low, double high,
-                   bool open = false) {
-    const bool number = PyFloat_Check(value.ptr()) || PyIndex_Check(value.ptr()) ||
-                        (Py_TYPE(value.ptr())->tp_as_number != nullptr &&
-                         Py_TYPE(value.ptr())->tp_as_number->nb_float != nullptr);
-    if (!number || PyBool_Check(value.ptr())) {
-        throw py::type_error(name + " is of type " + type_name(value) + ", expected a number");
-    }
-    const double found = PyFloat_AsDouble(value.ptr());
-    if (PyErr_Occurred() != nullptr) {
-        if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) throw py::error_already_set();
-        PyErr_Clear();
-    } else if (std::isfinite(found) && found >= low && (open ? found < high : found <= high)) {
-        return found;
-    }
-    std::string expected = "a finite number";
-    if (std::isfinite(low)) expected += " from " + text(py::float_(low));
-    if (std::isfinite(high)) expected += (open ? " to below " : " to ") + text(py::float_(high));
-    throw py::value_error(name + " is " + text(value) + ", expected " + expected);
-}
+using IndexArray = py::array_t<std::int64_t>;
 
 /// A one-dimensional int64 index array; `owner` keeps the values alive.
 struct Indices {
@@ -124,7 +102,7 @@ inline Indices index_array(py::handle value, const std::string& name) {
         }
         if (array.size() == 0 && array.ndim() == 1) array = py::array_t<std::int64_t>(0);
     }
-    if (!is_native(array.dtype(), 'i', sizeof(std::int64_t))) {
+    if (!is_native(array.dtype(), DType::int64)) {
         throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected int64");
     }
     if (array.ndim() != 1) {
@@ -152,7 +130,7 @@ inline Bytes byte_array(py::handle value, const std::string& name) {
                              ", expected a uint8 array of one dimension");
     }
     auto array = py::reinterpret_borrow<py::array>(value);
-    if (!is_native(array.dtype(), 'u', 1)) {
+    if (!is_native(array.dtype(), DType::uint8)) {
         throw py::type_error(name + " has dtype " + text(array.dtype()) + ", expected uint8");
     }
     if (array.ndim() != 1 || (array.size() > 1 && array.strides(0) != 1)) {
@@ -165,7 +143,7 @@ inline Bytes byte_array(py::handle value, const std::string& name) {
     return {std::move(array), {data, size}};
 }
 
-/// `value` as an array of exactly this dtype and shape, laid out in memory in whatever way.
+/// `value` as an array of exactly this dtype and shape, with any strides.
 inline py::array exact_array(py::handle value, const py::dtype& dtype,
                              std::span<const py::ssize_t> shape, const std::string& name) {
     if (!py::isinstance<py::array>(value)) {
@@ -185,8 +163,8 @@ inline py::array exact_array(py::handle value, const py::dtype& dtype,
     return array;
 }
 
-/// `value` as an array of exactly this dtype and shape to read from, C-contiguous and aligned: a
-/// copy of it where it is strided, such as a gradient that was broadcast.
+/// `value` as an array of exactly this dtype and shape to read from, C-contiguous and aligned;
+/// copied if it is strided, such as a gradient that was broadcast.
 inline py::array in_array(py::handle value, const py::dtype& dtype,
                           std::span<const py::ssize_t> shape, const std::string& name) {
     auto array = exact_array(value, dtype, shape, name);
@@ -221,7 +199,7 @@ inline py::array out_or_new(py::handle out, const py::dtype& dtype,
     return py::array(dtype, std::vector<py::ssize_t>(shape.begin(), shape.end()));
 }
 
-/// The common case: an int64 output of one dimension, fresh when `out` is None.
+/// An int64 output of one dimension; new if `out` is None.
 inline py::array int64_out(py::handle out, py::ssize_t size, const std::string& name) {
     return out_or_new(out, py::dtype::of<std::int64_t>(), std::span(&size, 1), name);
 }
@@ -231,7 +209,34 @@ inline std::span<std::int64_t> int64_span(py::array& array) {
             static_cast<std::size_t>(array.size())};
 }
 
-/// The bytes an array touches, from the first to behind the last.
+/// A new int64 array of one dimension with these values.
+inline IndexArray int64_array(std::span<const std::int64_t> values) {
+    IndexArray array(static_cast<py::ssize_t>(values.size()));
+    std::ranges::copy(values, array.mutable_data());
+    return array;
+}
+
+/// Whether all values are in [0, size). Without branches, so that loops are vectorised.
+inline bool all_in_range(std::span<const std::int64_t> values, std::uint64_t size) {
+    std::uint64_t sign = 0;
+    for (const std::int64_t value : values) {
+        const auto v = static_cast<std::uint64_t>(value);
+        sign |= v | (size - 1 - v);
+    }
+    return static_cast<std::int64_t>(sign) >= 0;
+}
+
+[[noreturn]] inline void throw_first_out_of_range(const std::string& what,
+                                                  std::span<const std::int64_t> values,
+                                                  std::uint64_t size) {
+    const auto bad = std::ranges::find_if(
+        values, [size](std::int64_t v) { return static_cast<std::uint64_t>(v) >= size; });
+    const std::string place = std::to_string(bad - values.begin());
+    throw_out_of_range(
+        what, bad == values.end() ? "" : std::to_string(*bad) + " at [" + place + "]", size);
+}
+
+/// The bytes of an array, from the first to the end of the last.
 struct Extent {
     std::uintptr_t begin = 0;
     std::uintptr_t end = 0;
@@ -249,8 +254,8 @@ inline Extent extent(const py::array& array, std::string name) {
     return {begin, end + static_cast<std::uintptr_t>(array.itemsize()), std::move(name)};
 }
 
-/// ValueError when an output shares bytes with another output or with an input. Inputs may share
-/// bytes with each other. O(n log n) for n extents.
+/// Raises a ValueError if an output overlaps another output or an input. Inputs may overlap each
+/// other. O(n log n) for n extents.
 inline void require_disjoint(std::vector<Extent> outputs, const std::vector<Extent>& inputs) {
     const auto fail = [](const Extent& a, const Extent& b) {
         throw py::value_error(a.name + " overlaps " + b.name + ", expected memory of its own");

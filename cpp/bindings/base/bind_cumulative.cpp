@@ -4,7 +4,6 @@
 
 #include "base/arrays.hpp"
 #include "bindings.hpp"
-#include "orders/order_checks.hpp"
 #include "windeck/base/cumulative.hpp"
 
 namespace windeck {
@@ -14,25 +13,25 @@ using Places = py::typing::Tuple<IndexArray, IndexArray>;
 
 constexpr const char* class_doc = R"(Cumulative(sizes)
 
-Parts of given sizes laid end to end, and the part a position falls in.
+Prefix sums of the sizes of parts, to find the part that holds a position.
 
 Parameters
 ----------
 sizes : int64[S]
-    The size of each part, 0 or more. Parts of size 0 are never found.
+    The size of each part, 0 or more. No position is in a part of size 0.
 
 Raises
 ------
 TypeError
-    Another dtype than int64.
+    A dtype other than int64.
 ValueError
     A negative size.
 OverflowError
-    Sizes that add up to more than 2**63 - 1.
+    A total of more than 2**63 - 1.
 
 Notes
 -----
-Memory is 16 bytes a part. Immutable and thread-safe; calls let other Python threads run.
+16 bytes of memory per part. Immutable and thread-safe; calls release the GIL.
 
 Examples
 --------
@@ -47,7 +46,7 @@ Examples
 [0, 3, 8]
 )";
 
-constexpr const char* find_doc = R"(The part each position falls in, and how far it lies within it.
+constexpr const char* find_doc = R"(Find the part of each position, and the offset in that part.
 
 Parameters
 ----------
@@ -57,18 +56,18 @@ positions : int64[k]
 Returns
 -------
 part, within : int64[k]
-    before(part) + within is the position.
+    The position is before(part) + within.
 
 Raises
 ------
 IndexError
-    A position outside of [0, total).
+    A position outside [0, total).
 TypeError
-    Another dtype than int64.
+    A dtype other than int64.
 
 Notes
 -----
-O(1) expected a position where parts are of much the same size, O(log S) at worst.
+Expected O(1) time per position for parts of similar size, O(log S) at worst.
 )";
 
 Cumulative make(py::handle sizes) {
@@ -93,10 +92,10 @@ Places find(const Cumulative& self, py::handle positions) {
     bool good = false;
     {
         const py::gil_scoped_release unlocked;
-        good = total != 0 ? all_inside(wanted.values, total) : wanted.values.empty();
+        good = total != 0 ? all_in_range(wanted.values, total) : wanted.values.empty();
         if (good) self.find(wanted.values, parts_out.data(), within_out.data());
     }
-    if (!good) refuse_first_outside("position", wanted.values, total);
+    if (!good) throw_first_out_of_range("position", wanted.values, total);
     return py::make_tuple(std::move(parts), std::move(within));
 }
 
@@ -106,7 +105,7 @@ IndexArray before(const Cumulative& self, py::handle parts) {
         int64_out(py::none(), static_cast<py::ssize_t>(wanted.values.size()), "before");
     const auto out = int64_span(result);
     const auto ends = static_cast<std::uint64_t>(self.parts()) + 1;
-    if (!all_inside(wanted.values, ends)) refuse_first_outside("part", wanted.values, ends);
+    if (!all_in_range(wanted.values, ends)) throw_first_out_of_range("part", wanted.values, ends);
     for (std::size_t i = 0; i < out.size(); ++i)
         out[i] = self.before(wanted.values[i]);
     return result;
@@ -124,8 +123,9 @@ void bind_cumulative(py::module_& m) {
             "The number of parts.")
         .def("find", &find, py::arg("positions"), find_doc)
         .def("before", &before, py::arg("parts"),
-             "before(parts: int64[k]) -> int64[k]: positions before each part, which may be the "
-             "number of parts too. IndexError outside of [0, len].")
+             "Return the number of positions before each part, int64[k]. `parts` is int64[k], each "
+             "in "
+             "[0, len], else an IndexError.")
         .def("__repr__", [](const Cumulative& self) {
             return "Cumulative(" + std::to_string(self.parts()) + " parts, " +
                    std::to_string(self.total()) + " in all)";

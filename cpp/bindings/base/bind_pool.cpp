@@ -18,11 +18,12 @@ void bind_pool(py::module_& m) {
             out["free_bytes"] = stats.free_bytes;
             return out;
         },
-        "State of the pool of batch memory: slabs ever allocated and taken, slabs and bytes in use "
-        "(live) and waiting (free).");
-    m.def("trim_pool", &trim_pool, "Gives the waiting memory of the pool back to the system.");
+        "Return the statistics of the memory pool of batches: slabs allocated and taken so far, "
+        "and "
+        "slabs and bytes in use (live) and free.");
+    m.def("trim_pool", &trim_pool, "Return the free memory of the pool to the system.");
     m.def("default_threads", &default_threads,
-          "The number of threads where none is given: WINDECK_NUM_THREADS, or the processors.");
+          "Return the default number of threads: WINDECK_NUM_THREADS, or that of the processors.");
 }
 
 }  // namespace windeck

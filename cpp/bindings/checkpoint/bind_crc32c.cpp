@@ -1,21 +1,22 @@
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/arrays.hpp"
-#include "base/held.hpp"
 #include "bindings.hpp"
 #include "windeck/checkpoint/crc32c.hpp"
 
 namespace windeck {
 namespace {
 
-constexpr const char* doc = R"(The CRC32C (Castagnoli) of bytes.
+constexpr const char* doc = R"(Return the CRC32C (Castagnoli) checksum of bytes.
 
 Parameters
 ----------
 buffer : bytes, memoryview, uint8 array or any contiguous buffer
-    The bytes of its memory, whatever its items are.
+    The bytes of its memory, for items of any type.
 crc : int
-    The sum of bytes that come before these.
+    The checksum of the bytes before these.
 
 Returns
 -------
@@ -25,13 +26,13 @@ int
 Raises
 ------
 TypeError
-    For what has no buffer.
+    An object without a buffer.
 ValueError
-    For a buffer that is not contiguous, or a crc outside of [0, 2**32).
+    A buffer that is not contiguous, or a crc outside [0, 2**32).
 
 Notes
 -----
-O(n); other Python threads run meanwhile, unless it is a matter of a microsecond.
+O(n). Releases the GIL for 16 KiB or more.
 
 Examples
 --------
@@ -42,12 +43,13 @@ Examples
 True
 )";
 
-constexpr const char* joined_doc = R"(The CRC32C of bytes a + b, from the sums of a and of b alone.
+constexpr const char* joined_doc =
+    R"(Return the CRC32C of bytes a + b from the checksums of a and of b.
 
 Parameters
 ----------
 first, second : int
-    The sums of a and of b, in [0, 2**32).
+    The checksums of a and of b, in [0, 2**32).
 second_size : int
     The number of bytes of b, in [0, 2**63).
 
@@ -59,7 +61,7 @@ int
 Raises
 ------
 TypeError, ValueError
-    For what is no integer, or outside of these ranges.
+    An argument that is not an integer, or is outside its range.
 
 Notes
 -----
@@ -72,12 +74,40 @@ Examples
 True
 )";
 
-/// Bytes from which on the sum takes longer than another thread's coming in between.
+/// The buffer of a Python object, released by the destructor. The constructor and the destructor
+/// need the GIL. A TypeError for an object without a buffer, a ValueError for a strided buffer.
+class ReadBuffer {
+  public:
+    explicit ReadBuffer(py::handle object) {
+        if (PyObject_CheckBuffer(object.ptr()) == 0) {
+            throw py::type_error("buffer is of type " + type_name(object) +
+                                 ", expected bytes or another buffer");
+        }
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FULL_RO) != 0)
+            throw py::error_already_set();
+        if (PyBuffer_IsContiguous(&view_, 'C') == 0) {
+            PyBuffer_Release(&view_);
+            throw py::value_error("the buffer is strided, expected a contiguous one");
+        }
+    }
+    ~ReadBuffer() { PyBuffer_Release(&view_); }
+    ReadBuffer(const ReadBuffer&) = delete;
+    ReadBuffer& operator=(const ReadBuffer&) = delete;
+
+    [[nodiscard]] std::span<const std::byte> bytes() const {
+        return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+    }
+
+  private:
+    Py_buffer view_{};
+};
+
+/// From this size on, the sum takes longer than a switch of threads.
 constexpr std::size_t worth_unlocking = 16 << 10;
 
 std::uint32_t sum(const py::object& buffer, const py::object& crc) {
     const auto before = static_cast<std::uint32_t>(integer(crc, "crc", 0, 0xffffffff));
-    const Held held(buffer);
+    const ReadBuffer held(buffer);
     if (held.bytes().size() < worth_unlocking) return crc32c(held.bytes(), before);
     const py::gil_scoped_release unlocked;
     return crc32c(held.bytes(), before);

@@ -1,39 +1,36 @@
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/arrays.hpp"
-#include "base/pooled.hpp"
+#include "base/batch.hpp"
 #include "bindings.hpp"
-#include "gather/gather_fields.hpp"
-#include "windeck/base/parallel.hpp"
-#include "windeck/base/pool.hpp"
+#include "gather/fields.hpp"
 #include "windeck/gather/gather.hpp"
 
 namespace windeck {
 namespace {
 
-constexpr const char* gather_doc = R"(Makes batches of windows.
+constexpr const char* gather_doc = R"(A gather of windows of columns into batches.
 
 Parameters
 ----------
 index : WindowIndex
-    The windows.
+    The windows to choose from.
 bounds : int64[S + 1]
-    Series s is the rows [bounds[s], bounds[s + 1]).
+    Series s has the rows bounds[s] to bounds[s + 1].
 fields : sequence of Field
     The arrays of a batch.
 
 Raises
 ------
 TypeError, ValueError
-    Bounds that decrease or leave a column, keys that clash, a field that does not fit.
+    Bounds that decrease or exceed a column, a key given twice, a field that is not valid.
 
 Notes
 -----
-Immutable and thread-safe; keeps index, fields and columns alive.
+Immutable and thread-safe. Holds references to the index, the fields and the columns.
 
 Examples
 --------
@@ -49,51 +46,38 @@ Examples
 [2, 5]
 )";
 
-constexpr const char* call_doc = R"(The batch of some windows.
+constexpr const char* call_doc = R"(Return the batch of the given windows.
 
 Parameters
 ----------
 indices : int64[n]
-    Windows, in any order, repeated or not.
+    Numbers of windows, in any order; repeats are allowed.
 out : dict of ndarray, optional
-    Arrays to write into, for every key, of exactly the batch's dtypes and shapes, C-contiguous,
-    aligned and writeable, apart from each other and from the columns. By default one aligned slab
-    of the pool holds the batch, and goes back to it when the last array on it is gone.
+    Arrays to write into, one for every key, with exactly the dtypes and shapes of the batch,
+    C-contiguous, aligned and writeable; they must not overlap each other or the columns. By default
+    the arrays are new, in one slab of the pool, which is reused after the last of them is deleted.
 threads : int, optional
-    How many threads work at it; None for default_threads().
+    The number of threads; None for default_threads().
 
 Returns
 -------
 dict of ndarray
-    Every field, its mask if it has one, "series_id" and "start", int64[n].
+    Every field, its mask if it has one, and "series_id" and "start", int64[n].
 
 Raises
 ------
 IndexError
-    An index that is no window, before anything is written.
+    An index outside [0, len); nothing is written.
 TypeError, ValueError, KeyError
-    Indices or `out` of the wrong kind, before anything is written; ValueError also for a value that
-    an integer field cannot hold, naming column and row. What `out` holds then is unspecified.
+    Indices or `out` that are not valid; nothing is written. ValueError also for a value that an
+    integer field cannot hold, with its column and row; the contents of `out` are then unspecified.
 MemoryError
-    A batch that does not fit into memory.
+    A batch that does not fit in memory.
 
 Notes
 -----
-The GIL is released while the batch is made.
+Releases the GIL while it writes the batch.
 )";
-
-/// The Python type of a field's values: bfloat16 travels as uint16.
-py::dtype numpy_dtype(DType dtype) {
-    return py::dtype(std::string(dtype == DType::bfloat16 ? "uint16" : name(dtype)));
-}
-
-/// One array of the batch.
-struct Part {
-    std::string key;
-    py::dtype dtype;
-    std::vector<py::ssize_t> shape;  // the first entry, the batch, is filled in a call
-    std::size_t window_bytes;
-};
 
 std::vector<py::ssize_t> shape_for(const FieldSpec& spec, std::int64_t steps) {
     const auto columns = static_cast<py::ssize_t>(spec.columns.size());
@@ -133,10 +117,11 @@ class PyGather {
 
     py::dict gather(py::handle indices, py::handle out, py::handle threads) const {
         const Indices wanted = index_array(indices, "indices");
-        const int crew = threads.is_none() ? default_threads()
-                                           : static_cast<int>(integer(threads, "threads", 1, 1024));
+        const int workers = thread_count(threads);
         const auto batch = static_cast<py::ssize_t>(wanted.values.size());
-        std::vector<py::array> arrays = out.is_none() ? fresh(batch) : given(out, batch, wanted);
+        std::vector<py::array> arrays = out.is_none()
+                                            ? new_batch(parts_, batch)
+                                            : checked_batch(out, parts_, batch, inputs(wanted));
 
         // Everything the threads read is a C++ value from here on.
         std::vector<FieldOut> outs;
@@ -151,12 +136,9 @@ class PyGather {
         const auto starts = int64_span(arrays[next + 1]);
         {
             const py::gil_scoped_release unlocked;
-            gather_->run(wanted.values, outs, series.data(), starts.data(), crew);
+            gather_->run(wanted.values, outs, series.data(), starts.data(), workers);
         }
-        py::dict result;
-        for (std::size_t i = 0; i < arrays.size(); ++i)
-            result[keys_[i]] = std::move(arrays[i]);
-        return result;
+        return batch_dict(parts_, std::move(arrays));
     }
 
     std::size_t size() const { return static_cast<std::size_t>(gather_->index().size()); }
@@ -178,68 +160,10 @@ class PyGather {
         for (const char* key : {"series_id", "start"}) {
             parts_.push_back({key, numpy_dtype(DType::int64), {0}, sizeof(std::int64_t)});
         }
-        for (const Part& part : parts_)
-            keys_.emplace_back(part.key);
     }
 
-    static std::vector<py::ssize_t> shape_with(const Part& part, py::ssize_t batch) {
-        std::vector<py::ssize_t> shape = part.shape;
-        shape.front() = batch;
-        return shape;
-    }
-
-    /// The bytes of a batch, every array aligned.
-    std::size_t batch_bytes(std::size_t batch) const {
-        std::size_t total = 0;
-        for (const Part& part : parts_) {
-            std::size_t bytes = 0;
-            if (__builtin_mul_overflow(part.window_bytes, batch, &bytes) ||
-                bytes > PTRDIFF_MAX / 2 ||
-                __builtin_add_overflow(total, aligned_size(bytes), &total)) {
-                throw std::bad_alloc();
-            }
-        }
-        return total;
-    }
-
-    /// Arrays on one slab, which goes back to the pool when the last of them is gone.
-    std::vector<py::array> fresh(py::ssize_t batch) const {
-        const auto windows = static_cast<std::size_t>(batch);
-        auto [data, owner] = pooled(batch_bytes(windows));
-        std::vector<py::array> arrays;
-        for (const Part& part : parts_) {
-            arrays.emplace_back(part.dtype, shape_with(part, batch), std::vector<py::ssize_t>(),
-                                data, owner);
-            data += aligned_size(part.window_bytes * windows);
-        }
-        return arrays;
-    }
-
-    /// The arrays of `out`, every one checked before any is written to.
-    std::vector<py::array> given(py::handle out, py::ssize_t batch, const Indices& indices) const {
-        if (!py::isinstance<py::dict>(out)) {
-            throw py::type_error("out is of type " + type_name(out) +
-                                 ", expected a dict of arrays");
-        }
-        const auto dict = py::reinterpret_borrow<py::dict>(out);
-        std::vector<py::array> arrays;
-        std::vector<Extent> written;
-        for (std::size_t i = 0; i < parts_.size(); ++i) {
-            const std::string what = "out['" + parts_[i].key + "']";
-            if (!dict.contains(keys_[i])) {
-                throw py::key_error(what + " is missing, expected an array for every key");
-            }
-            arrays.push_back(
-                out_array(dict[keys_[i]], parts_[i].dtype, shape_with(parts_[i], batch), what));
-            written.push_back(extent(arrays.back(), what));
-        }
-        for (const auto& [key, value] : dict) {
-            const auto same = [&](const py::str& mine) { return mine.equal(key); };
-            if (std::ranges::none_of(keys_, same)) {
-                throw py::key_error("out holds the key '" + text(key) +
-                                    "', which the batch does not have");
-            }
-        }
+    /// The memory of the indices and the columns.
+    std::vector<Extent> inputs(const Indices& indices) const {
         std::vector<Extent> read{extent(indices.owner, "indices")};
         for (const py::handle field : kept_) {
             for (const py::handle column :
@@ -253,15 +177,13 @@ class PyGather {
                 }
             }
         }
-        require_disjoint(std::move(written), read);
-        return arrays;
+        return read;
     }
 
     py::object index_;
     py::tuple kept_;  // the fields
     std::unique_ptr<Gather> gather_;
-    std::vector<Part> parts_;
-    std::vector<py::str> keys_;
+    std::vector<BatchArray> parts_;
 };
 
 }  // namespace

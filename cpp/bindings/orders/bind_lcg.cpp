@@ -2,9 +2,8 @@
 
 #include <mutex>
 
-#include "base/arrays.hpp"
 #include "bindings.hpp"
-#include "orders/order_checks.hpp"
+#include "orders/checks.hpp"
 #include "windeck/orders/lcg.hpp"
 
 namespace windeck {
@@ -12,7 +11,7 @@ namespace {
 
 using LcgState = py::typing::Tuple<py::int_, py::int_, py::int_, py::int_>;
 
-/// An LCG changes with every draw, and Python objects may be shared by threads.
+/// An LCG with a lock: each draw changes it, and threads may share a Python object.
 class SharedLcg {
   public:
     explicit SharedLcg(const Lcg& lcg) : lcg_(lcg) {}
@@ -39,11 +38,11 @@ class SharedLcg {
 
 std::unique_ptr<SharedLcg> make(py::handle size, py::handle multiplier, py::handle increment,
                                 py::handle state) {
-    return std::make_unique<SharedLcg>(Lcg(order_size(size), word(multiplier, "multiplier"),
-                                           word(increment, "increment"), word(state, "state")));
+    return std::make_unique<SharedLcg>(Lcg(order_size(size), uint64(multiplier, "multiplier"),
+                                           uint64(increment, "increment"), uint64(state, "state")));
 }
 
-IndexArray draw(SharedLcg& lcg, const Number& count, const py::object& out) {
+IndexArray draw(SharedLcg& lcg, const IntegerLike& count, const py::object& out) {
     IndexArray result = int64_out(out, integer(count.value, "count", 0), "out");
     const std::span<std::int64_t> into = int64_span(result);
     // The lock is taken without the GIL, so that neither waits for the other.
@@ -52,14 +51,9 @@ IndexArray draw(SharedLcg& lcg, const Number& count, const py::object& out) {
     return result;
 }
 
-/// Any integer: the period divides 2^64, so steps count modulo 2^64, backward ones too.
-void jump(SharedLcg& lcg, const Number& number_of_steps) {
-    const py::object& steps = number_of_steps.value;
-    if (PyIndex_Check(steps.ptr()) == 0) {
-        throw py::type_error("steps is of type " + type_name(steps) + ", expected an integer");
-    }
-    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(steps.ptr()));
-    if (!number) throw py::error_already_set();
+/// Accepts any integer: the period divides 2^64, so steps are taken modulo 2^64, also backwards.
+void jump(SharedLcg& lcg, const IntegerLike& steps) {
+    const py::object number = index_value(steps.value, "steps");
     const std::uint64_t ahead = PyLong_AsUnsignedLongLongMask(number.ptr());
     const py::gil_scoped_release release;
     lcg.jump(ahead);
@@ -89,30 +83,30 @@ std::unique_ptr<SharedLcg> from_numbers(const LcgState& numbers) {
 constexpr const char* about = R"(The classic full-period linear congruential generator.
 
 With m the least power of two >= size, a raw step is state = (multiplier * state + increment) % m.
-`draw` yields the states after a step and skips those >= size, so m raw steps in a row give each
-value of [0, size) exactly once.
+`draw` returns the state after each step and skips states >= size, so m raw steps give each value of
+[0, size) exactly once.
 
-This is a sequence to draw from and a poor shuffle, here for jobs whose order was made with it:
-with increment 2 * (rank + seed) + 1 and state seed + rank it gives the document order of
-fms-fsdp. To shuffle, use `Permutation`.
+It is a poor shuffle, provided for jobs whose order was made with it: with increment
+2 * (rank + seed) + 1 and state seed + rank it gives the document order of fms-fsdp. To shuffle, use
+`Permutation`.
 
 Parameters
 ----------
 size : int
     1 to 2**63 - 1.
 multiplier : int
-    1 modulo 4, as a full period needs.
+    1 modulo 4, which a full period requires.
 increment : int
-    Odd, as a full period needs.
+    Odd, which a full period requires.
 state : int
-    Where to begin, taken modulo m.
+    The initial state, taken modulo m.
 
 Raises
 ------
 ValueError
     A number out of its range.
 TypeError
-    No integer.
+    An argument that is not an integer.
 
 Examples
 --------
@@ -125,37 +119,37 @@ Examples
 11
 )";
 
-constexpr const char* about_draw = R"(The next `count` values, int64 of shape (count,).
+constexpr const char* about_draw = R"(Return the next `count` values, int64 of shape (count,).
 
-Afterwards `state` is the last of them. `out`, if given, is an int64 array of that shape,
-contiguous and writeable; it is written to and returned.
+`state` is the last of them afterwards. `out`, if given, is an int64 array of that shape, contiguous
+and writeable; it is written to and returned.
 
 Raises
 ------
 ValueError
-    A negative count; an `out` of wrong shape, not contiguous or read-only.
+    A negative count; an `out` with another shape, not contiguous or read-only.
 TypeError
-    A count that is no integer; an `out` of another dtype.
+    A count that is not an integer; an `out` with another dtype.
 )";
 
-constexpr const char* about_jump = R"(Goes `steps` raw steps ahead, or back if negative.
+constexpr const char* about_jump = R"(Advance the state by `steps` raw steps, backwards if negative.
 
-Skipped values count as steps. O(log m), however far (Brown 1994).
+Skipped values count as steps. O(log m) time (Brown 1994).
 )";
 
 }  // namespace
 
 void bind_lcg(py::module_& m) {
     py::class_<SharedLcg>(m, "LCG", about)
-        .def(py::init([](const Number& size, const Number& multiplier, const Number& increment,
-                         const Number& state) {
+        .def(py::init([](const IntegerLike& size, const IntegerLike& multiplier,
+                         const IntegerLike& increment, const IntegerLike& state) {
                  return make(size.value, multiplier.value, increment.value, state.value);
              }),
              py::arg("size"), py::kw_only(), py::arg("multiplier") = 5, py::arg("increment") = 1,
              py::arg("state") = 0)
         .def_property_readonly(
             "size", [](const SharedLcg& lcg) { return lcg.copy().size(); },
-            "Values drawn lie in [0, size).")
+            "Values drawn are in [0, size).")
         .def_property_readonly(
             "multiplier", [](const SharedLcg& lcg) { return lcg.copy().multiplier(); },
             "The multiplier.")
@@ -164,10 +158,10 @@ void bind_lcg(py::module_& m) {
             "The increment.")
         .def_property_readonly(
             "state", [](const SharedLcg& lcg) { return lcg.copy().state(); },
-            "The last value drawn, or where a jump led: what to save.")
+            "The state after the last draw or jump; save it to continue the sequence.")
         .def_property_readonly(
             "period", [](const SharedLcg& lcg) { return lcg.copy().mask() + 1; },
-            "m, the number of raw steps after which it begins anew.")
+            "m, the number of raw steps after which the sequence repeats.")
         .def("draw", &draw, py::arg("count"), py::arg("out") = py::none(), about_draw)
         .def("jump", &jump, py::arg("steps"), about_jump)
         .def("__repr__", &repr)

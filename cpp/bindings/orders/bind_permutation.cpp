@@ -2,7 +2,7 @@
 
 #include "base/arrays.hpp"
 #include "bindings.hpp"
-#include "orders/order_checks.hpp"
+#include "orders/checks.hpp"
 #include "windeck/orders/permutation.hpp"
 
 namespace windeck {
@@ -24,10 +24,10 @@ IndexArray in_bulk(const Permutation& order, Bulk bulk, py::handle values, py::h
     {
         // Everything is a C++ value by now: let other Python threads run.
         const py::gil_scoped_release release;
-        good = all_inside(indices.values, order.size());
+        good = all_in_range(indices.values, order.size());
         if (good) (order.*bulk)(indices.values, into);
     }
-    if (!good) refuse_first_outside(what, indices.values, order.size());
+    if (!good) throw_first_out_of_range(what, indices.values, order.size());
     return result;
 }
 
@@ -72,14 +72,14 @@ Permutation from_state(const OrderState& state) {
         throw py::value_error("the pickled order holds " + std::to_string(state.size()) +
                               " numbers, expected 4");
     }
-    const std::uint64_t version = word(state[0], "order_version");
+    const std::uint64_t version = uint64(state[0], "order_version");
     if (version != Permutation::order_version) {
         throw py::value_error(
             "the pickled order has order_version " + std::to_string(version) + ", expected " +
             std::to_string(Permutation::order_version) +
             ": it would give another order now; make it anew, or use the windeck it was made with");
     }
-    return Permutation(order_size(state[1]), word(state[2], "seed"), word(state[3], "epoch"));
+    return Permutation(order_size(state[1]), uint64(state[2], "seed"), uint64(state[3], "epoch"));
 }
 
 constexpr const char* about = R"(A shuffle that needs no memory: position -> sample and back.
@@ -95,14 +95,14 @@ seed, epoch : int
 Raises
 ------
 ValueError
-    A size, seed or epoch out of its range.
+    A size, seed or epoch outside its range.
 TypeError
-    A size, seed or epoch that is no integer.
+    A size, seed or epoch that is not an integer.
 
 Notes
 -----
-O(1) memory and constant time a sample, wherever it lies. The order of given (size, seed, epoch)
-is the same on every machine and in every later version (see ORDER_VERSION).
+O(1) memory, and constant time per sample at any position. The order of a (size, seed, epoch) is the
+same on every machine and in every later version (see ORDER_VERSION).
 
 Examples
 --------
@@ -114,7 +114,7 @@ Examples
 3
 )";
 
-constexpr const char* about_slice = R"(The samples at positions start to stop, stop excluded.
+constexpr const char* about_slice = R"(Return the samples at positions start to stop, stop excluded.
 
 Parameters
 ----------
@@ -131,21 +131,22 @@ ndarray
 Raises
 ------
 IndexError
-    A start or stop outside of [0, size].
+    A start or stop outside [0, size].
 ValueError
-    A stop before start; an `out` of wrong shape, not contiguous or read-only.
+    A stop before start; an `out` with another shape, not contiguous or read-only.
 TypeError
-    An `out` of another dtype.
+    An `out` with another dtype.
 )";
 
-constexpr const char* about_take = R"(The samples at the given positions.
+constexpr const char* about_take = R"(Return the samples at the given positions.
 
 Parameters
 ----------
 positions : ndarray
     int64, shape (n,), each in [0, size). It must not change during the call.
 out : ndarray, optional
-    int64, shape (n,), contiguous, writeable and apart from `positions`; written to and returned.
+    int64, shape (n,), contiguous, writeable and not overlapping `positions`; written to and
+    returned.
 
 Returns
 -------
@@ -155,14 +156,15 @@ ndarray
 Raises
 ------
 IndexError
-    A position outside of [0, size).
+    A position outside [0, size).
 ValueError
-    More than one dimension; an `out` of wrong shape, not contiguous, read-only or overlapping.
+    More than one dimension; an `out` with another shape, not contiguous, read-only or overlapping.
 TypeError
-    Another dtype than int64.
+    A dtype other than int64.
 )";
 
-constexpr const char* about_index = R"(The positions of the given samples: the inverse of `take`.
+constexpr const char* about_index =
+    R"(Return the positions of the given samples, the inverse of `take`.
 
 Parameters
 ----------
@@ -187,14 +189,15 @@ IndexError, ValueError, TypeError
 void bind_permutation(py::module_& m) {
     m.attr("ORDER_VERSION") = Permutation::order_version;
     py::class_<Permutation>(m, "Permutation", about)
-        .def(py::init([](const Number& size, const Number& seed, const Number& epoch) {
-                 return Permutation(order_size(size.value), word(seed.value, "seed"),
-                                    word(epoch.value, "epoch"));
-             }),
+        .def(py::init(
+                 [](const IntegerLike& size, const IntegerLike& seed, const IntegerLike& epoch) {
+                     return Permutation(order_size(size.value), uint64(seed.value, "seed"),
+                                        uint64(epoch.value, "epoch"));
+                 }),
              py::arg("size"), py::kw_only(), py::arg("seed") = 0, py::arg("epoch") = 0)
         .def_property_readonly("size", &Permutation::size, "Number of samples.")
-        .def_property_readonly("seed", &Permutation::seed, "The seed it was made with.")
-        .def_property_readonly("epoch", &Permutation::epoch, "The epoch it was made for.")
+        .def_property_readonly("seed", &Permutation::seed, "The seed of the order.")
+        .def_property_readonly("epoch", &Permutation::epoch, "The epoch of the order.")
         .def("__len__", &Permutation::size)
         .def("__iter__",
              [](const py::object& order) {
@@ -204,13 +207,13 @@ void bind_permutation(py::module_& m) {
         .def("__getitem__", &sliced, py::arg("positions"))
         .def(
             "__getitem__",
-            [](const Permutation& order, const Number& position) {
-                return order.at(inside(position.value, order.size(), "position", order.size()));
+            [](const Permutation& order, const IntegerLike& position) {
+                return order.at(index_in(position.value, order.size(), "position", order.size()));
             },
             py::arg("position"))
         .def(
             "slice",
-            [](const Permutation& order, const Number& start, const Number& stop,
+            [](const Permutation& order, const IntegerLike& start, const IntegerLike& stop,
                const py::object& out) {
                 return slice(order, strict_range(start.value, stop.value, order.size()), out);
             },
@@ -223,10 +226,10 @@ void bind_permutation(py::module_& m) {
             py::arg("positions"), py::arg("out") = py::none(), about_take)
         .def(
             "index",
-            [](const Permutation& order, const One& sample) {
-                return order.index_of(inside(sample.value, order.size(), "sample"));
+            [](const Permutation& order, const SingleIndex& sample) {
+                return order.index_of(index_in(sample.value, order.size(), "sample"));
             },
-            py::arg("sample"), "The position of a sample: the inverse of order[position].")
+            py::arg("sample"), "Return the position of a sample, the inverse of order[position].")
         .def(
             "index",
             [](const Permutation& order, const py::object& samples, const py::object& out) {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "bindings.hpp"
-#include "packing/packing_objects.hpp"
+#include "packing/objects.hpp"
 
 namespace windeck {
 namespace {
@@ -39,7 +39,7 @@ Pieces pieces_of(std::span<const PyFit* const> fits, std::span<const std::int64_
     return pieces;
 }
 
-/// Row r is sequence sequences[r] of fit fit_of[r], which run number fit_of[r] belongs to.
+/// The pieces of rows: row r is sequence sequences[r] of fit fit_of[r], made from run fit_of[r].
 py::tuple fit_pieces(const py::sequence& given_fits, py::handle fit_of, py::handle sequences) {
     const py::tuple held(given_fits);
     std::vector<const PyFit*> fits;
@@ -59,7 +59,7 @@ py::tuple fit_pieces(const py::sequence& given_fits, py::handle fit_of, py::hand
     return piece_arrays(pieces);
 }
 
-/// The sequences that hold some of the run's tokens [start, stop), ascending.
+/// The sequences that hold any of the tokens [start, stop) of the run, ascending.
 py::array sequences_with(const PyFit& self, py::handle start, py::handle stop) {
     const std::int64_t from = integer(start, "start", 0);
     const std::int64_t to = integer(stop, "stop", 0);
@@ -83,11 +83,11 @@ py::array sequences_with(const PyFit& self, py::handle start, py::handle stop) {
 
 void bind_best_fit(py::module_& m) {
     py::class_<PyFit>(m, "BestFit",
-                      "BestFit(run, capacity): the sequences of at most `capacity` tokens that the "
-                      "documents of a run make, each document whole, in the order of the run: into "
-                      "the open sequence with the least room that suffices, of these the one "
-                      "opened last, or else into a new one. A longer document is cut into pieces "
-                      "that overlap by one token. O(documents log documents).")
+                      "Sequences of at most `capacity` tokens, packed with best fit from the whole "
+                      "documents of a run. Each document in turn goes into the open sequence with "
+                      "the least room that suffices, of these the one opened last, or else into a "
+                      "new one. A longer document is cut into pieces that overlap by one token. "
+                      "O(documents log documents).")
         .def(py::init(&make_fit), py::arg("run"), py::arg("capacity"))
         .def("__len__",
              [](const PyFit& self) { return static_cast<std::size_t>(self.sequences()); })
@@ -98,14 +98,13 @@ void bind_best_fit(py::module_& m) {
                 return std::accumulate(self.bins.lengths.begin(), self.bins.lengths.end(),
                                        std::int64_t{0});
             },
-            "Tokens in all sequences; those that pieces share count twice.")
+            "The tokens in all sequences; tokens that two pieces share count twice.")
         .def("sequences_with", &sequences_with, py::arg("start"), py::arg("stop"),
-             "sequences_with(start, stop) -> int64[m]: the sequences that hold some of the run's "
-             "tokens [start, stop), ascending.");
+             "Return the sequences that hold any of the tokens [start, stop) of the run, int64[m], "
+             "ascending.");
     m.def("fit_pieces", &fit_pieces, py::arg("fits"), py::arg("fit_of"), py::arg("sequences"),
-          "fit_pieces(fits, fit_of: int64[k], sequences: int64[k]) -> (row_offsets, run_of, "
-          "starts, lengths): the pieces of the rows that are sequence sequences[r] of fit "
-          "fit_of[r].");
+          "Return the pieces of rows as (row_offsets, run_of, starts, lengths), where row r is "
+          "sequence sequences[r] of fit fit_of[r].");
 }
 
 }  // namespace windeck

@@ -2,9 +2,9 @@
 #include <optional>
 #include <utility>
 
-#include "base/words.hpp"
+#include "base/numbers.hpp"
 #include "bindings.hpp"
-#include "packing/packing_objects.hpp"
+#include "packing/objects.hpp"
 #include "windeck/base/parallel.hpp"
 #include "windeck/tokens/tokens.hpp"
 
@@ -14,30 +14,30 @@ namespace {
 constexpr const char* run_doc =
     R"(DocumentRun(documents, *, seed=None, epoch=0, bos=None, eos=None, threads=1)
 
-Framed documents, one after the other, with the sums of their lengths.
+The framed documents of a shard or block, concatenated, with prefix sums of their lengths.
 
 Parameters
 ----------
 documents : TokenShard or DocumentBlock
-    Where they come from; kept alive.
+    The source of the documents; the run holds a reference to it.
 seed, epoch : int, optional
-    For a shard: the documents come in the order of Permutation(documents, seed=seed, epoch=epoch);
-    as stored when the seed is None.
+    For a shard: the order is Permutation(documents, seed=seed, epoch=epoch), or that of the file
+    if the seed is None.
 bos, eos : int, optional
-    Tokens before and after every document that is not filtered.
+    The tokens before and after every document that is not filtered.
 threads : int
-    How many threads may read lengths.
+    The number of threads that read lengths.
 
 Raises
 ------
 TypeError, ValueError
-    For something else than documents, and numbers out of range.
+    An object that has no documents; a number outside its range.
 OSError
-    When a file became shorter while it was mapped.
+    A file that became shorter while it was mapped.
 
 Notes
 -----
-O(documents) time and 8 bytes a document. Immutable and thread-safe.
+O(documents) time, 8 bytes of memory per document. Immutable and thread-safe.
 
 Examples
 --------
@@ -59,7 +59,7 @@ Frame frame_of(py::handle bos, py::handle eos) {
 PyRun make_run(const py::object& documents, py::handle seed, py::handle epoch, py::handle bos,
                py::handle eos, py::handle threads) {
     const Frame frame = frame_of(bos, eos);
-    const int crew = static_cast<int>(integer(threads, "threads", 1, 1024));
+    const int workers = static_cast<int>(integer(threads, "threads", 1, 1024));
     if (py::isinstance<PyBlock>(documents)) {
         if (!seed.is_none()) throw py::value_error("seed is given, expected none for a block");
         auto& held = documents.cast<PyBlock&>();
@@ -75,14 +75,14 @@ PyRun make_run(const py::object& documents, py::handle seed, py::handle epoch, p
     std::optional<Permutation> order;
     const auto n = static_cast<std::uint64_t>(shard.documents());
     if (!seed.is_none()) {
-        const std::uint64_t seed_word = word(seed, "seed");
-        const std::uint64_t epoch_word = word(epoch, "epoch");
+        const std::uint64_t seed_word = uint64(seed, "seed");
+        const std::uint64_t epoch_word = uint64(epoch, "epoch");
         if (n > 0) order.emplace(n, seed_word, epoch_word);
     }
     std::unique_ptr<const DocumentRun> run;
     {
         const py::gil_scoped_release unlocked;
-        run = std::make_unique<DocumentRun>(shard, order, frame, crew);
+        run = std::make_unique<DocumentRun>(shard, order, frame, workers);
     }
     return {documents, std::move(run)};
 }
@@ -137,8 +137,8 @@ void read_block(PyBlock& self, const py::object& shard, py::handle documents, py
 
 void bind_runs(py::module_& m) {
     py::class_<PyBlock>(m, "DocumentBlock",
-                        "DocumentBlock(places): documents of several shards, by place. `read` them "
-                        "shard by shard, then make a DocumentRun of it.")
+                        "Documents of several shards at numbered places. `read` documents shard by "
+                        "shard, then make a DocumentRun of the block.")
         .def(py::init([](py::handle places) {
                  return std::make_unique<PyBlock>(
                      DocumentBlock(integer(places, "places", 0, 1 << 30)));
@@ -147,21 +147,21 @@ void bind_runs(py::module_& m) {
         .def("__len__", [](const PyBlock& self) { return self.block.tokens().size(); })
         .def("read", &read_block, py::arg("shard"), py::arg("documents"), py::arg("places"),
              py::kw_only(), py::arg("take") = "copies",
-             "read(shard, documents: int64[m], places: int64[m], *, take='copies'): put documents "
-             "of a shard at places of the block. take='addresses' keeps the shard instead of a "
-             "copy, take='lengths' neither.")
+             "Put documents (int64[m]) of a shard at places (int64[m]) of the block. take='copies' "
+             "copies their tokens, take='addresses' refers to the shard, take='lengths' does "
+             "neither.")
         .def(
             "bare",
             [](PyBlock& self) {
-                DocumentBlock bare(0);
+                DocumentBlock without(0);
                 {
                     const py::gil_scoped_release unlocked;
                     const std::lock_guard lock(self.mutex);
-                    bare = self.block.bare();
+                    without = self.block.without_tokens();
                 }
-                return std::make_unique<PyBlock>(std::move(bare));
+                return std::make_unique<PyBlock>(std::move(without));
             },
-            "A new block of the same documents, without their tokens.");
+            "Return a block of the same documents without their tokens.");
 
     py::class_<PyRun>(m, "DocumentRun", run_doc)
         .def(py::init(&make_run), py::arg("documents"), py::kw_only(), py::arg("seed") = py::none(),
@@ -170,7 +170,8 @@ void bind_runs(py::module_& m) {
         .def("__len__",
              [](const PyRun& self) { return static_cast<std::size_t>(self.run->documents()); })
         .def_property_readonly(
-            "total", [](const PyRun& self) { return self.run->total(); }, "Framed tokens.")
+            "total", [](const PyRun& self) { return self.run->total(); },
+            "The number of framed tokens.")
         .def(
             "extent",
             [](const PyRun& self, py::handle document) {
@@ -180,10 +181,10 @@ void bind_runs(py::module_& m) {
                 return py::make_tuple(run.before(place), run.before(place + 1));
             },
             py::arg("document"),
-            "(start, stop) of a document in the run's tokens; of a place, in a run of a block.")
+            "Return (start, stop) of a document in the tokens of the run; for a block, of a place.")
         .def("spans", &run_spans, py::arg("start"), py::arg("length"),
-             "spans(start, length) -> (documents, starts, stops), int64 each: the ranges of framed "
-             "documents that the run's tokens [start, start + length) are.");
+             "Return the ranges of framed documents that the tokens [start, start + length) of the "
+             "run consist of, as (documents, starts, stops), int64 each.");
 }
 
 }  // namespace
@@ -197,26 +198,26 @@ void bind_packing(py::module_& m) {
            py::handle block_size, py::handle frame, py::array sums, py::handle threads) {
             const auto& from = object_of<const TokenShard>(shard, "shard", "TokenShard");
             const Permutation order(static_cast<std::uint64_t>(integer(size, "size", 1)),
-                                    word(seed, "seed"));
+                                    uint64(seed, "seed"));
             const std::int64_t start = integer(first, "first", 0);
             const std::int64_t block = integer(block_size, "block_size", 1);
-            Frame around;
+            Frame framing;
             const std::int64_t extra = integer(frame, "frame", 0, 2);
-            if (extra > 0) around.bos = 0;
-            if (extra > 1) around.eos = 0;
+            if (extra > 0) framing.bos = 0;
+            if (extra > 1) framing.eos = 0;
             const py::ssize_t shape = sums.ndim() == 1 ? sums.shape(0) : 0;
             py::array into =
                 out_array(sums, py::dtype::of<std::int64_t>(), std::span(&shape, 1), "sums");
-            const int crew = static_cast<int>(integer(threads, "threads", 1, 1024));
+            const int workers = static_cast<int>(integer(threads, "threads", 1, 1024));
             const auto values = int64_span(into);
             const py::gil_scoped_release unlocked;
-            add_block_sums(from, order, start, block, around, values, crew);
+            add_block_sums(from, order, start, block, framing, values, workers);
         },
         py::arg("shard"), py::kw_only(), py::arg("size"), py::arg("seed"), py::arg("first"),
         py::arg("block_size"), py::arg("frame"), py::arg("sums"), py::arg("threads") = 1,
-        "Adds the framed length of each document of a shard to the block that its place in "
-        "Permutation(size, seed=seed) falls in; document j of the shard is number first + j. "
-        "`frame` is how many tokens a frame has. Callable for several shards at once.");
+        "Add the framed length of each document of a shard to the sum of its block: of document "
+        "first + j, the place in Permutation(size, seed=seed) // block_size. `frame` is the number "
+        "of tokens that a frame adds. Several threads may add to the same sums.");
     bind_best_fit(m);
     bind_pack(m);
 }

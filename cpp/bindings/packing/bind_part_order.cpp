@@ -1,8 +1,8 @@
 #include <utility>
 
-#include "base/words.hpp"
+#include "base/numbers.hpp"
 #include "bindings.hpp"
-#include "packing/packing_objects.hpp"
+#include "packing/objects.hpp"
 
 namespace windeck {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 constexpr const char* order_doc =
     R"(PartOrder(sizes, *, seed=0, epoch=0, every=1)
 
-Parts in the order of Permutation(parts, seed=seed, epoch=epoch), laid end to end.
+Parts in the order of Permutation(parts, seed=seed, epoch=epoch), with prefix sums of their sizes.
 
 Parameters
 ----------
@@ -19,18 +19,19 @@ sizes : int64[P]
 seed, epoch : int
     0 to 2**64 - 1 each, hashed.
 every : int
-    Sums are kept for every so many parts: less memory, more time for a look-up.
+    The number of parts per stored sum: a larger one needs less memory and more time to find.
 
 Raises
 ------
 ValueError
-    No part, a negative size, or `every` below 1.
+    No parts, a negative size, or `every` below 1.
 OverflowError
-    Sizes that add up to more than 2**63 - 1.
+    A total of more than 2**63 - 1.
 
 Notes
 -----
-O(P) time; 8 bytes a part for the sizes, which all epochs share, and 8 / every for the sums.
+O(P) time. Memory per part is 8 bytes for the sizes, which all epochs share, and 8 / every bytes for
+the sums.
 
 Examples
 --------
@@ -46,8 +47,8 @@ True
 std::unique_ptr<PartOrder> make_order(py::handle sizes, py::handle seed, py::handle epoch,
                                       py::handle every) {
     const Indices given = index_array(sizes, "sizes");
-    const std::uint64_t seed_word = word(seed, "seed");
-    const std::uint64_t epoch_word = word(epoch, "epoch");
+    const std::uint64_t seed_word = uint64(seed, "seed");
+    const std::uint64_t epoch_word = uint64(epoch, "epoch");
     const std::int64_t step = integer(every, "every", 1);
     const py::gil_scoped_release unlocked;
     auto held =
@@ -89,46 +90,48 @@ void bind_part_order(py::module_& m) {
         .def(
             "reordered",
             [](const PartOrder& self, py::handle seed, py::handle epoch) {
-                const std::uint64_t seed_word = word(seed, "seed");
-                const std::uint64_t epoch_word = word(epoch, "epoch");
+                const std::uint64_t seed_word = uint64(seed, "seed");
+                const std::uint64_t epoch_word = uint64(epoch, "epoch");
                 const py::gil_scoped_release unlocked;
                 return std::make_unique<PartOrder>(self.sizes(), seed_word, epoch_word,
                                                    self.every());
             },
             py::kw_only(), py::arg("seed"), py::arg("epoch"),
-            "The same parts in another order; the sizes are shared.")
+            "Return the same parts in another order; both share the sizes.")
         .def(
             "at",
             [](const PartOrder& self, py::handle place) {
                 return self.at(place_in(place, "place", self.parts()));
             },
-            py::arg("place"), "The part at a place.")
+            py::arg("place"), "Return the part at a place.")
         .def(
             "size",
             [](const PartOrder& self, py::handle part) {
                 const std::int64_t number = place_in(part, "part", self.parts());
                 return (*self.sizes())[static_cast<std::size_t>(number)];
             },
-            py::arg("part"), "The size of a part.")
+            py::arg("part"), "Return the size of a part.")
         .def(
             "index",
             [](const PartOrder& self, py::handle part) {
                 return self.index_of(place_in(part, "part", self.parts()));
             },
-            py::arg("part"), "The place of a part.")
+            py::arg("part"), "Return the place of a part.")
         .def(
             "before",
             [](const PartOrder& self, py::handle place) {
                 return self.before(integer(place, "place", 0, self.parts()));
             },
-            py::arg("place"), "The sum of the sizes before a place.")
-        .def("pieces", &order_pieces, py::arg("indices"), py::arg("stride"), py::arg("length"),
-             py::arg("samples"),
-             "pieces(indices: int64[k], stride, length, samples) -> (parts, row_offsets, part_of, "
-             "starts, lengths): where positions [i * stride, i * stride + length) lie, for each "
-             "index i. Row r is pieces row_offsets[r] to row_offsets[r + 1]; piece p is `lengths` "
-             "positions from `starts` on in part parts[part_of[p]]. IndexError for an index "
-             "outside [0, samples).");
+            py::arg("place"), "Return the sum of the sizes before a place.")
+        .def(
+            "pieces", &order_pieces, py::arg("indices"), py::arg("stride"), py::arg("length"),
+            py::arg("samples"),
+            "Return the pieces of parts that hold the positions [i * stride, i * stride + length) "
+            "of "
+            "each index i (int64[k]), as (parts, row_offsets, part_of, starts, lengths). Row r has "
+            "the pieces row_offsets[r] to row_offsets[r + 1]; piece p has lengths[p] positions of "
+            "part parts[part_of[p]] from starts[p] on. IndexError for an index outside "
+            "[0, samples).");
 }
 
 }  // namespace windeck

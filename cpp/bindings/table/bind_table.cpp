@@ -2,12 +2,11 @@
 #include <limits>
 #include <string>
 
-#include "base/pooled.hpp"
-#include "base/words.hpp"
+#include "base/batch.hpp"
+#include "base/numbers.hpp"
 #include "bindings.hpp"
-#include "table/table_docs.hpp"
-#include "table/table_objects.hpp"
-#include "windeck/base/parallel.hpp"
+#include "table/docs.hpp"
+#include "table/objects.hpp"
 
 namespace windeck {
 namespace {
@@ -42,10 +41,10 @@ Update::Kind kind_of(const std::string& name) {
     throw py::value_error("kind is '" + name + "', expected 'sgd', 'adagrad' or 'adam'");
 }
 
-std::unique_ptr<Table> make(const Number& dim, const Number& slots, const std::string& initializer,
-                            py::handle scale, py::handle slot_value, const Number& seed,
-                            const Number& admit_after, const Number& first_bucket,
-                            const Number& end_bucket) {
+std::unique_ptr<Table> make(const IntegerLike& dim, const IntegerLike& slots,
+                            const std::string& initializer, py::handle scale, py::handle slot_value,
+                            const IntegerLike& seed, const IntegerLike& admit_after,
+                            const IntegerLike& first_bucket, const IntegerLike& end_bucket) {
     TableOptions options;
     options.dim = integer(dim.value, "dim", 1, std::int64_t{1} << 20);
     options.slots = integer(slots.value, "slots", 0, 8);
@@ -53,7 +52,7 @@ std::unique_ptr<Table> make(const Number& dim, const Number& slots, const std::s
     options.scale = real(scale, "scale", 0, infinity);
     constexpr double most = std::numeric_limits<float>::max();
     options.slot_value = static_cast<float>(real(slot_value, "slot_value", -most, most));
-    options.seed = word(seed.value, "seed");
+    options.seed = uint64(seed.value, "seed");
     options.admit_after = integer(admit_after.value, "admit_after", 1, clock_limit);
     options.first_bucket =
         static_cast<int>(integer(first_bucket.value, "first_bucket", 0, bucket_count));
@@ -62,8 +61,8 @@ std::unique_ptr<Table> make(const Number& dim, const Number& slots, const std::s
     return std::make_unique<Table>(options);
 }
 
-/// A new array of float32. A large one lies in the pool: the system would take its pages back with
-/// each array and give them out, zeroed, with the next.
+/// A new array of float32. Large arrays are in memory of the pool: the system would otherwise unmap
+/// the pages of each array, and map and zero them again for the next.
 py::array fresh_rows(std::span<const py::ssize_t> shape) {
     constexpr std::size_t large = std::size_t{128} << 10;
     const auto dtype = py::dtype::of<float>();
@@ -71,7 +70,7 @@ py::array fresh_rows(std::span<const py::ssize_t> shape) {
     for (const py::ssize_t extent : shape)
         bytes *= static_cast<std::size_t>(extent);
     if (bytes < large) return fresh(dtype, shape);
-    const auto [data, owner] = pooled(bytes);
+    const auto [data, owner] = pooled_memory(bytes);
     return {dtype, std::vector<py::ssize_t>(shape.begin(), shape.end()), std::vector<py::ssize_t>(),
             data, owner};
 }
@@ -79,7 +78,7 @@ py::array fresh_rows(std::span<const py::ssize_t> shape) {
 Floats lookup(Table& table, py::handle ids, const py::object& out, bool insert,
               py::handle threads) {
     const Indices wanted = index_array(ids, "ids");
-    const int crew = thread_count(threads);
+    const int workers = thread_count(threads);
     const auto shape = rows_shape(wanted.values.size(), table.options().dim);
     py::array result =
         out.is_none() ? fresh_rows(shape) : out_array(out, py::dtype::of<float>(), shape, "out");
@@ -88,9 +87,9 @@ Floats lookup(Table& table, py::handle ids, const py::object& out, bool insert,
     {
         const py::gil_scoped_release unlocked;
         if (insert) {
-            table.lookup_insert(wanted.values, into, crew);
+            table.lookup_insert(wanted.values, into, workers);
         } else {
-            table.lookup(wanted.values, into, crew);
+            table.lookup(wanted.values, into, workers);
         }
     }
     return result;
@@ -109,10 +108,10 @@ std::int64_t apply(Table& table, py::handle ids, py::handle gradients, const std
     update.beta1 = real(beta1, "beta1", 0, 1, true);
     update.beta2 = real(beta2, "beta2", 0, 1, true);
     update.weight_decay = real(weight_decay, "weight_decay", 0, infinity);
-    const int crew = thread_count(threads);
+    const int workers = thread_count(threads);
     const auto* const data = static_cast<const float*>(rows.data());
     const py::gil_scoped_release unlocked;
-    return table.apply(given.values, data, update, crew);
+    return table.apply(given.values, data, update, workers);
 }
 
 Ids evict(Table& table, py::handle seen_before, py::handle l2_below, py::handle frequency_below) {
@@ -131,7 +130,7 @@ Ids evict(Table& table, py::handle seen_before, py::handle l2_below, py::handle 
         const py::gil_scoped_release unlocked;
         gone = table.evict(which);
     }
-    return int64_copy(gone);
+    return int64_array(gone);
 }
 
 std::int64_t remove(Table& table, py::handle ids) {
@@ -160,7 +159,7 @@ Ids buckets(py::handle ids) {
     return result;
 }
 
-/// A call that takes nothing but the table, whose lock is waited for without the GIL.
+/// A call without arguments. The GIL is released while it waits for the lock of the table.
 template <auto Method>
 std::int64_t number(const Table& table) {
     const py::gil_scoped_release unlocked;
@@ -172,25 +171,22 @@ void bind_options(py::class_<Table>& table) {
         table.def_property_readonly(
             name, [member](const Table& self) { return self.options().*member; }, doc);
     };
-    option("dim", &TableOptions::dim, "Floats of an embedding.");
-    option("slots", &TableOptions::slots, "Vectors of `dim` behind each embedding.");
-    option("scale", &TableOptions::scale, "How large initial values are.");
-    option("slot_value", &TableOptions::slot_value, "What slots begin with.");
+    option("dim", &TableOptions::dim, "The number of floats of an embedding.");
+    option("slots", &TableOptions::slots,
+           "The number of vectors of `dim` floats after each embedding.");
+    option("scale", &TableOptions::scale, "The scale of initial values.");
+    option("slot_value", &TableOptions::slot_value, "The initial value of slots.");
     option("seed", &TableOptions::seed, "The seed of the initial values.");
-    option("admit_after", &TableOptions::admit_after, "Occurrences that make a row.");
-    option("first_bucket", &TableOptions::first_bucket, "The first bucket this table holds.");
-    option("end_bucket", &TableOptions::end_bucket, "The bucket behind the last.");
+    option("admit_after", &TableOptions::admit_after,
+           "The number of lookups after which an id gets a row.");
+    option("first_bucket", &TableOptions::first_bucket, "The first bucket of this table.");
+    option("end_bucket", &TableOptions::end_bucket, "The bucket after the last one of this table.");
     table.def_property_readonly(
         "initializer", [](const Table& self) { return name_of(self.options().initializer); },
-        "'normal', 'uniform' or 'zeros'.");
+        "The distribution of initial values: 'normal', 'uniform' or 'zeros'.");
 }
 
 }  // namespace
-
-int thread_count(py::handle threads) {
-    if (threads.is_none()) return default_threads();
-    return static_cast<int>(integer(threads, "threads", 1, 1024));
-}
 
 void bind_table(py::module_& m) {
     py::class_<Table> table(m, "EmbeddingCore", docs::table);
@@ -210,40 +206,40 @@ void bind_table(py::module_& m) {
         .def("remove", &remove, py::arg("ids"), docs::remove)
         .def(
             "reserve",
-            [](Table& self, const Number& ids) {
+            [](Table& self, const IntegerLike& ids) {
                 const std::int64_t count = integer(ids.value, "ids", 0, clock_limit);
                 const py::gil_scoped_release unlocked;
                 self.reserve(count);
             },
-            py::arg("ids"), "Makes room for this many ids in all, so that none grows the index.")
+            py::arg("ids"), "Reserve space in the index for this many ids in all.")
         .def(
             "set_clock",
-            [](Table& self, const Number& clock) {
+            [](Table& self, const IntegerLike& clock) {
                 const std::int64_t to = integer(clock.value, "clock", 0, clock_limit);
                 const py::gil_scoped_release unlocked;
                 self.set_clock(to);
             },
-            py::arg("clock"), "Sets the clock, 0 to 2**62, as after a restore.")
+            py::arg("clock"), "Set the clock, 0 to 2**62, for a restore.")
         .def(
             "forget_dead",
-            [](Table& self, const Number& clock) {
+            [](Table& self, const IntegerLike& clock) {
                 const std::int64_t until = integer(clock.value, "clock");
                 const py::gil_scoped_release unlocked;
                 self.forget_dead(until);
             },
-            py::arg("clock"), "Forgets the dead whose clock is at most this.")
+            py::arg("clock"), "Forget the dead ids whose clock is at most this.")
         .def("clear", &Table::clear, py::call_guard<py::gil_scoped_release>(),
-             "Back to how the table was made: no ids, no dead, clock 0.")
+             "Reset the table to its initial state: no ids, no dead ids, clock 0.")
         .def_property_readonly("clock", &number<&Table::clock>, "The number of updates so far.")
-        .def_property_readonly(
-            "history", &number<&Table::history>,
-            "How often something was done that a snapshot's counts and dead do "
-            "not tell: rows inserted, the clock set, all cleared, dead forgotten.")
+        .def_property_readonly("history", &number<&Table::history>,
+                               "The number of changes that counts and dead of a snapshot do not "
+                               "show: insert, set_clock, "
+                               "clear, and forget_dead of any id.")
         .def("__len__", &number<&Table::admitted>, "The number of ids with a row.")
         .def_property_readonly("counted", &number<&Table::counted>,
-                               "The number of ids that are known but have no row.")
+                               "The number of ids without a row that were looked up.")
         .def_property_readonly("bytes", &number<&Table::bytes>,
-                               "Bytes held; what only snapshots hold is not counted.")
+                               "Bytes of memory, without those that only snapshots hold.")
         .def("__repr__", &repr);
     bind_options(table);
     bind_table_rows(table);

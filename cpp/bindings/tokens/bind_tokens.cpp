@@ -7,7 +7,6 @@
 
 #include "base/arrays.hpp"
 #include "bindings.hpp"
-#include "orders/order_checks.hpp"
 #include "windeck/tokens/arrow.hpp"
 #include "windeck/tokens/tokens.hpp"
 
@@ -16,19 +15,20 @@ namespace {
 
 using Totals = py::typing::Tuple<py::int_, py::int_, py::int_, py::int_>;
 
-constexpr const char* class_doc = R"(The documents of one file, by address; made by `from_stream` or
-`from_arrays`.
+constexpr const char* class_doc = R"(The tokens of the documents of one file, read in place.
 
-Documents are numbered from 0 in the order of the file. Tokens are integers of 8 to 64 bits, kept
-where they lie: in arrays or in a mapped file. Immutable and thread-safe; no method copies more
-than it returns, and those that loop let other Python threads run.
+Made by `from_stream` or `from_arrays`.
 
-Filters: leading and trailing runs of the tokens in `strip` are left out; then a document with
-fewer than `min_length` tokens is filtered: it keeps its number, has length -1 and no tokens.
+Documents are numbered from 0 in the order of the file. Tokens are integers of 8 to 64 bits, which
+stay in their arrays or in a mapped file. Immutable and thread-safe; methods copy only the values
+they return, and release the GIL in loops.
+
+Filters: leading and trailing tokens that are in `strip` are removed; then a document with fewer
+than `min_length` tokens is filtered: it keeps its number, and has length -1 and no tokens.
 
 Notes
 -----
-Memory is O(arrays) for lists, 16 bytes a document where each is an array of its own.
+O(arrays) memory for lists; 16 bytes per document if each document is an array.
 
 Examples
 --------
@@ -42,62 +42,64 @@ Examples
 array([8], dtype=uint16)
 )";
 
-constexpr const char* from_arrays_doc = R"(Documents of one array: number j has the values
-[offsets[j], offsets[j + 1]).
+constexpr const char* from_arrays_doc = R"(Make a shard of the documents of one array.
+
+Document j has the values offsets[j] to offsets[j + 1].
 
 Parameters
 ----------
 values : ndarray
-    Any integer dtype, shape (m,). Kept, not copied, unless it is strided: do not change it.
+    Any integer dtype, shape (m,). Not copied unless it is strided: do not change it.
 offsets : ndarray
     int64, shape (n + 1,), in [0, m], never decreasing.
 strip : ndarray, optional
-    int64, shape (k,): tokens whose leading and trailing runs are left out of every document.
+    int64, shape (k,): tokens to remove from the start and the end of every document.
 min_length : int
-    Fewer tokens than these, once stripped, and a document is filtered.
+    Documents with fewer tokens, after stripping, are filtered.
 name : str
-    What messages call it.
+    The name in error messages.
 
 Raises
 ------
 TypeError
-    Values that are no integers, offsets or strip of another dtype than int64.
+    Values that are not integers; offsets or strip with a dtype other than int64.
 ValueError
-    No offsets, offsets that decrease or leave the values (O(n)), a negative min_length.
+    No offsets, offsets that decrease or exceed the values (an O(n) check), a negative min_length.
 )";
 
-constexpr const char* from_stream_doc = R"(Documents of an Arrow column, over the C data interface.
+constexpr const char* from_stream_doc = R"(Make a shard of the documents of an Arrow column.
 
 Parameters
 ----------
 stream : object with __arrow_c_stream__
-    A pyarrow ChunkedArray, a table of one column or the like. Each row of a list, large_list or
-    fixed_size_list of integers is a document, a null one an empty document. Of a column of
-    integers each chunk is one document; hand in the ChunkedArray then, as a pyarrow table leaves
-    out empty chunks.
+    A column over the Arrow C data interface: a pyarrow ChunkedArray, a table of one column. Each
+    row of a list, large_list or fixed_size_list of integers is a document, a null row an empty
+    document. In a column of integers each chunk is a document; pass a ChunkedArray then, since a
+    pyarrow table drops empty chunks.
 strip, min_length, name
     As in `from_arrays`.
 region : (int, int, int), optional
-    Address and bytes of the mapped file the arrays were read from, and its descriptor (it is
-    duplicated) or -1. Of arrays that lie in it only the addresses are kept, and a file that is cut
-    short while it is mapped is an OSError wherever it is read.
+    Address and size in bytes of the mapped file that holds the arrays, and its descriptor (which
+    is duplicated) or -1. Of arrays in it only the addresses are kept. A read of a file that was
+    truncated while mapped is an OSError.
 owner : object, optional
-    What keeps `region` mapped. Kept alive as long as something lies in it.
+    The object that keeps `region` mapped. The shard holds a reference to it while any array is in
+    the region.
 
 Raises
 ------
 TypeError
-    A column of another type, which is named; dictionary-encoded ones too.
+    A column of another type, dictionary-encoded columns included.
 ValueError
-    Null tokens, more than one column, offsets that decrease or leave the values, a negative
-    min_length, an array that reaches over the end of `region`, a stream that fails.
+    Null tokens, more than one column, offsets that decrease or exceed the values, a negative
+    min_length, an array that is partly outside `region`, a stream that fails.
 OSError
-    A file that was cut short, a descriptor that cannot be duplicated.
+    A file that was truncated, a descriptor that cannot be duplicated.
 
 Notes
 -----
-O(documents). Outside of `region`, buffers are trusted to be as long as their arrays say, which
-`validate()` of pyarrow makes sure of.
+O(documents). The lengths of buffers outside `region` are not checked; `validate()` of pyarrow
+checks them.
 
 Examples
 --------
@@ -127,10 +129,8 @@ TokenFilter token_filter(py::handle strip, py::handle min_length) {
 }
 
 DType token_dtype(const py::array& values) {
-    const char kind = values.dtype().kind();
-    const auto found = dtype_named(text(values.dtype()));
-    if ((kind != 'i' && kind != 'u') || !is_native(values.dtype(), kind, values.itemsize()) ||
-        !found) {
+    const auto found = dtype_of(values.dtype());
+    if (!found || !is_integer(*found)) {
         throw py::type_error("values has dtype " + text(values.dtype()) +
                              ", expected native integers of 8 to 64 bits");
     }
@@ -160,14 +160,14 @@ std::shared_ptr<TokenShard> from_arrays(py::handle values, py::handle offsets, p
                           .offsets = reinterpret_cast<const std::byte*>(bounds.values.data()),
                           .offset_bytes = 8,
                           .rows = static_cast<std::int64_t>(bounds.values.size()) - 1};
-    Memory memory{.owner = kept_alive(py::make_tuple(tokens, bounds.owner))};
+    TokenMemory memory{.owner = kept_alive(py::make_tuple(tokens, bounds.owner))};
     const py::gil_scoped_release unlocked;  // every offset is looked at
     return std::make_shared<TokenShard>(dtype, std::vector{chunk}, std::move(filter),
                                         std::move(memory), name);
 }
 
 /// The stream an object offers, moved out of its capsule.
-Released<ArrowArrayStream> stream_of(py::handle object) {
+Owned<ArrowArrayStream> stream_of(py::handle object) {
     constexpr const char* method = "__arrow_c_stream__";
     if (!py::hasattr(object, method)) {
         throw py::type_error("stream is of type " + type_name(object) +
@@ -185,7 +185,7 @@ Released<ArrowArrayStream> stream_of(py::handle object) {
     if (found->release == nullptr) {
         throw py::value_error("stream is used up, expected one that was not read yet");
     }
-    Released<ArrowArrayStream> moved(*found);
+    Owned<ArrowArrayStream> moved(*found);
     found->release = nullptr;
     return moved;
 }
@@ -197,7 +197,7 @@ std::optional<MappedFile> mapped_file(py::handle region) {
                              ", expected a tuple (address, size, descriptor)");
     }
     const auto numbers = py::reinterpret_borrow<py::tuple>(region);
-    const std::uint64_t address = word(numbers[0], "region[0]");
+    const std::uint64_t address = uint64(numbers[0], "region[0]");
     const std::int64_t bytes = integer(numbers[1], "region[1]", 0);
     const std::int64_t descriptor = integer(numbers[2], "region[2]", -1, INT32_MAX);
     if (address + static_cast<std::uint64_t>(bytes) < address) {
@@ -237,15 +237,15 @@ Totals totals(const TokenShard& shard) {
     return py::make_tuple(found.documents, found.tokens, found.kept_documents, found.kept_tokens);
 }
 
-py::array document(const TokenShard& shard, const Number& number) {
+py::array document(const TokenShard& shard, const IntegerLike& number) {
     const auto wanted = static_cast<std::int64_t>(
-        inside(number.value, static_cast<std::uint64_t>(shard.documents()), "document"));
+        index_in(number.value, static_cast<std::uint64_t>(shard.documents()), "document"));
     std::int64_t length = 0;
     {
         const py::gil_scoped_release unlocked;  // pages may have to come in
         shard.lengths(wanted, std::span(&length, 1));
     }
-    py::array copy(py::dtype(std::string(name(shard.dtype()))), std::max<std::int64_t>(length, 0));
+    py::array copy(numpy_dtype(shard.dtype()), std::max<std::int64_t>(length, 0));
     const std::span into(static_cast<std::byte*>(copy.mutable_data()),
                          static_cast<std::size_t>(copy.nbytes()));
     const py::gil_scoped_release unlocked;
@@ -278,27 +278,26 @@ void bind_tokens(py::module_& m) {
         .def(
             "__len__",
             [](const TokenShard& shard) { return static_cast<std::size_t>(shard.documents()); },
-            "The number of documents, filtered ones too.")
+            "The number of documents, including filtered ones.")
         .def_property_readonly(
-            "dtype", [](const TokenShard& shard) { return std::string(name(shard.dtype())); },
+            "dtype", [](const TokenShard& shard) { return name(shard.dtype()); },
             "The dtype of the tokens, such as 'int32'.")
-        .def_property_readonly("name", &TokenShard::name, "What messages call it.")
+        .def_property_readonly("name", &TokenShard::name, "The name in error messages.")
         .def_property_readonly("mapped", &TokenShard::mapped,
                                "Whether the tokens are read from a mapped file.")
         .def("lengths", &lengths, py::arg("out") = py::none(),
-             "lengths(out=None) -> int64[n]: tokens of every document after filters, -1 for those "
-             "that are filtered. OSError when the file was cut short.")
+             "Return the number of tokens of every document after filters, int64[n]; -1 for "
+             "filtered "
+             "documents. OSError for a file that was truncated.")
         .def("totals", &totals,
-             "totals() -> (documents, tokens, kept_documents, kept_tokens): what is stored, and "
-             "what the filters keep of it. O(arrays), or O(n) with filters. OSError when the file "
-             "was cut short.")
+             "Return (documents, tokens, kept_documents, kept_tokens), before and after filters. "
+             "O(arrays), or O(n) with filters. OSError for a file that was truncated.")
         .def("document", &document, py::arg("document"),
-             "document(j) -> ndarray: a copy of its tokens after filters, none where it is "
-             "filtered. IndexError outside of [0, len); OSError when the file was cut short or "
-             "written to.")
+             "Return a copy of the tokens of a document after filters, empty if it is filtered. "
+             "IndexError outside [0, len); OSError for a file that was truncated or written to.")
         .def("__repr__", [](const TokenShard& shard) {
             return "TokenShard(" + std::to_string(shard.documents()) + " documents of " +
-                   std::string(name(shard.dtype())) + ")";
+                   name(shard.dtype()) + ")";
         });
 }
 

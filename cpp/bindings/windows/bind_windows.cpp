@@ -11,33 +11,33 @@ namespace {
 constexpr const char* class_doc =
     R"(WindowIndex(first, count, stride, *, series=None, keep=None)
 
-The windows of runs, by arithmetic: the j-th candidate of run r starts at row first[r] + j * stride.
+An index of windows in runs: candidate j of run r starts at row first[r] + j * stride.
 
 Parameters
 ----------
 first : int64[R]
-    Row the first candidate of each run starts at; may lie before its series.
+    The start row of the first candidate of each run; may be before its series.
 count : int64[R]
-    Number of candidates in each run, 0 or more.
+    The number of candidates in each run, 0 or more.
 stride : int
-    Rows from one candidate to the next, 1 or more.
+    The rows from one candidate to the next, 1 or more.
 series : int64[R], optional
-    Series of each run; by default run r is series r.
+    The series of each run; by default run r is series r.
 keep : uint8[ceil(sum(count) / 8)], optional
     Bitmap over all candidates in order, least significant bit first: 1 keeps the candidate.
 
 Raises
 ------
 TypeError
-    An array of another dtype.
+    An array with another dtype.
 ValueError
-    A stride below 1, a negative count or series, lengths that differ, a window held twice.
+    A stride below 1, a negative count or series, lengths that differ, a window in two runs.
 OverflowError
     Rows or a number of windows beyond 2**63 - 1.
 
 Notes
 -----
-Memory is O(R), plus 1.25 bits a candidate with `keep`. Immutable and thread-safe.
+O(R) memory, and 1.25 bits per candidate with `keep`. Immutable and thread-safe.
 
 Examples
 --------
@@ -137,13 +137,13 @@ void bind_windows(py::module_& m) {
             "The number of windows.")
         .def_property_readonly("size", &WindowIndex::size, "The number of windows.")
         .def("locate", &locate, py::arg("indices"),
-             "locate(indices: int64[n]) -> (series int64[n], rows int64[n]): series and start row "
-             "of each window. IndexError for an index outside [0, len).")
+             "Return the series and the start row of each window, int64[n] each. IndexError for an "
+             "index outside [0, len).")
         .def("slice", &slice, py::arg("start"), py::arg("stop"),
-             "slice(start, stop) -> (series, rows) of the windows [start, stop).")
+             "Return the series and the start rows of the windows [start, stop), int64 each.")
         .def("index_of", &index_of, py::arg("series"), py::arg("rows"),
-             "index_of(series, rows) -> int64[n]: the window that starts at that row of that "
-             "series, -1 where there is none. The inverse of locate.")
+             "Return the window that starts at each row of each series, int64[n]; -1 for none. The "
+             "inverse of `locate`.")
         .def("__repr__", [](const WindowIndex& self) {
             return "WindowIndex(" + std::to_string(self.size()) + " windows)";
         });

@@ -7,7 +7,7 @@
 namespace windeck {
 namespace {
 
-constexpr int looked_at = 4;  // sums that are compared without a branch
+constexpr int probes = 4;  // sums that are compared without a branch
 
 std::size_t at(std::int64_t position) {
     return static_cast<std::size_t>(position);
@@ -17,7 +17,7 @@ std::size_t at(std::int64_t position) {
 
 Cumulative::Cumulative(std::span<const std::int64_t> sizes)
     : parts_(static_cast<std::int64_t>(sizes.size())) {
-    sums_.reserve(sizes.size() + 1 + looked_at);
+    sums_.reserve(sizes.size() + 1 + probes);
     for (const std::int64_t size : sizes) {
         std::int64_t sum = 0;
         if (__builtin_add_overflow(sums_.back(), size, &sum)) {
@@ -25,7 +25,7 @@ Cumulative::Cumulative(std::span<const std::int64_t> sizes)
         }
         sums_.push_back(sum);
     }
-    // About one bucket a part, each naming the part its first position falls in.
+    // About one bucket per part, with the part of its first position.
     while ((total() >> shift_) > parts_)
         ++shift_;
     hints_.reserve(at((total() >> shift_) + 2));
@@ -36,19 +36,19 @@ Cumulative::Cumulative(std::span<const std::int64_t> sizes)
         hints_.push_back(part);
     }
     hints_.push_back(std::max<std::int64_t>(parts_ - 1, 0));
-    sums_.insert(sums_.end(), looked_at, std::numeric_limits<std::int64_t>::max());
+    sums_.insert(sums_.end(), probes, std::numeric_limits<std::int64_t>::max());
 }
 
 std::int64_t Cumulative::find(std::int64_t position) const noexcept {
     const std::size_t bucket = at(position >> shift_);
     const std::int64_t* const first = sums_.data() + hints_[bucket] + 1;
-    // Most often the part is one of the next few, and which one no processor could predict.
+    // The part is mostly one of the next few; a branch on which one would be mispredicted.
     std::int64_t passed = 0;
-    for (int i = 0; i < looked_at; ++i)
+    for (int i = 0; i < probes; ++i)
         passed += first[i] <= position ? 1 : 0;
-    if (passed < looked_at) return hints_[bucket] + passed;
+    if (passed < probes) return hints_[bucket] + passed;
     const std::int64_t* const last = sums_.data() + hints_[bucket + 1] + 1;
-    return std::upper_bound(first + looked_at, last, position) - sums_.data() - 1;
+    return std::upper_bound(first + probes, last, position) - sums_.data() - 1;
 }
 
 void Cumulative::find(std::span<const std::int64_t> positions, std::int64_t* parts,

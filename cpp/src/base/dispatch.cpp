@@ -25,16 +25,16 @@ Simd best() {
 }
 
 Simd chosen() {
-    const char* const wish = std::getenv("WINDECK_SIMD");
-    if (wish == nullptr || *wish == '\0') return best();
+    const char* const requested = std::getenv("WINDECK_SIMD");
+    if (requested == nullptr || *requested == '\0') return best();
     for (const Simd level : {Simd::baseline, Simd::avx2, Simd::avx512}) {
-        if (name(level) != wish) continue;
+        if (name(level) != requested) continue;
         if (level <= best()) return level;
-        throw std::invalid_argument("WINDECK_SIMD is '" + std::string(wish) +
+        throw std::invalid_argument("WINDECK_SIMD is '" + std::string(requested) +
                                     "', which this processor lacks; it has '" +
                                     std::string(name(best())) + "'");
     }
-    throw std::invalid_argument("WINDECK_SIMD is '" + std::string(wish) +
+    throw std::invalid_argument("WINDECK_SIMD is '" + std::string(requested) +
                                 "', expected baseline, avx2 or avx512");
 }
 

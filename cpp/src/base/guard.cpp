@@ -9,13 +9,13 @@
 namespace windeck {
 namespace {
 
-/// Where a thread goes on after a fault; frames of nested calls form a list.
-struct Frame {
+/// The place where a thread continues after a fault; frames of nested calls form a list.
+struct JumpFrame {
     sigjmp_buf jump;
-    Frame* outer;
+    JumpFrame* outer;
 };
 
-thread_local Frame* innermost = nullptr;
+thread_local JumpFrame* innermost = nullptr;
 thread_local volatile std::sig_atomic_t chaining = 0;
 
 // One handler for the process, counted. The lock is held for a few instructions at a time.
@@ -29,9 +29,9 @@ void default_action() {
     sigaction(SIGBUS, &fallback, nullptr);
 }
 
-/// A signal that is none of ours. Where the system's own action is due, it is set and comes when
-/// the fault repeats, or at once where somebody sent the signal.
-void hand_on(int number, siginfo_t* info, void* context) {
+/// Handles a signal that is not a fault in a guarded call. The default action, if that was the
+/// previous one, is set and taken when the fault repeats, or at once for a signal from a process.
+void call_previous(int number, siginfo_t* info, void* context) {
     const bool fault = info->si_code > 0;
     if ((previous.sa_flags & SA_SIGINFO) != 0) {
         previous.sa_sigaction(number, info, context);
@@ -46,13 +46,13 @@ void hand_on(int number, siginfo_t* info, void* context) {
 void on_fault(int number, siginfo_t* info, void* context) {
     if (innermost != nullptr && info->si_code > 0) siglongjmp(innermost->jump, 1);
     if (chaining != 0) {
-        // The handler before has raised the signal again, and takes us for the one before it.
+        // The previous handler raised the signal again and expects the default action.
         default_action();
         std::raise(number);
         return;
     }
     chaining = 1;
-    hand_on(number, info, context);
+    call_previous(number, info, context);
     chaining = 0;
 }
 
@@ -80,7 +80,7 @@ void restore() {
     if (is_ours(now)) sigaction(SIGBUS, &previous, nullptr);
 }
 
-/// The handler is in place, and this thread lets SIGBUS through, while one of these lives.
+/// The handler is installed, and SIGBUS unblocked in this thread, during the life of a Guard.
 class Guard {
   public:
     Guard() {
@@ -107,30 +107,30 @@ class Guard {
     sigset_t before_;
 };
 
-/// The frame is this thread's innermost while one of these lives.
-class Entered {
+/// The frame is the innermost of this thread during the life of an ActiveFrame.
+class ActiveFrame {
   public:
-    explicit Entered(Frame& frame) : frame_(frame) {
+    explicit ActiveFrame(JumpFrame& frame) : frame_(frame) {
         frame.outer = innermost;
         innermost = &frame;
     }
-    ~Entered() { innermost = frame_.outer; }
+    ~ActiveFrame() { innermost = frame_.outer; }
 
-    Entered(const Entered&) = delete;
-    Entered& operator=(const Entered&) = delete;
+    ActiveFrame(const ActiveFrame&) = delete;
+    ActiveFrame& operator=(const ActiveFrame&) = delete;
 
   private:
-    Frame& frame_;
+    JumpFrame& frame_;
 };
 
-/// Of its own, so that no variable of the caller is live across the jump.
-[[gnu::noinline]] bool caught(Frame& frame, void (*body)(void*), void* argument) {
+/// A function of its own, so that no variable of the caller is live across the jump.
+[[gnu::noinline]] bool run_until_fault(JumpFrame& frame, void (*body)(void*), void* argument) {
     if (sigsetjmp(frame.jump, 0) != 0) return false;
     body(argument);
     return true;
 }
 
-// A child of fork has but one thread, which is in no guarded call.
+// A child of fork has only one thread, which is in no guarded call.
 [[maybe_unused]] const int registered =
     pthread_atfork([] { installing.lock(); }, [] { installing.unlock(); },
                    [] {
@@ -143,9 +143,9 @@ class Entered {
 
 bool run_guarded(void (*body)(void*), void* argument) {
     const Guard guard;
-    Frame frame;
-    const Entered entered(frame);
-    return caught(frame, body, argument);
+    JumpFrame frame;
+    const ActiveFrame active(frame);
+    return run_until_fault(frame, body, argument);
 }
 
 }  // namespace windeck

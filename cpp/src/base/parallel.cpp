@@ -30,7 +30,7 @@ struct Job {
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> failed{false};
     std::exception_ptr error{};  // written once, by the thread that set `failed`
-    int helpers = 0;             // threads inside work(), guarded by the crew's mutex
+    int helpers = 0;             // threads inside work(), guarded by the pool's mutex
 
     void work() noexcept {
         while (!failed.load(std::memory_order_relaxed)) {
@@ -45,8 +45,8 @@ struct Job {
     }
 };
 
-/// The waiting threads. Never destroyed: at the end of the process they simply stop.
-class Crew {
+/// The threads. Never destroyed: they end with the process.
+class ThreadPool {
   public:
     void run(Job& job, int helpers) {
         {
@@ -59,7 +59,7 @@ class Crew {
         wake_.notify_all();
         job.work();
         std::unique_lock lock(mutex_);
-        std::erase(calls_, &job);  // no one may begin on it any more
+        std::erase(calls_, &job);  // no other thread may begin it
         done_.wait(lock, [&] { return job.helpers == 0; });
     }
 
@@ -73,7 +73,7 @@ class Crew {
         try {
             std::thread([this] { serve(); }).detach();
         } catch (const std::system_error&) {
-            started = false;  // no more threads to be had: go on with those there are
+            started = false;  // no more threads available: continue with fewer
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         return started;
@@ -100,19 +100,19 @@ class Crew {
     int threads_ = 0;
 };
 
-std::atomic<Crew*> current_crew{nullptr};
+std::atomic<ThreadPool*> current_pool{nullptr};
 
-/// A child of fork has none of its parent's threads, and their lock may be held for ever: it
-/// forgets that crew and makes its own. Registered at load, before there can be threads.
+/// A child of fork has no threads of its parent, and their lock may stay locked: it drops the pool
+/// and makes a new one. Registered at load, before there can be threads.
 [[maybe_unused]] const int registered =
-    pthread_atfork(nullptr, nullptr, [] { current_crew.store(nullptr); });
+    pthread_atfork(nullptr, nullptr, [] { current_pool.store(nullptr); });
 
-/// The crew of this process.
-Crew& crew() {
-    Crew* found = current_crew.load();
+/// The pool of this process.
+ThreadPool& thread_pool() {
+    ThreadPool* found = current_pool.load();
     if (found != nullptr) return *found;
-    auto* const fresh = new Crew;
-    if (current_crew.compare_exchange_strong(found, fresh)) return *fresh;
+    auto* const fresh = new ThreadPool;
+    if (current_pool.compare_exchange_strong(found, fresh)) return *fresh;
     delete fresh;
     return *found;
 }
@@ -124,7 +124,7 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, const Ran
     const std::int64_t helpers = std::min<std::int64_t>(std::min(threads, max_threads), pieces) - 1;
     Job job{.count = count, .grain = grain, .body = body};
     if (helpers > 0) {
-        crew().run(job, static_cast<int>(helpers));
+        thread_pool().run(job, static_cast<int>(helpers));
     } else {
         job.work();
     }
@@ -132,15 +132,15 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, const Ran
 }
 
 int default_threads() {
-    const char* const wish = std::getenv("WINDECK_NUM_THREADS");
-    if (wish == nullptr || *wish == '\0') {
+    const char* const requested = std::getenv("WINDECK_NUM_THREADS");
+    if (requested == nullptr || *requested == '\0') {
         return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, max_threads);
     }
     int number = 0;
-    const char* const end = wish + std::strlen(wish);
-    const auto [stopped, error] = std::from_chars(wish, end, number);
+    const char* const end = requested + std::strlen(requested);
+    const auto [stopped, error] = std::from_chars(requested, end, number);
     if (error != std::errc() || stopped != end || number < 1 || number > max_threads) {
-        throw std::invalid_argument("WINDECK_NUM_THREADS is '" + std::string(wish) +
+        throw std::invalid_argument("WINDECK_NUM_THREADS is '" + std::string(requested) +
                                     "', expected an integer from 1 to 1024");
     }
     return number;

@@ -14,7 +14,7 @@
 namespace windeck {
 namespace {
 
-constexpr std::uint64_t patience = 16384;  // takes a waiting slab survives without being wanted
+constexpr std::uint64_t max_idle_takes = 16384;  // takes after which a free slab is deleted
 constexpr std::size_t page = 4096;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
@@ -29,12 +29,12 @@ std::size_t capacity_for(std::size_t bytes) {
 
 Slab* new_slab(std::size_t capacity) {
     const std::size_t alignment = capacity >= 2 * huge_page ? huge_page : page;
-    // The form that returns null: the sanitizers let no other one fail and go on.
+    // The form that returns null: under the sanitizers any other form aborts on failure.
     auto* const data = static_cast<std::byte*>(
         ::operator new(capacity, std::align_val_t(alignment), std::nothrow));
     if (data == nullptr) throw std::bad_alloc();
 #ifdef __linux__
-    // Fewer faults at first use, fewer misses of the TLB ever after; only a hint.
+    // A hint, for fewer page faults at first use and fewer TLB misses.
     if (alignment == huge_page) (void)madvise(data, capacity, MADV_HUGEPAGE);
 #endif
     try {
@@ -55,7 +55,7 @@ void delete_slabs(Slab* slab) noexcept {
     }
 }
 
-/// The slabs that wait, newest first.
+/// The free slabs, newest first.
 class Pool {
   public:
     Slab* take(std::size_t bytes) {
@@ -85,7 +85,7 @@ class Pool {
             --stats_.live;
             stats_.live_bytes -= slab->capacity;
             link(slab);
-            while (oldest_->returned + patience < stats_.takes)
+            while (oldest_->returned + max_idle_takes < stats_.takes)
                 stale = unlink_to(stale);
         }
         delete_slabs(stale);
@@ -110,7 +110,7 @@ class Pool {
     void unlock() { mutex_.unlock(); }
 
   private:
-    /// Outside the lock; what waits is given up before memory is said to be short.
+    /// Called without the lock. Deletes the free slabs and tries again before it fails.
     Slab* allocate(std::size_t capacity) {
         try {
             return new_slab(capacity);
@@ -143,7 +143,7 @@ class Pool {
         stats_.free_bytes -= slab->capacity;
     }
 
-    /// Moves the slab that waited longest to the front of a list; returns the list.
+    /// Moves the oldest free slab to the front of a list; returns the list.
     Slab* unlink_to(Slab* list) {
         Slab* const slab = oldest_;
         unlink(slab);

@@ -11,12 +11,12 @@
 namespace windeck {
 namespace {
 
-/// The quickest implementation that WINDECK_SIMD allows.
-crc::Sum choose() {
-    simd();  // a wish that cannot be honoured is an error here as everywhere
-    const char* const wish = std::getenv("WINDECK_SIMD");
-    const std::string_view level = wish == nullptr ? "" : wish;
-    const std::vector<crc::Sum> found = crc::sums();
+/// The fastest implementation that WINDECK_SIMD allows.
+crc::SumFunction choose() {
+    simd();  // throws for an invalid WINDECK_SIMD
+    const char* const requested = std::getenv("WINDECK_SIMD");
+    const std::string_view level = requested == nullptr ? "" : requested;
+    const std::vector<crc::SumFunction> found = crc::implementations();
     const std::size_t most = level == "baseline" ? 1 : level == "avx2" ? 2 : found.size();
     return found[std::min(most, found.size()) - 1];
 }
@@ -46,8 +46,8 @@ std::uint32_t crc::by_tables(std::uint32_t state, const std::byte* data, std::si
     return state;
 }
 
-std::vector<crc::Sum> crc::sums() {
-    std::vector<crc::Sum> found{by_tables};
+std::vector<crc::SumFunction> crc::implementations() {
+    std::vector<crc::SumFunction> found{by_tables};
 #ifdef WINDECK_X86
     if (!__builtin_cpu_supports("sse4.2")) return found;
     found.push_back(by_instruction);
@@ -60,7 +60,7 @@ std::vector<crc::Sum> crc::sums() {
 }
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
-    static const crc::Sum sum = choose();
+    static const crc::SumFunction sum = choose();
     return ~sum(~before, bytes.data(), bytes.size());
 }
 

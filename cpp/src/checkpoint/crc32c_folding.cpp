@@ -1,11 +1,11 @@
 // Compiled with AVX-512F, PCLMULQDQ, VPCLMULQDQ and SSE4.2 (CMakeLists.txt), and called only where
 // the processor has them.
 //
-// Modulo the polynomial, a run of 16 bytes that is followed by D more bits counts for what it is
-// times x^D; so it may be replaced by that product, added to the 16 bytes at that place (Gopal et
-// al., "Fast CRC computation for generic polynomials using PCLMULQDQ instruction", 2009). The
-// product is made of both halves of the 16 bytes, each times a constant of 32 bits. What is left in
-// the end, 64 bytes and less, is summed by the instruction of SSE4.2.
+// Modulo the polynomial, 16 bytes followed by D more bits stand for their polynomial times x^D; so
+// they may be replaced by that product, added to the 16 bytes at that place (Gopal et al., "Fast
+// CRC computation for generic polynomials using PCLMULQDQ instruction", 2009). The product is made
+// of both halves of the 16 bytes, each times a constant of 32 bits. What is left in the end, 64
+// bytes and less, is summed by the instruction of SSE4.2.
 
 #ifdef WINDECK_X86
 
@@ -21,8 +21,8 @@ namespace {
 constexpr std::size_t register_bytes = sizeof(__m512i);
 constexpr std::size_t round_bytes = 4 * register_bytes;
 
-/// x^n modulo the polynomial, bits reversed: the highest of 33 is x^0. A product of two that are
-/// reversed lies one bit too low, which the lowest one of the 33 makes good.
+/// x^n modulo the polynomial, bits reversed: the highest of 33 is x^0. A product of two
+/// reversed polynomials is one bit too low, which the lowest of the 33 bits corrects.
 constexpr long long power(unsigned n) {
     std::uint32_t state = 0x80000000;
     for (unsigned i = 0; i < n; ++i)

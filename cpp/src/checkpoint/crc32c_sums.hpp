@@ -1,4 +1,4 @@
-// The implementations of the sum, one of which crc32c.cpp chooses, and their tables.
+// The implementations of the checksum and their tables; crc32c.cpp chooses one.
 
 #pragma once
 
@@ -55,7 +55,7 @@ constexpr std::array<Table, 4> make_skip() {
 }
 
 /// The register after bytes; bits are not inverted here.
-using Sum = std::uint32_t (*)(std::uint32_t state, const std::byte* data, std::size_t size);
+using SumFunction = std::uint32_t (*)(std::uint32_t state, const std::byte* data, std::size_t size);
 
 /// By tables, eight bytes at a time: for any processor.
 std::uint32_t by_tables(std::uint32_t state, const std::byte* data, std::size_t size);
@@ -69,7 +69,7 @@ std::uint32_t by_instruction(std::uint32_t state, const std::byte* data, std::si
 std::uint32_t by_folding(std::uint32_t state, const std::byte* data, std::size_t size);
 #endif
 
-/// Those that this processor has, whatever WINDECK_SIMD says; the quickest comes last.
-std::vector<Sum> sums();
+/// The implementations for this processor, regardless of WINDECK_SIMD; the fastest is last.
+std::vector<SumFunction> implementations();
 
 }  // namespace windeck::crc

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "gather/gather_plan.hpp"
+#include "gather/plan.hpp"
 #include "windeck/base/parallel.hpp"
 
 namespace windeck {
@@ -51,12 +51,12 @@ void check_names(const std::vector<FieldSpec>& fields) {
 }
 
 void gather_field(const FieldPlan& plan, const Task& task, const FieldOut& out) {
-    switch (plan.way) {
-        case Way::strips:
+    switch (plan.method) {
+        case GatherMethod::strips:
             return gather_strips(plan, task, out);
-        case Way::rows:
+        case GatherMethod::rows:
             return gather_rows(plan, task, out);
-        case Way::columns:
+        case GatherMethod::columns:
             return gather_columns(plan, task, out);
     }
 }

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "table/table_state.hpp"
+#include "table/state.hpp"
 
 namespace windeck {
 namespace {

@@ -17,7 +17,7 @@ namespace windeck {
 namespace {
 
 /// Bits [first, first + count) of a bitmap that are 0.
-std::int64_t zeros(const std::uint8_t* bits, std::int64_t first, std::int64_t count) {
+std::int64_t count_zeros(const std::uint8_t* bits, std::int64_t first, std::int64_t count) {
     std::int64_t ones = 0;
     const std::int64_t end = first + count;
     std::int64_t bit = first;
@@ -33,10 +33,10 @@ std::int64_t zeros(const std::uint8_t* bits, std::int64_t first, std::int64_t co
     return count - ones;
 }
 
-/// Reads the arrays of a stream into what a shard is made of.
-class Reader {
+/// Collects the lists or pieces of a shard from the arrays of a stream.
+class ArrowReader {
   public:
-    Reader(TokenColumn column, std::optional<MappedFile> file, std::string name)
+    ArrowReader(TokenColumn column, std::optional<MappedFile> file, std::string name)
         : column_(std::move(column)),
           file_(file),
           name_(std::move(name)),
@@ -48,7 +48,7 @@ class Reader {
         }
     }
 
-    /// Takes one array in; whether some of it lies outside of the file, so that it must be kept.
+    /// Adds one array. Returns whether any of it is outside the file, so that it must be kept.
     bool take(const ArrowArray& top) {
         outside_ = !file_;
         const ArrowArray* array = &top;
@@ -75,7 +75,7 @@ class Reader {
         return outside_;
     }
 
-    /// Whether something lies in the file.
+    /// Whether any array is in the file.
     bool inside() const noexcept { return inside_; }
 
     TokenShard shard(TokenFilter filter, std::shared_ptr<const void> owner) && {
@@ -108,8 +108,9 @@ class Reader {
         return out;
     }
 
-    /// `count` bytes from `first` on of a buffer, of which it is noted where they lie.
-    const std::byte* place(const void* buffer, std::int64_t first, std::int64_t count) {
+    /// `count` bytes of a buffer from `first` on. Records whether they are inside or outside the
+    /// file.
+    const std::byte* locate(const void* buffer, std::int64_t first, std::int64_t count) {
         if (count == 0) return nullptr;
         require(buffer != nullptr);
         const auto* const begin = static_cast<const std::byte*>(buffer) + first;
@@ -134,7 +135,7 @@ class Reader {
         if (array.null_count == 0 || count == 0 || array.buffers[0] == nullptr) return nullptr;
         const std::int64_t begin = first / 8;
         const std::int64_t bytes = sum(sum(first % 8, count), 7) / 8;
-        const std::byte* const bits = place(array.buffers[0], begin, bytes);
+        const std::byte* const bits = locate(array.buffers[0], begin, bytes);
         return reinterpret_cast<const std::uint8_t*>(bits);
     }
 
@@ -143,11 +144,11 @@ class Reader {
         const std::uint8_t* const bits = validity(array, first, length);
         std::int64_t nulls = 0;
         if (bits != nullptr) {
-            memory_.reading(name_, [&] { nulls = zeros(bits, first % 8, length); });
+            memory_.reading(name_, [&] { nulls = count_zeros(bits, first % 8, length); });
         }
         if (nulls != 0) refuse_nulls(static_cast<std::int64_t>(pieces_.size()), nulls);
         const std::int64_t begin = product(first, bytes_);
-        pieces_.push_back({place(array.buffers[1], begin, product(length, bytes_)), length});
+        pieces_.push_back({locate(array.buffers[1], begin, product(length, bytes_)), length});
     }
 
     void take_lists(const ArrowArray& array, std::int64_t first, std::int64_t rows) {
@@ -166,7 +167,7 @@ class Reader {
         std::int64_t skipped = values.offset;
         if (column_.offset_bytes != 0) {
             const std::int64_t entries = product(sum(rows, 1), column_.offset_bytes);
-            chunk.offsets = place(array.buffers[1], product(first, column_.offset_bytes), entries);
+            chunk.offsets = locate(array.buffers[1], product(first, column_.offset_bytes), entries);
         } else {
             const std::int64_t before = product(first, column_.width);
             chunk.count = product(rows, column_.width);
@@ -174,24 +175,24 @@ class Reader {
             skipped = sum(skipped, before);
         }
         chunk.values =
-            place(values.buffers[1], product(skipped, bytes_), product(chunk.count, bytes_));
+            locate(values.buffers[1], product(skipped, bytes_), product(chunk.count, bytes_));
         check_tokens(chunk, values, skipped);
         documents_ = sum(documents_, rows);
         lists_.push_back(chunk);
     }
 
-    /// Null tokens are allowed where no document has them: between documents, and in null ones.
+    /// Null tokens are allowed between documents and in null documents.
     void check_tokens(const ListChunk& chunk, const ArrowArray& values, std::int64_t skipped) {
         const std::uint8_t* const bits = validity(values, skipped, chunk.count);
         if (bits == nullptr) return;
         std::int64_t row = 0;
         std::int64_t nulls = 0;
         memory_.reading(name_, [&] {
-            if (zeros(bits, skipped % 8, chunk.count) == 0) return;
+            if (count_zeros(bits, skipped % 8, chunk.count) == 0) return;
             for (; row < chunk.rows; ++row) {
                 const TokenSpan piece = row_of(chunk, row, bytes_);
                 const std::int64_t begin = (piece.data - chunk.values) / bytes_;
-                nulls = zeros(bits, skipped % 8 + begin, piece.length);
+                nulls = count_zeros(bits, skipped % 8 + begin, piece.length);
                 if (nulls != 0) return;
             }
         });
@@ -208,7 +209,7 @@ class Reader {
     std::optional<MappedFile> file_;
     std::string name_;
     std::int64_t bytes_;  // of a token
-    Memory memory_;
+    TokenMemory memory_;
     std::vector<ListChunk> lists_;
     std::vector<TokenSpan> pieces_;
     std::int64_t documents_ = 0;  // in lists
@@ -216,21 +217,21 @@ class Reader {
     bool outside_ = false;  // of the array being taken
 };
 
-/// What a shard keeps alive.
-struct Kept {
-    std::vector<Released<ArrowArray>> arrays;
+/// The objects that a shard keeps alive.
+struct KeptAlive {
+    std::vector<Owned<ArrowArray>> arrays;
     std::shared_ptr<const void> owner;
     int descriptor = -1;
 
-    Kept() = default;
-    Kept(const Kept&) = delete;
-    Kept& operator=(const Kept&) = delete;
-    ~Kept() {
+    KeptAlive() = default;
+    KeptAlive(const KeptAlive&) = delete;
+    KeptAlive& operator=(const KeptAlive&) = delete;
+    ~KeptAlive() {
         if (descriptor >= 0) close(descriptor);
     }
 };
 
-/// A descriptor of our own, so that sizes can be compared as long as the shard lives.
+/// A duplicate of the descriptor, valid as long as the shard.
 int duplicate(int descriptor, const std::string& name) {
     if (descriptor < 0) return -1;
     const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
@@ -239,7 +240,7 @@ int duplicate(int descriptor, const std::string& name) {
                     "' cannot be duplicated: " + std::strerror(errno));
 }
 
-void succeed(int code, ArrowArrayStream& stream, const std::string& name) {
+void check_status(int code, ArrowArrayStream& stream, const std::string& name) {
     if (code == 0) return;
     if (code == ENOMEM) throw std::bad_alloc();
     const char* const reason = stream.get_last_error(&stream);
@@ -249,18 +250,18 @@ void succeed(int code, ArrowArrayStream& stream, const std::string& name) {
 
 }  // namespace
 
-TokenShard shard_of_stream(Released<ArrowArrayStream> stream, TokenFilter filter,
+TokenShard shard_of_stream(Owned<ArrowArrayStream> stream, TokenFilter filter,
                            std::optional<MappedFile> file, std::shared_ptr<const void> owner,
                            std::string name) {
-    const auto kept = std::make_shared<Kept>();
+    const auto kept = std::make_shared<KeptAlive>();
     kept->owner = std::move(owner);
     if (file) file->descriptor = kept->descriptor = duplicate(file->descriptor, name);
-    Released<ArrowSchema> schema;
-    succeed(stream->get_schema(stream.get(), schema.get()), *stream.get(), name);
-    Reader reader(column_of(*schema, name), file, name);
+    Owned<ArrowSchema> schema;
+    check_status(stream->get_schema(stream.get(), schema.get()), *stream.get(), name);
+    ArrowReader reader(column_of(*schema, name), file, name);
     for (;;) {
-        Released<ArrowArray> array;
-        succeed(stream->get_next(stream.get(), array.get()), *stream.get(), name);
+        Owned<ArrowArray> array;
+        check_status(stream->get_next(stream.get(), array.get()), *stream.get(), name);
         if (array->release == nullptr) break;
         if (reader.take(*array)) kept->arrays.push_back(std::move(array));
     }

@@ -1,6 +1,5 @@
 #include "tokens/arrow_types.hpp"
 
-#include <array>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -9,21 +8,17 @@
 namespace windeck {
 namespace {
 
-std::optional<DType> integer_type(std::string_view format) {
-    constexpr std::string_view formats = "csilCSIL";
-    constexpr std::array types = {DType::int8,  DType::int16,  DType::int32,  DType::int64,
-                                  DType::uint8, DType::uint16, DType::uint32, DType::uint64};
-    const auto place = format.size() == 1 ? formats.find(format[0]) : std::string_view::npos;
-    return place == std::string_view::npos ? std::nullopt : std::optional(types[place]);
+std::optional<DType> primitive_type(std::string_view format) {
+    for (std::size_t i = 0; i < dtype_count; ++i) {
+        const char letter = dtypes[i].arrow_format;
+        if (letter != 0 && format == std::string_view(&letter, 1)) return static_cast<DType>(i);
+    }
+    return std::nullopt;
 }
 
-/// A type as people call it, for messages. Formats with parameters are told by how they begin.
+/// The name of a type, for messages. Formats with parameters are matched by their prefix.
 std::string type_text(const ArrowSchema& schema) {
     constexpr std::pair<std::string_view, std::string_view> names[] = {{"n", "null"},
-                                                                       {"b", "bool"},
-                                                                       {"e", "float16"},
-                                                                       {"f", "float32"},
-                                                                       {"g", "float64"},
                                                                        {"z", "binary"},
                                                                        {"Z", "large_binary"},
                                                                        {"vz", "binary_view"},
@@ -48,7 +43,7 @@ std::string type_text(const ArrowSchema& schema) {
                                                                        {"+w", "fixed_size_list"}};
     const std::string_view format = schema.format;
     if (schema.dictionary != nullptr) return "dictionary of " + type_text(*schema.dictionary);
-    if (const auto integers = integer_type(format)) return std::string(name(*integers));
+    if (const auto dtype = primitive_type(format)) return name(*dtype);
     for (const auto& [begin, words] : names) {
         if (!format.starts_with(begin)) continue;
         const bool list = words.ends_with("list") && schema.n_children == 1;
@@ -57,7 +52,7 @@ std::string type_text(const ArrowSchema& schema) {
     return "of the Arrow format '" + std::string(format) + "'";
 }
 
-/// The numbers behind "+w:".
+/// The number after "+w:".
 std::int64_t width_of(std::string_view format, const std::string& text) {
     std::int64_t width = 0;
     for (const char digit : format.substr(3)) {
@@ -96,8 +91,8 @@ TokenColumn column_of(const ArrowSchema& schema, const std::string& name) {
         if (column.offset_bytes == 0) column.width = width_of(format, column.text);
         tokens = found->children[0];
     }
-    const auto dtype = integer_type(tokens->format);
-    if (!dtype || tokens->dictionary != nullptr) {
+    const auto dtype = primitive_type(tokens->format);
+    if (!dtype || !is_integer(*dtype) || tokens->dictionary != nullptr) {
         throw WrongType(column.text + " is " + type_text(*found) +
                         ", expected integers or lists of integers");
     }

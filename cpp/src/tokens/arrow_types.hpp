@@ -1,4 +1,4 @@
-// What an Arrow schema says of documents: how they lie in a column, and which type tokens have.
+// The layout of documents and the dtype of tokens, from an Arrow schema.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace windeck {
 
-/// How the documents of a column are laid out.
+/// The layout of the documents of a column.
 struct TokenColumn {
     bool in_struct = false;  // the only child of a struct, as in a table
     bool lists = false;

@@ -13,7 +13,7 @@ std::size_t at(std::int64_t position) {
     return static_cast<std::size_t>(position);
 }
 
-/// Values in a file may lie anywhere, so they are copied out of it, which costs nothing.
+/// Values in a file may have any alignment, so they are copied; compilers make plain loads of it.
 template <typename T>
 T load(const std::byte* place) {
     T value;
@@ -49,8 +49,8 @@ std::int64_t first_bad_row(const ListChunk& chunk) {
     return chunk.rows;
 }
 
-/// A token as 64 bits. Those of uint64 beyond 2^63 come out negative, which no strip value of an
-/// unsigned type is.
+/// A token as int64. A uint64 of 2^63 or more becomes negative, which no strip value of an unsigned
+/// type is.
 std::int64_t widened(const std::byte* token, DType dtype) {
     switch (dtype) {
         case DType::int8:
@@ -68,10 +68,6 @@ std::int64_t widened(const std::byte* token, DType dtype) {
         default:
             return load<std::int64_t>(token);
     }
-}
-
-bool is_unsigned(DType dtype) {
-    return dtype >= DType::uint8 && dtype <= DType::uint64;
 }
 
 /// Whether the dtype has this value.
@@ -110,7 +106,7 @@ TokenSpan row_of(const ListChunk& chunk, std::int64_t row, std::int64_t token_by
     return {chunk.values + begin * token_bytes, end - begin};
 }
 
-void Memory::confirm(const std::string& name, bool read) const {
+void TokenMemory::confirm(const std::string& name, bool read) const {
     if (!mapped) return;
     struct stat now{};
     if (file >= 0 && fstat(file, &now) == 0 && now.st_size < bytes) {
@@ -125,8 +121,8 @@ void Memory::confirm(const std::string& name, bool read) const {
     }
 }
 
-TokenShard::TokenShard(DType dtype, std::vector<ListChunk> lists, TokenFilter filter, Memory memory,
-                       std::string name)
+TokenShard::TokenShard(DType dtype, std::vector<ListChunk> lists, TokenFilter filter,
+                       TokenMemory memory, std::string name)
     : dtype_(dtype),
       bytes_(size_of(dtype)),
       lists_(std::move(lists)),
@@ -143,7 +139,7 @@ TokenShard::TokenShard(DType dtype, std::vector<ListChunk> lists, TokenFilter fi
 }
 
 TokenShard::TokenShard(DType dtype, std::vector<TokenSpan> pieces, TokenFilter filter,
-                       Memory memory, std::string name)
+                       TokenMemory memory, std::string name)
     : dtype_(dtype),
       bytes_(size_of(dtype)),
       pieces_(std::move(pieces)),
@@ -154,9 +150,9 @@ TokenShard::TokenShard(DType dtype, std::vector<TokenSpan> pieces, TokenFilter f
 }
 
 void TokenShard::take(TokenFilter filter) {
-    if (is_float(dtype_) || dtype_ == DType::boolean) {
-        throw std::invalid_argument("tokens of '" + name_ + "' are " +
-                                    std::string(windeck::name(dtype_)) + ", expected integers");
+    if (!is_integer(dtype_)) {
+        throw std::invalid_argument("tokens of '" + name_ + "' are " + windeck::name(dtype_) +
+                                    ", expected integers");
     }
     if (filter.min_length < 0) {
         throw std::invalid_argument("min_length is " + std::to_string(filter.min_length) +

@@ -125,7 +125,7 @@ void handlers_are_put_back(const Cut& file) {
     set(SIG_DFL);
 }
 
-/// How a child that runs `action` ended, as waitpid tells it.
+/// The status of a child process that runs `action`, as from waitpid.
 template <typename Action>
 int ended(Action action) {
     const pid_t child = fork();

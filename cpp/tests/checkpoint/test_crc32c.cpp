@@ -13,7 +13,7 @@ namespace {
 using namespace windeck;
 using Data = std::vector<std::byte>;
 
-// Bit by bit, straight from the definition.
+// The definition, bit by bit.
 std::uint32_t model_after(std::uint32_t state, std::byte byte) {
     state ^= static_cast<std::uint32_t>(byte);
     for (int bit = 0; bit < 8; ++bit)
@@ -28,11 +28,11 @@ std::uint32_t model(std::span<const std::byte> bytes) {
     return ~state;
 }
 
-// By every implementation this processor has.
+// The sum by every implementation for this processor.
 void check_all(std::span<const std::byte> bytes, std::uint32_t expected, const char* what) {
     check(crc32c(bytes) == expected, what);
     check(crc32c_by_tables(bytes) == expected, what);
-    for (const crc::Sum sum : crc::sums())
+    for (const crc::SumFunction sum : crc::implementations())
         check(~sum(0xffffffff, bytes.data(), bytes.size()) == expected, what);
 }
 
@@ -77,7 +77,7 @@ void test_sizes_and_places() {
 // bytes, all of it is right.
 void test_each_bit() {
     Data zeros(1000, std::byte{0});
-    for (const crc::Sum sum : crc::sums()) {
+    for (const crc::SumFunction sum : crc::implementations()) {
         for (int bit = 0; bit < 32; ++bit) {
             std::uint32_t expected = std::uint32_t{1} << bit;
             const std::uint32_t before = expected;

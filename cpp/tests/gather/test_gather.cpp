@@ -89,7 +89,6 @@ void refuses() {
 }
 
 // ---- the levels of the kernels against each other
-// ------------------------------------------------
 
 std::vector<const GatherKernels*> levels() {
     std::vector<const GatherKernels*> found{&baseline::gather_kernels};

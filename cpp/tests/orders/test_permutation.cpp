@@ -10,7 +10,7 @@
 namespace windeck {
 namespace {
 
-/// The definition of permutation.hpp in the plainest words, 128-bit products included.
+/// A direct implementation of the definition in permutation.hpp, with 128-bit products.
 std::uint64_t model(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch,
                     std::uint64_t position) {
     std::uint64_t state = 0;

@@ -181,11 +181,13 @@ void blocks() {
         check(packed({&run}, pieces, run.total() - 1, false, DType::int64, 1).tokens == stream,
               "a block");
         // The same by lengths, and only what is needed with its tokens.
-        DocumentBlock part = block.bare();
-        const DocumentRun bare(part, frame);
-        check(bare.total() == run.total(), "total of a bare block");
+        DocumentBlock part = block.without_tokens();
+        const DocumentRun without_tokens(part, frame);
+        check(without_tokens.total() == run.total(), "total of a block without tokens");
         check_throws<std::invalid_argument>(
-            [&] { (void)packed({&bare}, pieces, run.total() - 1, false, DType::int64, 1); },
+            [&] {
+                (void)packed({&without_tokens}, pieces, run.total() - 1, false, DType::int64, 1);
+            },
             "of 'texts' is there by its length alone, expected its tokens as well");
         part.read(shards[0], Numbers{29}, Numbers{4}, copy);
         const DocumentRun last(part, frame);
@@ -222,7 +224,7 @@ void block_sums() {
         "documents 2001 to 5001 of 5000 in blocks of 1024 do not fit the 5 sums");
 }
 
-// --- what is refused
+// --- errors
 
 void refuses() {
     Texts<std::int64_t> texts;

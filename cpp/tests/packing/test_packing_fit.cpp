@@ -8,7 +8,7 @@ using namespace windeck;
 
 namespace {
 
-/// By trying every bin.
+/// Best fit by a search of all bins.
 Bins slow_fit(const Numbers& lengths, std::int64_t capacity) {
     struct Bin {
         std::int64_t room;

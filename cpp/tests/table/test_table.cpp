@@ -39,7 +39,7 @@ std::vector<float> lookup(Table& table, const Ids& ids, bool insert, int threads
     return out;
 }
 
-/// All that a snapshot shows, as plain vectors.
+/// The contents of a snapshot as plain vectors.
 struct Shown {
     Ids ids;
     Ids versions;
@@ -133,7 +133,7 @@ void insert_does_all_or_nothing() {
     check(shown(*other.snapshot()) == whole, "a refused insert changes something");
 }
 
-/// A snapshot that was taken while another thread trains shows one moment, for ever.
+/// A snapshot that was taken while another thread trains never changes.
 void snapshots_of_a_table_in_training() {
     Table table(options_of(16, 1));
     Ids ids(20000);

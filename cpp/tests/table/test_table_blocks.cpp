@@ -1,4 +1,4 @@
-// Blocks of entries, taken apart again.
+// Blocks of entries, written and parsed again.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "check.hpp"
 #include "windeck/checkpoint/crc32c.hpp"
-#include "windeck/table/table_blocks.hpp"
+#include "windeck/table/blocks.hpp"
 
 namespace windeck {
 namespace {
@@ -49,7 +49,7 @@ Columns some(std::size_t count, std::size_t width, std::mt19937_64& random) {
     return out;
 }
 
-/// Reads a number where nothing is aligned.
+/// Reads an unaligned number.
 template <typename T>
 T at(const std::byte* from, std::size_t number = 0) {
     T out;
@@ -58,7 +58,8 @@ T at(const std::byte* from, std::size_t number = 0) {
 }
 
 /// What a block holds, put behind what was read before.
-void read(const Block& block, const BlockRules& rules, const std::byte* memory, Columns& into) {
+void read(const EntryBlock& block, const BlockRules& rules, const std::byte* memory,
+          Columns& into) {
     const std::byte* from = memory + block.at;
     const std::uint32_t prelude[] = {block.entries, block.rows,  block.dead,
                                      rules.dim,     rules.slots, 0};
@@ -83,8 +84,8 @@ void read(const Block& block, const BlockRules& rules, const std::byte* memory, 
 }
 
 /// Blocks end at borders, and none is larger than it may be.
-void ends_where_it_must(const std::vector<Block>& blocks, const BlockRules& rules) {
-    for (const Block& block : blocks) {
+void ends_where_it_must(const std::vector<EntryBlock>& blocks, const BlockRules& rules) {
+    for (const EntryBlock& block : blocks) {
         const std::size_t size = 33 * block.entries + sizeof(float) * rules.width() * block.rows;
         check(size <= rules.most || block.entries == 1, "a block is too large");
         check(std::ranges::none_of(rules.borders,
@@ -98,9 +99,9 @@ void ends_where_it_must(const std::vector<Block>& blocks, const BlockRules& rule
 }
 
 /// Rows begin with a cache line, and no more than that needs is left free between blocks.
-void lie_close(const std::vector<Block>& blocks) {
+void lie_close(const std::vector<EntryBlock>& blocks) {
     std::size_t end = 0;
-    for (const Block& block : blocks) {
+    for (const EntryBlock& block : blocks) {
         const std::size_t rows = block.at + (24 + 33 * std::size_t{block.entries} + 7) / 8 * 8;
         check(rows % 64 == 0, "a block's rows do not begin with a cache line");
         check(block.at >= end && block.at - end < 64, "a block lies elsewhere");
@@ -122,7 +123,7 @@ void columns_come_back() {
             ends_where_it_must(blocks, rules);
             lie_close(blocks);
             Columns found;
-            for (const Block& block : blocks) {
+            for (const EntryBlock& block : blocks) {
                 check(block.first == found.ids.size(), "blocks do not follow one another");
                 check(block.first_id == given.ids[block.first] &&
                           block.first_bucket == bucket_of(block.first_id),

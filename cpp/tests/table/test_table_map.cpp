@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "check.hpp"
-#include "table/table_map.hpp"
+#include "table/id_map.hpp"
 
 namespace windeck {
 namespace {
@@ -43,12 +43,12 @@ void equals_the_model(std::uint64_t seed, std::int64_t range) {
     std::size_t glanced = 0;
     for (const auto& [id, number] : model) {
         check(map.find(id) == number && copy.find(id) == number);
-        const std::uint64_t glance = map.glance(id, hash_id(id));
-        check(glance == number || glance == IdMap::absent);
-        glanced += glance == number ? 1U : 0U;
+        const std::uint64_t find_in_first_line = map.find_in_first_line(id, hash_id(id));
+        check(find_in_first_line == number || find_in_first_line == IdMap::absent);
+        glanced += find_in_first_line == number ? 1U : 0U;
         const std::int64_t other = id + range;  // never put in
         check(map.find(other) == IdMap::absent &&
-              map.glance(other, hash_id(other)) == IdMap::absent);
+              map.find_in_first_line(other, hash_id(other)) == IdMap::absent);
     }
     check(glanced * 4 >= model.size() * 3, "searches end in their first line, but for some");
     map.clear();
@@ -64,7 +64,7 @@ int main() {
         equals_the_model(static_cast<std::uint64_t>(range), range);
     IdMap map;
     check(map.find(5) == IdMap::absent && map.bytes() == 0);
-    check(map.glance(5, hash_id(5)) == IdMap::absent);
+    check(map.find_in_first_line(5, hash_id(5)) == IdMap::absent);
     try {
         map.reserve(std::uint64_t{1} << 57);
         check(false, "room for 2^57 ids");

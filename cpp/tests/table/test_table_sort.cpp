@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "table/table_sort.hpp"
+#include "table/sort.hpp"
 
 namespace windeck {
 namespace {

@@ -82,10 +82,10 @@ struct Made {
 
     static const char* last_error(ArrowArrayStream*) { return "out of luck"; }
 
-    Released<ArrowArrayStream> stream() {
+    Owned<ArrowArrayStream> stream() {
         next = 0;
         ++alive;
-        return Released<ArrowArrayStream>(
+        return Owned<ArrowArrayStream>(
             {get_schema, get_next, last_error, release<ArrowArrayStream>, this});
     }
 };

@@ -16,7 +16,7 @@ const std::byte* bytes(const std::vector<T>& values) {
     return reinterpret_cast<const std::byte*>(values.data());
 }
 
-/// What a shard should say of documents: stripped; nothing for those that are filtered.
+/// The expected documents of a shard: stripped, and empty if filtered.
 Documents expected(Documents documents, const TokenFilter& filter) {
     const auto strips = [&](std::int64_t token) {
         return std::ranges::find(filter.strip, token) != filter.strip.end();

@@ -1,1 +1,1 @@
-"""Shared internals: validation, fingerprints, caches, threads, text for messages."""
+"""Shared internals: validation, fingerprints, caches, files, threads, text for messages."""

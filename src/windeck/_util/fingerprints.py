@@ -1,9 +1,9 @@
-"""Fingerprints: what a saved position is worth nothing without.
+"""Fingerprints of data and orders, which saved positions are compared with.
 
-A position means the same sample only over the same data in the same order. Sources and streams
-therefore say what they are as a flat ``dict[str, str | int]``: sizes and options as they are,
-contents as digests. A fingerprint never holds a path, a time, a world size or a batch size, so
-that data may move and training may be spread differently.
+A position means the same sample only over the same data in the same order. The fingerprint of a
+source or stream is a flat ``dict[str, str | int]``: sizes and options as they are, contents as
+digests. It holds no path, time, world size or batch size, so that data may move and training may
+be distributed differently.
 """
 
 from __future__ import annotations
@@ -16,12 +16,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Explain", "check", "digest", "lasting_name", "order_name", "sample_rows"]
+__all__ = [
+    "Explain",
+    "check_fingerprint",
+    "digest",
+    "checked_order_name",
+    "order_name",
+    "sample_rows",
+]
 
-#: (field, value in the state or None, value here or None) -> a sentence, or None.
+#: (field, saved value or None, current value or None) -> a sentence, or None.
 Explain: TypeAlias = "Callable[[str, Any, Any], str | None]"
 
-#: Rows that stand for the contents of a long column.
+#: Number of rows whose digest represents a long column.
 SAMPLED_ROWS = 4096
 
 
@@ -54,33 +61,33 @@ def digest(*parts: object) -> str:
     """
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
-        _feed(state, part)
+        _update(state, part)
     return state.hexdigest()
 
 
-def check(
+def check_fingerprint(
     saved: Mapping[str, str | int],
     current: Mapping[str, str | int],
     explain: Explain | None = None,
 ) -> None:
-    """Compare the fingerprint in a saved state with the one at hand.
+    """Compare the fingerprint of a saved state with the current one.
 
     Parameters
     ----------
     saved, current
         The two fingerprints.
     explain
-        Given a field that differs and both values, it may know what has happened.
+        Function of a field that differs and both values; returns a reason, or None.
 
     Raises
     ------
     ValueError
-        In the words of `explain`, for the first field that it knows of; else naming the first
-        field that differs, with both values.
+        With the reason of `explain` for the first field that it has one for; otherwise with the
+        first field that differs and both values.
 
     Examples
     --------
-    >>> check({"size": 3, "seed": 7}, {"size": 3, "seed": 8})
+    >>> check_fingerprint({"size": 3, "seed": 7}, {"size": 3, "seed": 8})
     Traceback (most recent call last):
         ...
     ValueError: the state does not belong to this data: its fingerprint has seed = 7, here it is 8
@@ -90,33 +97,33 @@ def check(
         for field in dict.fromkeys([*current, *saved])
         if saved.get(field) != current.get(field)
     ]
-    # A file that has changed moves totals as well: of all that differs, what says why goes first.
+    # A changed file also changes totals: report the field that has a reason first.
     for field in fields if explain else ():
-        # A state from elsewhere may hold anything, keys that are no names among it.
+        # The keys of a foreign state may be of any type.
         known = explain if isinstance(field, str) else None
-        told = known and known(field, saved.get(field), current.get(field))
-        if told:
-            raise ValueError(f"the state does not belong to this data: {told}")
+        reason = known and known(field, saved.get(field), current.get(field))
+        if reason:
+            raise ValueError(f"the state does not belong to this data: {reason}")
     for field in fields:
         was, now = saved.get(field), current.get(field)
         raise ValueError(
             "the state does not belong to this data: its fingerprint has "
-            f"{_said(field, was)}, here it is {'missing' if now is None else repr(now)}"
+            f"{_describe(field, was)}, here it is {'missing' if now is None else repr(now)}"
         )
 
 
 def sample_rows(n: int) -> NDArray[np.int64]:
-    """Rows to hash in place of all `n`: evenly spread, the first and the last among them.
+    """Return the rows to hash in place of all `n`: evenly spread, including first and last.
 
     Parameters
     ----------
     n
-        Rows there are, 0 or more.
+        Number of rows, 0 or more.
 
     Returns
     -------
     int64 array of shape (min(n, 4096),)
-        Ascending and distinct; every row when there are no more than 4,096.
+        Ascending and distinct; all rows if there are at most 4,096.
 
     Examples
     --------
@@ -126,22 +133,22 @@ def sample_rows(n: int) -> NDArray[np.int64]:
     array([           0, 999999999999])
     """
     if n < 0:
-        raise ValueError(f"expected a number of rows >= 0, got {n}")
+        raise ValueError(f"`n` must be at least 0, got {n}")
     count = min(n, SAMPLED_ROWS)
-    # Python's integers: i * (n - 1) leaves 64 bits where n is near 2^63.
+    # Python integers: i * (n - 1) exceeds 64 bits for n near 2^63.
     rows = [i * (n - 1) // max(1, count - 1) for i in range(count)]
     return np.array(rows, dtype=np.int64)
 
 
 def order_name(factory: Callable[..., object]) -> str:
-    """Name an order factory with its options; the same in every process, never an address.
+    """Return the name of an order factory with its options, equal in every process.
 
     Parameters
     ----------
     factory
         A class or function ``f(size, *, seed, epoch)``, or a `functools.partial` of one. Arrays
-        among the options appear as digests. windeck's own are named without their module. Any
-        other callable object goes by its type, and by its `repr` where that is its own.
+        among the options appear as digests. windeck's own are named without their module. Another
+        callable object is named by its type, and by its `repr` if its type defines one.
 
     Returns
     -------
@@ -170,17 +177,17 @@ def order_name(factory: Callable[..., object]) -> str:
     return name
 
 
-def lasting_name(factory: Callable[..., object]) -> str:
-    """The name of an order factory as a fingerprint holds it.
+def checked_order_name(factory: Callable[..., object]) -> str:
+    """Return the name of an order factory for a fingerprint.
 
     Raises
     ------
     ValueError
-        For a lambda: all lambdas of a function have one name, so a state could not tell them apart.
+        For a lambda: all lambdas of a function have the same name.
 
     Examples
     --------
-    >>> lasting_name(lambda size, *, seed, epoch: range(size))
+    >>> checked_order_name(lambda size, *, seed, epoch: range(size))
     Traceback (most recent call last):
         ...
     ValueError: the order is a lambda, which a state cannot tell from another; expected a class, a \
@@ -203,20 +210,20 @@ def _option(value: object) -> str:
     return order_name(value) if callable(value) else repr(value)
 
 
-def _said(field: str, value: str | int | None) -> str:
+def _describe(field: str, value: str | int | None) -> str:
     return f"no {field}" if value is None else f"{field} = {value!r}"
 
 
-def _feed(state: hashlib.blake2b, part: object) -> None:
+def _update(state: hashlib.blake2b, part: object) -> None:
     if isinstance(part, (list, tuple)):
         state.update(b"l%d:" % len(part))
         for item in part:
-            _feed(state, item)
+            _update(state, item)
     elif isinstance(part, Mapping):
         state.update(b"d%d:" % len(part))
         for key, value in part.items():
-            _feed(state, key)
-            _feed(state, value)
+            _update(state, key)
+            _update(state, value)
     else:
         for piece in _canonical(part):
             state.update(b"%d:" % len(piece))
@@ -224,7 +231,7 @@ def _feed(state: hashlib.blake2b, part: object) -> None:
 
 
 def _canonical(part: object) -> tuple[bytes, ...]:
-    """Kind and bytes of one value. Arrays are little-endian and C-contiguous."""
+    """Return kind and bytes of one value; arrays as little-endian and C-contiguous."""
     if isinstance(part, (np.ndarray, np.generic)):
         array = np.asarray(part)
         if array.dtype.hasobject:

@@ -1,4 +1,4 @@
-"""The live ones: a few values, made when first asked for, least recently used first out."""
+"""A thread-safe LRU cache."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-__all__ = ["LiveRuns"]
+__all__ = ["LRUCache"]
 
 
-class _Slot:
-    """One value, made by whoever asks first."""
+class _Entry:
+    """One value, created under a lock of its own."""
 
     __slots__ = ("lock", "value")
 
@@ -21,66 +21,69 @@ class _Slot:
         self.value: Any = None
 
 
-class LiveRuns:
-    """Values by key, at most `limit` of them. Thread-safe; two that ask for one key make it once.
+class LRUCache:
+    """Values by key; the least recently used are dropped first.
+
+    Thread-safe: threads that need the same missing value create it once, and do not block threads
+    that need others.
 
     Parameters
     ----------
     limit
-        Values kept, 1 or more.
-    lasting
-        Whether a forked child keeps what was made. Only for values without locks of their own,
-        which a thread of the parent may have held.
+        Maximum number of values, 1 or more.
+    keep_after_fork
+        Keep the values in a forked child. Only for values without locks, which another thread of
+        the parent may have held.
 
     Examples
     --------
-    >>> live = LiveRuns(1)
-    >>> live.get("a", lambda: [1]), live.get("a", lambda: [2]), live.made
+    >>> cache = LRUCache(1)
+    >>> cache.get("a", lambda: [1]), cache.get("a", lambda: [2]), cache.misses
     ([1], [1], 1)
     """
 
-    def __init__(self, limit: int, *, lasting: bool = False) -> None:
-        self.limit, self._lasting = limit, lasting
-        #: Values ever made.
-        self.made = 0
+    def __init__(self, limit: int, *, keep_after_fork: bool = False) -> None:
+        self.limit, self._keep_after_fork = limit, keep_after_fork
+        #: Number of values created.
+        self.misses = 0
         self._lock, self._process = threading.Lock(), os.getpid()
-        self._slots: OrderedDict[Hashable, _Slot] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
-    def _forget_parent(self) -> None:
-        """After fork: locks may be held by threads that are no more, and will never be free."""
+    def _reset_after_fork(self) -> None:
+        """Replace locks in a forked child: threads that held them do not exist there."""
         self._lock = threading.Lock()
-        for key, slot in list(self._slots.items()):
-            if slot.value is None or not self._lasting:
-                self._slots.pop(key, None)
-        # Last, as other threads of the child may be looking.
+        for key, entry in list(self._entries.items()):
+            if entry.value is None or not self._keep_after_fork:
+                self._entries.pop(key, None)
+        # Last: other threads of the child may check it at the same time.
         self._process = os.getpid()
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._entries)
 
     def items(self) -> list[tuple[Any, Any]]:
-        """Keys and values, those that are made."""
+        """Return the keys and values that have been created."""
         if self._process != os.getpid():
-            self._forget_parent()
+            self._reset_after_fork()
         with self._lock:
-            slots = list(self._slots.items())
-        return [(key, slot.value) for key, slot in slots if slot.value is not None]
+            entries = list(self._entries.items())
+        return [(key, entry.value) for key, entry in entries if entry.value is not None]
 
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value of a key; `make()` where there is none, whose errors are the caller's."""
+    def get(self, key: Hashable, create: Callable[[], Any]) -> Any:
+        """Return the value of a key, or store and return `create()`, whose errors are raised."""
         if self._process != os.getpid():
-            self._forget_parent()
+            self._reset_after_fork()
         with self._lock:
-            slot = self._slots.get(key)
-            if slot is None:
-                slot = self._slots[key] = _Slot()
-                while len(self._slots) > self.limit:
-                    self._slots.popitem(last=False)
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = _Entry()
+                while len(self._entries) > self.limit:
+                    self._entries.popitem(last=False)
             else:
-                self._slots.move_to_end(key)
-        if slot.value is None:
-            with slot.lock:
-                if slot.value is None:
-                    slot.value = make()
-                    self.made += 1
-        return slot.value
+                self._entries.move_to_end(key)
+        if entry.value is None:
+            with entry.lock:
+                if entry.value is None:
+                    entry.value = create()
+                    self.misses += 1
+        return entry.value

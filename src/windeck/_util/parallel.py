@@ -10,16 +10,16 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import chain, islice
 from typing import TypeVar
 
-__all__ = ["in_order", "in_threads", "one_ahead"]
+__all__ = ["parallel_map", "run_in_threads", "read_ahead"]
 
 
-#: Files a thread takes at a time: handing over one by one would cost more than looking at one.
+#: Items that a thread takes at a time: handing them over one by one costs more than a small file.
 PORTION = 64
 
 T = TypeVar("T")
 
 
-def in_threads(
+def run_in_threads(
     work: Callable[[int], T],
     count: int,
     threads: int | None,
@@ -27,10 +27,10 @@ def in_threads(
     *,
     portion: int = PORTION,
 ) -> list[T]:
-    """``[work(0), work(1), ..., work(count - 1)]``, made by several threads.
+    """Return ``[work(0), work(1), ..., work(count - 1)]``, computed by several threads.
 
-    Of several errors the one of the lowest number is raised; what has not begun when the first
-    one comes is left undone. `advance` is told of items as they are done.
+    After an error no new portions are started; of several errors that of the lowest number is
+    raised. `advance` is called with the number of items of each finished portion.
     """
     workers = min(threads or min(16, 4 * (os.cpu_count() or 1)), -(-count // portion))
     firsts, lock = iter(range(0, count, portion)), threading.Lock()
@@ -38,8 +38,8 @@ def in_threads(
     errors: dict[int, BaseException] = {}
 
     def take() -> None:
-        # Portions are begun in their order, and those begun are finished: so the error of the
-        # lowest number is among those caught.
+        # Portions are started in order, and those that are started are finished. So the error of
+        # the lowest number is among those caught.
         while not errors:
             with lock:
                 first = next(firsts, count)
@@ -58,29 +58,31 @@ def in_threads(
         with ThreadPoolExecutor(workers, thread_name_prefix="windeck-files") as pool:
             try:
                 wait([pool.submit(take) for _ in range(workers)])
-            except BaseException as error:  # Somebody gave up: let the threads do so, too.
+            except BaseException as error:  # such as KeyboardInterrupt: let the threads end
                 errors[-1] = error
     if errors:
         raise errors[min(errors)]
     return [one for first in sorted(found) for one in found[first]]
 
 
-#: Reading and summing leave the interpreter's lock alone, so two threads are nearly twice as fast.
+#: Reading and hashing release the interpreter's lock, so two threads are nearly twice as fast.
 THREADS = min(2, os.cpu_count() or 1)
 
 R = TypeVar("R")
 
 
-def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREADS) -> Iterator[R]:
-    """``map(call, items)``, by some threads at once, few items ahead of who asks for the results.
+def parallel_map(
+    items: Iterable[T], call: Callable[[T], R], *, threads: int = THREADS
+) -> Iterator[R]:
+    """Yield ``map(call, items)``, computed by several threads a few items ahead of the consumer.
 
-    The caller's thread is one of them: to wait for others it would have to be woken for each. No
-    call goes on when this ends, whether at the end, by an error of a call, which is raised in its
-    turn, or because nobody asks any more.
+    The caller's thread computes too: waking it for each result would cost more. No call is running
+    once the iterator ends: at the end, by an error of a call, which is raised in its turn, or
+    because it was closed.
 
     Examples
     --------
-    >>> list(in_order(range(5), lambda n: n * n))
+    >>> list(parallel_map(range(5), lambda n: n * n))
     [0, 1, 4, 9, 16]
     """
     left = iter(items)
@@ -89,13 +91,13 @@ def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREA
         yield from map(call, chain(first, left))
         return
     waiting: deque[tuple[T, Future[R]]] = deque()
-    others: deque[Future[R]] = deque()  # of the waiting ones, those the other threads are at
+    others: deque[Future[R]] = deque()  # of the waiting ones, those given to the other threads
     pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="windeck-read")
     try:
         for item in chain(first, left):
             while others and others[0].done():
                 others.popleft()
-            if len(others) < 2 * (threads - 1):  # one under way, and the next one at hand
+            if len(others) < 2 * (threads - 1):  # one running, and the next one queued
                 others.append(pool.submit(call, item))
                 waiting.append((item, others[-1]))
             else:
@@ -103,7 +105,7 @@ def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREA
             while waiting and (len(waiting) > 2 * threads or waiting[0][1].done()):
                 yield waiting.popleft()[1].result()
         for place, (item, made) in enumerate(waiting):
-            if made.cancel():  # none of the others was at it yet
+            if made.cancel():  # no thread had started it
                 waiting[place] = item, _done(call, item)
         while waiting:
             yield waiting.popleft()[1].result()
@@ -112,7 +114,7 @@ def in_order(items: Iterable[T], call: Callable[[T], R], *, threads: int = THREA
 
 
 def _done(call: Callable[[T], R], item: T) -> Future[R]:
-    """A call, made here and now."""
+    """Return a future with the result of a call, made in this thread."""
     made: Future[R] = Future()
     try:
         made.set_result(call(item))
@@ -121,23 +123,23 @@ def _done(call: Callable[[T], R], item: T) -> Future[R]:
     return made
 
 
-def one_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> Iterator[R]:
-    """What calls give, in order, each made by one other thread while this one is at those before.
+def read_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> Iterator[R]:
+    """Yield the results of calls in order, computed by one other thread ahead of the consumer.
 
     Parameters
     ----------
     calls
-        Each with the bytes of what it gives.
+        Each with the size of its result in bytes.
     limit
-        Bytes that may wait; what has more waits alone.
+        Total bytes of results that may wait; a larger result waits alone.
 
     Notes
     -----
-    It ends as `in_order` does. A single call needs no thread.
+    It ends as `parallel_map` does. A single call is made in the caller's thread.
 
     Examples
     --------
-    >>> list(one_ahead([(8, lambda: "a"), (8, lambda: "b")], limit=64))
+    >>> list(read_ahead([(8, lambda: "a"), (8, lambda: "b")], limit=64))
     ['a', 'b']
     """
     left = iter(calls)

@@ -1,4 +1,4 @@
-"""How far a long pass over many files has come, for those who asked to be told."""
+"""Progress reports of long passes over many files."""
 
 from __future__ import annotations
 
@@ -7,38 +7,32 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-__all__ = ["Progress", "check_progress", "reporting"]
+__all__ = ["Progress", "check_progress", "report_progress"]
 
-#: False: say nothing. True: a bar, where rich is installed. Or a function (done, total).
+#: False: none. True: a progress bar, if rich is installed. Or a function (done, total).
 Progress: TypeAlias = bool | Callable[[int, int], None]
 
 
 def check_progress(progress: object) -> None:
-    """Refuse what is neither a flag nor a function.
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-    """
+    """Raise a TypeError unless `progress` is a bool or a function."""
     if not isinstance(progress, bool) and not callable(progress):
         raise TypeError(
-            f"progress is {progress!r}; expected True, False or a function (done, total)"
+            f"`progress` must be True, False or a function (done, total), got {progress!r}"
         )
 
 
 @contextlib.contextmanager
-def reporting(progress: Progress, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Give a function to call with each portion of work done; safe in several threads.
+def report_progress(progress: Progress, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Give a function to call with each portion of work done; thread-safe.
 
     Parameters
     ----------
     progress
-        Who is to be told.
+        Receiver of the reports.
     what
-        What is being done: ``"counting documents"``.
+        Description of the work, such as ``"counting documents"``.
     total
-        Portions there are: files, shards or documents.
+        Number of portions: files, shards or documents.
 
     Yields
     ------
@@ -47,7 +41,9 @@ def reporting(progress: Progress, what: str, total: int) -> Iterator[Callable[[i
 
     Examples
     --------
-    >>> with reporting(lambda done, total: print(done, "of", total), "counting", 5) as advance:
+    >>> def report(done, total):
+    ...     print(done, "of", total)
+    >>> with report_progress(report, "counting", 5) as advance:
     ...     advance(2)
     ...     advance(3)
     2 of 5
@@ -62,14 +58,14 @@ def reporting(progress: Progress, what: str, total: int) -> Iterator[Callable[[i
         yield _counted(progress, total)
 
 
-def _counted(tell: Callable[[int, int], None], total: int) -> Callable[[int], None]:
+def _counted(report: Callable[[int, int], None], total: int) -> Callable[[int], None]:
     done, lock = 0, threading.Lock()
 
     def advance(portions: int) -> None:
         nonlocal done
         with lock:
             done += portions
-            tell(done, total)
+            report(done, total)
 
     return advance
 

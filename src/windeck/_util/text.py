@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def unknown_column(name: str, known: Iterable[str], where: str = "the table") -> KeyError:
-    """The error for a column that is not there, with the names it may have been meant for."""
+    """Return the error for an unknown column, with the most similar of the known names."""
     names = list(known)
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     near += [k for k in names if k.lower() == str(name).lower() and k not in near]
@@ -20,8 +20,8 @@ def _some(names: list[str]) -> str:
     return f"it has {shown}" if names else "it has none"
 
 
-def amount(nbytes: float) -> str:
-    """A number of bytes in the largest decimal unit that leaves a number above 1."""
+def format_bytes(nbytes: float) -> str:
+    """Return a number of bytes in the largest decimal unit that leaves a number above 1."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= size:
             return (
@@ -33,5 +33,5 @@ def amount(nbytes: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """``"1 shard"``, ``"2,000 shards"``."""
+    """Return a number and its noun: ``"1 shard"``, ``"2,000 shards"``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

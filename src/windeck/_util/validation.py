@@ -6,58 +6,58 @@ import numbers
 import operator
 from typing import Any
 
-__all__ = ["LIMIT", "integer"]
+__all__ = ["LIMIT", "check_integer", "check_number"]
 
 
-#: Positions are in [0, LIMIT). A stream without epochs has one, of this length.
+#: Positions are in [0, LIMIT). A stream without epochs has one epoch of this length.
 LIMIT = 2**63 - 1
 
 
-def integer(name: str, value: object, *, low: int = 0, high: int = LIMIT) -> int:
-    """`value` as an int in [low, high], or an error that names it.
+def check_integer(name: str, value: Any, *, least: int = 0, most: float = LIMIT) -> int:
+    """Return `value` as an int in [least, most].
+
+    Parameters
+    ----------
+    name
+        The name of the argument, for the error message.
+    value
+        An int, or any object with ``__index__`` except a bool.
+    least, most
+        Bounds, both included.
 
     Raises
     ------
     TypeError
-        For what is no integer: a float, a bool, a string.
+        If `value` is not an integer: a float, a bool, a string.
     ValueError
-        For an integer out of range.
+        If it is out of range.
+
+    Examples
+    --------
+    >>> check_integer("stride", 0, least=1)
+    Traceback (most recent call last):
+        ...
+    ValueError: `stride` must be at least 1, got 0
     """
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} has to be an int, got {type(value).__name__} {value!r}")
-    if not low <= number <= high:
-        bound = f"at least {low}" if number < low else f"at most {high}"
-        raise ValueError(f"{name} has to be {bound}, got {number}")
-    return number
-
-
-# Rows and spans stay far inside 64 bits, so that sums of two of them cannot overflow.
-_LONGEST = 2**61
-
-
-def checked_integer(name: str, value: Any, least: int) -> int:
-    """The integer `value` if it is at least `least`; a TypeError or ValueError naming it if not."""
+    if type(value) is int and least <= value <= most:
+        return value
+    label = f"`{name}`" if name.isidentifier() else name
     try:
         if isinstance(value, bool):
             raise TypeError
         number = operator.index(value)
     except TypeError:
         raise TypeError(
-            f"{name} is {value!r} ({type(value).__name__}), expected an integer"
+            f"{label} must be an integer, got {type(value).__name__} {value!r}"
         ) from None
-    if number < least:
-        raise ValueError(f"{name} is {number}, expected at least {least}")
-    if number > _LONGEST:
-        raise OverflowError(f"{name} is {number}, expected at most 2**61 rows")
+    if not least <= number <= most:
+        bound = f"at least {least}" if number < least else f"at most {most}"
+        raise ValueError(f"{label} must be {bound}, got {number}")
     return number
 
 
-def checked_number(name: str, value: Any) -> float:
-    """`value` as a float; a TypeError naming it if it is no number."""
+def check_number(name: str, value: Any) -> float:
+    """Return `value` as a float; raise a TypeError that names it if it is not a real number."""
     if not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} is {value!r} ({type(value).__name__}), expected a number")
+        raise TypeError(f"`{name}` must be a number, got {type(value).__name__} {value!r}")
     return float(value)

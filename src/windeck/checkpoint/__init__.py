@@ -1,9 +1,17 @@
-"""Checkpoints in key-value stores: model, optimizer, loader and more, all of a step in one commit.
+"""Checkpoints in key-value stores: model, optimizer, loader and more, each step in one commit.
 
-`save`, `load`, `open` for one tensor or one row, `log`, `gc`; `begin`, `save_shard` and `merge`
-where many processes save; `search`, `verify`, `diff` and `copy` to look after them; `export` and
-`import_rows` for tables that others serve; the stores themselves are in
-`windeck.checkpoint.stores`. Torch is imported when something that deals with tensors is asked for.
+Saving and loading
+    `save`, `load`; `begin`, `save_shard` and `merge` for saves by many processes.
+Reading parts
+    `open` for single tensors and rows, `log` for the list of generations.
+Maintenance
+    `verify`, `search`, `diff`, `copy`, `gc`.
+Serving of embedding tables
+    `export`, `import_rows`.
+Stores
+    `windeck.checkpoint.stores`.
+
+Torch is imported on first access to a name that needs it.
 """
 
 from __future__ import annotations

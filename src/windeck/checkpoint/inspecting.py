@@ -13,7 +13,6 @@ import torch
 
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.boxes import Box, shape_of
-from windeck.checkpoint.format.chunks import parse_dtype
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.format.table_entries import TableEntry, TableInfo, table_info
@@ -21,6 +20,7 @@ from windeck.checkpoint.read.fetching import Job, read_many
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["Checkpoint", "TensorInfo", "open"]
 
@@ -74,7 +74,7 @@ class Checkpoint:
     def info(self, name: str) -> TensorInfo:
         """Return the description of a tensor; raise KeyError if there is no such tensor."""
         entry = self.entries[self._saved(name)]
-        dtype = parse_dtype(entry.dtype)
+        dtype = torch_dtype(entry.dtype)
         return TensorInfo(name, dtype, entry.shape, math.prod(entry.shape) * dtype.itemsize)
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -100,7 +100,7 @@ class Checkpoint:
         saved = self._saved(name)
         entry = self.entries[saved]
         box, dropped = _box_of(where, entry.shape, name)
-        found = torch.empty(shape_of(box), dtype=parse_dtype(entry.dtype))
+        found = torch.empty(shape_of(box), dtype=torch_dtype(entry.dtype))
         self.read_into(saved, [found], box)
         kept = [size for i, size in enumerate(found.shape) if i not in dropped]
         return found.view(kept)

@@ -1,4 +1,4 @@
-"""Loading in place: everything that can be compared is compared before anything is written."""
+"""Loading of checkpoints in place, after everything that can be compared was compared."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch.autograd.graph import increment_version
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.boxes import Box, Partition
-from windeck.checkpoint.format.chunks import parse_dtype
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.tables.loading import Targets
-from windeck.checkpoint.write.pieces import is_distributed, pieces_of
+from windeck.checkpoint.tables.loading import TableTargets
+from windeck.checkpoint.write.local_tensors import is_distributed, to_local_tensor
+from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["Loaded", "Loading", "load", "other_names"]
+__all__ = ["LoadOperation", "Loaded", "load", "name_mismatch_message"]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What was loaded: its `generation`, `step`, `time`, and `extra` as it was saved."""
+    """The result of `load`: `generation`, `step` and `time` of the checkpoint, and its `extra`."""
 
     generation: int
     step: int
@@ -45,87 +45,89 @@ def load(
     namespace: str = "windeck",
     group: Any = None,
 ) -> Loaded:
-    """Load a checkpoint into what is there already.
+    """Load a checkpoint into existing objects.
 
     Parameters
     ----------
     store
-        An open store, or the URL of one; RocksDB is then opened for reading only.
+        An open store; or the URL of one, and RocksDB is then opened for reading only.
     model, optimizer, loader
-        What to load into. A dict (with dicts, lists and tuples in it) is filled in place: its
-        tensors are written over, numbers replaced. A module likewise. Another object with
-        `load_state_dict` has its own tensors written over where it has them, gets new ones where
-        it has none yet, as a fresh optimizer, and is then given the whole state. Of a DTensor or
-        a `Partition` only the part that is here is read, however it was cut when it was saved.
+        Objects to load into. A dict (with dicts, lists and tuples in it) is filled in place: its
+        tensors are overwritten, its numbers replaced. So is a module. Another object with
+        `load_state_dict` has its own tensors overwritten; for tensors it does not have yet, such as
+        those of a fresh optimizer, new ones are made; then it is given the whole state. Of a
+        DTensor or a `Partition` only the local part is read, however it was cut when saved.
     embeddings
-        Tables by name, without any ids yet. Each takes the buckets it owns, and reads no others.
+        Tables by name, without any ids yet. Each reads the buckets it owns, and no others.
     generation
-        One of `log`; None: the one in force.
+        A generation from `log`; None: the one in force.
     strict
-        Names have to be the same on both sides; numbers and text that only the checkpoint has are
-        put into a dict. Otherwise, what is on both sides is loaded.
+        Require the same names on both sides; numbers and text that only the checkpoint has are
+        added to a dict. If False, load the names that both sides have.
     cast
-        Cast to the targets' dtypes, instead of an error where they differ.
+        Cast to the targets' dtypes instead of raising an error if they differ.
     group
-        A `torch.distributed.ProcessGroup` all of whose ranks call this: they load one generation,
-        a name has to be with one of them only, and what fails on one fails on all. Without it each
-        process loads by itself, and none waits for another.
+        A `torch.distributed.ProcessGroup` in which all ranks call this: they load the same
+        generation, each saved name has to be on at least one rank, and an error on one rank is
+        raised on all. Without it each process loads alone, and none waits for another.
 
     Raises
     ------
     FileNotFoundError
-        When there is no checkpoint, or no such generation.
+        If there is no checkpoint, or no such generation.
     KeyError
-        For names that are on one side only, with both lists, or state that was not saved.
+        For names that only one side has, with both lists, or a root that was not saved.
     TypeError, ValueError
-        For a dtype or a shape that is another. Up to here, no target was written. ValueError
-        also for what a later windeck wrote; if that is found amid reading, as below.
+        For a dtype or shape that differs. No target was written to then. Also ValueError for a
+        format of a later windeck; if that is found while reading, as for OSError.
     OSError
-        For what is damaged or cannot be reached. The message says whether targets were written:
-        then they are invalid. A loader is given the state it had.
+        For damaged values or an unreachable store. If the message says that targets were written
+        to, they are invalid. A loader keeps the state it had.
 
     Notes
     -----
     O(bytes) time; memory of a few chunks beyond the targets.
     """
     given = {"model": model, "optimizer": optimizer, "loader": loader}
-    loading = Loading(given, embeddings, strict, cast)
+    operation = LoadOperation(given, embeddings, strict, cast)
     if group is not None:
         from windeck.checkpoint.process_group import load_in_group
 
-        return load_in_group(store, group, loading, namespace, generation)
+        return load_in_group(store, group, operation, namespace, generation)
     with Checkpoint(store, namespace, generation) as found:
         try:
-            loading.compare(found)
-            return loading.read(found)
+            operation.compare(found)
+            return operation.read(found)
         except BaseException:
-            loading.put_back()
+            operation.roll_back()
             raise
 
 
-class Loading:
-    """One load, in two steps: what can be compared, then what is read."""
+class LoadOperation:
+    """One load in two steps: comparison of targets and checkpoint, then reading."""
 
     def __init__(self, given: Mapping[str, Any], embeddings: Any, strict: bool, cast: bool) -> None:
         self._given = {name: value for name, value in given.items() if value is not None}
         self._embeddings, self.strict, self._cast = embeddings, strict, cast
-        self._roots: list[_Root] = []
-        self._jobs: dict[tuple[str, Box], list[torch.Tensor]] = {}
+        self._roots: list[_RootTarget] = []
+        self._reads: dict[tuple[str, Box], list[torch.Tensor]] = {}
         self._former: list[tuple[Any, Any]] = []
-        self._tables: Targets | None = None
+        self._tables: TableTargets | None = None
 
     def compare(self, found: Checkpoint, *, alone: bool = True) -> dict[str, list[str]]:
-        """Compare, and let a loader refuse; no target was written to when this raises.
+        """Compare targets and checkpoint, and let a loader reject its state.
+
+        No target was written to if this raises.
 
         Returns
         -------
         dict of str to list of str
-            Of each root, the names that are in the checkpoint only: an error, if `alone`.
+            By root, the names that only the checkpoint has: an error, if `alone`.
         """
-        self._roots = [_Root(found, name, value) for name, value in self._given.items()]
+        self._roots = [_RootTarget(found, name, value) for name, value in self._given.items()]
         names = {root.name: root.compare_names(found, self.strict, alone) for root in self._roots}
-        self._jobs = _jobs(found, self._roots, self._cast)
-        tables = Targets(repr(found), found.table_entries, self._embeddings, self.strict)
+        self._reads = _plan_reads(found, self._roots, self._cast)
+        tables = TableTargets(repr(found), found.table_entries, self._embeddings, self.strict)
         self._extra = found.tree("extra")
         for root in self._roots:
             if root.is_early:
@@ -135,18 +137,18 @@ class Loading:
         return names
 
     def read(self, found: Checkpoint) -> Loaded:
-        """Read the tensors, and give objects their states."""
+        """Read the tensors, then give objects their states."""
         assert self._tables is not None
         self._tables.read(found.table)
-        _read(found, self._jobs)
-        self._tables.loaded(found.save)
+        _read_tensors(found, self._reads)
+        self._tables.remember(found.save)
         for root in self._roots:
             if not root.is_early:
                 root.finish()
         return Loaded(found.generation, found.step, found.time, self._extra)
 
-    def put_back(self) -> None:
-        """Give loaders the states they had, and take out of tables what was put in."""
+    def roll_back(self) -> None:
+        """Give loaders the states they had, and remove the rows that were put into tables."""
         if self._tables is not None:
             self._tables.clear()
         while self._former:
@@ -154,8 +156,8 @@ class Loading:
             given.load_state_dict(state)
 
 
-class _Root:
-    """One of the things to load into: its tensors by the names of their places."""
+class _RootTarget:
+    """An object to load into: its tensors by the names of their places."""
 
     def __init__(self, found: Checkpoint, name: str, given: Any) -> None:
         if name not in found.trees:
@@ -165,22 +167,22 @@ class _Root:
         self._is_object = not isinstance(given, Mapping) and hasattr(given, "load_state_dict")
         if not self._is_object and not isinstance(given, dict):
             raise TypeError(
-                f"{name} is of type {type(given).__name__}, expected a dict or an object with "
-                "load_state_dict"
+                f"`{name}` must be a dict or an object with load_state_dict, got "
+                f"{type(given).__name__}"
             )
         self._state = given.state_dict() if hasattr(given, "state_dict") else given
         self.saved = dict(found.places(name))
         self.targets = dict(_tensors(self._state, name))
         self._make_missing = self._is_object and not self._is_module
-        # A loader that refuses does so before anything is written.
+        # A loader may reject its state, so it gets it before anything is written.
         self.is_early = name == "loader" and self._is_object and not self.saved
         self.made: dict[str, torch.Tensor] = {}
         if self._make_missing:
             for place in self.saved.keys() - self.targets.keys():
-                self.made[place] = self._new(place, found.info(place))
+                self.made[place] = self._new_tensor(place, found.info(place))
 
-    def _new(self, place: str, info: TensorInfo) -> torch.Tensor:
-        """A tensor for a state an object has not yet: of an optimizer's, cut like its parameter."""
+    def _new_tensor(self, place: str, info: TensorInfo) -> torch.Tensor:
+        """Return a tensor for missing state; an optimizer's is cut like its parameter."""
         inside = re.fullmatch(rf"{self.name}/state/(\d+)/.*", place)
         params = [p for group in getattr(self.given, "param_groups", ()) for p in group["params"]]
         if inside is not None and int(inside[1]) < len(params):
@@ -190,36 +192,37 @@ class _Root:
         return torch.empty(info.shape, dtype=info.dtype)
 
     def compare_names(self, found: Checkpoint, strict: bool, alone: bool) -> list[str]:
-        """The names that are in the checkpoint only."""
+        """Compare names; return those that only the checkpoint has."""
         self._compare_keys(repr(found))
         self._compare_groups(repr(found))
         lost = sorted(self.targets.keys() - self.saved.keys())
         more = [] if self._make_missing else sorted(self.saved.keys() - self.targets.keys())
-        if not self._make_missing:  # such an object looks at its numbers and text itself
-            plain_lost, plain_more = self._compare_plain()
+        if not self._make_missing:  # such an object checks its numbers and text itself
+            plain_lost, plain_more = self._compare_plain_values()
             lost, more = sorted({*lost, *plain_lost}), sorted({*more, *plain_more})
         if strict and (lost or (more and alone)):
-            raise KeyError(other_names(self.name, repr(found), lost, more))
+            raise KeyError(name_mismatch_message(self.name, repr(found), lost, more))
         return more
 
     def _compare_keys(self, found: str) -> None:
-        """KeyError for a key that is text on one side and a number on the other.
+        """Raise a KeyError for a key that is text on one side and a number on the other.
 
-        Both give places of the same name, so that all would be read. But a dict would get the
-        other key as well, and an optimizer take the states for those of no parameter at all.
+        The places of both have the same name, so all tensors would be read. But a dict would get
+        the other key as well, and an optimizer would assign the states to no parameter.
         """
         state = self._state
         if isinstance(self.given, torch.optim.Optimizer):  # one without states has no keys yet
             count = sum(len(group["params"]) for group in self.given.param_groups)
             state = {**state, "state": {**dict.fromkeys(range(count)), **state.get("state", {})}}
-        for name, key, own in () if self._is_module else _other_keys(state, self._tree, self.name):
+        keys = () if self._is_module else _mismatched_keys(state, self._tree, self.name)
+        for name, key, own in keys:
             raise KeyError(
-                f"{name} has the key {key!r} in {found}, expected {own!r}: dcp.save makes text of "
-                "numbers, so what it saved with such keys is for dcp.load"
+                f"{name} has the key {key!r} in {found}, expected {own!r}: dcp.save converts "
+                "numbers to text, so load its checkpoints with dcp.load"
             )
 
     def _compare_groups(self, found: str) -> None:
-        """ValueError for an optimizer of other parameters; torch says it when all is written."""
+        """Raise a ValueError for an optimizer of other parameters, before torch would."""
         loads = getattr(type(self.given), "load_state_dict", None)
         if loads is not torch.optim.Optimizer.load_state_dict:
             return
@@ -230,21 +233,22 @@ class _Root:
                 f"{self.name} has groups of {here} parameters, expected {saved} as in {found}"
             )
 
-    def _compare_plain(self) -> tuple[set[str], set[str]]:
-        """As `compare_names`, of what is no tensor; a dict takes what only the checkpoint has."""
-        if not self._is_module:
-            return _plain(self._state, self.name) - trees.dict_places(self._tree, self.name), set()
-        # Of a module's extra state, what is inside is for the module to look at.
+    def _compare_plain_values(self) -> tuple[set[str], set[str]]:
+        """Return the places of other values than tensors that only one side has."""
+        if not self._is_module:  # a dict takes values that only the checkpoint has
+            places = _plain_places(self._state, self.name)
+            return places - trees.dict_places(self._tree, self.name), set()
+        # A module checks the inside of its extra state itself.
         own = {f"{self.name}/{key}" for key in self._state}
         saved = trees.dict_places(self._tree, self.name, deepest=1)
         return own - saved - self.targets.keys(), saved - own - self.saved.keys()
 
     def finish(self) -> None:
-        """Put numbers and text in their places too, and tell the object."""
+        """Put numbers and text in their places, and give the object its state."""
         every = {**self.made, **self.targets}
         # By place: two places of one saved tensor may be two tensors here.
         state = trees.decode(
-            _by_place(self._tree, self.name), lambda place: every.get(place, trees.ABSENT)
+            _rename_by_place(self._tree, self.name), lambda place: every.get(place, trees.ABSENT)
         )
         if self._is_module:
             if not all(isinstance(value, torch.Tensor) for value in self._state.values()):
@@ -255,56 +259,56 @@ class _Root:
             trees.merge_state(self.given, state)
 
 
-def _jobs(
-    found: Checkpoint, roots: list[_Root], cast: bool
+def _plan_reads(
+    found: Checkpoint, roots: list[_RootTarget], cast: bool
 ) -> dict[tuple[str, Box], list[torch.Tensor]]:
-    """What to read and where to: each box of a saved tensor once, each target memory once."""
-    jobs: dict[tuple[str, Box], dict[Any, torch.Tensor]] = {}
+    """Return the targets of each box of a saved tensor, each target memory once."""
+    reads: dict[tuple[str, Box], dict[Any, torch.Tensor]] = {}
     for root in roots:
         for place, value in {**root.targets, **root.made}.items():
             if place not in root.saved:
                 continue
-            pieces = pieces_of(place, value)
+            local = to_local_tensor(place, value)
             entry = found.entries[root.saved[place]]
-            if pieces.shape != entry.shape:
+            if local.shape != entry.shape:
                 raise ValueError(
-                    f"{place} has shape {pieces.shape}, expected {entry.shape} as saved"
+                    f"{place} has shape {local.shape}, expected {entry.shape} as saved"
                 )
-            dtype = parse_dtype(entry.dtype)
-            if pieces.dtype != dtype and not cast:
+            dtype = torch_dtype(entry.dtype)
+            if local.dtype != dtype and not cast:
                 raise TypeError(
-                    f"{place} has dtype {pieces.dtype}, expected {dtype} as saved; cast=True casts"
+                    f"{place} has dtype {local.dtype}, expected {dtype} as saved; cast=True casts"
                 )
-            for piece in pieces.parts:
+            for piece in local.pieces:
                 _check_memory(place, piece.tensor)
-            if dtype.is_complex and not pieces.dtype.is_complex:
+            if dtype.is_complex and not local.dtype.is_complex:
                 raise TypeError(f"{place} is {dtype}, expected a complex target for it")
-            for piece in pieces.parts:
+            for piece in local.pieces:
                 tensor = piece.tensor
                 memory = tensor.data_ptr(), tensor.stride(), tensor.dtype, tensor.device
-                jobs.setdefault((entry.name, piece.box), {}).setdefault(memory, tensor)
-    return {key: list(targets.values()) for key, targets in jobs.items()}
+                reads.setdefault((entry.name, piece.box), {}).setdefault(memory, tensor)
+    return {key: list(targets.values()) for key, targets in reads.items()}
 
 
 def _check_memory(place: str, tensor: torch.Tensor) -> None:
-    """ValueError for a target that has one place in memory for several elements."""
+    """Raise a ValueError for a target in which several elements share one place in memory."""
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     if tensor.numel() and any(size > 1 and not stride for size, stride in pairs):
         raise ValueError(
-            f"{place} has elements that are the same memory, as expand() makes them: expected "
-            "memory for each"
+            f"{place} has elements that share memory, as expand() makes them: expected memory for "
+            "each"
         )
 
 
-def _read(found: Checkpoint, jobs: Mapping[tuple[str, Box], list[torch.Tensor]]) -> None:
+def _read_tensors(found: Checkpoint, reads: Mapping[tuple[str, Box], list[torch.Tensor]]) -> None:
     written: set[str] = set()
-    every = {name for name, _ in jobs}
+    every = {name for name, _ in reads}
     try:
         with torch.no_grad():
-            for target in (target for targets in jobs.values() for target in targets):
-                if not target.is_inference():  # autograd has to know, whoever writes the bytes
+            for target in (target for targets in reads.values() for target in targets):
+                if not target.is_inference():  # autograd does not see writes to the memory
                     increment_version(target)
-            wanted = ((name, targets, box) for (name, box), targets in jobs.items())
+            wanted = ((name, targets, box) for (name, box), targets in reads.items())
             for name, _ in found.read_many(wanted):
                 written.add(name)
     except (OSError, ValueError) as error:
@@ -320,6 +324,7 @@ def _read(found: Checkpoint, jobs: Mapping[tuple[str, Box], list[torch.Tensor]])
 
 
 def _tensors(state: Any, name: str) -> Iterator[tuple[str, torch.Tensor | Partition]]:
+    """Yield the tensors in a state with the names of their places."""
     if isinstance(state, (torch.Tensor, Partition)):
         yield name, state
     elif isinstance(state, Mapping):
@@ -330,23 +335,23 @@ def _tensors(state: Any, name: str) -> Iterator[tuple[str, torch.Tensor | Partit
             yield from _tensors(value, f"{name}/{i}")
 
 
-def _plain(state: Any, name: str) -> set[str]:
-    """Places of a dict, and of dicts in it, of what is neither a tensor nor a dict."""
+def _plain_places(state: Any, name: str) -> set[str]:
+    """Return the places in nested dicts of values that are neither tensors nor dicts."""
     if not isinstance(state, Mapping):
         return set() if isinstance(state, (torch.Tensor, Partition)) else {name}
-    return {place for key, item in state.items() for place in _plain(item, f"{name}/{key}")}
+    return {place for key, item in state.items() for place in _plain_places(item, f"{name}/{key}")}
 
 
 def _group_sizes(state: Any) -> list[int] | None:
-    """How many parameters there are in each group of an optimizer's state; None if it has none."""
+    """Return the numbers of parameters in an optimizer's groups; None if it has no groups."""
     try:
         return [len(group["params"]) for group in state["param_groups"]]
     except (KeyError, TypeError):
         return None
 
 
-def _other_keys(state: Any, tree: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
-    """Keys of a saved dict, and of dicts in it, that are another's text: where, theirs, ours."""
+def _mismatched_keys(state: Any, tree: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield keys in nested dicts that differ in type only: place, saved key, key here."""
     if not isinstance(state, Mapping) or type(tree) is not dict or "dict" not in tree:
         return
     known = {str(key): key for key in state}
@@ -354,30 +359,33 @@ def _other_keys(state: Any, tree: Any, name: str) -> Iterator[tuple[str, Any, An
         own = known.get(str(key), key)
         if own != key:
             yield name, key, own
-        yield from _other_keys(state.get(own), item, f"{name}/{key}")
+        yield from _mismatched_keys(state.get(own), item, f"{name}/{key}")
 
 
-def _by_place(tree: Any, name: str) -> Any:
-    """The tree with each tensor under the name of its place."""
+def _rename_by_place(tree: Any, name: str) -> Any:
+    """Return the tree with each tensor under the name of its place."""
     if type(tree) is list:
-        return [_by_place(item, f"{name}/{i}") for i, item in enumerate(tree)]
-    if type(tree) is dict and "tensor" in tree:
+        return [_rename_by_place(item, f"{name}/{i}") for i, item in enumerate(tree)]
+    if type(tree) is not dict:
+        return tree
+    if "tensor" in tree:
         return {"tensor": name}
-    if type(tree) is dict and "dict" in tree:
-        return {"dict": [[key, _by_place(item, f"{name}/{key}")] for key, item in tree["dict"]]}
-    if type(tree) is dict and "tuple" in tree:
-        return {"tuple": _by_place(tree["tuple"], name)}
+    if "dict" in tree:
+        pairs = tree["dict"]
+        return {"dict": [[key, _rename_by_place(item, f"{name}/{key}")] for key, item in pairs]}
+    if "tuple" in tree:
+        return {"tuple": _rename_by_place(tree["tuple"], name)}
     return tree
 
 
-def other_names(root: str, found: str, lost: list[str], more: list[str]) -> str:
-    """What to say of names that are on one side only."""
+def name_mismatch_message(root: str, found: str, lost: list[str], more: list[str]) -> str:
+    """Return the error message for names that only one side has."""
     return (
-        f"the names in {root} are not those of {found}: only in the target {_listed(lost)}; only "
-        f"in the checkpoint {_listed(more)}; strict=False loads the others"
+        f"the names in {root} are not those of {found}: only in the target {_format_names(lost)}; "
+        f"only in the checkpoint {_format_names(more)}; strict=False loads the others"
     )
 
 
-def _listed(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     return f"[{shown}]"

@@ -1,8 +1,9 @@
-"""Ranks tell each other how it went, so that what fails on one fails on all."""
+"""Saving and loading in a process group: an error on one rank is raised on all ranks."""
 
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -13,26 +14,27 @@ import torch
 import torch.distributed as dist
 
 from windeck._core import crc32c
-from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.chunks import dtype_name, iter_chunks
+from windeck.checkpoint.format.boxes import Box, shape_of
+from windeck.checkpoint.format.chunks import iter_chunks
 from windeck.checkpoint.format.manifests import find_commit
 from windeck.checkpoint.inspecting import Checkpoint
-from windeck.checkpoint.loading import Loaded, Loading, other_names
-from windeck.checkpoint.saving import merge_in, write_shard
+from windeck.checkpoint.loading import Loaded, LoadOperation, name_mismatch_message
+from windeck.checkpoint.saving import merge_open_store, write_shard
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
-from windeck.checkpoint.tables.writing import Exports
-from windeck.checkpoint.write.incremental import base_values
+from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.write.incremental import read_base_values
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_options, discard
-from windeck.checkpoint.write.shards import State
+from windeck.checkpoint.write.shards import LocalState
+from windeck.columns.dtypes import dtype_name
 
-__all__ = ["Ranks", "assigned", "load_in_group", "save_in_group"]
+__all__ = ["RankGroup", "assign_writers", "load_in_group", "save_in_group"]
 
 
 T = TypeVar("T")
 
-#: What an error of another rank may become here; others are a RuntimeError that names them.
-_KINDS: dict[str, type[Exception]] = {
+#: Types that an error of another rank keeps; errors of other types become a RuntimeError.
+_ERROR_TYPES: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
         TypeError, ValueError, KeyError, IndexError, RuntimeError, ImportError, MemoryError,
@@ -43,7 +45,7 @@ _KINDS: dict[str, type[Exception]] = {
 }  # fmt: skip
 
 
-class Ranks:
+class RankGroup:
     """The processes of a group that save or load together.
 
     Parameters
@@ -54,7 +56,7 @@ class Ranks:
     Raises
     ------
     ValueError
-        When this process is not in the group.
+        If this process is not in the group.
     """
 
     def __init__(self, group: Any) -> None:
@@ -66,61 +68,61 @@ class Ranks:
             )
         self.rank, self.count = dist.get_rank(group), dist.get_world_size(group)
 
-    def together(self, action: Callable[[], T]) -> list[T]:
-        """Do something on every rank; what each gave, or on all ranks the error of the first that
-        has one. What an action gives has to be fit for JSON.
+    def run_on_all(self, action: Callable[[], T]) -> list[T]:
+        """Run an action on every rank; return all results, which have to be valid JSON.
 
-        Only an `Exception` is told to the others. A rank that ends breaks its connections, which is
-        a RuntimeError on the others, at the latest when the group's timeout is over.
+        Every rank raises the error of the first rank that has one. Only an `Exception` is sent to
+        the others. A rank that exits breaks its connections, which is a RuntimeError on the others,
+        at the latest when the group's timeout expires.
         """
-        said, error = _tried(action)
-        every = [json.loads(zlib.decompress(data)) for data in self._gather(_packed(said))]
-        for rank, found in enumerate(every):
+        result, error = _attempt(action)
+        results = [json.loads(zlib.decompress(data)) for data in self._all_gather(_encode(result))]
+        for rank, found in enumerate(results):
             if "error" in found:
-                raise _retold(rank, **found["error"]) from error
-        return [found["value"] for found in every]
+                raise _rebuild_error(rank, **found["error"]) from error
+        return [found["value"] for found in results]
 
-    def first(self, action: Callable[[], T]) -> T:
-        """Do something on rank 0; what it gave, on all ranks, or its error."""
-        said, error = _tried(action) if self.rank == 0 else (None, None)
-        data = self._from_first(_packed(said) if self.rank == 0 else b"")
+    def run_on_first(self, action: Callable[[], T]) -> T:
+        """Run an action on rank 0; return its result, or raise its error, on all ranks."""
+        result, error = _attempt(action) if self.rank == 0 else (None, None)
+        data = self._broadcast(_encode(result) if self.rank == 0 else b"")
         found = json.loads(zlib.decompress(data))
         if "error" in found:
-            raise _retold(0, **found["error"]) from error
+            raise _rebuild_error(0, **found["error"]) from error
         value: T = found["value"]
         return value
 
-    def in_turn(self, action: Callable[[], T]) -> list[T]:
-        """`together`, one rank after the other; after an error the others do not begin."""
+    def run_in_turn(self, action: Callable[[], T]) -> list[T]:
+        """Do as `run_on_all`, one rank after the other; after an error the others do not start."""
         found: list[Any] = []
         for turn in range(self.count):
-            got = self.together(lambda turn=turn: action() if self.rank == turn else None)  # type: ignore[misc]
+            got = self.run_on_all(lambda turn=turn: action() if self.rank == turn else None)  # type: ignore[misc]
             found.append(got[turn])
         return found
 
-    def _gather(self, data: bytes) -> list[bytes]:
-        """Bytes of every rank, by tensors: torch's own way for objects unpickles what comes in."""
-        sizes = self._sizes(data)
-        mine = self._tensor(data, max(sizes))
-        every = [torch.empty_like(mine) for _ in range(self.count)]
-        dist.all_gather(every, mine, group=self._group)
-        return [_bytes(found[:size]) for found, size in zip(every, sizes, strict=True)]
+    def _all_gather(self, data: bytes) -> list[bytes]:
+        # As tensors: torch's collectives for objects unpickle the received bytes.
+        sizes = self._gather_sizes(data)
+        own = self._to_tensor(data, max(sizes))
+        received = [torch.empty_like(own) for _ in range(self.count)]
+        dist.all_gather(received, own, group=self._group)
+        return [_to_bytes(found[:size]) for found, size in zip(received, sizes, strict=True)]
 
-    def _from_first(self, data: bytes) -> bytes:
-        """Bytes of rank 0, of which there may be many: all ranks' would take as much for each."""
-        found = self._tensor(data, self._sizes(data)[0])  # all ranks are here once they know it
+    def _broadcast(self, data: bytes) -> bytes:
+        """Return the bytes of rank 0, without the memory for those of all ranks."""
+        found = self._to_tensor(data, self._gather_sizes(data)[0])  # waits for all ranks
         source = dist.get_global_rank(self._group, 0)
         dist.broadcast(found, source, group=self._group)
-        return _bytes(found)
+        return _to_bytes(found)
 
-    def _sizes(self, data: bytes) -> list[int]:
+    def _gather_sizes(self, data: bytes) -> list[int]:
         size = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
         sizes = [torch.zeros_like(size) for _ in range(self.count)]
         dist.all_gather(sizes, size, group=self._group)
         return [int(found) for found in sizes]
 
-    def _tensor(self, data: bytes, size: int) -> torch.Tensor:
-        """Bytes where the group sends from and receives to, with zeros behind them."""
+    def _to_tensor(self, data: bytes, size: int) -> torch.Tensor:
+        """Return bytes, padded with zeros, on the device that the group communicates from."""
         held = torch.zeros(size, dtype=torch.uint8)
         if data:
             held[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
@@ -133,24 +135,24 @@ class Ranks:
         return torch.device("cpu")
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
+def _to_bytes(tensor: torch.Tensor) -> bytes:
     return tensor.cpu().numpy().tobytes()
 
 
-def _tried(action: Callable[[], Any]) -> tuple[dict[str, Any], Exception | None]:
-    """How an action went, to be told."""
+def _attempt(action: Callable[[], Any]) -> tuple[dict[str, Any], Exception | None]:
+    """Run an action; return its value or its error as JSON, and the error."""
     try:
         return {"value": action()}, None
     except Exception as error:
-        return {"error": _told(error)}, error
+        return {"error": _describe_error(error)}, error
 
 
-def _packed(said: Any) -> bytes:
-    # Names of tensors are much alike.
-    return zlib.compress(json.dumps(said, allow_nan=False).encode(), 1)
+def _encode(result: Any) -> bytes:
+    # Names of tensors are much alike, so they compress well.
+    return zlib.compress(json.dumps(result, allow_nan=False).encode(), 1)
 
 
-def _told(error: Exception) -> dict[str, Any]:
+def _describe_error(error: Exception) -> dict[str, Any]:
     code = getattr(error, "errno", None)
     text = str(getattr(error, "strerror", None) or error)
     if isinstance(error, KeyError) and error.args:
@@ -159,11 +161,12 @@ def _told(error: Exception) -> dict[str, Any]:
     return {"kind": kind, "code": code if type(code) is int else None, "text": text}
 
 
-def _retold(rank: int, kind: str, code: int | None, text: str) -> Exception:
+def _rebuild_error(rank: int, kind: str, code: int | None, text: str) -> Exception:
+    """Return the error of a rank from its description."""
     message = f"rank {rank}: {text}"
     if kind == "CorruptStoreError":
         return CorruptStoreError(message)
-    known = _KINDS.get(kind)
+    known = _ERROR_TYPES.get(kind)
     if known is None:
         if code is not None:
             return OSError(code, f"rank {rank}: {kind}: {text}")
@@ -185,17 +188,20 @@ def save_in_group(
     options: Mapping[str, Any],
     verify_replicated: bool,
 ) -> int:
-    """See `windeck.checkpoint.save`; `options` are those of `begin`."""
-    ranks = Ranks(group)
-    with ExitStack() as stack:
-        state, tables, told = _looked(ranks, stack, store, given, embeddings, options)
-        _refuse_other_options([found["options"] for found in told])
-        holders = _holders([found["inventory"] for found in told])
-        if verify_replicated:
-            _verify(ranks, state, holders)
-        writers = assigned(holders, ranks.count)
+    """Save on all ranks of a group, for `windeck.checkpoint.save`.
 
-        def chosen(name: str, box: Box) -> bool:
+    `options` are those of `begin`.
+    """
+    ranks = RankGroup(group)
+    with ExitStack() as stack:
+        state, tables, exchanged = _exchange_state(ranks, stack, store, given, embeddings, options)
+        _check_equal_options([found["options"] for found in exchanged])
+        holders = _find_holders([found["inventory"] for found in exchanged])
+        if verify_replicated:
+            _check_replicas(ranks, state, holders)
+        writers = assign_writers(holders, ranks.count)
+
+        def is_chosen(name: str, box: Box) -> bool:
             return writers[name, box] == ranks.rank
 
         place = store
@@ -205,63 +211,75 @@ def save_in_group(
             place = stack.enter_context(opened(store))
             return asdict(begin(place, writers=ranks.count, **options))
 
-        plan = Plan(**ranks.first(start))
+        plan = Plan(**ranks.run_on_first(start))
         try:
-            last = None
-            if plan.incremental and any(found["alone"] for found in told):  # rank 0 has it open
-                last = _last_save(ranks, lambda: base_values(_open(place), plan))
-            ranks.together(
-                lambda: write_shard(place, plan, ranks.rank, state, chosen, tables, last)
-            )
-            generation = ranks.first(lambda: merge_in(_open(place), plan))
+            base_values = None
+            if plan.incremental and any(found["exclusive"] for found in exchanged):
+                base_values = _share_base_values(ranks, lambda: _opened_store(place), plan)
+            ranks.run_on_all(
+                lambda: write_shard(
+                    place, plan, ranks.rank, state,
+                    is_chosen=is_chosen, tables=tables, base_values=base_values,
+                )
+            )  # fmt: skip
+            generation = ranks.run_on_first(lambda: merge_open_store(_opened_store(place), plan))
         except BaseException:
             if ranks.rank == 0:
                 with suppress(Exception):  # gc removes it too
-                    discard(_open(place), plan)
+                    discard(_opened_store(place), plan)
             raise
-        tables.committed(plan.save)
+        tables.remember(plan.save)
         return generation
 
 
-def _looked(
-    ranks: Ranks,
+def _exchange_state(
+    ranks: RankGroup,
     stack: ExitStack,
     store: Store | str,
     given: Mapping[str, Any],
     embeddings: Mapping[str, Any] | None,
     options: Mapping[str, Any],
-) -> tuple[State, Exports, list[dict[str, Any]]]:
-    """What this rank has, and what all ranks tell of themselves; `stack` closes the tables."""
-    held: list[tuple[State, Exports]] = []
+) -> tuple[LocalState, TablesWriter, list[dict[str, Any]]]:
+    """Return this rank's state and tables, and descriptions of all ranks' states.
 
-    def look() -> dict[str, Any]:
+    `stack` closes the tables.
+    """
+    held: list[tuple[LocalState, TablesWriter]] = []
+
+    def describe() -> dict[str, Any]:
         check_options(**options)
-        state = State(given)
-        held.append((state, stack.enter_context(Exports(embeddings))))
-        _check_reach(store, ranks)
-        alone = isinstance(store, str) and takes_turns(store)
-        return {"options": dict(options), "inventory": _inventory(state), "alone": alone}
+        state = LocalState(given)
+        held.append((state, stack.enter_context(TablesWriter(embeddings))))
+        _check_reachable(store, ranks)
+        exclusive = isinstance(store, str) and takes_turns(store)
+        inventory = _describe_state(state)
+        return {"options": dict(options), "inventory": inventory, "exclusive": exclusive}
 
-    told = ranks.together(look)
-    return (*held[0], told)
+    exchanged = ranks.run_on_all(describe)
+    return (*held[0], exchanged)
 
 
-def _open(place: Store | str) -> Store:
+def _opened_store(place: Store | str) -> Store:
     assert not isinstance(place, str)
     return place
 
 
-def _last_save(ranks: Ranks, find: Callable[[], dict[bytes, bytes]]) -> dict[bytes, bytes]:
-    """What rank 0 finds, on all ranks. As characters, a byte each: most of it is text."""
+def _share_base_values(
+    ranks: RankGroup, get_store: Callable[[], Store], plan: Plan
+) -> dict[bytes, bytes]:
+    """Return on all ranks the values of the base that rank 0 reads, which has the store open."""
 
-    def told() -> dict[str, str]:
-        return {key.decode(): value.decode("latin-1") for key, value in find().items()}
+    def read() -> dict[str, str]:
+        # As characters of a byte each: most of it is text.
+        found = read_base_values(get_store(), plan)
+        return {key.decode(): value.decode("latin-1") for key, value in found.items()}
 
-    return {key.encode(): value.encode("latin-1") for key, value in ranks.first(told).items()}
+    found = ranks.run_on_first(read)
+    return {key.encode(): value.encode("latin-1") for key, value in found.items()}
 
 
-def _check_reach(store: Store | str, ranks: Ranks) -> None:
-    """ValueError where what this rank writes would not reach the store of rank 0."""
+def _check_reachable(store: Store | str, ranks: RankGroup) -> None:
+    """Raise a ValueError if this rank cannot write to the store of rank 0."""
     if ranks.rank == 0 or (isinstance(store, str) and takes_parts(store)):
         return
     with opened(store) as place:
@@ -272,86 +290,87 @@ def _check_reach(store: Store | str, ranks: Ranks) -> None:
             )
 
 
-def _inventory(state: State) -> list[Any]:
-    """What is here: of each tensor the name, the dtype and the boxes, and bytes of one element."""
+def _describe_state(state: LocalState) -> list[Any]:
+    """Return for each tensor its name, its dtype, bytes of one element, and its boxes."""
     return [
         [
             name,
-            dtype_name(pieces.dtype),
-            pieces.dtype.itemsize,
-            [[list(run) for run in piece.box] for piece in pieces.parts],
+            dtype_name(local.dtype),
+            local.dtype.itemsize,
+            [[list(side) for side in piece.box] for piece in local.pieces],
         ]
-        for name, pieces in state.tensors.items()
+        for name, local in state.tensors.items()
     ]
 
 
-def _refuse_other_options(told: Sequence[Mapping[str, Any]]) -> None:
-    for name, first in told[0].items():
-        for rank, found in enumerate(told):
+def _check_equal_options(options: Sequence[Mapping[str, Any]]) -> None:
+    for name, first in options[0].items():
+        for rank, found in enumerate(options):
             if found[name] != first:
                 raise ValueError(
-                    f"{name} is {first!r} on rank 0 and {found[name]!r} on rank {rank}, expected "
-                    "the same on all ranks"
+                    f"`{name}` must be the same on all ranks, got {first!r} on rank 0 and "
+                    f"{found[name]!r} on rank {rank}"
                 )
 
 
-def _holders(inventories: list[list[Any]]) -> dict[_Key, tuple[int, list[int]]]:
-    """Bytes of each box of each tensor, and the ranks that have it."""
+def _find_holders(inventories: list[list[Any]]) -> dict[_Key, tuple[int, list[int]]]:
+    """Return the bytes of each box of each tensor, and the ranks that hold it."""
     found: dict[_Key, tuple[int, list[int]]] = {}
     for rank, inventory in enumerate(inventories):
         for name, _, width, boxes in inventory:
             for sides in boxes:
                 box = tuple((first, end) for first, end in sides)
-                size = width
-                for first, end in box:
-                    size *= end - first
+                size = width * math.prod(shape_of(box))
                 found.setdefault((name, box), (size, []))[1].append(rank)
     return found
 
 
-def assigned(holders: Mapping[_Key, tuple[int, list[int]]], ranks: int) -> dict[_Key, int]:
-    """The rank that writes each box: what several have goes to the one with the least, the largest
-    first. The same on all ranks: boxes of equal size go by name and place, and of ranks with
-    equally much the lowest takes the next.
+def assign_writers(holders: Mapping[_Key, tuple[int, list[int]]], ranks: int) -> dict[_Key, int]:
+    """Assign each box to a rank: the holder with the least bytes so far, largest boxes first.
+
+    The result is the same on all ranks: boxes of equal size are sorted by name and place, and of
+    ranks with equal bytes the lowest is chosen.
 
     Examples
     --------
     >>> a, b, c = ("a", ((0, 9),)), ("b", ((0, 5),)), ("c", ((0, 3),))
-    >>> assigned({a: (9, [0, 1]), b: (5, [0, 1]), c: (3, [0, 1])}, 2) == {a: 0, b: 1, c: 1}
+    >>> assign_writers({a: (9, [0, 1]), b: (5, [0, 1]), c: (3, [0, 1])}, 2) == {a: 0, b: 1, c: 1}
     True
     """
     load, found = [0] * ranks, dict[_Key, int]()
     order = sorted(holders.items(), key=lambda item: (len(item[1][1]) > 1, -item[1][0], item[0]))
-    for key, (size, having) in order:
-        rank = min(having, key=lambda rank: (load[rank], rank))
+    for key, (size, holding) in order:
+        rank = min(holding, key=lambda rank: (load[rank], rank))
         load[rank] += size
         found[key] = rank
     return found
 
 
-def _verify(ranks: Ranks, state: State, holders: Mapping[_Key, tuple[int, list[int]]]) -> None:
-    """ValueError on all ranks where copies of one box are not the same bytes."""
-    shared = [key for key, (_, having) in holders.items() if len(having) > 1]
+def _check_replicas(
+    ranks: RankGroup, state: LocalState, holders: Mapping[_Key, tuple[int, list[int]]]
+) -> None:
+    """Raise a ValueError on all ranks if copies of a box differ in their bytes."""
+    shared = [key for key, (_, holding) in holders.items() if len(holding) > 1]
     if not shared:
         return
-    mine = {
+    own = {
         (name, piece.box): piece.tensor
-        for name, pieces in state.tensors.items()
-        for piece in pieces.parts
+        for name, local in state.tensors.items()
+        for piece in local.pieces
     }
-    sums = ranks.together(lambda: [_sum(mine[key]) if key in mine else None for key in shared])
+    sums = ranks.run_on_all(lambda: [_checksum(own[key]) if key in own else None for key in shared])
     for i, (name, _) in enumerate(shared):
-        having = [(rank, found[i]) for rank, found in enumerate(sums) if found[i] is not None]
-        for rank, found in having[1:]:
-            if found != having[0][1]:
+        holding = [(rank, found[i]) for rank, found in enumerate(sums) if found[i] is not None]
+        for rank, found in holding[1:]:
+            if found != holding[0][1]:
                 raise ValueError(
-                    f"{name} is not the same on ranks {having[0][0]} and {rank}, expected equal "
-                    "bytes: what differs needs a name of its own on each rank; "
-                    "verify_replicated=False keeps that of one of them"
+                    f"{name} is not the same on ranks {holding[0][0]} and {rank}, expected equal "
+                    "bytes: save different tensors under different names; verify_replicated=False "
+                    "keeps that of one rank"
                 )
 
 
-def _sum(tensor: torch.Tensor) -> int:
+def _checksum(tensor: torch.Tensor) -> int:
     total = 0
     for data in iter_chunks(tensor, CHUNK_BYTES):
         total = crc32c(data, total)
@@ -359,42 +378,45 @@ def _sum(tensor: torch.Tensor) -> int:
 
 
 def load_in_group(
-    store: Store | str, group: Any, loading: Loading, namespace: str, generation: int | None
+    store: Store | str, group: Any, operation: LoadOperation, namespace: str, generation: int | None
 ) -> Loaded:
-    """See `windeck.checkpoint.load`. Where only one process can open the store, they take turns."""
-    ranks = Ranks(group)
+    """Load on all ranks of a group, for `windeck.checkpoint.load`.
+
+    Ranks take turns if only one process can open the store.
+    """
+    ranks = RankGroup(group)
     turns = isinstance(store, str) and takes_turns(store)
-    every = ranks.in_turn if turns else ranks.together
+    run = ranks.run_in_turn if turns else ranks.run_on_all
     loaded: list[Loaded] = []
 
     def find() -> int:
         with opened(store, reading=True) as place:
             return find_commit(place, namespace, generation).generation
 
-    def look() -> dict[str, list[str]]:
+    def compare() -> dict[str, list[str]]:
         with Checkpoint(store, namespace, number) as found:
-            return loading.compare(found, alone=False)
+            return operation.compare(found, alone=False)
 
     def read() -> None:
         with Checkpoint(store, namespace, number) as found:
-            loaded.append(loading.read(found))
+            loaded.append(operation.read(found))
 
-    number = ranks.first(find)
+    number = ranks.run_on_first(find)
     try:
-        unclaimed = every(look)
-        if loading.strict:
-            _refuse_unclaimed(unclaimed, f"generation {number}")
-        every(read)
+        unclaimed = run(compare)
+        if operation.strict:
+            _check_unclaimed_names(unclaimed, f"generation {number}")
+        run(read)
     except BaseException:
-        loading.put_back()
+        operation.roll_back()
         raise
     return loaded[0]
 
 
-def _refuse_unclaimed(names: list[dict[str, list[str]]], found: str) -> None:
-    """KeyError for names in the checkpoint that no rank has."""
+def _check_unclaimed_names(names: list[dict[str, list[str]]], found: str) -> None:
+    """Raise a KeyError for names in the checkpoint that no rank has."""
     for root in dict.fromkeys(root for roots in names for root in roots):
         lists = [set(roots[root]) for roots in names if root in roots]
         more = sorted(set.intersection(*lists))
         if more:
-            raise KeyError(other_names(root, found, [], more))
+            raise KeyError(name_mismatch_message(root, found, [], more))

@@ -9,11 +9,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windeck.checkpoint.format import trees
-from windeck.checkpoint.format.dtypes import item_bytes
 from windeck.checkpoint.format.manifests import Commit, find_commit, read_catalog, read_manifest
 from windeck.checkpoint.stores import Store
 from windeck.cli.parser import Namespace
 from windeck.cli.session import UsageError, checked_namespace, opened_store, redacted_url
+from windeck.columns.dtypes import item_bytes
 
 if TYPE_CHECKING:
     from windeck.checkpoint.format import manifests

@@ -22,7 +22,6 @@ def add_parser(subparsers: Any) -> None:
         "demo",
         help="train, kill, resume, and check that nothing was lost",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", nargs="?",

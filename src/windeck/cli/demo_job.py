@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import time
 import warnings
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 
 from windeck import Loader, Permutation, Scaler, Table, Windows
 from windeck.cli.demo_data import is_text, open_dataset, timestamps
+from windeck.io.filesystem import atomic_file
 
 Batch = Mapping[str, Tensor]
 Samples = npt.NDArray[np.int64]
@@ -241,8 +241,8 @@ def train(
             if state is not None and (step % job.save_every == 0 or step == job.steps):
                 content = {"step": step, "loader": loader.state_dict()}
                 content |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-                torch.save(content, state.with_suffix(".unfinished"))
-                os.replace(state.with_suffix(".unfinished"), state)
+                with atomic_file(state) as temporary:
+                    torch.save(content, temporary)
             if step % 20 == 0 or step == job.steps:
                 report(step, float(loss))
     return model

@@ -31,7 +31,7 @@ INDENT = 12
 
 
 class Page:
-    """What the demo prints: numbered steps, lines below them, progress on a terminal."""
+    """The demo's output: numbered steps, lines below them, progress on a terminal."""
 
     def __init__(self, *, progress: bool = True) -> None:
         terminal = sys.stdout.isatty()
@@ -107,7 +107,7 @@ def run_steps(options: argparse.Namespace) -> None:
 
 
 def prepare(options: argparse.Namespace, page: Page) -> tuple[Job, Data]:
-    """Steps 1 and 2: the columns of the file, and its windows."""
+    """Print steps 1 and 2: the columns of the file, and its windows."""
     if options.file is None:
         path = write_load_curve(options.out / "load-curve.parquet", seed=options.seed)
         page.step("Data", "a synthetic load curve: nothing in it was measured")
@@ -165,7 +165,7 @@ def prepare(options: argparse.Namespace, page: Page) -> tuple[Job, Data]:
 def kill_and_resume(
     job: Job, data: Data, model: Forecaster, page: Page, out: Path
 ) -> dict[str, bool]:
-    """Steps 4 to 6: SIGKILL in the middle of an epoch, a new process, and a comparison."""
+    """Do steps 4 to 6: SIGKILL in the middle of an epoch, a new process, and a comparison."""
     killed, resumed, state = (
         out / name for name in ("killed.samples", "resumed.samples", "state.pt")
     )

@@ -19,7 +19,6 @@ from windeck.cli.catalog import (
     unknown_name,
 )
 from windeck.cli.output import (
-    atomic_file,
     check_output_file,
     format_size,
     print_json,
@@ -27,6 +26,7 @@ from windeck.cli.output import (
 )
 from windeck.cli.parser import Namespace, add_command, add_generation
 from windeck.cli.session import UsageError, escaped
+from windeck.io.filesystem import atomic_file
 
 __all__ = ["add_parser", "run"]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from windeck.cli.output import (
-    atomic_file,
     check_output_file,
     format_size,
     print_json,
@@ -27,6 +26,7 @@ from windeck.cli.session import (
     opened_store,
     redacted_url,
 )
+from windeck.io.filesystem import atomic_file
 
 __all__ = ["add_parser", "as_script", "render", "run"]
 

@@ -7,8 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "aligned",
     "as_json",
-    "atomic_file",
     "check_output_file",
     "colored",
     "format_number",
@@ -209,14 +207,3 @@ def check_output_file(file: Path, *, force: bool) -> None:
         raise UsageError(f"there is no folder {file.parent} to write {file.name} into")
     if file.exists() and not force:
         raise UsageError(f"{file} exists already, expected a new file, or --force")
-
-
-@contextmanager
-def atomic_file(file: Path) -> Iterator[Path]:
-    """Give a temporary path, which is renamed to `file` when it is complete."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        yield part
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.dtypes import item_bytes
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
@@ -38,6 +37,7 @@ from windeck.cli.output import (
 )
 from windeck.cli.parser import Namespace, add_command, add_generation, at_least
 from windeck.cli.session import UsageError, escaped
+from windeck.columns.dtypes import item_bytes
 
 __all__ = ["Selection", "add_parser", "first_rows", "parse_slice", "read_values", "run"]
 
@@ -125,7 +125,7 @@ def read_values(store: Store, found: Catalog, entry: TensorEntry, selection: Sel
     """Return the values as an array; values that are no numbers as hexadecimal text."""
     import numpy as np
 
-    from windeck.checkpoint.format.dtypes import decode_elements, is_numeric
+    from windeck.checkpoint.format.elements import decode_elements, is_numeric
     from windeck.checkpoint.read.scanning import read_box
 
     if item_bytes(entry.dtype) is None:

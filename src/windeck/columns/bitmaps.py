@@ -8,13 +8,13 @@ from windeck.columns.dtypes import Bits, Bools, Int64s
 
 
 def unpack(bitmap: Bits, start: int, stop: int) -> Bools:
-    """Bits [start, stop) as booleans, in memory of their own."""
+    """Return bits [start, stop) as a new array of booleans."""
     whole = np.unpackbits(bitmap[start >> 3 : (stop + 7) >> 3], bitorder="little")
     return whole[start & 7 :][: stop - start].view(np.bool_)
 
 
 def write(bitmap: Bits, start: int, values: Bools) -> None:
-    """Set the bits from `start` on to `values`; the bits beside them stay."""
+    """Set the bits from `start` on to `values`, and no others."""
     stop = start + len(values)
     touched = bitmap[start >> 3 : (stop + 7) >> 3]
     whole = np.unpackbits(touched, bitorder="little")
@@ -23,18 +23,18 @@ def write(bitmap: Bits, start: int, values: Bools) -> None:
 
 
 def all_set(rows: int) -> Bits:
-    """A bitmap of `rows` rows that all hold a value."""
+    """Return a bitmap of `rows` rows that all have a value."""
     return np.full((rows + 7) >> 3, 0xFF, dtype=np.uint8)
 
 
-def take(bitmap: Bits, places: Int64s) -> Bools:
-    """The bits at some places."""
-    found: Bools = (bitmap[places >> 3] >> (places & 7).astype(np.uint8) & 1) != 0
+def take(bitmap: Bits, positions: Int64s) -> Bools:
+    """Return the bits at some positions."""
+    found: Bools = (bitmap[positions >> 3] >> (positions & 7).astype(np.uint8) & 1) != 0
     return found
 
 
 def count(bitmap: Bits) -> int:
-    """How many bits are set, in bounded memory."""
+    """Return the number of bits that are set. O(1) memory."""
     step = 1 << 18
     parts = (bitmap[start : start + step] for start in range(0, len(bitmap), step))
     return sum(int(np.unpackbits(part).sum(dtype=np.int64)) for part in parts)

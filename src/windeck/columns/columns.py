@@ -1,7 +1,8 @@
-"""One column of a table: its values, which of them are missing, and their names if it has any."""
+"""Columns of tables: values, validity bitmaps and categories."""
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,19 @@ from typing import Any
 import numpy as np
 
 from windeck.columns import bitmaps
-from windeck.columns.dtypes import Array, Bits, Bools, Int64s, check_dtype, is_floating
+from windeck.columns.dtypes import (
+    DTYPES,
+    Array,
+    Bits,
+    Bools,
+    Int64s,
+    check_dtype,
+    dtype_name,
+    is_bits,
+    is_floating,
+    is_nan,
+    tensor_from_bits,
+)
 
 ALIGNMENT = 64
 
@@ -22,17 +35,17 @@ class ColumnData:
     ----------
     name : str
     values : ndarray, shape (rows,)
-        Any byte stride. Null slots hold whatever was there; look at `validity`.
+        Any byte stride. Values of null rows are undefined; see `validity`.
     validity : uint8 ndarray or None
         Arrow bitmap, least significant bit first; bit ``validity_offset + r`` is 1 where row r has
-        a value. None: every row has one (in a floating column NaN is missing nevertheless).
+        a value. None: no row is null. In a floating column NaN is missing as well.
     validity_offset : int
     categories : tuple of str or None
-        What the codes in `values` (int32) stand for.
+        Names of the codes in `values` (int32).
     missing : int or None
-        How many rows are null or NaN; None where nobody has counted yet.
+        Number of rows that are null or NaN; None if they have not been counted.
     dtype : str
-        ``values.dtype.name``, or ``"bfloat16"`` where `values` (uint16) holds bfloat16 bits.
+        ``values.dtype.name``, or ``"bfloat16"`` if `values` (uint16) holds bfloat16 bits.
     """
 
     name: str
@@ -59,13 +72,11 @@ class ColumnData:
         return self.values.nbytes + (0 if self.validity is None else self.validity.nbytes)
 
     def observed(self, rows: slice | Int64s = slice(None)) -> Bools:
-        """Tell which of some rows hold a value: neither null nor NaN. O(rows asked for)."""
+        """Return which rows have a value: neither null nor NaN. O(rows) time."""
         picked = self.values[rows]
         known = self._valid(rows)
-        if self.dtype == "bfloat16":
-            known &= (picked & 0x7FFF) <= 0x7F80
-        elif self.values.dtype.kind == "f":
-            known &= ~np.isnan(picked)
+        if is_floating(self.dtype):
+            known &= ~is_nan(picked, self.dtype)
         return known
 
     def _valid(self, rows: slice | Int64s) -> Bools:
@@ -80,20 +91,19 @@ class ColumnData:
         if self.validity is None:
             return np.ones(len(rows), dtype=np.bool_)
         places = np.where(rows < 0, rows + len(self.values), rows) + first
-        bits: Bools = (self.validity[places >> 3] >> (places & 7).astype(np.uint8) & 1) != 0
-        return bits
+        return bitmaps.take(self.validity, places)
 
 
 def read_only(array: Array) -> Array:
-    """A view nobody can write through; the caller's own array stays as it was."""
+    """Return a read-only view; the array itself is not changed."""
     view: Array = array.view()
     view.flags.writeable = False
     return view
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Uninitialised memory that begins at a multiple of 64 bytes."""
-    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    """Return an uninitialised array that is aligned to 64 bytes."""
+    size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size].view(dtype).reshape(shape)
@@ -105,10 +115,10 @@ def from_array(name: str, data: Any) -> ColumnData:
     Raises
     ------
     TypeError
-        Not an array or tensor, or of a dtype no kernel reads (strings, objects, complex,
+        If it is not an array or tensor, or of an unsupported dtype (strings, objects, complex,
         dates, foreign byte order).
     ValueError
-        Not one-dimensional, or a tensor that is not in CPU memory.
+        If it is not one-dimensional, or a tensor that is not in CPU memory.
     """
     array, dtype = as_array(f"column {name!r}", data)
     if array.ndim != 1:
@@ -117,9 +127,9 @@ def from_array(name: str, data: Any) -> ColumnData:
 
 
 def as_array(what: str, data: Any) -> tuple[Array, str]:
-    """Look at `data` as a NumPy array; return it and the name of its dtype.
+    """Return `data` as a NumPy array without a copy, and the name of its dtype.
 
-    bfloat16 tensors, for which NumPy has no dtype, come back as their uint16 bits.
+    bfloat16 tensors, for which NumPy has no dtype, become uint16 arrays of their bits.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.Tensor):
@@ -141,19 +151,23 @@ def _as_array_from_tensor(what: str, tensor: Any, torch: Any) -> tuple[Array, st
             f"{what} is a tensor on {tensor.device} of layout {tensor.layout}; "
             "expected a dense one in CPU memory"
         )
-    if tensor.dtype == torch.bfloat16:
-        return tensor.detach().view(torch.int16).numpy().view(np.uint16), "bfloat16"
+    name = dtype_name(tensor.dtype)
+    storage = DTYPES[name].storage if is_bits(name) else None
+    if storage is not None:
+        signed = getattr(torch, f"int{8 * tensor.dtype.itemsize}")
+        return tensor.detach().view(signed).numpy().view(storage), name
     array: Array = tensor.detach().numpy()
     check_dtype(what, array.dtype)
     return array, array.dtype.name
 
 
 def as_tensor(column: ColumnData, torch: Any) -> Any:
-    """The column's values as a tensor on the same memory."""
+    """Return the values of a column as a tensor on the same memory."""
     if column.values.strides[0] < 0:
         raise ValueError(
             f"column {column.name!r} runs backwards through its memory, which tensors cannot; "
             "expected a copy of it in the table"
         )
-    tensor = torch.from_numpy(column.values)
-    return tensor.view(torch.bfloat16) if column.dtype == "bfloat16" else tensor
+    if is_bits(column.dtype):
+        return tensor_from_bits(column.values, column.dtype)
+    return torch.from_numpy(column.values)

@@ -1,97 +1,101 @@
-"""Whether a column of a file can be a column of documents, told by its schema alone."""
+"""Checks of corpus files: magic bytes, footers, schemas and the type of the document column."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from windeck._util.text import unknown_column
-from windeck.io.formats import naming
+from windeck.io.arrow import count_batches
+from windeck.io.filesystem import RangeReader
+from windeck.io.formats import name_in_errors
+from windeck.io.parquet import ParquetFile
 
-__all__ = ["Form", "Look", "Seen", "check_column"]
+__all__ = ["ColumnKind", "FileChecker", "FileSummary", "check_column"]
 
 
-#: How documents lie in a column: a row each, a record batch each, or a row each as text.
-Form = Literal["lists", "values", "text"]
+#: The storage of documents in a column: one row each (a list of integers), one record batch each
+#: (integers), or one row each as text.
+ColumnKind = Literal["lists", "values", "text"]
 
 
 def check_column(
-    schema: Any, column: str, path: str, *, tokenizes: bool, batches: bool = True
-) -> Form:
-    """Tell how documents lie in a column of a file.
+    schema: Any, column: str, path: str, *, has_tokenizer: bool, is_arrow: bool = True
+) -> ColumnKind:
+    """Return the kind of a document column, or raise an error if its type is not supported.
 
     Parameters
     ----------
     schema
         The pyarrow schema of the file.
     column, path
-        What is looked for, and where.
-    tokenizes
-        Whether there is a tokenizer for text.
-    batches
-        Whether a record batch may be a document: so in Arrow files, not in Parquet.
+        Name of the column, and path of the file for messages.
+    has_tokenizer
+        Whether a tokenizer for text is given.
+    is_arrow
+        Whether the file is an Arrow file, in which a record batch may be a document. In Parquet
+        files it may not.
 
     Raises
     ------
     KeyError
-        The file has no such column; the message says which there are.
+        If the file has no such column; the message lists the columns.
     ValueError
-        It has several.
+        If it has several columns of that name.
     TypeError
-        Its type is not one of documents; text without a tokenizer, or a tokenizer without text.
+        If the type is not one of documents, if text comes without a tokenizer, or if a tokenizer
+        is given for integers.
     """
-    found = schema.get_all_field_indices(column)
-    if not found:
+    places = schema.get_all_field_indices(column)
+    if not places:
         raise unknown_column(column, schema.names, repr(path))
-    if len(found) > 1:
-        raise ValueError(f"{path!r} has {len(found)} columns named {column!r}; expected one")
-    kind = schema.field(found[0]).type
-    where = f"column {column!r} of {path!r} is {kind}"
-    form = _form(kind, batches=batches)
-    if form is None:
+    if len(places) > 1:
+        raise ValueError(f"{path!r} has {len(places)} columns named {column!r}; expected one")
+    dtype = schema.field(places[0]).type
+    where = f"column {column!r} of {path!r} is {dtype}"
+    kind = _column_kind(dtype, is_arrow=is_arrow)
+    if kind is None:
         expected = (
-            "lists of integers, integers, or text" if batches else "lists of integers or text"
+            "lists of integers, integers, or text" if is_arrow else "lists of integers or text"
         )
         raise TypeError(f"{where}; expected {expected}")
-    if form == "text" and not tokenizes:
-        raise TypeError(f"{where}, and there is no tokenizer; expected tokenizer=, or tokens")
-    if form != "text" and tokenizes:
-        raise TypeError(f"{where}, and there is a tokenizer; expected text, or no tokenizer=")
-    return form
+    if kind == "text" and not has_tokenizer:
+        raise TypeError(f"{where}, but no `tokenizer` is given; expected a tokenizer or tokens")
+    if kind != "text" and has_tokenizer:
+        raise TypeError(f"{where}, but a `tokenizer` is given; expected text or no tokenizer")
+    return kind
 
 
-def _form(kind: Any, *, batches: bool) -> Form | None:
-    if any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, _is_fixed)):
-        return "lists" if pa.types.is_integer(kind.value_type) else None
-    if pa.types.is_integer(kind) and batches:
+def _column_kind(dtype: Any, *, is_arrow: bool) -> ColumnKind | None:
+    if any(test(dtype) for test in (pa.types.is_list, pa.types.is_large_list, _is_fixed_size_list)):
+        return "lists" if pa.types.is_integer(dtype.value_type) else None
+    if pa.types.is_integer(dtype) and is_arrow:
         return "values"
-    return "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+    return "text" if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) else None
 
 
-def _is_fixed(kind: Any) -> bool:
-    return bool(pa.types.is_fixed_size_list(kind))
+def _is_fixed_size_list(dtype: Any) -> bool:
+    return bool(pa.types.is_fixed_size_list(dtype))
 
 
 _ARROW, _PARQUET, _STREAM = b"ARROW1", b"PAR1", b"\xff\xff\xff\xff"
-#: The schema of a shard fits, with the magic before it.
+#: Bytes read at the start of a file: the magic and, in nearly all files, the whole schema.
 _HEAD_BYTES = 4096
-_LONGEST_SCHEMA = 1 << 24
+_MAX_SCHEMA_BYTES = 1 << 24
 
 
-class Seen(NamedTuple):
-    """What a look tells of a file.
+class FileSummary(NamedTuple):
+    """Size, modification time and document count of a file.
 
     Attributes
     ----------
     size
-        In bytes.
+        Size in bytes.
     modified
-        When it was last changed, in nanoseconds.
+        Time of the last modification, in nanoseconds.
     documents
-        How many it holds; -1 where that takes more than a look.
+        Number of documents; -1 if the metadata of the file do not give it.
     """
 
     size: int
@@ -99,112 +103,96 @@ class Seen(NamedTuple):
     documents: int
 
 
-class Look:
-    """Looks at one file after the other, in any number of threads.
+class FileChecker:
+    """Checks the magic, footer and schema of files. Thread-safe.
 
-    Files of one writer begin with the same bytes of schema; each such schema is decoded once.
+    Files of one writer start with the same schema bytes, so each distinct schema is decoded once.
 
     Parameters
     ----------
     column
         The column that holds the documents.
-    tokenizes
-        Whether there is a tokenizer for text.
+    has_tokenizer
+        Whether a tokenizer for text is given.
     """
 
-    def __init__(self, column: str, *, tokenizes: bool) -> None:
-        self._column, self._tokenizes = column, tokenizes
-        self._forms: dict[bytes, Form] = {}
+    def __init__(self, column: str, *, has_tokenizer: bool) -> None:
+        self._column, self._has_tokenizer = column, has_tokenizer
+        self._kinds: dict[bytes, ColumnKind] = {}
 
-    def __call__(self, path: str) -> Seen:
-        """What there is to be seen of a file, which is fine as far as a look goes.
+    def check(self, path: str) -> FileSummary:
+        """Return the summary of a file after checking its metadata. O(1) reads.
 
         Raises
         ------
         ValueError
-            The file is empty, cut short, or of another kind.
+            If the file is empty, truncated, or of another format.
         KeyError, ValueError, TypeError
-            Its column is missing, there more than once, or of another type.
+            If its column is missing, duplicated, or of another type.
         OSError
-            It cannot be read.
+            If it cannot be read.
         """
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            status = os.fstat(handle)
-            size = status.st_size
-            head = os.pread(handle, _HEAD_BYTES, 0)
-            tail = os.pread(handle, 10, max(size - 10, 0))
+        with RangeReader(path) as file:
+            size, modified = file.size, file.modified
+            head, tail = file.read(0, _HEAD_BYTES), file.read(max(size - 10, 0), 10)
             if head.startswith(_ARROW):
                 _check_end(path, size, tail, _ARROW, "Arrow IPC")
-                form = self._form(path, lambda count: os.pread(handle, count, 0), head)
-                found = _batches_in(path) if form == "values" else None
+                kind = self._arrow_kind(path, file, head)
+                documents = count_batches(path) if kind == "values" else -1
             elif head.startswith(_PARQUET):
                 _check_end(path, size, tail, _PARQUET, "Parquet")
-                found = self._parquet_rows(path)
+                documents = self._parquet_rows(path)
             else:
-                raise _foreign(path, size, head)
-        finally:
-            os.close(handle)
-        return Seen(size, max(status.st_mtime_ns, 0), -1 if found is None else found)
+                raise _unknown_format(path, size, head)
+        return FileSummary(size, modified, documents)
 
-    def _form(self, path: str, read: Callable[[int], bytes], head: bytes) -> Form:
-        """The message at the beginning of an Arrow file, after eight bytes of magic."""
-        marked = 8 if head[8:12] == _STREAM else 4  # Files before Arrow 0.15 have no marker.
-        length = int.from_bytes(head[4 + marked : 8 + marked], "little", signed=True)
-        if length > len(head) - 8 - marked:
-            head = read(8 + marked + min(length, _LONGEST_SCHEMA))
-        message = head[8 : 8 + marked + max(length, 0)]
-        if message not in self._forms:
-            with naming(path, "Arrow IPC"):
+    def _arrow_kind(self, path: str, file: RangeReader, head: bytes) -> ColumnKind:
+        """Check the schema message of an Arrow file, which follows eight bytes of magic."""
+        prefix = 8 if head[8:12] == _STREAM else 4  # Files before Arrow 0.15 have no marker.
+        length = int.from_bytes(head[4 + prefix : 8 + prefix], "little", signed=True)
+        if length > len(head) - 8 - prefix:
+            head = file.read(0, 8 + prefix + min(length, _MAX_SCHEMA_BYTES))
+        message = head[8 : 8 + prefix + max(length, 0)]
+        if message not in self._kinds:
+            with name_in_errors(path, "Arrow IPC"):
                 schema = pa.ipc.read_schema(pa.py_buffer(message))
-                _ = schema.names  # which are decoded only here, if they can be
-            self._forms[message] = check_column(
-                schema, self._column, path, tokenizes=self._tokenizes
+                _ = schema.names  # Names are decoded on access, and fail here if damaged.
+            self._kinds[message] = check_column(
+                schema, self._column, path, has_tokenizer=self._has_tokenizer
             )
-        return self._forms[message]
+        return self._kinds[message]
 
     def _parquet_rows(self, path: str) -> int:
-        from pyarrow import parquet
-
-        # As bytes, as names of files may be no UTF-8.
-        with naming(path, "Parquet"), pa.OSFile(os.fsencode(path)) as file:
-            footer = parquet.read_metadata(file)
-            schema = footer.schema.to_arrow_schema()
-            _ = schema.names
-        check_column(schema, self._column, path, tokenizes=self._tokenizes, batches=False)
-        return int(footer.num_rows)
-
-
-def _batches_in(path: str) -> int:
-    """The number of record batches that the footer of an Arrow file lists."""
-    with naming(path, "Arrow IPC"), pa.OSFile(os.fsencode(path)) as file:
-        return int(pa.ipc.open_file(file).num_record_batches)
+        file = ParquetFile(path)
+        schema = file.schema
+        check_column(schema, self._column, path, has_tokenizer=self._has_tokenizer, is_arrow=False)
+        return file.num_rows
 
 
 def _check_end(path: str, size: int, tail: bytes, magic: bytes, kind: str) -> None:
-    """The last bytes: the footer's length in four of them, and the magic."""
+    """Check the last bytes of a file: four bytes of footer length, then the magic."""
     if not tail.endswith(magic) or size < 2 * len(magic) + 4:
         raise ValueError(
-            f"{path!r} is cut short: it begins as {kind} and ends with {tail[-len(magic) :]!r} "
+            f"{path!r} is truncated: it starts as {kind} and ends with {tail[-len(magic) :]!r} "
             f"after {size:,} bytes, expected {magic!r}"
         )
     place = len(tail) - len(magic) - 4
     length = int.from_bytes(tail[place : place + 4], "little", signed=True)
     if not 0 < length <= size - 2 * len(magic) - 4:
         raise ValueError(
-            f"{path!r} cannot be read as {kind}: it has {size:,} bytes, and its last ones speak of "
-            f"a footer of {length:,}"
+            f"{path!r} cannot be read as {kind}: it has {size:,} bytes, but its last bytes state a "
+            f"footer length of {length:,}"
         )
 
 
-def _foreign(path: str, size: int, head: bytes) -> ValueError:
+def _unknown_format(path: str, size: int, head: bytes) -> ValueError:
     if not size:
         return ValueError(f"{path!r} is empty (0 bytes); expected an Arrow IPC or a Parquet file")
     if head.startswith(_STREAM):
         return ValueError(
-            f"{path!r} is an Arrow IPC stream, which gives no access to its parts; expected a file "
-            "as written by pyarrow.ipc.new_file"
+            f"{path!r} is an Arrow IPC stream, which has no random access; expected a file written "
+            "by pyarrow.ipc.new_file"
         )
     return ValueError(
-        f"{path!r} is neither an Arrow IPC nor a Parquet file: it begins with {head[:8]!r}"
+        f"{path!r} is neither an Arrow IPC nor a Parquet file: it starts with {head[:8]!r}"
     )

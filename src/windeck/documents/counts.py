@@ -1,17 +1,17 @@
-"""Counts of documents and tokens as a corpus brings them along: ``meta/*counts*.csv``.
+"""Counts of documents and tokens in the shards of a corpus.
 
-Such a file has the columns ``dataset/filename``, ``documents`` and ``tokens``, others beside them
-as they like, and a row for each shard: ``/dataset=c4/x.part3.arrow,1200,845113``.
+Counts come from count files ``meta/*counts*.csv`` of the corpus, from a cache, or from the shards.
+A count file has the columns ``dataset/filename``, ``documents`` and ``tokens``, and a row for each
+shard: ``/dataset=c4/x.part3.arrow,1200,845113``. Other columns are ignored.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import glob
+import io
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,38 +20,34 @@ import numpy as np
 
 from windeck._core import default_threads
 from windeck._util.fingerprints import digest
-from windeck._util.parallel import in_threads
-from windeck._util.progress import Progress, reporting
-from windeck.documents.checking import Seen
-from windeck.documents.discovery import PREFIX, Listing
+from windeck._util.parallel import run_in_threads
+from windeck._util.progress import Progress, report_progress
+from windeck.documents.checking import FileSummary
+from windeck.documents.discovery import PREFIX, ShardList
 from windeck.documents.protocol import Int64s
-from windeck.documents.readers import Reading
+from windeck.documents.readers import ReadOptions
+from windeck.io import filesystem
 from windeck.io.filesystem import natural
 from windeck.io.footers import parquet_footer
 
 __all__ = [
+    "CorpusCounts",
     "CountCache",
-    "Counts",
-    "OWN",
-    "Stated",
-    "Totals",
+    "DeclaredCounts",
+    "ShardCounts",
     "cache_path",
-    "check_totals",
-    "count",
-    "count_files",
-    "normal_path",
-    "read_counts",
-    "read_rows",
+    "check_counts",
+    "count_corpus",
 ]
 
 
 COLUMNS = ("dataset/filename", "documents", "tokens")
-#: How the files begin in which we keep what we have counted ourselves.
-OWN = "windeck-counts-"
+#: Prefix of the names of cache files.
+_OWN = "windeck-counts-"
 
 
-class Stated(NamedTuple):
-    """What a row says of a shard, and where it stands: for messages."""
+class DeclaredCounts(NamedTuple):
+    """Counts of a shard in a count file, with file and line for messages."""
 
     documents: int
     tokens: int
@@ -59,68 +55,70 @@ class Stated(NamedTuple):
 
 
 def count_files(root: str) -> list[str]:
-    """Paths of the count files of a corpus, in natural order; our own are not among them."""
-    found = glob.glob(os.path.join(glob.escape(root), "meta", "*counts*.csv"))
+    """Return the paths of the count files of a corpus, in natural order, without cache files."""
+    found = filesystem.list_matching(os.path.join(root, "meta"), "*counts*.csv")
     return sorted(
-        (path for path in found if not os.path.basename(path).startswith(OWN)), key=natural
+        (path for path in found if not os.path.basename(path).startswith(_OWN)),
+        key=natural,
     )
 
 
 def read_counts(
-    root: str, chosen: Iterable[str], means: Callable[[str], bool]
-) -> dict[str, Stated]:
-    """What the count files of a corpus say of its shards, by path relative to the root.
+    root: str, paths: Iterable[str], is_selected: Callable[[str], bool]
+) -> dict[str, DeclaredCounts]:
+    """Return the rows of the count files of a corpus, by path relative to the root.
 
     Parameters
     ----------
     root
         The folder of the corpus.
-    chosen
-        The shards there are. Rows on other files are left aside if these exist, if their dataset
-        does not, or if nobody asked for them.
-    means
-        Tells whether a path was asked for.
+    paths
+        The shards. Rows for other files are ignored if the file exists, if its dataset does not,
+        or if the file is not selected.
+    is_selected
+        Function that returns True for a path that the user has selected.
 
     Raises
     ------
     ValueError
-        A column is missing or there twice, a number is none, or negative, or a file has two rows.
+        If a column is missing or duplicated, if a number is invalid, or if a file has two rows.
     FileNotFoundError
-        A row speaks of a file that is not there, in a dataset that is.
+        If a dataset exists and a selected file in it, which has a row, does not.
     """
-    known = set(chosen)
-    stated: dict[str, Stated] = {}
+    known = set(paths)
+    declared: dict[str, DeclaredCounts] = {}
     for file in count_files(root):
         for line, name, numbers in read_rows(file, COLUMNS):
             path = normal_path(name)
             where = f"{file!r}, line {line:,}"
-            if path in stated:
+            if path in declared:
                 raise ValueError(
-                    f"{where}: a second row for {path!r}, the first is {stated[path].where}"
+                    f"{where}: duplicate row for {path!r}, the first is {declared[path].where}"
                 )
             if path not in known:
-                _check_gone(root, path, where, means)
+                _check_missing(root, path, where, is_selected)
                 continue
             documents, tokens = numbers
-            stated[path] = Stated(documents, tokens, where)
-    return stated
+            declared[path] = DeclaredCounts(documents, tokens, where)
+    return declared
 
 
 def read_rows(file: str, columns: tuple[str, ...]) -> Iterator[tuple[int, str, tuple[int, ...]]]:
-    """Rows of a CSV as (line, text of the first column, numbers of the others).
+    """Yield the rows of a CSV as (line, text of the first column, numbers of the others).
 
     Raises
     ------
     ValueError
-        A column is missing or there twice, a row is too short or too long, a number is none, is
-        negative or beyond 64 bits, or the file is no CSV.
+        If a column is missing or duplicated, if a row has too few or too many fields, if a number
+        is not in [0, 2^63), or if the file is not CSV.
     """
-    # Names of files may be no UTF-8.
-    with open(file, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
-        reader = csv.reader(text, strict=True)
+    # File names may not be valid UTF-8.
+    text = filesystem.read_bytes(file).decode("utf-8-sig", "surrogateescape")
+    with io.StringIO(text, newline="") as lines:
+        reader = csv.reader(lines, strict=True)
         try:
             head = [name.strip() for name in next(reader, [])]
-            places = [_place(file, head, name) for name in columns]
+            places = [_find_column(file, head, name) for name in columns]
             for row in reader:
                 if not any(map(str.strip, row)):
                     continue
@@ -132,36 +130,36 @@ def read_rows(file: str, columns: tuple[str, ...]) -> Iterator[tuple[int, str, t
                 yield (
                     reader.line_num,
                     fields[0],
-                    tuple(_number(value, name, where) for value, name in numbers),
+                    tuple(_parse_number(value, name, where) for value, name in numbers),
                 )
         except csv.Error as error:
             raise ValueError(f"{file!r} cannot be read as CSV: {error}") from error
 
 
-def _place(file: str, head: list[str], name: str) -> int:
+def _find_column(file: str, head: list[str], name: str) -> int:
     if head.count(name) != 1:
         found = f"has {head.count(name)} columns" if name in head else "has no column"
-        listed = ", ".join(map(repr, head[:8])) or "nothing"
+        listed = ", ".join(map(repr, head[:8])) or "empty"
         raise ValueError(
-            f"{file!r} {found} {name!r}; its first line has {listed}, expected "
+            f"{file!r} {found} {name!r}; the header is {listed}, expected "
             f"{', '.join(map(repr, COLUMNS))}"
         )
     return head.index(name)
 
 
-def _number(text: str, name: str, where: str) -> int:
-    # Not int() alone, which takes "1_000" and digits of any script.
+def _parse_number(text: str, name: str, where: str) -> int:
+    # Not int() alone, which accepts "1_000" and digits of any script.
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()):
-        raise ValueError(f"{where}: {name} is {text!r}, expected a whole number")
+        raise ValueError(f"{where}: `{name}` must be an integer, got {text!r}")
     number = int(text) if len(text) < 32 else 2**63
     if not 0 <= number < 2**63:
-        raise ValueError(f"{where}: {name} is {text}, expected 0 to 2^63 - 1")
+        raise ValueError(f"{where}: `{name}` must be in [0, 2^63), got {text}")
     return number
 
 
 def normal_path(name: str) -> str:
-    """A path relative to the root, whatever stands before the dataset in the row.
+    """Return the path relative to the root; any prefix before the dataset is removed.
 
     Examples
     --------
@@ -173,104 +171,92 @@ def normal_path(name: str) -> str:
     return "/".join(parts[starts[0] :] if starts else parts)
 
 
-def _check_gone(root: str, path: str, where: str, means: Callable[[str], bool]) -> None:
-    """A row for a shard that is not among the chosen ones: fine, unless it has gone missing."""
+def _check_missing(root: str, path: str, where: str, is_selected: Callable[[str], bool]) -> None:
+    """Raise an error if a row belongs to a selected file that does not exist."""
     dataset = path.split("/", maxsplit=1)[0]
-    if not dataset.startswith(PREFIX) or not means(path):
+    if not dataset.startswith(PREFIX) or not is_selected(path):
         return
-    if os.path.isdir(f"{root}/{dataset}") and not os.path.lexists(f"{root}/{path}"):
+    full = f"{root}/{path}"
+    gone = not filesystem.exists(full) and filesystem.link_target(full) is None
+    if gone and filesystem.is_directory(f"{root}/{dataset}"):
         raise FileNotFoundError(
-            f"{where}: a row for {path!r}, and there is no such file below {root!r}; expected the "
-            "file, or no row for it"
+            f"{where}: row for {path!r}, which does not exist below {root!r}; expected the file or "
+            "no row for it"
         )
 
 
-_COLUMNS = (*COLUMNS, "kept_documents", "kept_tokens", "bytes", "modified")
+_CACHE_COLUMNS = (*COLUMNS, "kept_documents", "kept_tokens", "bytes", "modified")
 
 
-def cache_path(cache: bool | str | os.PathLike[str], root: str, reading: Reading) -> str | None:
-    """Where counts are kept: nowhere, beside the data, or in a file or folder of one's own.
+def cache_path(cache: bool | str | os.PathLike[str], root: str, options: ReadOptions) -> str | None:
+    """Return the path of the cache file for the argument ``cache=``; None for no cache.
 
     Raises
     ------
     TypeError
-        For what is neither a flag nor a path.
+        If `cache` is neither a bool nor a path.
     """
     if cache is False:
         return None
-    name = f"{OWN}{digest(reading.fingerprint)[:16]}.csv"
+    name = f"{_OWN}{digest(options.fingerprint)[:16]}.csv"
     if cache is True:
         return os.path.join(root, "meta", name)
     if not isinstance(cache, (str, os.PathLike)):
-        raise TypeError(f"cache is {cache!r}; expected True, False or a path")
-    path = os.path.abspath(os.fspath(cache))
-    return os.path.join(path, name) if os.path.isdir(path) else path
+        raise TypeError(f"`cache` must be True, False or a path, got {cache!r}")
+    path = filesystem.absolute(cache)
+    return os.path.join(path, name) if filesystem.is_directory(path) else path
 
 
 class CountCache:
-    """Counts of shards in a file, as far as they still hold.
+    """Cache of the counts of shards in a CSV file, valid while size and time of a shard match.
 
     Parameters
     ----------
     path
-        The file. One that is not there, or is damaged, holds nothing.
+        The cache file. If it is missing or damaged, the cache is empty.
     paths
-        The shards asked about, relative to their root.
-    seen
-        Size of each, and time of its last change.
+        The shards, relative to their root.
+    summaries
+        Size and modification time of each.
     """
 
-    def __init__(self, path: str, paths: Sequence[str], seen: Sequence[Seen]) -> None:
+    def __init__(self, path: str, paths: Sequence[str], summaries: Sequence[FileSummary]) -> None:
         self.path = path
-        self._paths, self._state = paths, [(one.size, one.modified) for one in seen]
+        self._paths, self._versions = paths, [(one.size, one.modified) for one in summaries]
         self._rows: dict[str, tuple[int, ...]] = {}
-        # One that is not there, or is damaged, is written anew.
+        # A missing or damaged file is written again.
         with contextlib.suppress(ValueError, FileNotFoundError):
-            self._rows = {name: numbers for _, name, numbers in read_rows(path, _COLUMNS)}
+            self._rows = {name: numbers for _, name, numbers in read_rows(path, _CACHE_COLUMNS)}
 
     def get(self, shard: int) -> tuple[int, ...] | None:
-        """The four counts of a shard, if they are known and it has not changed since."""
+        """Return the four counts of a shard; None if it is not cached or has changed."""
         row = self._rows.get(self._paths[shard])
-        return row[:4] if row is not None and row[4:] == self._state[shard] else None
+        return row[:4] if row is not None and row[4:] == self._versions[shard] else None
 
     def prepare(self) -> None:
-        """Make sure that the file can be written, before hours are spent on counting.
+        """Check that the file can be written, before a long count starts.
 
         Raises
         ------
         OSError
-            It cannot.
+            If it cannot be written.
         """
-        os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        beside = self._beside()
-        with open(beside, "x"):
-            pass
-        os.unlink(beside)
+        filesystem.check_writable(self.path)
 
     def write(self, counts: Sequence[tuple[int, ...]]) -> None:
-        """Write the counts of all shards, and keep the rows of others, in one step for readers."""
+        """Write the counts of all shards atomically, and keep the rows of other files."""
         rows = dict(self._rows)
-        for path, numbers, state in zip(self._paths, counts, self._state, strict=True):
-            rows[path] = (*numbers, *state)
-        beside = self._beside()
-        try:
-            with open(beside, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(_COLUMNS)
-                writer.writerows([path, *row] for path, row in rows.items())
-            os.replace(beside, self.path)
-        except BaseException:
-            if os.path.exists(beside):
-                os.unlink(beside)
-            raise
-
-    def _beside(self) -> str:
-        """A name nobody else uses: several ranks may count at once."""
-        return f"{self.path}.{os.getpid()}-{secrets.token_hex(4)}"
+        for path, numbers, version in zip(self._paths, counts, self._versions, strict=True):
+            rows[path] = (*numbers, *version)
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(_CACHE_COLUMNS)
+        writer.writerows([path, *row] for path, row in rows.items())
+        filesystem.write_bytes(self.path, text.getvalue().encode("utf-8", "surrogateescape"))
 
 
-class Totals(NamedTuple):
-    """What one shard holds: as stored, and what filters leave of it."""
+class ShardCounts(NamedTuple):
+    """Documents and tokens of one shard, as stored and after filters."""
 
     documents: int
     tokens: int
@@ -279,117 +265,120 @@ class Totals(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
-    """What S shards hold. Arrays are int64 of shape (S,) and read-only.
+class CorpusCounts:
+    """Counts of S shards. Arrays have shape (S,) and are read-only.
 
     Attributes
     ----------
     documents, tokens
-        As stored; of text, tokens as the tokenizer makes them.
+        int64: documents and tokens as stored; of text, tokens that the tokenizer returns.
     kept, kept_tokens
-        What filters leave of them.
-    stated
-        bool: a count file says so. The others have been counted.
+        int64: documents and tokens after filters.
+    declared
+        bool: True if the counts come from a count file.
     source
-        Of these: the count file, or where there are several.
+        Name of the count file or of the folder of several, for messages.
     """
 
     documents: Int64s
     tokens: Int64s
     kept: Int64s
     kept_tokens: Int64s
-    stated: np.ndarray[Any, np.dtype[np.bool_]]
+    declared: np.ndarray[Any, np.dtype[np.bool_]]
     source: str = ""
 
-    def of(self, shard: int) -> Totals:
-        """The counts of one shard."""
+    def shard(self, shard: int) -> ShardCounts:
+        """Return the counts of one shard."""
         arrays = (self.documents, self.tokens, self.kept, self.kept_tokens)
-        return Totals(*(int(array[shard]) for array in arrays))
+        return ShardCounts(*(int(array[shard]) for array in arrays))
 
-    def who(self, shard: int) -> str:
-        """Who says so: the subject and verb of a sentence that goes on with a number."""
-        return f"{self.source} says" if self.stated[shard] else "when it was counted it held"
+    def origin(self, shard: int) -> str:
+        """Return the origin of a shard's counts, for messages."""
+        return self.source if self.declared[shard] else "an earlier count"
 
 
-def count(
-    listing: Listing,
-    reading: Reading,
-    means: Callable[[str], bool],
+def count_corpus(
+    shards: ShardList,
+    options: ReadOptions,
+    is_selected: Callable[[str], bool],
     *,
-    seen: Sequence[Seen] = (),
+    summaries: Sequence[FileSummary] = (),
     cache: CountCache | None = None,
     progress: Progress = False,
     threads: int | None = None,
     open_files: int = 64,
-) -> Counts:
-    """The counts of all shards, from the cheapest source that knows them; see `Documents`.
+) -> CorpusCounts:
+    """Return the counts of all shards, each from the cheapest source; see `Documents`.
 
-    A count file's are taken where nothing is filtered or tokenized, and compared with what a look
-    at the shards has shown (`seen`), else with what is counted. What no count file says is
-    counted, in threads; `cache` spares that for shards that are as they were.
+    Counts of a count file are used if nothing is filtered or tokenized, and compared with the
+    document counts of `summaries`; else they are compared with the counts of the shards. Shards
+    without a row are counted in threads, except those in `cache`.
 
     Raises
     ------
     ValueError
-        A count file disagrees with a shard, with both numbers; a shard is damaged; more tokens
-        than 64 bits count.
+        If a count file and a shard have different counts, if a shard is damaged, or if the corpus
+        has 2^63 tokens or more.
     """
-    stated = read_counts(listing.root, listing.paths, means)
-    _check_seen(listing, stated, seen)
-    found: list[Totals | None] = [None] * len(listing.paths)
-    for shard, path in enumerate(listing.paths) if reading.plain else ():
-        if path in stated:
-            said = stated[path]
-            found[shard] = Totals(said.documents, said.tokens, said.documents, said.tokens)
-    taken = np.array([one is not None for one in found], dtype=bool)
+    declared = read_counts(shards.root, shards.paths, is_selected)
+    _check_summaries(shards, declared, summaries)
+    counts: list[ShardCounts | None] = [None] * len(shards.paths)
+    for shard, path in enumerate(shards.paths) if options.is_unfiltered else ():
+        if path in declared:
+            row = declared[path]
+            counts[shard] = ShardCounts(row.documents, row.tokens, row.documents, row.tokens)
+    is_declared = np.array([one is not None for one in counts], dtype=bool)
     if cache is not None:
-        for shard in np.flatnonzero(~taken).tolist():
+        for shard in np.flatnonzero(~is_declared).tolist():
             numbers = cache.get(shard)
-            found[shard] = None if numbers is None else Totals(*numbers)
-    left = [shard for shard, one in enumerate(found) if one is None]
-    if left and cache is not None:
+            counts[shard] = None if numbers is None else ShardCounts(*numbers)
+    uncounted = [shard for shard, one in enumerate(counts) if one is None]
+    if uncounted and cache is not None:
         cache.prepare()
-    with reporting(progress if left else False, "counting documents", len(left)) as advance:
-        counted = in_threads(
-            lambda place: count_shard(listing.path(left[place]), reading),
-            len(left),
+    with report_progress(
+        progress if uncounted else False, "counting documents", len(uncounted)
+    ) as advance:
+        results = run_in_threads(
+            lambda place: count_shard(shards.path(uncounted[place]), options),
+            len(uncounted),
             min(threads or default_threads(), open_files),
             advance,
             portion=1,
         )
-    for shard, totals in zip(left, counted, strict=True):
-        found[shard] = totals
-    if left and cache is not None:
-        cache.write([one for one in found if one is not None])
-    for shard, path in enumerate(listing.paths):
-        if path in stated and not taken[shard]:
-            _check_stated(listing.path(shard), found[shard], stated[path], reading)
-    return _arrays([one for one in found if one is not None], taken, _source(listing.root))
+    for shard, result in zip(uncounted, results, strict=True):
+        counts[shard] = result
+    complete = [one for one in counts if one is not None]
+    if uncounted and cache is not None:
+        cache.write(complete)
+    for shard, path in enumerate(shards.paths):
+        if path in declared and not is_declared[shard]:
+            _check_declared(shards.path(shard), complete[shard], declared[path], options)
+    return _as_arrays(complete, is_declared, _count_source(shards.root))
 
 
-def count_shard(path: str, reading: Reading) -> Totals:
-    """Count one shard: from the footer where it tells, else by opening it."""
-    if reading.plain and path.lower().endswith((".parquet", ".pq")):
-        told = footer_counts(path, reading.column)
-        if told is not None:
-            return Totals(*told, *told)
-    return Totals(*reading.open(path).totals())
+def count_shard(path: str, options: ReadOptions) -> ShardCounts:
+    """Count one shard, from its Parquet footer if possible, else by opening it."""
+    if options.is_unfiltered and path.lower().endswith((".parquet", ".pq")):
+        counts = footer_counts(path, options.column)
+        if counts is not None:
+            return ShardCounts(*counts, *counts)
+    return ShardCounts(*options.open(path).totals())
 
 
-#: Writers whose footers count empty and null lists as nulls; others may count otherwise.
+#: Writers whose footers count empty and null lists as nulls. Others may count differently.
 _KNOWN_WRITER = re.compile(rb"parquet-cpp-arrow version (\d{1,9})\.")
-_SINCE = 16
+_MIN_VERSION = 16
 
 
 def footer_counts(path: str, column: str) -> tuple[int, int] | None:
-    """Documents, and tokens in the lists of a column; None where the footer is not certain.
+    """Return documents, and tokens in the lists of a column; None if the footer may be inexact.
 
-    A list that is empty or null takes a place among the values, and counts as one null. A damaged
-    footer gives None; the error comes when the file is read. O(column chunks) time.
+    An empty or null list is stored as one value and counts as one null. A damaged footer gives
+    None; the error is raised when the file is read. O(column chunks) time.
     """
     footer = parquet_footer(path)
     writer = None if footer is None else _KNOWN_WRITER.match(footer.writer)
-    if footer is None or writer is None or int(writer[1]) < _SINCE:
+    if footer is None or writer is None or int(writer[1]) < _MIN_VERSION:
         return None
     tokens = 0
     for group in footer.groups:
@@ -403,55 +392,58 @@ def footer_counts(path: str, column: str) -> tuple[int, int] | None:
     return (footer.rows, tokens) if 0 <= footer.rows < 2**63 > tokens else None
 
 
-def check_totals(path: str, found: Totals, expected: Totals, who: str) -> None:
-    """Compare what a shard holds with what was said of it.
+def check_counts(path: str, found: ShardCounts, expected: ShardCounts, origin: str) -> None:
+    """Compare the counts of a shard with those of a count file or an earlier count.
 
     Raises
     ------
     ValueError
-        With the first pair of numbers that differ.
+        If they differ; the message has the first pair of different numbers.
     """
-    for what, here, there in zip(_WHAT, found, expected, strict=True):
+    for noun, here, there in zip(_NOUNS, found, expected, strict=True):
         if here != there:
-            raise ValueError(f"{path!r} holds {here:,} {what}, but {who} {there:,}")
+            raise ValueError(f"{path!r} has {here:,} {noun}, expected {there:,} from {origin}")
 
 
-_WHAT = ("documents", "tokens", "documents after filters", "tokens after filters")
+_NOUNS = ("documents", "tokens", "documents after filters", "tokens after filters")
 
 
-def _check_seen(listing: Listing, stated: dict[str, Stated], seen: Sequence[Seen]) -> None:
-    """A count file against the documents that a look at the shards has shown, where it has."""
-    for shard, one in enumerate(seen):
-        said = stated.get(listing.paths[shard])
-        if said is not None and one.documents not in (-1, said.documents):
-            raise _disagreement(listing.path(shard), "documents", one.documents, said)
+def _check_summaries(
+    shards: ShardList, declared: dict[str, DeclaredCounts], summaries: Sequence[FileSummary]
+) -> None:
+    """Compare count files with the document counts of file summaries that have one."""
+    for shard, summary in enumerate(summaries):
+        row = declared.get(shards.paths[shard])
+        if row is not None and summary.documents not in (-1, row.documents):
+            raise _mismatch(shards.path(shard), "documents", summary.documents, row)
 
 
-def _check_stated(path: str, found: Totals | None, stated: Stated, reading: Reading) -> None:
-    """A count file against what was counted. Of text it may count another tokenizer's tokens."""
-    assert found is not None
-    if found.documents != stated.documents:
-        raise _disagreement(path, "documents", found.documents, stated)
-    if found.tokens != stated.tokens and reading.tokenizer is None:
-        raise _disagreement(path, "tokens", found.tokens, stated)
+def _check_declared(
+    path: str, found: ShardCounts, declared: DeclaredCounts, options: ReadOptions
+) -> None:
+    """Compare a count file with the counts of a shard; tokens only if there is no tokenizer."""
+    if found.documents != declared.documents:
+        raise _mismatch(path, "documents", found.documents, declared)
+    if found.tokens != declared.tokens and options.tokenizer is None:
+        raise _mismatch(path, "tokens", found.tokens, declared)
 
 
-def _disagreement(path: str, what: str, found: int, stated: Stated) -> ValueError:
-    numbers = stated._asdict()
-    return ValueError(f"{path!r} holds {found:,} {what}, but {stated.where} says {numbers[what]:,}")
+def _mismatch(path: str, noun: str, found: int, declared: DeclaredCounts) -> ValueError:
+    expected = declared._asdict()[noun]
+    return ValueError(f"{path!r} has {found:,} {noun}, expected {expected:,} from {declared.where}")
 
 
-def _source(root: str) -> str:
+def _count_source(root: str) -> str:
     files = count_files(root)
     return repr(files[0]) if len(files) == 1 else f"a count file in '{root}/meta'"
 
 
-def _arrays(found: list[Totals], taken: Any, source: str) -> Counts:
-    for numbers, what in zip(zip(*found, strict=True), _WHAT, strict=False):
+def _as_arrays(counts: list[ShardCounts], is_declared: Any, source: str) -> CorpusCounts:
+    for numbers, noun in zip(zip(*counts, strict=True), _NOUNS, strict=False):
         if sum(numbers) >= 2**63:
-            raise ValueError(f"the corpus has {sum(numbers)} {what}; expected fewer than 2^63")
-    table = np.array(found, dtype=np.int64).reshape(len(found), len(Totals._fields))
+            raise ValueError(f"the corpus has {sum(numbers)} {noun}, expected fewer than 2^63")
+    table = np.array(counts, dtype=np.int64).reshape(len(counts), len(ShardCounts._fields))
     documents, tokens, kept, kept_tokens = np.ascontiguousarray(table.T)
-    for array in (documents, tokens, kept, kept_tokens, taken):
+    for array in (documents, tokens, kept, kept_tokens, is_declared):
         array.setflags(write=False)
-    return Counts(documents, tokens, kept, kept_tokens, taken, source)
+    return CorpusCounts(documents, tokens, kept, kept_tokens, is_declared, source)

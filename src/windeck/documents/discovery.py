@@ -1,4 +1,4 @@
-"""Patterns that say which files of a folder are meant."""
+"""Discovery of the shards of a corpus: file patterns, datasets and part numbers."""
 
 from __future__ import annotations
 
@@ -13,82 +13,85 @@ from typing import TypeAlias
 import numpy as np
 
 from windeck.documents.protocol import Int64s
+from windeck.io import filesystem
 from windeck.io.filesystem import natural
 
-__all__ = ["Listing", "Patterns", "SUFFIXES", "as_patterns", "discover", "selector", "unmatched"]
+__all__ = ["Patterns", "ShardList", "discover", "first_unmatched", "parse_patterns", "path_filter"]
 
 
-#: None, one pattern or several, relative to the root.
+#: One glob or several, relative to the root; None for all files.
 Patterns: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
 
 
-def as_patterns(files: Patterns) -> tuple[str, ...] | None:
-    """One pattern or several as text; None where all files are meant.
+def parse_patterns(files: Patterns) -> tuple[str, ...] | None:
+    """Return patterns as normalized strings; None for all files.
 
     Raises
     ------
-    TypeError, ValueError
-        What is no path, a list of none, or a path that leaves the root.
+    TypeError
+        If a pattern is not a path.
+    ValueError
+        If the list is empty, or a pattern leads out of the root.
     """
     if files is None:
         return None
     listed = (files,) if isinstance(files, (str, os.PathLike)) else files
     if not isinstance(listed, Iterable):
-        raise TypeError(f"files is {files!r}; expected a glob relative to the root, or several")
-    found = []
+        raise TypeError(f"`files` must be a glob or several globs, got {files!r}")
+    patterns = []
     for one in listed:
         if not isinstance(one, (str, os.PathLike)) or isinstance(os.fspath(one), bytes):
-            raise TypeError(f"files holds {one!r}; expected globs relative to the root")
+            raise TypeError(f"`files` must hold globs relative to the root, got {one!r}")
         text = os.path.normpath(os.fspath(one)).replace(os.sep, "/")
         if os.path.isabs(text) or text.split("/")[0] == "..":
-            raise ValueError(f"files holds {text!r}; expected globs relative to the root")
-        found.append(text)
-    if not found:
-        raise ValueError("files is empty; expected a glob relative to the root, or several")
-    return tuple(found)
+            raise ValueError(f"`files` must hold globs relative to the root, got {text!r}")
+        patterns.append(text)
+    if not patterns:
+        raise ValueError("`files` must hold at least one glob, got none")
+    return tuple(patterns)
 
 
-def selector(patterns: tuple[str, ...] | None) -> Callable[[str], bool]:
-    """A function that tells whether a path relative to the root is meant.
+def path_filter(patterns: tuple[str, ...] | None) -> Callable[[str], bool]:
+    """Return a function that tests a path relative to the root against the patterns.
 
-    ``*``, ``?`` and ``[...]`` stay within one name, ``**`` stands for any folders, none included.
-    A pattern that matches a folder means all that lies below it. O(1) for each path named in
-    full, however many there are.
+    ``*``, ``?`` and ``[...]`` match within one name; ``**`` matches any number of folders. A
+    pattern that matches a folder selects all files below it. A test takes O(1) time for patterns
+    without wildcards, however many there are.
 
     Examples
     --------
-    >>> means = selector(("dataset=c4", "dataset=*/**/*.part[0-4].arrow"))
-    >>> [means(path) for path in ("dataset=c4/en/x.part9.arrow", "dataset=w/x.part4.arrow")]
+    >>> is_selected = path_filter(("dataset=c4", "dataset=*/**/*.part[0-4].arrow"))
+    >>> [is_selected(path) for path in ("dataset=c4/en/x.part9.arrow", "dataset=w/x.part4.arrow")]
     [True, True]
-    >>> means("dataset=w/x.part9.arrow")
+    >>> is_selected("dataset=w/x.part9.arrow")
     False
     """
     if patterns is None:
         return lambda path: True
-    every = set(patterns)
-    globs = [pattern.split("/") for pattern in every if glob.has_magic(pattern)]
+    literal = set(patterns)
+    globs = [pattern.split("/") for pattern in literal if glob.has_magic(pattern)]
 
-    def means(path: str) -> bool:
-        # Names first, as they are: a file may be called data[1].arrow.
-        return not every.isdisjoint(_prefixes(path)) or any(
+    def is_selected(path: str) -> bool:
+        # Literal names first: a file may be called data[1].arrow.
+        return not literal.isdisjoint(_prefixes(path)) or any(
             _matches(path.split("/"), pattern) for pattern in globs
         )
 
-    return means
+    return is_selected
 
 
-def unmatched(patterns: tuple[str, ...], paths: Iterable[str]) -> str | None:
-    """The first pattern that means none of the paths."""
+def first_unmatched(patterns: tuple[str, ...], paths: Iterable[str]) -> str | None:
+    """Return the first pattern that matches none of the paths, or None."""
     listed = list(paths)
-    named = {prefix for path in listed for prefix in _prefixes(path)}
+    prefixes = {prefix for path in listed for prefix in _prefixes(path)}
     for pattern in patterns:
-        if pattern not in named and not any(map(selector((pattern,)), listed)):
+        if pattern not in prefixes and not any(map(path_filter((pattern,)), listed)):
             return pattern
     return None
 
 
 def _prefixes(path: str) -> Iterator[str]:
-    """The path, the folders it lies in, and the root."""
+    """Yield the path, each of its parent folders, and the root."""
     yield path
     place = path.rfind("/")
     while place > 0:
@@ -99,7 +102,7 @@ def _prefixes(path: str) -> Iterator[str]:
 
 def _matches(parts: list[str], pattern: list[str]) -> bool:
     if not pattern:
-        return True  # What lies below a folder that matches is meant as well.
+        return True  # Files below a matching folder match as well.
     if pattern[0] == "**":
         return _matches(parts, pattern[1:]) or (bool(parts) and _matches(parts[1:], pattern))
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
@@ -112,8 +115,8 @@ _PART = re.compile(r"(?:^|\.)part([0-9]+)(?=\.)")
 
 
 @dataclass(frozen=True, eq=False)
-class Listing:
-    """The S shards of a corpus, in their lasting order.
+class ShardList:
+    """The S shards of a corpus, in a fixed order.
 
     Attributes
     ----------
@@ -122,11 +125,11 @@ class Listing:
     dataset_ids
         Names of the datasets that have a shard, in natural order.
     dataset, part
-        int64 of shape (S,): the number of each shard's dataset, and its part number.
+        int64 of shape (S,): index of each shard's dataset in `dataset_ids`, and its part number.
     paths
-        Of each shard, relative to the root, with forward slashes.
-    others
-        Files in the datasets that are no shards by their names.
+        Path of each shard relative to the root, with forward slashes.
+    ignored
+        Number of files in the datasets whose suffix is not that of a shard.
     """
 
     root: str
@@ -134,104 +137,85 @@ class Listing:
     dataset: Int64s
     part: Int64s
     paths: tuple[str, ...]
-    others: int = 0
+    ignored: int = 0
 
     def path(self, shard: int) -> str:
-        """The absolute path of a shard."""
+        """Return the absolute path of a shard."""
         return f"{self.root}/{self.paths[shard]}"
 
 
-def discover(root: str | os.PathLike[str], files: tuple[str, ...] | None = None) -> Listing:
-    """List the shards below `root`, or those that the patterns `files` mean. O(files).
+def discover(root: str | os.PathLike[str], files: tuple[str, ...] | None = None) -> ShardList:
+    """List the shards below `root`, or those that match the patterns `files`. O(files).
 
-    Symbolic links are followed. Names that begin with a dot or an underscore are left out.
+    Symbolic links are followed. Names that start with a dot or an underscore are left out.
 
     Raises
     ------
     FileNotFoundError
-        Nothing is at `root`; it holds no dataset; a dataset, or a pattern, has no shard; a link
-        leads nowhere.
+        If `root` does not exist or has no dataset, if a dataset or a pattern has no shard, or if a
+        link is broken.
     NotADirectoryError
-        A file is at `root`.
+        If `root` is a file.
     ValueError
-        Two files of a dataset have one part number, or only some have one; a shard is no regular
-        file.
+        If two files of a dataset have one part number, if only some have one, or if a shard is not
+        a regular file.
     PermissionError
-        A folder may not be read.
+        If a folder may not be read.
     """
-    home = os.path.abspath(os.fspath(root))
-    means, others = selector(files), 0
+    home = filesystem.absolute(root)
+    is_selected, ignored = path_filter(files), 0
     names: list[str] = []
     shards: list[tuple[int, int, str]] = []
     for name in _datasets(home):
-        walked = list(_walk(f"{home}/{PREFIX}{name}", f"{PREFIX}{name}", ()))
+        folder = f"{PREFIX}{name}"
+        walked = [f"{folder}/{path}" for path in filesystem.walk(f"{home}/{folder}")]
         data = [path for path in walked if path.lower().endswith(SUFFIXES)]
-        chosen = [path for path in data if means(path)]
+        chosen = [path for path in data if is_selected(path)]
         if not data and files is None:
             raise FileNotFoundError(
-                f"'{home}/{PREFIX}{name}' holds no shard; found {_named(walked)}, expected "
+                f"'{home}/{PREFIX}{name}' has no shard; found {_format_names(walked)}, expected "
                 "*.partN.arrow or *.partN.parquet"
             )
         if chosen:
             shards += [(len(names), part, path) for part, path in _numbered(home, chosen)]
             names.append(name)
-        others += len(walked) - len(data)
+        ignored += len(walked) - len(data)
     paths = tuple(path for _, _, path in shards)
-    if files is not None and (pattern := unmatched(files, paths)) is not None:
-        raise FileNotFoundError(f"files has {pattern!r}, and no shard below {home!r} matches it")
+    if files is not None and (pattern := first_unmatched(files, paths)) is not None:
+        raise FileNotFoundError(f"no shard below {home!r} matches {pattern!r} of `files`")
     _check_regular(home, paths)
     dataset = np.array([number for number, _, _ in shards], dtype=np.int64)
     part = np.array([number for _, number, _ in shards], dtype=np.int64)
-    return Listing(home, tuple(names), dataset, part, paths, others)
+    return ShardList(home, tuple(names), dataset, part, paths, ignored)
 
 
 def _datasets(home: str) -> list[str]:
-    """Names of the datasets, in natural order."""
-    if not os.path.exists(home):
-        raise FileNotFoundError(f"there is no folder {home!r}")
-    if not os.path.isdir(home):
-        raise NotADirectoryError(
-            f"{home!r} is a file; expected a folder that holds folders {PREFIX}NAME"
-        )
-    with os.scandir(home) as entries:
-        listed = [(entry.name, entry.is_dir()) for entry in entries]
+    """Return the names of the datasets below a folder, in natural order."""
+    if not filesystem.exists(home):
+        raise FileNotFoundError(f"the folder {home!r} does not exist")
+    if not filesystem.is_directory(home):
+        raise NotADirectoryError(f"{home!r} is a file; expected a folder with folders {PREFIX}NAME")
+    listed = filesystem.list_directory(home)
     found = [name for name, folder in listed if folder and name.startswith(PREFIX)]
     if f"{PREFIX}" in found:
         raise ValueError(f"'{home}/{PREFIX}' has no name; expected {PREFIX}NAME")
     if not found:
-        # Those who pass the dataset itself, or a folder above the root, are told of it.
+        # The path of a dataset is a common mistake: suggest its parent.
         hint = ""
         if os.path.basename(home).startswith(PREFIX):
             hint = f", or the root {os.path.dirname(home)!r}"
-        what = _named([name + "/" * folder for name, folder in listed])
+        names = _format_names([name + "/" * folder for name, folder in listed])
         raise FileNotFoundError(
-            f"{home!r} holds no dataset; found {what}, expected folders {PREFIX}NAME with shards "
+            f"{home!r} has no dataset; found {names}, expected folders {PREFIX}NAME with shards "
             f"*.partN.arrow or *.partN.parquet{hint}"
         )
     return sorted((name[len(PREFIX) :] for name in found), key=lambda name: (natural(name), name))
 
 
-def _walk(folder: str, relative: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    """Files below a folder, relative to the root. A folder that cannot be read is an error."""
-    status = os.stat(folder)
-    here = (status.st_dev, status.st_ino)
-    if here in above:
-        return  # A link to a folder above: what is there is listed already.
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith((".", "_")):
-                continue
-            path = f"{relative}/{entry.name}"
-            if entry.is_dir():
-                yield from _walk(entry.path, path, (*above, here))
-            else:
-                yield path
-
-
 def _numbered(home: str, shards: Sequence[str]) -> list[tuple[int, str]]:
-    """Shards of one dataset with their part numbers, ascending."""
+    """Return the shards of one dataset with their part numbers, ascending."""
     ordered = sorted(shards, key=lambda path: (natural(path), path))
-    numbers = [_part(path) for path in ordered]
+    numbers = [_part_number(path) for path in ordered]
     if None in numbers:
         with_number = [
             path for path, part in zip(ordered, numbers, strict=True) if part is not None
@@ -239,8 +223,8 @@ def _numbered(home: str, shards: Sequence[str]) -> list[tuple[int, str]]:
         if with_number:
             raise ValueError(
                 f"'{home}/{with_number[0]}' has a part number and "
-                f"'{home}/{ordered[numbers.index(None)]}' has none; expected all shards of a "
-                "dataset to have one, or none"
+                f"'{home}/{ordered[numbers.index(None)]}' has none; expected one for all shards "
+                "of a dataset or for none"
             )
         return list(enumerate(ordered))
     found: dict[int, str] = {}
@@ -257,26 +241,24 @@ def _numbered(home: str, shards: Sequence[str]) -> list[tuple[int, str]]:
     return sorted(found.items())
 
 
-def _part(path: str) -> int | None:
+def _part_number(path: str) -> int | None:
     found = _PART.findall(path.rsplit("/", 1)[-1])
     return int(found[-1]) if found else None
 
 
 def _check_regular(home: str, paths: Sequence[str]) -> None:
-    """Opening a named pipe would wait for ever, so look at what is there first."""
+    """Raise an error for a path that is not a regular file: opening a named pipe would block."""
     for path in paths:
         full = f"{home}/{path}"
-        if os.path.isfile(full):
+        if filesystem.is_file(full):
             continue
-        if os.path.islink(full):
-            raise FileNotFoundError(
-                f"{full!r} is a link to {os.readlink(full)!r}, where no file is"
-            )
-        raise ValueError(f"{full!r} is no regular file")
+        if (target := filesystem.link_target(full)) is not None:
+            raise FileNotFoundError(f"{full!r} is a broken link to {target!r}")
+        raise ValueError(f"{full!r} is not a regular file")
 
 
-def _named(names: Sequence[str]) -> str:
-    """What was found, in a few words."""
+def _format_names(names: Sequence[str]) -> str:
+    """Return the first few names and the number of the rest."""
     if not names:
         return "nothing"
     listed = sorted(names, key=natural)

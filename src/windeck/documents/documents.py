@@ -1,8 +1,4 @@
-"""Documents: token corpora in files, each document with a number, and none of them in memory.
-
-The door to the room `corpus`: a folder of shards -> how many documents each has -> where document
-i is -> its tokens, out of a mapped file.
-"""
+"""Random access to the documents of a corpus in Arrow or Parquet files."""
 
 from __future__ import annotations
 
@@ -15,37 +11,42 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from windeck._core import TokenShard, checked_bulk, checked_one
-from windeck._util.parallel import in_threads
+from windeck._util.fingerprints import digest
+from windeck._util.lru_cache import LRUCache
+from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, check_progress
-from windeck._util.validation import integer
-from windeck.documents import description, verification
-from windeck.documents.checking import Look
-from windeck.documents.counts import CountCache, cache_path, count
-from windeck.documents.discovery import Patterns, as_patterns, discover, selector
-from windeck.documents.locations import Places
+from windeck._util.text import format_bytes, plural
+from windeck._util.validation import check_integer
+from windeck.documents import verification
+from windeck.documents.checking import FileChecker
+from windeck.documents.counts import CountCache, cache_path, count_corpus
+from windeck.documents.discovery import Patterns, discover, parse_patterns, path_filter
+from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
-from windeck.documents.readers import OpenFiles, Reading, Tokenizer
-from windeck.documents.verification import explained, file_digest, sums
+from windeck.documents.readers import ReadOptions, Tokenizer
 
 __all__ = ["Documents"]
 
-#: (dataset_id, shard_id, doc_id): ("c4", 3, 110) is document 110, from 0, of part 3 of c4.
-Name: TypeAlias = tuple[str, int, int]
-#: The same of many: the number of the dataset among `dataset_ids`, shard_id, doc_id.
-Names: TypeAlias = tuple[Int64s, Int64s, Int64s]
+#: (dataset_id, shard_id, doc_id): ("c4", 3, 110) is document 110, counted from 0, of c4's part 3.
+DocumentName: TypeAlias = tuple[str, int, int]
+#: Arrays for several documents: index of the dataset in `dataset_ids`, shard_id, doc_id.
+DocumentNames: TypeAlias = tuple[Int64s, Int64s, Int64s]
+
+#: Datasets that `explain` lists.
+_MAX_LISTED = 12
 
 
 class Documents:
     """The documents of a folder of Arrow or Parquet files, numbered 0, 1, 2, ...
 
-    Below `root` lie folders ``dataset=NAME``, in them at any depth shards ``*.partN.arrow`` or
-    ``*.partN.parquet``. A column holds the documents: a list of integers in each row; or integers
-    of which each record batch is a document (Arrow only); or text, with a tokenizer. Documents
-    are numbered by dataset (in natural order of names), by part number, and as stored. Without
-    part numbers the shards of a dataset are numbered in natural order of their paths.
+    `root` contains folders ``dataset=NAME``, which contain at any depth shards ``*.partN.arrow`` or
+    ``*.partN.parquet``. One column holds the documents: a list of integers per row; or integers,
+    with a document per record batch (Arrow only); or text, with a tokenizer. Documents are ordered
+    by dataset (natural order of names), then by part number, then as stored. Without part numbers
+    the shards of a dataset are ordered by their paths (natural order).
 
-    Files are mapped when a document of theirs is first asked for, `open_files` at a time. How many
-    documents each has is read from ``meta/*counts*.csv`` if it is there, else from the files.
+    A file is mapped when one of its documents is first read, at most `open_files` at a time.
+    Document counts are read from ``meta/*counts*.csv`` if it exists, else from the files.
 
     Parameters
     ----------
@@ -54,26 +55,26 @@ class Documents:
     column
         The column that holds the documents.
     tokenizer
-        For a column of text: a function from a text to its tokens, such as ``str.encode``.
-        Shards are tokenized whole, once for their counts and then when they are opened.
+        Function from a text to its tokens, such as ``str.encode``, for a column of text. Shards
+        are tokenized as a whole, once to count tokens and again whenever they are opened.
     files
-        Globs relative to `root`, to take only some files: ``"dataset=c4"``,
+        Globs relative to `root` that select some of the files: ``"dataset=c4"``,
         ``"dataset=*/**/*.part[0-4].arrow"``.
     min_length
         Documents with fewer tokens are filtered: they keep their numbers and have no tokens.
     strip_tokens
-        Token ids left out at both ends of a document, before `min_length` is looked at.
+        Token ids removed at both ends of a document, before `min_length` is applied.
     open_files
-        Files mapped at a time, at most; least recently used first out. Parquet, compressed files
-        and text are held decoded instead.
+        Maximum number of files mapped at a time; the least recently used one is closed first.
+        Parquet files, compressed files and text are kept decoded in memory instead.
     cache
-        Whether counts read from files are kept in ``meta/windeck-counts-*.csv`` for the next
-        start; or a path where to keep them.
+        Whether counts read from files are cached in ``meta/windeck-counts-*.csv`` for the next
+        start; or the path of a file or folder for the cache.
     progress
-        Whether to show a bar while files are counted (where rich is installed), or a function
-        ``(done, total)``.
+        Whether to show a progress bar while files are counted (if rich is installed), or a
+        function ``(done, total)``.
     threads
-        Threads that look at files and count; default: by the number of processors.
+        Threads that check and count files; by default it depends on the number of processors.
 
     Attributes
     ----------
@@ -82,23 +83,24 @@ class Documents:
     dataset_ids : tuple of str
         Names of the datasets, in natural order.
     shard_documents, shard_kept, shard_tokens : int64 arrays of shape (S,)
-        Of each of the S shards: documents, those not filtered, and their tokens. Read-only.
+        For each of the S shards: documents, documents that are not filtered, and their tokens.
+        Read-only.
 
     Raises
     ------
     FileNotFoundError, NotADirectoryError
-        `root` is no folder, holds no dataset, or `files` matches nothing; a count file has a row
-        for a file that is not there.
+        If `root` is not a folder or has no dataset, if `files` matches nothing, or if a count file
+        has a row for a file that does not exist.
     ValueError
-        A file is cut short or foreign; two files have one part number; a count file is damaged
-        or disagrees with a file; no document has a token.
+        If a file is truncated or has another format, if two files have one part number, if a count
+        file is damaged or contradicts a file, or if no document has a token.
     KeyError, TypeError
-        A file has no such column, or it holds no documents.
+        If a file has no such column, or the type of the column is not supported.
 
     Notes
     -----
-    O(S) memory and start-up time, however many documents there are: some 10 us a file with a count
-    file. All methods may be called from several threads. Pickles in O(S); files are opened anew.
+    O(S) memory and start-up time for any number of documents: about 10 us a file with a count
+    file. All methods are thread-safe. A pickle has O(S) bytes; files are opened again.
 
     Examples
     --------
@@ -133,44 +135,60 @@ class Documents:
         threads: int | None = None,
     ) -> None:
         check_progress(progress)
-        patterns = as_patterns(files)
-        self._reading = Reading.of(column, tokenizer, min_length, strip_tokens)
-        self._limit = integer("open_files", open_files, low=1)
-        self._threads = None if threads is None else integer("threads", threads, low=1)
-        self._listing = listing = discover(root, patterns)
-        kept_in = cache_path(cache, listing.root, self._reading)
+        patterns = parse_patterns(files)
+        self._options = ReadOptions.validated(column, tokenizer, min_length, strip_tokens)
+        self._open_files = check_integer("open_files", open_files, least=1)
+        self._threads = None if threads is None else check_integer("threads", threads, least=1)
+        self._shards = shards = discover(root, patterns)
+        cached = cache_path(cache, shards.root, self._options)
 
-        look = Look(column, tokenizes=tokenizer is not None)
-        seen = in_threads(
-            lambda shard: look(listing.path(shard)), len(listing.paths), self._threads
+        checker = FileChecker(column, has_tokenizer=tokenizer is not None)
+        summaries = run_in_threads(
+            lambda shard: checker.check(shards.path(shard)), len(shards.paths), self._threads
         )
-        self._sizes = np.array([one.size for one in seen], dtype=np.int64)
-        self._counts = count(
-            listing,
-            self._reading,
-            selector(patterns),
-            seen=seen,
-            cache=CountCache(kept_in, listing.paths, seen) if kept_in else None,
+        self._sizes = np.array([one.size for one in summaries], dtype=np.int64)
+        self._counts = count_corpus(
+            shards,
+            self._options,
+            path_filter(patterns),
+            summaries=summaries,
+            cache=CountCache(cached, shards.paths, summaries) if cached else None,
             progress=progress,
             threads=self._threads,
-            open_files=self._limit,
+            open_files=self._open_files,
         )
-        description.check_some_tokens(self._listing, self._counts, self._reading)
+        self._check_tokens()
         self._fingerprint: dict[str, str | int] = {}
-        self._prepare()
+        self._create_transient()
 
-    def _prepare(self) -> None:
-        """What a pickle leaves out: it is soon made again, or belongs to a process."""
-        self._places = Places(self._listing, self._counts.documents)
-        self._files = OpenFiles(self._limit)
+    def _create_transient(self) -> None:
+        """Create the attributes that are not pickled: derived ones, and open files."""
+        self._locator = DocumentLocator(self._shards, self._counts.documents)
+        # Shards have no locks, so a forked child may keep those that are open.
+        self._opened = LRUCache(self._open_files, keep_after_fork=True)
+
+    def _check_tokens(self) -> None:
+        """Raise a ValueError if no document has a token."""
+        counts = self._counts
+        if counts.kept_tokens.any():
+            return
+        documents, kept = int(counts.documents.sum()), int(counts.kept.sum())
+        filtered = ""
+        if documents > kept:
+            filtered = f"{documents - kept:,} are filtered ({self._describe_filters()}), "
+        raise ValueError(
+            f"none of the {plural(documents, 'document')} in "
+            f"{plural(len(self._shards.paths), 'shard')} below {self.root!r} has a token: "
+            f"{filtered}{kept:,} are empty; expected at least one token"
+        )
 
     @property
     def root(self) -> str:
-        return self._listing.root
+        return self._shards.root
 
     @property
     def dataset_ids(self) -> tuple[str, ...]:
-        return self._listing.dataset_ids
+        return self._shards.dataset_ids
 
     @property
     def shard_documents(self) -> Int64s:
@@ -185,54 +203,54 @@ class Documents:
         return self._counts.kept_tokens
 
     def __len__(self) -> int:
-        return self._places.total
+        return self._locator.total
 
     @overload
-    def locate(self, document: int) -> Name: ...
+    def locate(self, document: int) -> DocumentName: ...
 
     @overload
-    def locate(self, document: ArrayLike) -> Names: ...
+    def locate(self, document: ArrayLike) -> DocumentNames: ...
 
-    def locate(self, document: Any) -> Name | Names:
-        """Where documents are: ``("c4", 3, 110)`` is document 110, from 0, of part 3 of c4.
+    def locate(self, document: Any) -> DocumentName | DocumentNames:
+        """Return the location of documents: ``("c4", 3, 110)`` is document 110 of part 3 of c4.
 
         Parameters
         ----------
         document
-            A number in [0, len), or an array of k of them.
+            A number in [0, len), or an array of shape (k,).
 
         Returns
         -------
-        (dataset_id, shard_id, doc_id) for a number. Three int64 arrays of shape (k,) for an array,
-        with the dataset as its number in `dataset_ids`.
+        (dataset_id, shard_id, doc_id) for a number, with doc_id counted from 0. Three int64 arrays
+        of shape (k,) for an array, with the dataset as its index in `dataset_ids`.
 
         Raises
         ------
         IndexError
-            For a number out of range.
+            If a number is out of range.
         """
         if not isinstance(document, np.ndarray) and hasattr(type(document), "__index__"):
             document = checked_one(document, len(self), "document")
-            shard, within = self._places.locate(np.array([document]))
+            shard, within = self._locator.find_shards(np.array([document]))
             return (*self.shard_name(int(shard[0])), int(within[0]))
         numbers, _ = checked_bulk(document, len(self), "document", None)
-        dataset, part, within = self._places.names(numbers)
+        dataset, part, within = self._locator.locate(numbers)
         return dataset, part, within
 
     @overload
-    def index(self, document: Name) -> int: ...
+    def index(self, document: DocumentName) -> int: ...
 
     @overload
     def index(self, document: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Int64s: ...
 
     def index(self, document: Any) -> int | Int64s:
-        """Numbers of documents: the inverse of `locate`.
+        """Return the numbers of documents: the inverse of `locate`.
 
         Parameters
         ----------
         document
-            ``("c4", 3, 110)``, or three arrays of k datasets (names or numbers), shard_ids and
-            doc_ids.
+            ``("c4", 3, 110)``, or three arrays of shape (k,): datasets (names or numbers),
+            shard_ids and doc_ids.
 
         Returns
         -------
@@ -241,30 +259,30 @@ class Documents:
         Raises
         ------
         KeyError
-            There is no such dataset or shard.
+            If there is no such dataset or shard.
         IndexError
-            The shard has fewer documents.
+            If the shard has fewer documents.
         """
         try:
             dataset, part, number = document
         except (TypeError, ValueError):
             raise TypeError(
-                f"document is {document!r}; expected (dataset_id, shard_id, doc_id)"
+                f"`document` must be (dataset_id, shard_id, doc_id), got {document!r}"
             ) from None
         fields = (
-            self._places.dataset(dataset),
-            _integers("shard_id", part),
-            _integers("doc_id", number),
+            self._locator.dataset_numbers(dataset),
+            _as_int64("shard_id", part),
+            _as_int64("doc_id", number),
         )
         shape = np.broadcast_shapes(*(field.shape for field in fields))
         flat = [np.broadcast_to(field, shape).ravel() for field in fields]
-        found = self._places.index(self._places.shards(flat[0], flat[1]), flat[2])
+        found = self._locator.index(self._locator.shard_numbers(flat[0], flat[1]), flat[2])
         return found.reshape(shape) if shape else int(found[0])
 
     def __getitem__(self, document: int) -> NDArray[Any]:
-        """The tokens of a document, a new array of the stored dtype; empty if it is filtered."""
+        """Return a copy of a document's tokens, in the stored dtype; empty if it is filtered."""
         number = checked_one(operator.index(document), len(self), "document", from_end=True)
-        shard, within = self._places.locate(np.array([number]))
+        shard, within = self._locator.find_shards(np.array([number]))
         tokens: NDArray[Any] = self.open(int(shard[0])).document(int(within[0]))
         return tokens
 
@@ -272,36 +290,37 @@ class Documents:
         return (self[document] for document in range(len(self)))
 
     def shard_name(self, shard: int) -> tuple[str, int]:
-        """(dataset_id, shard_id) of shard s in [0, S)."""
-        shard = checked_one(shard, len(self._listing.paths), "shard")
-        name = self._listing.dataset_ids[int(self._listing.dataset[shard])]
-        return name, int(self._listing.part[shard])
+        """Return (dataset_id, shard_id) of shard s in [0, S)."""
+        shard = checked_one(shard, len(self._shards.paths), "shard")
+        name = self._shards.dataset_ids[int(self._shards.dataset[shard])]
+        return name, int(self._shards.part[shard])
 
     def shard_index(self, dataset_id: str, shard_id: int) -> int:
-        """The number of a shard in [0, S); KeyError if there is none of that name."""
-        dataset = self._places.dataset([dataset_id])
-        return int(self._places.shards(dataset, _integers("shard_id", [shard_id]))[0])
+        """Return the number of a shard in [0, S); raise a KeyError if it does not exist."""
+        dataset = self._locator.dataset_numbers([dataset_id])
+        return int(self._locator.shard_numbers(dataset, _as_int64("shard_id", [shard_id]))[0])
 
     def open(self, shard: int) -> TokenShard:
-        """The documents of shard s, mapped now or still.
+        """Return the documents of shard s; the file is opened if it is not open.
 
         Raises
         ------
         ValueError
-            The file is not what it was when the corpus was made, or what its count file says.
+            If the file has changed since the corpus was created, or contradicts its count file.
         OSError
-            It is gone, or cannot be read.
+            If it does not exist or cannot be read.
         """
-        number = checked_one(shard, len(self._listing.paths), "shard")
-        return self._files.get(number, lambda: self._opened(number))
+        number = checked_one(shard, len(self._shards.paths), "shard")
+        opened: TokenShard = self._opened.get(number, lambda: self._open(number))
+        return opened
 
-    def _opened(self, shard: int) -> TokenShard:
+    def _open(self, shard: int) -> TokenShard:
         return verification.open_checked(
-            self._listing, self._reading, self._counts, int(self._sizes[shard]), shard
+            self._shards, self._options, self._counts, int(self._sizes[shard]), shard
         )
 
     def verify(self, *, progress: Progress = False) -> None:
-        """Read every file to its end, and compare what it holds with the counts.
+        """Read every file completely and compare its documents and tokens with the counts.
 
         Parameters
         ----------
@@ -311,73 +330,146 @@ class Documents:
         Raises
         ------
         ValueError
-            For the first file that is damaged, has changed, or holds other counts.
+            For the first file that is damaged, has changed, or has different counts.
         OSError
-            For one that cannot be read.
+            If a file cannot be read.
         """
         check_progress(progress)
         verification.verify(
-            self._listing,
-            self._reading,
+            self._shards,
+            self._options,
             self._counts,
             self._sizes,
             progress=progress,
             threads=self._threads,
-            open_files=self._limit,
+            open_files=self._open_files,
         )
 
     @property
     def fingerprint(self) -> dict[str, str | int]:
-        """Options, sizes, and two sums over digests of all files.
+        """Options, sizes, and two sums over the digests of all files.
 
-        Eight pages of each file are read when it is first asked for, in threads.
+        The first access reads eight pages of each file, in threads.
         """
         if not self._fingerprint:
-            digests = in_threads(self._digest, len(self._listing.paths), self._threads)
+            digests = run_in_threads(self._digest, len(self._shards.paths), self._threads)
+            datasets = ", ".join(self.dataset_ids)
+            if len(datasets) > 1000:
+                datasets = f"{datasets[:60]}... #{digest(datasets)}"
             self._fingerprint = {
-                **self._reading.fingerprint,
-                "datasets": description.short(", ".join(self.dataset_ids)),
+                **self._options.fingerprint,
+                "datasets": datasets,
                 "files": len(digests),
-                # Before the sums of counts, which change with it and say less.
-                "contents": sums(digests),
+                # Before the counts: a change of contents is reported first, and says more.
+                "contents": verification.combine_digests(digests),
                 "documents": len(self),
                 "tokens": int(self.shard_tokens.sum()),
             }
         return dict(self._fingerprint)
 
     def _digest(self, shard: int) -> int:
-        name = (int(self._listing.dataset[shard]), int(self._listing.part[shard]))
-        return file_digest(self._listing.path(shard), (*name, *self._counts.of(shard)[:2]))
+        name = (int(self._shards.dataset[shard]), int(self._shards.part[shard]))
+        numbers = (*name, *self._counts.shard(shard)[:2])
+        return verification.file_digest(self._shards.path(shard), numbers)
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
-        """Explain why a field of a saved fingerprint differs from ours.
+        """Explain why a field of a saved fingerprint differs from the current one.
+
+        Parameters
+        ----------
+        field
+            Name of the field.
+        was, now
+            The saved and the current value; None if there is none.
 
         Returns
         -------
         str or None
-            One sentence; None where the values themselves say it all.
+            One sentence; None if the two values suffice as an explanation.
         """
-        return explained(field, was, now, self._reading.fingerprint, self._listing)
+        if was is None or now is None:
+            return None
+        if field in self._options.fingerprint:
+            return (
+                f"documents were read with {field} = {was!r} when the state was saved, and are "
+                f"read with {field} = {now!r} now"
+            )
+        if field == "datasets":
+            return f"the datasets were {was} when the state was saved, and are {now} now"
+        if field == "files":
+            return (
+                f"the corpus had {was} files when the state was saved and has {now} now; "
+                "`files` can select the same ones"
+            )
+        if field == "contents":
+            return (
+                f"one or more of the {len(self._shards.paths):,} files below {self.root!r} have "
+                "changed since the state was saved"
+            )
+        return None
 
     def explain(self) -> str:
-        """A few lines on what there is: datasets, shards, documents, tokens, bytes, filtered."""
-        return description.explain(self._listing, self._counts, self._reading, self._sizes)
+        """Return a summary: datasets, shards, documents, tokens, bytes, filters, and sources."""
+        shards, counts = self._shards, self._counts
+        lines = [f"{self._summary()}, {format_bytes(float(self._sizes.sum()))}, from {self.root!r}"]
+        for number, name in enumerate(shards.dataset_ids[:_MAX_LISTED]):
+            mine = shards.dataset == number
+            lines.append(
+                f"  {name}: {plural(int(mine.sum()), 'shard')}, {self._totals(mine)}, "
+                f"{format_bytes(float(self._sizes[mine].sum()))}"
+            )
+        if len(shards.dataset_ids) > _MAX_LISTED:
+            lines.append(f"  and {len(shards.dataset_ids) - _MAX_LISTED:,} more")
+        if self._options.min_length or self._options.strip:
+            documents = int((counts.documents - counts.kept).sum())
+            tokens = int((counts.tokens - counts.kept_tokens).sum())
+            lines.append(
+                f"{plural(documents, 'document')} and {plural(tokens, 'token')} filtered "
+                f"({self._describe_filters()})"
+            )
+        declared, total = int(counts.declared.sum()), len(counts.declared)
+        if declared:
+            lines.append(f"counts of {plural(declared, 'shard')} from {counts.source}")
+        if declared < total:
+            lines.append(f"counts of {plural(total - declared, 'shard')} from the shards")
+        if shards.ignored:
+            lines.append(f"{plural(shards.ignored, 'other file')} ignored")
+        return "\n".join(lines)
+
+    def _summary(self) -> str:
+        return (
+            f"{plural(len(self.dataset_ids), 'dataset')}, "
+            f"{plural(len(self._shards.paths), 'shard')}, {self._totals(slice(None))}"
+        )
+
+    def _totals(self, shards: Any) -> str:
+        documents = int(self._counts.documents[shards].sum())
+        tokens = int(self._counts.kept_tokens[shards].sum())
+        return f"{plural(documents, 'document')}, {plural(tokens, 'token')}"
+
+    def _describe_filters(self) -> str:
+        options, filters = self._options, []
+        if options.strip:
+            filters.append(f"{plural(len(options.strip), 'token id')} stripped at both ends")
+        if options.min_length:
+            filters.append(f"fewer than {options.min_length:,} tokens")
+        return ", ".join(filters)
 
     def __repr__(self) -> str:
-        return f"<Documents: {description.summary(self._listing, self._counts)}>"
+        return f"<Documents: {self._summary()}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_places", "_files")
-        return {name: value for name, value in vars(self).items() if name not in left_out}
+        transient = ("_locator", "_opened")
+        return {name: value for name, value in vars(self).items() if name not in transient}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._prepare()
+        self._create_transient()
 
 
-def _integers(what: str, values: Any) -> Int64s:
-    """Integers of any shape as int64."""
+def _as_int64(name: str, values: Any) -> Int64s:
+    """Return integers of any shape as int64; raise a TypeError for another dtype."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"{what} has dtype {array.dtype}, expected integers")
+        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}")
     return array.astype(np.int64)

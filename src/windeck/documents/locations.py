@@ -1,154 +1,147 @@
-"""Where a document is: its number in the corpus <-> (dataset, shard, document). Arithmetic only."""
+"""Conversion between the number of a document and (dataset, part number, document in the shard)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windeck._core import Cumulative
-from windeck.documents.discovery import Listing
+from windeck.documents.discovery import ShardList
 from windeck.documents.protocol import Int64s
 
-__all__ = ["Places"]
+__all__ = ["DocumentLocator"]
 
 #: Documents that are looked up at a time.
-_PORTION = 1 << 15
+_CHUNK = 1 << 15
 
 
-class Places:
-    """Numbers of documents and shards, in O(S) memory.
+class DocumentLocator:
+    """Converts between numbers of documents and their locations. O(S) memory.
 
     Parameters
     ----------
-    listing
+    shards
         Datasets and part numbers of the S shards.
     documents
-        int64 of shape (S,): documents in each.
+        int64 of shape (S,): documents in each shard.
     """
 
-    def __init__(self, listing: Listing, documents: Int64s) -> None:
-        self._listing, self._documents = listing, documents
+    def __init__(self, shards: ShardList, documents: Int64s) -> None:
+        self._shards, self._documents = shards, documents
         self._sums = Cumulative(documents)
-        self._dataset_of = {name: place for place, name in enumerate(listing.dataset_ids)}
-        # Part numbers are replaced by their ranks, so that a dataset and a part make one key of
-        # 64 bits however large the numbers are. Shards are in the order of their keys.
-        self._parts = np.unique(listing.part)
-        self._keys, _ = self._key(listing.dataset, listing.part)
+        self._dataset_numbers = {name: number for number, name in enumerate(shards.dataset_ids)}
+        # Part numbers are replaced by their ranks, so that a dataset and a part fit into one key
+        # of 64 bits however large the numbers are. Shards are in the order of their keys.
+        self._parts = np.unique(shards.part)
+        self._keys, _ = self._key(shards.dataset, shards.part)
 
     @property
     def total(self) -> int:
-        """Documents in all shards."""
+        """Number of documents in all shards."""
         return int(self._sums.total)
 
-    def locate(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """(shard, document in it) of documents by number; IndexError for one out of range."""
+    def find_shards(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        """Return (shard, document in the shard) of documents; IndexError if out of range."""
         shard, within = self._sums.find(numbers)
         return shard, within
 
-    def names(self, numbers: Int64s) -> Int64s:
-        """Datasets, part numbers and documents in them: int64 of shape (3, k).
+    def locate(self, numbers: Int64s) -> Int64s:
+        """Return datasets, part numbers and documents in the shards: int64 of shape (3, k).
 
-        One block of memory, filled in portions that stay in a processor's cache: half of the time
-        would go into new pages otherwise.
+        The result is one block of memory, filled in chunks that fit into the processor's cache.
+        Temporaries of full length would double the time, because of their page faults.
         """
         found = np.empty((3, len(numbers)), dtype=np.int64)
-        for first in range(0, len(numbers), _PORTION):
-            dataset, part, within = found[:, first : first + _PORTION]
-            shard, within[:] = self._sums.find(numbers[first : first + _PORTION])
-            # Numbers of shards are in range, and "clip" spares looking at them beforehand.
-            self._listing.part.take(shard, out=part, mode="clip")
-            if len(self._dataset_of) == 1:
+        for first in range(0, len(numbers), _CHUNK):
+            dataset, part, within = found[:, first : first + _CHUNK]
+            shard, within[:] = self._sums.find(numbers[first : first + _CHUNK])
+            # Shard numbers are in range; mode="clip" skips the check that `take` makes otherwise.
+            self._shards.part.take(shard, out=part, mode="clip")
+            if len(self._dataset_numbers) == 1:
                 dataset[:] = 0
             else:
-                self._listing.dataset.take(shard, out=dataset, mode="clip")
+                self._shards.dataset.take(shard, out=dataset, mode="clip")
         return found
 
-    def dataset(self, names: Any) -> Int64s:
-        """Numbers of datasets given by name or by number.
+    def dataset_numbers(self, names: Any) -> Int64s:
+        """Return the numbers of datasets that are given by name or by number.
 
         Raises
         ------
         KeyError
-            There is none of that name.
+            If there is no dataset of that name.
         IndexError
-            There is none of that number.
+            If there is no dataset of that number.
         TypeError
-            It is neither.
+            If it is neither a name nor a number.
         """
         array = np.asarray(names)
         if array.dtype.kind in "iu":
-            bad = (array < 0) | (array >= len(self._dataset_of))
+            bad = (array < 0) | (array >= len(self._dataset_numbers))
             if bad.any():
                 raise IndexError(
-                    f"dataset {array[bad].flat[0]} is out of range; there are "
-                    f"{len(self._dataset_of)}, numbered from 0"
+                    f"dataset {array[bad].flat[0]} is out of range for "
+                    f"{len(self._dataset_numbers)} datasets"
                 )
             return array.astype(np.int64)
         if array.dtype.kind not in "UO" and array.size:
-            raise TypeError(f"dataset has dtype {array.dtype}, expected names, or numbers of them")
+            raise TypeError(f"`dataset_id` must be names or integers, got dtype {array.dtype}")
         unique, inverse = np.unique(array.astype(str), return_inverse=True)
-        found = np.array([self._dataset(str(name)) for name in unique], dtype=np.int64)
+        found = np.array([self._dataset_number(str(name)) for name in unique], dtype=np.int64)
         shaped: Int64s = found[inverse].reshape(array.shape)
         return shaped
 
-    def _dataset(self, name: str) -> int:
-        if name not in self._dataset_of:
-            raise KeyError(f"there is no dataset {name!r}; expected {_some(self._dataset_of)}")
-        return self._dataset_of[name]
+    def _dataset_number(self, name: str) -> int:
+        if name not in self._dataset_numbers:
+            names = list(self._dataset_numbers)
+            more = f" or {len(names) - 8:,} others" if len(names) > 8 else ""
+            raise KeyError(
+                f"there is no dataset {name!r}; expected {', '.join(map(repr, names[:8]))}{more}"
+            )
+        return self._dataset_numbers[name]
 
-    def shards(self, dataset: Int64s, part: Int64s) -> Int64s:
-        """Numbers of shards given by dataset and part number.
+    def shard_numbers(self, dataset: Int64s, part: Int64s) -> Int64s:
+        """Return the numbers of shards that are given by dataset and part number.
 
         Raises
         ------
         KeyError
-            There is no such shard.
+            If there is no such shard.
         """
         keys, known = self._key(dataset, part)
         found = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         known &= self._keys[found] == keys
         if not known.all():
             place = int(np.flatnonzero(~known)[0])
-            raise KeyError(self._no_shard(int(dataset[place]), int(part[place])))
+            mine = self._shards.part[self._shards.dataset == dataset[place]]
+            raise KeyError(
+                f"dataset {self._shards.dataset_ids[dataset[place]]!r} has no shard {part[place]}; "
+                f"it has {len(mine):,}, from {mine[0]} to {mine[-1]}"
+            )
         return found
 
     def _key(self, dataset: Int64s, part: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
-        """Keys, and whether the part number is one of any dataset."""
+        """Return keys, and whether any dataset has the part number."""
         rank = np.minimum(np.searchsorted(self._parts, part), len(self._parts) - 1)
         return dataset * len(self._parts) + rank, self._parts[rank] == part
 
-    def _no_shard(self, dataset: int, part: int) -> str:
-        mine = self._listing.part[self._listing.dataset == dataset]
-        name = self._listing.dataset_ids[dataset]
-        return (
-            f"dataset {name!r} has no shard {part}; it has {len(mine):,}, from {mine[0]} to "
-            f"{mine[-1]}"
-        )
-
     def index(self, shard: Int64s, document: Int64s) -> Int64s:
-        """Numbers of documents: the inverse of `locate`.
+        """Return the numbers of documents: the inverse of `find_shards`.
 
         Raises
         ------
         IndexError
-            A shard has fewer documents.
+            If a shard has fewer documents.
         """
         bad = (document < 0) | (document >= self._documents[shard])
         if bad.any():
             place = int(np.flatnonzero(bad)[0])
             at = int(shard[place])
             raise IndexError(
-                f"'{self._listing.paths[at]}' has {int(self._documents[at]):,} documents, and "
-                f"number {int(document[place])} is not among them"
+                f"document {int(document[place])} is out of range for the "
+                f"{int(self._documents[at]):,} documents of '{self._shards.paths[at]}'"
             )
         numbers: Int64s = self._sums.before(shard) + document
         return numbers
-
-
-def _some(names: Sequence[str] | dict[str, int]) -> str:
-    listed = list(names)
-    more = f" or {len(listed) - 8:,} others" if len(listed) > 8 else ""
-    return ", ".join(map(repr, listed[:8])) + more

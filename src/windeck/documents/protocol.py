@@ -1,7 +1,7 @@
-"""What packing asks of a corpus: shards of documents, how many, and a way to open one.
+"""The `Corpus` protocol: the interface that packing requires of a collection of documents.
 
-`windeck.Documents` is one, made of files. A corpus of one's own (generated, remote, in memory) has
-the same few members, and makes its shards with ``windeck._core.TokenShard.from_arrays``.
+`windeck.Documents` implements it for files. A user-defined corpus (generated, remote, in memory)
+implements the same members and creates its shards with ``windeck._core.TokenShard.from_arrays``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Int64s: TypeAlias = NDArray[np.int64]
 
 @runtime_checkable
 class Corpus(Protocol):
-    """Documents in S shards, numbered s = 0, 1, ..., S - 1 in one lasting order.
+    """Documents in S shards, numbered s = 0, 1, ..., S - 1 in a fixed order.
 
-    Document i of the corpus is document ``i - shard_documents[:s].sum()`` of the shard s it falls
-    into. A filtered document keeps its place and has no tokens.
+    Document i of the corpus belongs to the shard s that contains it, and has the number
+    ``i - shard_documents[:s].sum()`` there. A filtered document keeps its number and has no tokens.
     """
 
     @property
@@ -34,46 +34,47 @@ class Corpus(Protocol):
 
     @property
     def shard_kept(self) -> Int64s:
-        """Documents in each shard that no filter leaves out: int64 of shape (S,)."""
+        """Documents in each shard that pass all filters: int64 of shape (S,)."""
         ...
 
     @property
     def shard_tokens(self) -> Int64s:
-        """Tokens of these in each shard, without frames: int64 of shape (S,)."""
+        """Tokens of the kept documents in each shard, without frames: int64 of shape (S,)."""
         ...
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What the corpus is: options, sizes, digests of contents; never paths or times."""
+        """Options, sizes and digests of contents that identify the corpus; no paths or times."""
         ...
 
     def shard_name(self, shard: int, /) -> tuple[str, int]:
-        """(dataset_id, shard_id) of shard s, as users know it: ``("c4", 3)``."""
+        """Return the user-visible name of shard s, (dataset_id, shard_id): ``("c4", 3)``."""
         ...
 
     def shard_index(self, dataset_id: str, shard_id: int, /) -> int:
-        """The inverse of `shard_name`.
+        """Return the number of a shard: the inverse of `shard_name`.
 
         Raises
         ------
         KeyError
-            When there is no such shard; the message is one sentence.
+            If there is no such shard. The message is one sentence.
         """
         ...
 
     def open(self, shard: int, /) -> TokenShard:
-        """The documents of shard s. Called from several threads.
+        """Open the documents of shard s. Called from several threads.
 
         Raises
         ------
         ValueError
-            When it does not hold what `shard_documents` and the others say; with both numbers.
+            If the shard does not hold the numbers of documents and tokens that `shard_documents`,
+            `shard_kept` and `shard_tokens` state. The message gives both numbers.
         """
         ...
 
     def explain_change(self, field: str, was: object, now: object, /) -> str | None:
-        """A sentence on why a field of the fingerprint differs from a saved one, if there is any.
+        """Return a sentence that explains why a fingerprint field differs from a saved one.
 
-        "the corpus had 12 files and has 13 now" says more than two digests.
+        For example "the corpus had 12 files and has 13 now". None if the two values suffice.
         """
         ...

@@ -1,62 +1,58 @@
-"""Digests of shards, as a saved state holds them, and explanations of changes since."""
+"""Verification of shards: digests for saved states, and comparison with counts and sizes."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from windeck._core import TokenShard, default_threads
-from windeck._util.parallel import in_threads
-from windeck._util.progress import Progress, reporting
-from windeck.documents.counts import Counts, Totals, check_totals
-from windeck.documents.discovery import Listing
+from windeck._util.parallel import run_in_threads
+from windeck._util.progress import Progress, report_progress
+from windeck.documents.counts import CorpusCounts, ShardCounts, check_counts
+from windeck.documents.discovery import ShardList
 from windeck.documents.protocol import Int64s
-from windeck.documents.readers import Reading
+from windeck.documents.readers import ReadOptions
+from windeck.io import filesystem
 
-__all__ = ["PRIME", "explained", "file_digest", "open_checked", "sums", "verify"]
+__all__ = ["PRIME", "combine_digests", "file_digest", "open_checked", "verify"]
 
 
 PRIME = 2**61 - 1
 PAGE = 4096
-#: Pages read of each file, the first and the last among them.
+#: Pages read of each file, including the first and the last.
 PAGES = 8
 
 
 def file_digest(path: str, numbers: Sequence[int]) -> int:
-    """A digest of a file in [0, PRIME): of its size, of `numbers`, and of up to 8 of its pages.
+    """Return a digest in [0, PRIME) of a file's size, of `numbers`, and of up to 8 of its pages.
 
-    Names and times do not enter, so that data may move. O(1) time.
+    Names and times are not part of it, so that data may move. O(1) time.
     """
     state = hashlib.blake2b(digest_size=16)
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(handle).st_size
-        for number in (size, *numbers):
+    with filesystem.RangeReader(path) as file:
+        for number in (file.size, *numbers):
             state.update(number.to_bytes(8, "little", signed=True))
-        for place in _places(size):
-            state.update(os.pread(handle, PAGE, place))
-    finally:
-        os.close(handle)
+        for place in _page_offsets(file.size):
+            state.update(file.read(place, PAGE))
     return int.from_bytes(state.digest(), "little") % PRIME
 
 
-def _places(size: int) -> list[int]:
-    """Where the pages begin that stand for a file: all of them in a small one."""
+def _page_offsets(size: int) -> list[int]:
+    """Return the offsets of the pages to hash: all pages of a small file, else 8 spread evenly."""
     last = max(size - PAGE, 0)
     if last <= (PAGES - 1) * PAGE:
         return list(range(0, size, PAGE))
     return [last * page // (PAGES - 1) for page in range(PAGES)]
 
 
-def sums(digests: Sequence[int]) -> str:
+def combine_digests(digests: Sequence[int]) -> str:
     """Return ``"a:b"`` in hexadecimal: the sum of h_i, and of (i + 1) h_i, modulo PRIME.
 
-    The second sum changes when files trade places. The form is part of saved states.
+    The second sum depends on the order of the files. The format is part of saved states.
 
     Examples
     --------
-    >>> sums([5, 7, 11])
+    >>> combine_digests([5, 7, 11])
     '17:34'
     """
     first = sum(digests) % PRIME
@@ -64,86 +60,55 @@ def sums(digests: Sequence[int]) -> str:
     return f"{first:x}:{second:x}"
 
 
-def explained(
-    field: str, was: object, now: object, options: Container[str], listing: Listing
-) -> str | None:
-    """Explain in one sentence why a field of a fingerprint differs; None where its values suffice.
-
-    Parameters
-    ----------
-    was, now
-        The values, saved and current; None where there is none.
-    options
-        The fields that say how documents are read.
-    listing
-        The files there are now.
-    """
-    if was is None or now is None:
-        return None
-    if field in options:
-        what = f"documents were read with {field} = {was!r}"
-        return f"{what} when the state was saved, and are with {field} = {now!r} now"
-    if field == "datasets":
-        return f"datasets were {was} when the state was saved, and are {now} now"
-    if field == "files":
-        return (
-            f"the corpus had {was} files when the state was saved and has {now} now; "
-            "expected the same ones, which files= can name"
-        )
-    if field == "contents":
-        files = f"the {len(listing.paths):,} files below {listing.root!r}"
-        return f"one or more of {files} have changed since the state was saved"
-    return None
-
-
 _CHUNK = 1 << 20
 
 
 def open_checked(
-    listing: Listing, reading: Reading, counts: Counts, size: int, shard: int
+    shards: ShardList, options: ReadOptions, counts: CorpusCounts, size: int, shard: int
 ) -> TokenShard:
-    """Open a shard that has to be what it was when the corpus was made.
+    """Open a shard and check that it has not changed since the corpus was created.
 
     Raises
     ------
     ValueError
-        Its size or its counts are others, with both numbers; or it is damaged.
+        If its size or its counts differ (the message has both numbers), or if it is damaged.
     OSError
-        It is gone, or cannot be read.
+        If it does not exist or cannot be read.
     """
-    path = listing.path(shard)
-    _check_size(path, os.stat(path).st_size, size)
-    opened = reading.open(path)
-    check_totals(path, Totals(*opened.totals()), counts.of(shard), counts.who(shard))
+    path = shards.path(shard)
+    _check_size(path, filesystem.size(path), size)
+    opened = options.open(path)
+    found = ShardCounts(*opened.totals())
+    check_counts(path, found, counts.shard(shard), counts.origin(shard))
     return opened
 
 
 def verify(
-    listing: Listing,
-    reading: Reading,
-    counts: Counts,
+    shards: ShardList,
+    options: ReadOptions,
+    counts: CorpusCounts,
     sizes: Int64s,
     *,
     progress: Progress,
     threads: int | None,
     open_files: int,
 ) -> None:
-    """Read all shards to their ends, and compare counts; for errors see `open_checked`."""
+    """Read all shards completely and compare their counts; for errors see `open_checked`."""
 
-    def one(shard: int) -> None:
-        path, size = listing.path(shard), int(sizes[shard])
+    def verify_shard(shard: int) -> None:
+        path, size = shards.path(shard), int(sizes[shard])
         _check_size(path, _read_through(path), size)
-        open_checked(listing, reading, counts, size, shard)
+        open_checked(shards, options, counts, size, shard)
 
-    with reporting(progress, "verifying files", len(listing.paths)) as advance:
+    with report_progress(progress, "verifying files", len(shards.paths)) as advance:
         workers = min(threads or default_threads(), open_files)
-        in_threads(one, len(listing.paths), workers, advance, portion=1)
+        run_in_threads(verify_shard, len(shards.paths), workers, advance, portion=1)
 
 
 def _read_through(path: str) -> int:
-    """Read a file, so that the disk says now what it cannot read; its bytes."""
+    """Read a whole file, so that read errors of the disk occur now, and return its size."""
     buffer, size = bytearray(_CHUNK), 0
-    with open(path, "rb", buffering=0) as file:
+    with filesystem.open_input(path) as file:
         while got := file.readinto(buffer):
             size += got
     return size
@@ -152,6 +117,6 @@ def _read_through(path: str) -> int:
 def _check_size(path: str, found: int, size: int) -> None:
     if found != size:
         raise ValueError(
-            f"{path!r} has {found:,} bytes and had {size:,} when the corpus was opened; expected "
-            "files that stay as they are"
+            f"{path!r} has {found:,} bytes, but had {size:,} when the corpus was opened; the file "
+            "has changed"
         )

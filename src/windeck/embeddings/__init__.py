@@ -1,4 +1,4 @@
-"""Embeddings of any 64-bit ids, in tables that grow as ids come, on one rank or over many."""
+"""Embedding tables for any 64-bit ids, which grow as new ids are looked up; sharded over ranks."""
 
 from windeck.embeddings.optimizers import TableOptimizer
 from windeck.embeddings.sharded import ShardedEmbeddingTable

@@ -1,55 +1,44 @@
-"""The two operators behind a table: look rows up, and collect their gradients.
-
-A table is no tensor, so operators are given its number. They have effects that a compiler does not
-see: it might take two equal calls for one. So each is given an empty tensor of its own, which no
-compiler takes for another, since what is in fresh memory is not known.
+"""Torch operators of embedding tables: look up rows, and collect their gradients.
 
     embedding_lookup(ids, anchor, token, table, dim, insert) -> rows
     embedding_collect(ids, gradients, token, table) -> the gradient of anchor, which is 0
 
-`anchor` is a scalar that asks for gradients: it makes autograd come by.
+A table is not a tensor, so operators get its number. `anchor` is a scalar that requires gradients,
+so that autograd calls the backward of the lookup. The operators have side effects that a compiler
+does not see, so it might merge two equal calls into one. To prevent that, each call gets a `token`,
+an empty tensor of its own: two uninitialized tensors are not known to be equal.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import torch
 
-__all__ = ["Served", "embedding_lookup", "register"]
+if TYPE_CHECKING:
+    from windeck.embeddings.table import EmbeddingTable
 
+__all__ = ["embedding_lookup", "register_table"]
 
-class Served(Protocol):
-    """What the operators ask of a table."""
-
-    def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
-        """The rows, float32 (n, dim), of int64 ids (n,), both on the CPU."""
-        ...
-
-    def collect(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
-        """Keep the gradients, float32 (n, dim), of rows; the tensors are the table's own now."""
-        ...
-
-
-_tables: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_tables: WeakValueDictionary[int, EmbeddingTable] = WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
-def register(table: Served) -> int:
-    """A number for the operators to find a table by, as long as somebody holds it."""
+def register_table(table: EmbeddingTable) -> int:
+    """Return a number by which the operators find the table as long as it exists."""
     number = next(_numbers)
     _tables[number] = table
     return number
 
 
-def _table(number: int) -> Served:
-    found: Served | None = _tables.get(number)
+def _table(number: int) -> EmbeddingTable:
+    found = _tables.get(number)
     if found is None:
         raise RuntimeError(
-            f"embedding table {number} is gone, expected it to live as long as it is used"
+            f"embedding table {number} no longer exists, keep a reference to it while it is used"
         )
     return found
 
@@ -81,7 +70,7 @@ def _lookup_fake(
 def _collect(
     ids: torch.Tensor, gradients: torch.Tensor, token: torch.Tensor, table: int
 ) -> torch.Tensor:
-    # Copies: the memory of what a compiled graph hands in is used again by it.
+    # Copy: a compiled graph uses the memory of these tensors again.
     flat = ids.detach().reshape(-1).to("cpu", copy=True, memory_format=torch.contiguous_format)
     rows = gradients.detach().reshape(flat.numel(), gradients.shape[-1])
     kept = torch.empty(rows.shape, dtype=torch.float32).copy_(rows)
@@ -95,14 +84,14 @@ def _collect_fake(
     return torch.empty(())
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     ids, _, token, table, _, _ = inputs
     ctx.save_for_backward(ids, token)
     ctx.table = table
 
 
-def _made() -> Callable[..., torch.Tensor]:
-    """The operator, as torch 2.4 and later know them."""
+def _make_operator() -> Callable[..., torch.Tensor]:
+    """Register the operators as custom operators, which torch has since 2.4."""
     lookup = torch.library.custom_op(
         "windeck::embedding_lookup",
         _lookup,
@@ -123,16 +112,16 @@ def _made() -> Callable[..., torch.Tensor]:
 
     lookup.register_fake(_lookup_fake)
     collect.register_fake(_collect_fake)
-    lookup.register_autograd(backward, setup_context=_remember)
+    lookup.register_autograd(backward, setup_context=_setup_context)
     return lookup
 
 
-class _Lookup(torch.autograd.Function):
-    """The same for eager code under older torch."""
+class _LookupFunction(torch.autograd.Function):
+    """The lookup for eager code under torch before 2.4."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
-        _remember(ctx, inputs, inputs[0])
+        _setup_context(ctx, inputs, inputs[0])
         return _lookup(*inputs)
 
     @staticmethod
@@ -142,5 +131,5 @@ class _Lookup(torch.autograd.Function):
 
 
 embedding_lookup: Callable[..., torch.Tensor] = (
-    _made() if hasattr(torch.library, "custom_op") else _Lookup.apply
+    _make_operator() if hasattr(torch.library, "custom_op") else _LookupFunction.apply
 )

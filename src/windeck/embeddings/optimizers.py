@@ -1,31 +1,33 @@
-"""How rows are updated: one optimizer for each table, and one step for several tables."""
+"""Optimizers of embedding tables: their options, and one step for several tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-__all__ = ["Rule", "TableOptimizer"]
+from windeck._util.validation import check_number
 
-#: What is added under the fraction line, as in torch's optimizers.
+__all__ = ["OptimizerConfig", "TableOptimizer"]
+
+#: The defaults of `eps`, those of torch's optimizers.
 _EPS = {"sgd": 0.0, "adagrad": 1e-10, "adam": 1e-8}
 _SLOTS = {"sgd": 0, "adagrad": 1, "adam": 2}
 
 
 @dataclass
-class Rule:
-    """An optimizer and its numbers, checked.
+class OptimizerConfig:
+    """The options of an optimizer, validated.
 
     Attributes
     ----------
     optimizer
         ``sgd``, ``adagrad`` or ``adam``.
     lr, eps, betas, weight_decay, initial_accumulator_value
-        As in torch's optimizers of these names; `eps` None: theirs.
+        As in torch's optimizers of these names; `eps` None: the default of that optimizer.
     """
 
     optimizer: str
@@ -37,80 +39,70 @@ class Rule:
 
     def __post_init__(self) -> None:
         if self.optimizer not in _EPS:
-            raise ValueError(f"optimizer is {self.optimizer!r}, expected one of {', '.join(_EPS)}")
+            raise ValueError(
+                f"`optimizer` must be one of {', '.join(_EPS)}, got {self.optimizer!r}"
+            )
         self.eps = _EPS[self.optimizer] if self.eps is None else self.eps
         for name in ("lr", "eps", "weight_decay", "initial_accumulator_value"):
-            setattr(self, name, checked_number(name, getattr(self, name)))
-        if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
-            raise ValueError(f"betas is {self.betas!r}, expected two numbers from 0 to below 1")
-        first, second = (checked_number("betas", beta) for beta in self.betas)
-        if max(first, second) >= 1:
-            raise ValueError(f"betas is {self.betas!r}, expected two numbers from 0 to below 1")
-        self.betas = first, second
+            setattr(self, name, nonnegative_number(name, getattr(self, name)))
+        betas = list(self.betas) if isinstance(self.betas, (tuple, list)) else []
+        if len(betas) != 2 or max(nonnegative_number("betas", beta) for beta in betas) >= 1:
+            raise ValueError(f"`betas` must be two numbers in [0, 1), got {self.betas!r}")
+        self.betas = float(betas[0]), float(betas[1])
         if self.initial_accumulator_value and self.optimizer != "adagrad":
             raise ValueError(
-                f"initial_accumulator_value is for adagrad, got {self.initial_accumulator_value} "
-                f"with {self.optimizer}"
+                f"`initial_accumulator_value` must be 0 with {self.optimizer}, "
+                f"got {self.initial_accumulator_value}"
             )
 
     @property
     def slots(self) -> int:
-        """Vectors the optimizer keeps behind each row."""
+        """Number of vectors of optimizer state for each row."""
         return _SLOTS[self.optimizer]
 
-    def options(self, lr: float) -> dict[str, Any]:
-        """For `EmbeddingCore.apply`."""
-        found = {"kind": self.optimizer, "lr": lr, "weight_decay": self.weight_decay}
+    def apply_options(self, lr: float) -> dict[str, Any]:
+        """Return the keyword arguments of `EmbeddingCore.apply` for a learning rate."""
+        options = {"kind": self.optimizer, "lr": lr, "weight_decay": self.weight_decay}
         if self.optimizer != "sgd":
-            found["eps"] = self.eps
+            options["eps"] = self.eps
         if self.optimizer == "adam":
-            found |= {"beta1": self.betas[0], "beta2": self.betas[1]}
-        return found
+            options |= {"beta1": self.betas[0], "beta2": self.betas[1]}
+        return options
 
-    def config(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {
-            "optimizer": self.optimizer,
-            "lr": self.lr,
-            "eps": self.eps,
-            "betas": list(self.betas),
-            "weight_decay": self.weight_decay,
-            "initial_accumulator_value": self.initial_accumulator_value,
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Return the options as values that JSON has."""
+        return asdict(self) | {"betas": list(self.betas)}
 
 
-def checked_number(name: str, value: Any) -> float:
-    """A finite number of at least 0.
-
-    Examples
-    --------
-    >>> checked_number("lr", 1)
-    1.0
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is of type {type(value).__name__}, expected a number")
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(f"{name} is {value}, expected a finite number of at least 0")
-    return float(value)
+def nonnegative_number(name: str, value: Any) -> float:
+    """Return `value` as a float, or raise an error if it is negative or not finite."""
+    if isinstance(value, bool):
+        raise TypeError(f"`{name}` must be a number, got {value!r} (bool)")
+    number = check_number(name, value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"`{name}` must be finite and at least 0, got {value}")
+    return number
 
 
 class TableOptimizer:
-    """One `step` and one `zero_grad` for several tables, beside an optimizer for the parameters.
+    """Updates several tables with one `step`. Parameters need a torch optimizer of their own.
 
     Parameters
     ----------
     tables
-        Tables, a dict of them, or a module: then all tables inside it.
+        Several tables, a dict of tables, or a module, which stands for all tables inside it.
 
     Raises
     ------
-    TypeError, ValueError
-        For what is no table, and where there is none.
+    TypeError
+        If one of `tables` is not a table.
+    ValueError
+        If there is no table.
 
     Notes
     -----
-    With sharded tables all ranks have to step the same tables in the same order; here that is the
-    order they were given in.
+    With sharded tables all ranks must step the same tables in the same order, which is the order
+    of `tables`.
 
     Examples
     --------
@@ -127,34 +119,36 @@ class TableOptimizer:
     def __init__(self, tables: Any) -> None:
         from windeck.embeddings.table import EmbeddingTable
 
-        self.tables: list[EmbeddingTable] = list(_found(tables))
-        for table in self.tables:
+        if isinstance(tables, torch.nn.Module):
+            found = [table for table in tables.modules() if isinstance(table, EmbeddingTable)]
+        elif isinstance(tables, Mapping):
+            found = list(tables.values())
+        elif isinstance(tables, Iterable):
+            found = list(tables)
+        else:
+            raise TypeError(
+                f"`tables` must be tables or a module with tables, got a {type(tables).__name__}"
+            )
+        for table in found:
             if not isinstance(table, EmbeddingTable):
-                raise TypeError(f"got a {type(table).__name__}, expected an EmbeddingTable")
-        if not self.tables:
-            raise ValueError(f"{type(tables).__name__} has no EmbeddingTable, expected one or more")
+                raise TypeError(
+                    f"`tables` must hold EmbeddingTables only, got a {type(table).__name__}"
+                )
+        if not found:
+            raise ValueError(
+                f"`tables` must hold at least one EmbeddingTable, got a {type(tables).__name__} "
+                "without any"
+            )
+        self.tables: list[EmbeddingTable] = found
 
     def step(self) -> int:
-        """Update the rows of all tables; the number of rows changed."""
+        """Update the rows of all tables; return the number of rows changed."""
         return sum(table.step() for table in self.tables)
 
     def zero_grad(self) -> None:
-        """Forget gradients that were not stepped with."""
+        """Discard the gradients collected since the last `step`."""
         for table in self.tables:
             table.zero_grad()
 
     def __repr__(self) -> str:
         return f"TableOptimizer({self.tables!r})"
-
-
-def _found(tables: Any) -> Iterator[Any]:
-    from windeck.embeddings.table import EmbeddingTable
-
-    if isinstance(tables, torch.nn.Module):
-        yield from (table for table in tables.modules() if isinstance(table, EmbeddingTable))
-    elif isinstance(tables, Mapping):
-        yield from tables.values()
-    elif isinstance(tables, Iterable):
-        yield from tables
-    else:
-        raise TypeError(f"got a {type(tables).__name__}, expected tables or a module with some")

@@ -1,4 +1,4 @@
-"""A table of embeddings as a torch module: rows appear as ids are looked up."""
+"""The embedding table, a torch module whose rows are created when ids are looked up."""
 
 from __future__ import annotations
 
@@ -9,61 +9,62 @@ from typing import Any
 import torch
 
 from windeck._core import EmbeddingCore, default_threads
-from windeck.embeddings.ops import embedding_lookup, register
-from windeck.embeddings.optimizers import Rule, checked_number
+from windeck.embeddings.ops import embedding_lookup, register_table
+from windeck.embeddings.optimizers import OptimizerConfig, nonnegative_number
 
 __all__ = ["EmbeddingTable"]
 
-#: Of 1,024: how many are copied at a time.
+#: Number of buckets, of 1,024, that a copy of a table reads at a time.
 _COPIED_BUCKETS = 16
 
 
 class EmbeddingTable(torch.nn.Module):
     """Embeddings of any int64 ids, in place of `torch.nn.Embedding` and an optimizer for it.
 
-    Rows are no parameters: they are in `core`, native code, with what the optimizer keeps behind
-    each. A row appears when its id is first looked up in training mode.
+    Rows are not parameters: `core` holds them in native memory, each with its optimizer state. A
+    row is created when its id is first looked up in training mode.
 
     Parameters
     ----------
     dim
-        Floats of an embedding.
+        Number of floats of an embedding.
     optimizer
         ``sgd``, ``adagrad`` or ``adam`` (lazy, as `torch.optim.SparseAdam`: only rows that have a
         gradient change).
     lr, eps, betas, weight_decay, initial_accumulator_value
         As in torch's SGD, Adagrad and Adam; `eps` None: 1e-10 for Adagrad, 1e-8 for Adam. Weight
-        decay is for rows that have a gradient. ``table.lr`` may be set at any time.
+        decay applies to rows that have a gradient. ``table.lr`` may be set at any time.
     initializer, scale, seed
         ``normal`` (of standard deviation `scale`), ``uniform`` (within `scale` of 0) or ``zeros``.
         An initial value depends on the seed and the id alone.
     admit_after
-        An id gets a row when it has been looked up so many times; before, it has its initial value,
-        and its gradients are left out.
+        Number of lookups after which an id gets a row. Before that a lookup gives the initial
+        value, and gradients of the id are discarded.
     threads
-        Threads for a lookup or a step; None: as many as there are processors. Results are the same.
+        Number of threads of a lookup or a step; None: the number of processors. It does not change
+        results.
     name
-        For messages.
+        A name for messages.
 
     Attributes
     ----------
     core : EmbeddingCore
-        The rows.
+        The native table of rows.
     lr : float
         The learning rate of the next `step`.
     config : dict
-        Plain JSON that `from_config` makes an equal, empty table of.
+        The options as JSON values; `from_config` makes an empty table with the same options.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments that cannot be.
+        If an argument has the wrong type or is out of range.
 
     Notes
     -----
-    ``table.train()`` and ``table.eval()`` decide whether a lookup counts ids and makes rows, as
-    they decide for `BatchNorm` whether it counts; `torch.no_grad` does not. Saved by
-    ``checkpoint.save(..., embeddings={"user": table})``; `state_dict` has nothing of it.
+    A lookup counts ids and creates rows after ``table.train()``, not after ``table.eval()``; as
+    with `BatchNorm`, `torch.no_grad` makes no difference. Rows are saved by
+    ``checkpoint.save(..., embeddings={"user": table})``; `state_dict` does not contain them.
 
     Examples
     --------
@@ -98,24 +99,26 @@ class EmbeddingTable(torch.nn.Module):
         _buckets: tuple[int, int] = (0, 1024),
     ) -> None:
         super().__init__()
-        self._rule = Rule(optimizer, lr, eps, betas, weight_decay, initial_accumulator_value)
+        self._optimizer = OptimizerConfig(
+            optimizer, lr, eps, betas, weight_decay, initial_accumulator_value
+        )
         self.core = EmbeddingCore(
             dim,
-            slots=self._rule.slots,
+            slots=self._optimizer.slots,
             initializer=initializer,
             scale=scale,
-            slot_value=self._rule.initial_accumulator_value,
+            slot_value=self._optimizer.initial_accumulator_value,
             seed=seed,
             admit_after=admit_after,
             first_bucket=_buckets[0],
             end_bucket=_buckets[1],
         )
-        self.dim, self.name, self._lr = self.core.dim, name, self._rule.lr
+        self.dim, self.name, self._lr = self.core.dim, name, self._optimizer.lr
         self._threads = default_threads() if threads is None else threads
         self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._lock = threading.Lock()
         self._anchor = torch.zeros((), requires_grad=True)
-        self._number = register(self)
+        self._number = register_table(self)
 
     @property
     def lr(self) -> float:
@@ -124,20 +127,20 @@ class EmbeddingTable(torch.nn.Module):
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._lr = checked_number("lr", value)
+        self._lr = nonnegative_number("lr", value)
 
     @property
     def rows(self) -> int:
-        """How many ids have a row, here."""
+        """Number of ids that have a row, on this rank."""
         return len(self.core)
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the table was made with, and its learning rate: plain JSON."""
+        """The options of the table, with its present learning rate, as JSON values."""
         core = self.core
         return {
             "dim": core.dim,
-            **self._rule.config(),
+            **self._optimizer.to_json(),
             "lr": self._lr,
             "initializer": core.initializer,
             "scale": core.scale,
@@ -148,12 +151,12 @@ class EmbeddingTable(torch.nn.Module):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **changed: Any) -> EmbeddingTable:
-        """An empty table with this `config`, and some of it changed.
+        """Return an empty table with these options, some of them replaced by `changed`.
 
         Raises
         ------
         TypeError, ValueError
-            For a config that no table has.
+            If an option does not exist, has the wrong type or is out of range.
 
         Examples
         --------
@@ -165,27 +168,27 @@ class EmbeddingTable(torch.nn.Module):
         return cls(**{**config, **changed})
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """The embeddings of ids.
+        """Look up the embeddings of ids.
 
         Parameters
         ----------
-        ids : int64, any shape
-            Any numbers, repeated ones too, on any device.
+        ids : int64 tensor, any shape, any device
+            Any numbers; repeated ones are allowed.
 
         Returns
         -------
-        float32, the shape of `ids` and `dim`
+        float32 tensor, shape (*ids.shape, dim)
             On the device of `ids`. Gradients are kept until `step`.
 
         Raises
         ------
         TypeError
-            For what is no int64 tensor.
+            If `ids` is not a tensor of int64.
         """
         if not isinstance(ids, torch.Tensor):
-            raise TypeError(f"ids are a {type(ids).__name__}, expected a tensor of torch.int64")
+            raise TypeError(f"`ids` must be a tensor of torch.int64, got a {type(ids).__name__}")
         if ids.dtype != torch.int64:
-            raise TypeError(f"ids are of {ids.dtype}, expected torch.int64")
+            raise TypeError(f"`ids` must be a tensor of torch.int64, got {ids.dtype}")
         token = torch.empty(0)
         number, dim, insert = self._number, self.dim, self.training
         return embedding_lookup(ids, self._anchor, token, number, dim, insert)
@@ -194,33 +197,30 @@ class EmbeddingTable(torch.nn.Module):
         """Update the rows with the gradients of all backward passes since the last step.
 
         Gradients of the same id are summed, in the order of the passes and of the ids in them; then
-        its row is updated once. Without any pass nothing happens.
+        its row is updated once. Without a backward pass nothing happens.
 
         Returns
         -------
         int
             The number of rows changed.
         """
-        pending = self._taken()
+        pending = self._take_pending()
         if not pending:
             return 0
         ids = torch.cat([ids for ids, _ in pending])
         return self._apply_rows(ids, torch.cat([gradients for _, gradients in pending]))
 
     def _apply_rows(self, ids: torch.Tensor, gradients: torch.Tensor) -> int:
-        options = self._rule.options(self._lr)
-        changed: int = self.core.apply(
-            ids.numpy(), gradients.numpy(), threads=self._threads, **options
-        )
-        return changed
+        options = self._optimizer.apply_options(self._lr)
+        return self.core.apply(ids.numpy(), gradients.numpy(), threads=self._threads, **options)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients that were not stepped with."""
-        self._taken()
+        """Discard the gradients collected since the last `step`."""
+        self._take_pending()
         super().zero_grad(set_to_none)
 
     def requires_grad_(self, requires_grad: bool = True) -> EmbeddingTable:
-        """Whether lookups ask for gradients; without, rows stay as they are."""
+        """Set whether lookups require gradients; if not, `step` does not change rows."""
         self._anchor.requires_grad_(requires_grad)
         return super().requires_grad_(requires_grad)
 
@@ -231,47 +231,52 @@ class EmbeddingTable(torch.nn.Module):
         l2_below: float | None = None,
         frequency_below: int | None = None,
     ) -> torch.Tensor:
-        """Remove the ids for which all conditions given hold.
+        """Remove the ids that meet all of the given conditions. O(rows).
 
         Parameters
         ----------
         seen_before
-            A number of steps (``table.core.clock`` counts them): not looked up since.
+            The clock at the last lookup is below this; ``table.core.clock`` counts steps.
         l2_below
             The Euclidean norm of the embedding is below this.
         frequency_below
-            Looked up fewer times.
+            The number of lookups is below this.
 
         Returns
         -------
-        int64[k]
-            The ids removed, of this rank.
+        int64 tensor, shape (k,)
+            The ids removed on this rank.
+
+        Raises
+        ------
+        ValueError
+            If no condition is given.
         """
-        given = {"seen_before": seen_before, "l2_below": l2_below}
-        given["frequency_below"] = frequency_below
-        gone = self.core.evict(**{name: v for name, v in given.items() if v is not None})
-        return torch.from_numpy(gone)
+        removed = self.core.evict(
+            seen_before=seen_before, l2_below=l2_below, frequency_below=frequency_below
+        )
+        return torch.from_numpy(removed)
 
     def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
-        """Rows, float32 (n, dim), of int64 ids (n,) on the CPU, without gradients."""
-        # An array of the core's own: its pages are used again, those of torch.empty may not be.
+        """Return the rows, float32 (n, dim), of int64 ids (n,) on the CPU, without gradients."""
+        # An array of the core uses pages of its pool again; torch.empty may get fresh ones.
         rows = self.core.lookup(ids.numpy(), insert=insert, threads=self._threads)
         return torch.from_numpy(rows)
 
     def collect(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
-        """Keep gradients, float32 (n, dim), of rows until `step`; a backward pass calls this."""
+        """Keep gradients, float32 (n, dim), of ids (n,) until `step`; called by backward passes."""
         with self._lock:
             self._pending.append((ids, gradients))
 
-    def _taken(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """What was collected, which is the caller's now."""
+    def _take_pending(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return the ids and gradients collected, and forget them."""
         with self._lock:
             pending, self._pending = self._pending, []
         self._anchor.grad = None
         return pending
 
     def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddingTable:
-        """The same rows in a table of its own, without gradients that were not stepped with."""
+        """Return a table with a copy of the rows, without gradients that wait for `step`."""
         made = memo[id(self)] = self._empty_copy()
         with self.core.snapshot() as snapshot:
             for bucket in range(self.core.first_bucket, self.core.end_bucket, _COPIED_BUCKETS):
@@ -286,11 +291,11 @@ class EmbeddingTable(torch.nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
-            "an EmbeddingTable is not pickled, expected checkpoint.save(..., embeddings={...}) to "
-            "keep its rows and table.config to make it again"
+            "an EmbeddingTable cannot be pickled: save its rows by "
+            "checkpoint.save(..., embeddings={...}) and its options by table.config"
         )
 
     def extra_repr(self) -> str:
-        """What `repr` shows."""
+        """Return the text inside `repr`."""
         named = "" if self.name is None else f", name={self.name!r}"
-        return f"{self.dim}, optimizer={self._rule.optimizer!r}, rows={self.rows:,}{named}"
+        return f"{self.dim}, optimizer={self._optimizer.optimizer!r}, rows={self.rows:,}{named}"

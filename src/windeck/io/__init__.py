@@ -1,1 +1,1 @@
-"""Reading of files: the only code that opens, lists, maps or sizes them."""
+"""Files: access to the file system, and readers of Arrow IPC, Parquet and CSV."""

@@ -3,45 +3,100 @@
 from __future__ import annotations
 
 import itertools
-import mmap
-import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from windeck.io import filesystem
+from windeck.io.filesystem import MappedFile
 from windeck.io.footers import ipc_layout
-from windeck.io.formats import check, cut, in_portions, naming, overlapping, places
+from windeck.io.formats import (
+    column_indices,
+    column_of,
+    name_in_errors,
+    overlapping_parts,
+    slice_rows,
+    split_columns,
+    validate,
+)
 
-# Linux's value: Python has had a name for it only since 3.13.
-_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
+_KIND = "Arrow IPC"
+
+
+def open_reader(source: Any, fields: Sequence[int] = (), *, stream: bool = False) -> Any:
+    """Open a reader of all fields without a copy, or of some fields with a copy of each batch."""
+    options = pa.ipc.IpcReadOptions(included_fields=list(fields))
+    opener = pa.ipc.open_stream if stream else pa.ipc.open_file
+    return opener(source, options=options)
+
+
+def count_batches(path: str) -> int:
+    """Return the number of record batches in the footer of a file."""
+    with name_in_errors(path, _KIND), filesystem.open_input(path) as source:
+        return int(open_reader(source).num_record_batches)
+
+
+def read_column(path: str, column: str, check_schema: Callable[[Any], object]) -> Any:
+    """Read one column of a file into memory.
+
+    Parameters
+    ----------
+    check_schema
+        Called with the schema; raises an error for a column of another type.
+
+    Returns
+    -------
+    pyarrow.ChunkedArray
+        A chunk for each record batch, also for an empty one.
+    """
+    with name_in_errors(path, _KIND), filesystem.open_input(path) as source:
+        schema = open_reader(source).schema
+        check_schema(schema)
+        fields = [schema.get_field_index(column)]
+        return column_of(open_reader(source, fields).read_all(), column)
+
+
+def map_column(
+    file: MappedFile, path: str, column: str, check_schema: Callable[[Any], object]
+) -> Any | None:
+    """Return one column as views of a mapped file, None if it is compressed; see `read_column`."""
+    with name_in_errors(path, _KIND):
+        reader = open_reader(pa.BufferReader(file.buffer))
+        check_schema(reader.schema)
+        if _decompresses(reader, column, file.buffer):
+            return None
+        # A reader of all columns makes views; a reader of some would copy.
+        return column_of(reader.read_all(), column)
+
+
+def _decompresses(reader: Any, column: str, mapped: Any) -> bool:
+    """Return True if the first batch has values outside of the file, as decompression makes."""
+    if not reader.num_record_batches:
+        return False
+    buffers = reader.get_batch(0).column(column).buffers()
+    starts = [buffer.address - mapped.address for buffer in buffers if buffer and buffer.size]
+    return not all(0 <= start < mapped.size for start in starts)
 
 
 class IpcFile:
-    """Arrow IPC (Feather version 2), file or stream: mapped, so other columns are not touched."""
+    """An Arrow IPC (Feather version 2) file or stream, mapped: unused columns are not read."""
 
-    kind = "Arrow IPC"
+    kind = _KIND
 
     def __init__(self, path: str, *, stream: bool = False) -> None:
         self.path, self._stream = path, stream
-        with naming(path, self.kind), pa.memory_map(path) as source:
-            reader = self._open(source)
+        with name_in_errors(path, self.kind), filesystem.map_file(path) as mapped:
+            reader = open_reader(pa.BufferReader(mapped.buffer), stream=stream)
             self._schema = reader.schema
-            _ = self._schema.names  # which are decoded only here, if they can be
+            _ = self._schema.names  # decodes them: they may not be UTF-8
             listed = None if stream else reader.num_record_batches
-            self._rows, self.compressed = ipc_layout(path, listed)
+            self._rows, self.compressed = ipc_layout(mapped.buffer, listed)
         if listed not in (None, len(self._rows)):
             raise ValueError(
                 f"{path!r} cannot be read as Arrow IPC: its footer lists {listed} record batches, "
-                f"but {len(self._rows)} are there"
+                f"but it has {len(self._rows)}"
             )
-
-    def _open(self, source: Any, fields: Sequence[int] = ()) -> Any:
-        """A reader of all fields, as views of the source, or of some, which copies batches."""
-        options = pa.ipc.IpcReadOptions(included_fields=list(fields))
-        opener = pa.ipc.open_stream if self._stream else pa.ipc.open_file
-        return opener(source, options=options)
 
     @property
     def schema(self) -> Any:
@@ -51,80 +106,74 @@ class IpcFile:
     def num_rows(self) -> int:
         return sum(self._rows)
 
-    def text_bytes(self, name: str) -> int:
-        """A guess, as a footer does not say: the file's bytes that fixed widths leave over."""
+    def column_bytes(self, name: str) -> int:
+        """Return an equal share of the bytes that columns of fixed width do not take."""
         fixed = [t.bit_width for t in self._schema.types if pa.types.is_primitive(t)]
-        loose = len(self._schema.types) - len(fixed)
-        left = os.path.getsize(self.path) - int(sum(fixed)) * self.num_rows // 8
-        return max(left, 0) // max(loose, 1)
+        variable = len(self._schema.types) - len(fixed)
+        left = filesystem.size(self.path) - int(sum(fixed)) * self.num_rows // 8
+        return max(left, 0) // max(variable, 1)
 
-    def prepared(self, names: Sequence[str]) -> IpcFile:
+    def prepare(self, names: Sequence[str]) -> IpcFile:
         return self
 
-    def groups(self, names: Sequence[str]) -> list[list[str]]:
-        return [list(names)] if self.compressed else in_portions(names, self.num_rows)
+    def column_groups(self, names: Sequence[str]) -> list[list[str]]:
+        return [list(names)] if self.compressed else split_columns(names, self.num_rows)
 
     @property
-    def beside(self) -> int:
-        """A compressed batch is copied as a whole, and its columns decompressed as a whole."""
-        return 2 * os.path.getsize(self.path) // max(len(self._rows), 1) if self.compressed else 0
+    def overhead_bytes(self) -> int:
+        # A compressed batch is copied as a whole, and its columns decompressed as a whole.
+        return 2 * filesystem.size(self.path) // max(len(self._rows), 1) if self.compressed else 0
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        with naming(self.path, self.kind), open(self.path, "rb") as file:
-            pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-            mapped = pa.py_buffer(pages)
-            parts, skipped = overlapping(self._rows, start, stop)
-            read = self._picked(mapped, names, parts)
-            for batch in cut(read, start - skipped, stop - skipped):
+        with name_in_errors(self.path, self.kind), filesystem.map_file(self.path) as mapped:
+            parts, skipped = overlapping_parts(self._rows, start, stop)
+            read = self._select(mapped.buffer, names, parts)
+            for batch in slice_rows(read, start - skipped, stop - skipped):
                 yield batch
                 if self.compressed:
-                    pages.madvise(mmap.MADV_DONTNEED)
+                    mapped.release()
                 else:
-                    _let_go(pages, mapped, batch)
+                    _release(mapped, batch)
 
-    def _picked(self, pages: Any, names: Sequence[str], parts: Sequence[int]) -> Iterator[Any]:
-        """Batches with just these columns: views of the pages, if they are not compressed."""
-        fields = places(self._schema, names, self.path)
+    def _select(self, pages: Any, names: Sequence[str], parts: Sequence[int]) -> Iterator[Any]:
+        """Yield batches of some columns: views of the pages if they are not compressed."""
+        fields = column_indices(self._schema, names, self.path)
         some = self.compressed and len(fields) < len(self._schema.names)
-        reader = self._open(pa.BufferReader(pages), fields if some else ())
-        for batch in self._each(reader, parts):
+        reader = open_reader(pa.BufferReader(pages), fields if some else (), stream=self._stream)
+        for batch in self._read(reader, parts):
             yield batch.select(list(names) if some else fields)
 
-    def _each(self, reader: Any, parts: Sequence[int]) -> Iterator[Any]:
-        """Some batches, in order; a stream has to be read from its beginning for that."""
+    def _read(self, reader: Any, parts: Sequence[int]) -> Iterator[Any]:
+        """Yield some batches in order; a stream is read from its beginning."""
         if not self._stream:
             yield from map(reader.get_batch, parts)
         elif parts:
             yield from itertools.islice(reader, parts[0], parts[-1] + 1)
 
     def mapped(self, names: Sequence[str]) -> list[Any]:
-        """All batches of an uncompressed file, whole; they keep it mapped as long as they live.
+        """Return all batches of an uncompressed file as views, which keep it mapped.
 
-        The mapping is private and writable, so that a write through a tensor made of it changes
-        neither the file nor brings the process down.
+        The mapping is private and writable: a write through a tensor neither changes the file nor
+        crashes the process.
         """
-        with naming(self.path, self.kind), open(self.path, "rb") as file:
-            flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
-            access = mmap.PROT_READ | mmap.PROT_WRITE
-            pages = pa.py_buffer(mmap.mmap(file.fileno(), 0, flags=flags, prot=access))
-            # Arrow copies out of memory it may write to; this says that it may not.
+        with (
+            name_in_errors(self.path, self.kind),
+            filesystem.map_file(self.path, copy_on_write=True) as mapped,
+        ):
+            pages = mapped.buffer
+            # pyarrow copies from mutable buffers; a foreign buffer is immutable.
             pages = pa.foreign_buffer(pages.address, pages.size, base=pages)
             parts = [part for part, rows in enumerate(self._rows) if rows]
-            batches = [batch for batch in self._picked(pages, names, parts) if batch.num_rows]
+            batches = [batch for batch in self._select(pages, names, parts) if batch.num_rows]
             for batch in batches:
-                check(batch)
+                validate(batch)
             return batches
 
 
-def _let_go(pages: mmap.mmap, mapped: Any, batch: Any) -> None:
-    """Let the system have back the pages of rows that have been copied.
-
-    They are only a view of the file, but would count as this process's memory until it is full.
-    """
+def _release(mapped: MappedFile, batch: Any) -> None:
+    """Return the pages of rows that have been copied to the system."""
     for column in batch.columns:
         if pa.types.is_primitive(column.type) and not pa.types.is_boolean(column.type):
             width = column.type.bit_width // 8
-            first = column.buffers()[1].address - mapped.address + column.offset * width
-            start = first // mmap.PAGESIZE * mmap.PAGESIZE
-            if 0 <= start < mapped.size:
-                pages.madvise(mmap.MADV_DONTNEED, start, first + len(column) * width - start)
+            first = column.buffers()[1].address - mapped.buffer.address + column.offset * width
+            mapped.release(first, len(column) * width)

@@ -1,4 +1,4 @@
-"""Arrow arrays to NumPy: what each Arrow type becomes, batch by batch or without a copy.
+"""Conversion of Arrow arrays to NumPy, batch by batch or without a copy.
 
 Arrow type                            becomes
 floats, integers                      the same dtype; another float if `dtype` asks for one
@@ -21,29 +21,30 @@ from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData, aligned_empty
 from windeck.columns.dtypes import Array, Bits, Bools
 
-#: A column's categories: True for "as they come", or their names in the order of their codes.
-Names = bool | tuple[str, ...]
+#: Categories of a column: True for order of first appearance, or names in the order of codes.
+CategoryNames = bool | tuple[str, ...]
 
 
 def is_string(kind: Any) -> bool:
-    """Tell whether an Arrow type is one of the string types (dictionaries not counted)."""
+    """Return True for a string type of Arrow, False for a dictionary of strings."""
     view = getattr(pat, "is_string_view", lambda _: False)(kind)
     return bool(pat.is_string(kind) or pat.is_large_string(kind) or view)
 
 
-def is_category(kind: Any) -> bool:
-    """Tell whether an Arrow type is a string type or a dictionary of one."""
+def is_categorical(kind: Any) -> bool:
+    """Return True for a string type of Arrow, or a dictionary of one."""
     return is_string(kind.value_type if pat.is_dictionary(kind) else kind)
 
 
-def plain(kind: Any) -> Any:
-    """The type without its encoding, by which columns of several files are compared."""
+def value_type(kind: Any) -> Any:
+    """Return the type without dictionary encoding, and ``string`` for any string type."""
     kind = kind.value_type if pat.is_dictionary(kind) else kind
     return pa.string() if is_string(kind) else kind
 
 
 def number_dtype(kind: Any) -> np.dtype[Any]:
-    """The NumPy dtype of an Arrow type of numbers or bools; pyarrow's own asks pandas."""
+    """Return the NumPy dtype of an Arrow type of numbers or bools."""
+    # Not `to_pandas_dtype`, which imports pandas.
     if pat.is_boolean(kind):
         return np.dtype(np.bool_)
     sort = "f" if pat.is_floating(kind) else "u" if pat.is_unsigned_integer(kind) else "i"
@@ -51,26 +52,26 @@ def number_dtype(kind: Any) -> np.dtype[Any]:
 
 
 def value_dtype(name: str, kind: Any, dtype: np.dtype[Any] | None, where: str) -> np.dtype[Any]:
-    """The NumPy dtype a value column of Arrow type `kind` is kept in.
+    """Return the NumPy dtype of a value column of Arrow type `kind`.
 
     Raises
     ------
     TypeError
-        The type has no place in a table; the message names the column, the file and the type.
+        A table cannot hold the type; the message names the column, the file and the type.
     """
-    kind = plain(kind)
+    kind = value_type(kind)
     if is_string(kind):
         return np.dtype(np.int32)
     if pat.is_floating(kind):
         return number_dtype(kind) if dtype is None else dtype
     if pat.is_integer(kind) or pat.is_boolean(kind):
         return number_dtype(kind)
-    raise TypeError(f"column {name!r} of {where} is {kind}; {_way_out(kind)}")
+    raise TypeError(f"column {name!r} of {where} is {kind}; {_unsupported_hint(kind)}")
 
 
-def _way_out(kind: Any) -> str:
+def _unsupported_hint(kind: Any) -> str:
     if pat.is_null(kind):
-        return "it holds no value at all; leave it out of columns="
+        return "it has no value at all; leave it out of columns="
     if pat.is_temporal(kind):
         return "name it as timestamp_column=, or leave it out of columns="
     if pat.is_decimal(kind):
@@ -79,7 +80,7 @@ def _way_out(kind: Any) -> str:
 
 
 def time_dtype(name: str, kind: Any, where: str) -> np.dtype[Any]:
-    """The NumPy dtype of a time column: datetime64 or an integer."""
+    """Return the NumPy dtype of a time column: datetime64 or int64."""
     if pat.is_timestamp(kind):
         return np.dtype(f"datetime64[{kind.unit}]")
     if pat.is_date(kind):
@@ -92,7 +93,7 @@ def time_dtype(name: str, kind: Any, where: str) -> np.dtype[Any]:
 
 
 def validity_of(array: Any) -> tuple[Bits | None, int]:
-    """The validity bitmap of an Arrow array and the bit its first row has; None without nulls."""
+    """Return the validity bitmap of an array, None without nulls, and the bit of its first row."""
     bitmap = array.buffers()[0]
     if array.null_count == 0 or bitmap is None:
         return None, 0
@@ -100,13 +101,13 @@ def validity_of(array: Any) -> tuple[Bits | None, int]:
 
 
 def valid_rows(array: Any) -> Bools | None:
-    """Which rows hold a value, or None if all do."""
+    """Return True for each row that has a value, or None if all have."""
     bitmap, offset = validity_of(array)
     return None if bitmap is None else bitmaps.unpack(bitmap, offset, offset + len(array))
 
 
 def values_of(array: Any) -> Array:
-    """The values of a primitive Arrow array: a view, but for bools, whose bits are unpacked."""
+    """Return the values of a primitive Arrow array: a view, or for bools unpacked bits."""
     buffer, start, stop = array.buffers()[1], array.offset, array.offset + len(array)
     if pat.is_boolean(array.type):
         if buffer is None:
@@ -118,16 +119,16 @@ def values_of(array: Any) -> Array:
     return np.frombuffer(buffer, dtype=dtype, count=stop)[start:]
 
 
-def decoded(array: Any) -> Any:
-    """Dictionaries of numbers as numbers; anything else as it is."""
-    if pat.is_dictionary(array.type) and not is_category(array.type):
+def decode_numbers(array: Any) -> Any:
+    """Decode a dictionary of numbers; return any other array as it is."""
+    if pat.is_dictionary(array.type) and not is_categorical(array.type):
         return array.dictionary_decode()
     return array
 
 
 @dataclass
-class Vocabulary:
-    """The names of a column's categories, met in the order of their first appearance."""
+class CategoryEncoder:
+    """Encoder of strings as codes: their order of first appearance, or their place in `names`."""
 
     name: str
     fixed: bool = False
@@ -136,15 +137,15 @@ class Vocabulary:
     _last_map: Array | None = None
 
     @classmethod
-    def of(cls, name: str, names: Names) -> Vocabulary:
-        """Open (True), or limited to the names given, whose places are their codes."""
+    def of(cls, name: str, names: CategoryNames) -> CategoryEncoder:
+        """Return an encoder of any strings (True), or of the given ones alone."""
         if isinstance(names, bool):
             return cls(name)
         return cls(name, True, {text: code for code, text in enumerate(names)})
 
     def encode(self, array: Any) -> tuple[Array, Bools | None]:
-        """Codes of the rows (int32, -1 where null), and which rows hold a value."""
-        array = as_dictionary(array)
+        """Return the codes of the rows, int32 with -1 for null, and the mask of valid rows."""
+        array = to_dictionary(array)
         codes = values_of(array.indices).astype(np.int32)
         valid = valid_rows(array.indices)
         if valid is not None:
@@ -153,11 +154,14 @@ class Vocabulary:
         if mapped is not None:
             codes = np.append(mapped, np.int32(-1))[codes]
         if self.fixed and (codes == -2).any():
-            self._refuse(array, int(np.argmax(codes == -2)))
+            self._raise_unknown(array, int(np.argmax(codes == -2)))
         return codes, valid
 
     def _mapping(self, dictionary: Any) -> Array | None:
-        """Codes of a batch's dictionary, kept while batches share it; None if they are ours."""
+        """Return our codes of the entries of a dictionary; None if they equal its own.
+
+        The result is kept for the next batch, which often has the same dictionary.
+        """
         if self._last is None or not dictionary.equals(self._last):
             texts = dictionary.to_pylist()
             for text in texts if not self.fixed else ():
@@ -167,10 +171,10 @@ class Vocabulary:
             self._last, self._last_map = dictionary, None if same else mapped
         return self._last_map
 
-    def _refuse(self, array: Any, row: int) -> None:
+    def _raise_unknown(self, array: Any, row: int) -> None:
         known = ", ".join(map(repr, list(self.codes)[:8]))
         raise ValueError(
-            f"column {self.name!r} holds {array[row].as_py()!r}; its categories are {known}"
+            f"column {self.name!r} has {array[row].as_py()!r}; its categories are {known}"
         )
 
     @property
@@ -178,8 +182,8 @@ class Vocabulary:
         return tuple(self.codes)
 
 
-def as_dictionary(array: Any) -> Any:
-    """Strings or a dictionary of strings as a dictionary whose own entries are never null."""
+def to_dictionary(array: Any) -> Any:
+    """Return strings as a dictionary whose entries are not null."""
     if not pat.is_dictionary(array.type):
         if not (pat.is_string(array.type) or pat.is_large_string(array.type)):
             array = array.cast(pa.large_string())
@@ -190,15 +194,18 @@ def as_dictionary(array: Any) -> Any:
 
 
 class ColumnBuilder:
-    """Fills one column batch by batch into memory laid out beforehand.
+    """A column that is filled batch by batch, in memory allocated at the beginning.
 
     Parameters
     ----------
     name : str
     rows : int
-        How many rows will come.
+        Total number of rows.
+    dtype : dtype
+    names : bool or tuple of str, optional
+        Categories of a string column.
     out : ndarray, shape (rows,), optional
-        Where the values go (a strided column of a row-major matrix); allocated if not given.
+        Memory for the values, such as a column of a row-major matrix; allocated if not given.
     """
 
     def __init__(
@@ -207,51 +214,53 @@ class ColumnBuilder:
         rows: int,
         dtype: np.dtype[Any],
         *,
-        names: Names | None = None,
+        names: CategoryNames | None = None,
         out: Array | None = None,
     ) -> None:
         self.name, self.rows, self.filled, self.missing = name, rows, 0, 0
         self.values = aligned_empty((rows,), dtype) if out is None else out
         self.validity: Bits | None = None
-        self.vocabulary = None if names is None else Vocabulary.of(name, names)
+        self.encoder = None if names is None else CategoryEncoder.of(name, names)
 
     def append(self, array: Any) -> None:
-        """Take the next rows. Null slots become NaN, 0, False or code -1, so nothing is garbage."""
-        array = decoded(array)
+        """Append the next rows. Null becomes NaN, 0, False or code -1."""
+        array = decode_numbers(array)
         stop = self.filled + len(array)
         if stop > self.rows:
-            raise ValueError(f"column {self.name!r} holds more than the {self.rows} rows promised")
+            raise ValueError(
+                f"column {self.name!r} has more than the {self.rows} rows of its metadata"
+            )
         valid: Bools | None
         if pat.is_null(array.type):
-            values, valid = self._nothing(len(array))
-        elif self.vocabulary is not None:
-            values, valid = self.vocabulary.encode(array)
+            values, valid = self._null_rows(len(array))
+        elif self.encoder is not None:
+            values, valid = self.encoder.encode(array)
         else:
             values, valid = values_of(array), valid_rows(array)
         self._store(values, valid, self.values[self.filled : stop])
         self.filled = stop
 
-    def _nothing(self, rows: int) -> tuple[Array, Bools]:
-        values = np.full(rows, 0 if self.vocabulary is None else -1, dtype=self.values.dtype)
+    def _null_rows(self, rows: int) -> tuple[Array, Bools]:
+        values = np.full(rows, 0 if self.encoder is None else -1, dtype=self.values.dtype)
         return values, np.zeros(rows, dtype=np.bool_)
 
     def _store(self, values: Array, valid: Bools | None, place: Array) -> None:
         if valid is not None:
-            self._mark(valid)
-            values = self._without_garbage(values, valid)
+            self._mark_valid(valid)
+            values = self._blank_nulls(values, valid)
         self._copy(values, place)
         if place.dtype.kind == "f":
             self.missing += int(np.count_nonzero(np.isnan(place)))
         elif valid is not None:
             self.missing += len(valid) - int(np.count_nonzero(valid))
 
-    def _mark(self, valid: Bools) -> None:
+    def _mark_valid(self, valid: Bools) -> None:
         if self.validity is None:
             self.validity = bitmaps.all_set(self.rows)
         bitmaps.write(self.validity, self.filled, valid)
 
-    def _without_garbage(self, values: Array, valid: Bools) -> Array:
-        blank = np.nan if values.dtype.kind == "f" else 0 if self.vocabulary is None else -1
+    def _blank_nulls(self, values: Array, valid: Bools) -> Array:
+        blank = np.nan if values.dtype.kind == "f" else 0 if self.encoder is None else -1
         return np.where(valid, values, values.dtype.type(blank))
 
     def _copy(self, values: Array, place: Array) -> None:
@@ -263,7 +272,7 @@ class ColumnBuilder:
         np.copyto(place, values, casting="safe")
 
     def _cast(self, values: Array, place: Array) -> None:
-        """Between floating dtypes; a finite value must not become infinite."""
+        """Copy between floating dtypes; a finite value must not become infinite."""
         try:
             with np.errstate(over="raise"):
                 np.copyto(place, values, casting="same_kind")
@@ -271,28 +280,29 @@ class ColumnBuilder:
             limit = float(np.finfo(place.dtype).max)
             row = int(np.argmax(np.isfinite(values) & (np.abs(values) > limit)))
             raise OverflowError(
-                f"column {self.name!r} holds {values[row]} in row {self.filled + row}, too large "
-                f"for the dtype asked for, {place.dtype}"
+                f"column {self.name!r} has {values[row]} in row {self.filled + row}, too large "
+                f"for dtype={place.dtype}"
             ) from None
 
     def finish(self) -> ColumnData:
-        """The column, once every row has come."""
+        """Return the column after the last row."""
         if self.filled != self.rows:
             raise ValueError(
-                f"column {self.name!r} ends after {self.filled} of the {self.rows} rows promised"
+                f"column {self.name!r} ends after {self.filled} rows, and its metadata says "
+                f"{self.rows}"
             )
-        names = None if self.vocabulary is None else self.vocabulary.names
+        names = None if self.encoder is None else self.encoder.names
         return ColumnData(
             self.name, self.values, self.validity, 0, names, self.missing, self.values.dtype.name
         )
 
 
-def view(name: str, array: Any, builder: ColumnBuilder) -> ColumnData | None:
-    """An Arrow array as a column on the same memory, or None where that takes a conversion."""
+def as_view(name: str, array: Any, builder: ColumnBuilder) -> ColumnData | None:
+    """Return an Arrow array as a column on the same memory, None if it has to be converted."""
     names: tuple[str, ...] | None = None
-    array = decoded(array)
-    if builder.vocabulary is not None:
-        if builder.vocabulary.fixed or not pat.is_dictionary(array.type):
+    array = decode_numbers(array)
+    if builder.encoder is not None:
+        if builder.encoder.fixed or not pat.is_dictionary(array.type):
             return None
         texts = array.dictionary.to_pylist()
         if array.type.index_type.bit_width != 32 or None in texts or len(set(texts)) < len(texts):

@@ -1,21 +1,21 @@
-"""CSV files, whose types and sizes are known only once the text has been read."""
+"""CSV files. Exact types and row counts are known once the text has been parsed."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from windeck.io.formats import BATCH_ROWS, DataFile, cut, naming, places
+from windeck.io import filesystem
+from windeck.io.formats import BATCH_ROWS, DataFile, column_indices, name_in_errors, slice_rows
 
 _SAMPLE_BYTES = 1 << 20
 
 
 class CsvFile:
-    """A CSV (or tab-separated) file: a sample until it is `prepared`."""
+    """A CSV or tab-separated file, of which a sample is parsed until `prepare`."""
 
     kind = "CSV"
 
@@ -25,18 +25,21 @@ class CsvFile:
 
     @cached_property
     def _sample(self) -> Any:
-        """The first block, parsed: types and width of a row."""
+        """The first block, parsed, for types and the bytes of a row."""
         from pyarrow import csv
 
-        with naming(self.path, self.kind):
+        with name_in_errors(self.path, self.kind):
             read = csv.ReadOptions(block_size=_SAMPLE_BYTES, use_threads=False)
-            with csv.open_csv(self.path, read, self._parsing, _conversion()) as reader:
+            with (
+                filesystem.open_stream(self.path) as text,
+                csv.open_csv(text, read, self._parse_options, _convert_options()) as reader,
+            ):
                 sample = next(iter(reader), reader.schema.empty_table())
-                _ = sample.schema.names  # Decoded only now: they may not be UTF-8.
+                _ = sample.schema.names  # decodes them: they may not be UTF-8
                 return sample
 
     @property
-    def _parsing(self) -> Any:
+    def _parse_options(self) -> Any:
         from pyarrow import csv
 
         tabs = self.path.lower().endswith((".tsv", ".tsv.gz", ".tsv.bz2"))
@@ -48,9 +51,9 @@ class CsvFile:
 
     @property
     def num_rows(self) -> int:
-        """Estimated: bytes of the file over bytes of a row in its first mebibyte."""
+        """Estimate: bytes of the file over bytes of a row in its first mebibyte."""
         rows = int(self._sample.num_rows)
-        size = os.path.getsize(self.path)
+        size = filesystem.size(self.path)
         if size <= _SAMPLE_BYTES and not self._compressed:
             return rows
         return int(rows * self._expansion * size / _SAMPLE_BYTES)
@@ -61,50 +64,54 @@ class CsvFile:
 
     @property
     def _expansion(self) -> float:
-        """Text bytes for each byte of the file; 6 is what gzip makes of numbers as text."""
+        """Text bytes for each byte of the file; 6 is typical of gzip for numbers."""
         return 6.0 if self._compressed else 1.0
 
-    def text_bytes(self, name: str) -> int:
+    def column_bytes(self, name: str) -> int:
         rows = max(int(self._sample.num_rows), 1)
         return int(self._sample.column(name).nbytes * self.num_rows / rows)
 
-    def prepared(self, names: Sequence[str]) -> ParsedCsv:
-        places(self.schema, names, self.path)
-        with naming(self.path, self.kind):
+    def prepare(self, names: Sequence[str]) -> ParsedCsv:
+        column_indices(self.schema, names, self.path)
+        with name_in_errors(self.path, self.kind):
             try:
-                table = self._parsed_block_by_block(list(names))
+                table = self._parse_blocks(list(names))
             except pa.ArrowInvalid:
-                table = self._parsed_at_once(list(names))
+                table = self._parse_at_once(list(names))
         return ParsedCsv(self.path, table)
 
-    def _parsed_block_by_block(self, names: list[str]) -> Any:
-        """With the types the first block shows; what comes later may not fit them."""
+    def _parse_blocks(self, names: list[str]) -> Any:
+        """Parse with the types of the first block; an error if later values do not fit them."""
         from pyarrow import csv
 
         read = csv.ReadOptions(block_size=_SAMPLE_BYTES)
-        with csv.open_csv(self.path, read, self._parsing, _conversion(names)) as reader:
+        with (
+            filesystem.open_stream(self.path) as text,
+            csv.open_csv(text, read, self._parse_options, _convert_options(names)) as reader,
+        ):
             return pa.Table.from_batches(reader, reader.schema)
 
-    def _parsed_at_once(self, names: list[str]) -> Any:
-        """With types that fit all of the text, which is in memory as a whole meanwhile."""
+    def _parse_at_once(self, names: list[str]) -> Any:
+        """Parse with types that fit all values; holds the whole text in memory."""
         from pyarrow import csv
 
-        return csv.read_csv(self.path, None, self._parsing, _conversion(names))
+        with filesystem.open_stream(self.path) as text:
+            return csv.read_csv(text, None, self._parse_options, _convert_options(names))
 
-    def groups(self, names: Sequence[str]) -> list[list[str]]:
+    def column_groups(self, names: Sequence[str]) -> list[list[str]]:
         return [[name] for name in names]
 
     @property
-    def beside(self) -> int:
-        """The blocks of text being parsed."""
-        return min(os.path.getsize(self.path), 64 * _SAMPLE_BYTES)
+    def overhead_bytes(self) -> int:
+        # The blocks of text being parsed.
+        return min(filesystem.size(self.path), 64 * _SAMPLE_BYTES)
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        return self.prepared(names).batches(names, start, stop)
+        return self.prepare(names).batches(names, start, stop)
 
 
 class ParsedCsv:
-    """The columns asked for of a CSV file, parsed."""
+    """Parsed columns of a CSV file."""
 
     kind = "CSV"
 
@@ -119,29 +126,29 @@ class ParsedCsv:
     def num_rows(self) -> int:
         return int(self._table.num_rows)
 
-    def text_bytes(self, name: str) -> int:
+    def column_bytes(self, name: str) -> int:
         return int(self._table.column(name).nbytes)
 
-    def prepared(self, names: Sequence[str]) -> ParsedCsv:
+    def prepare(self, names: Sequence[str]) -> ParsedCsv:
         return self
 
-    def groups(self, names: Sequence[str]) -> list[list[str]]:
+    def column_groups(self, names: Sequence[str]) -> list[list[str]]:
         return [[name] for name in names]
 
     @property
-    def beside(self) -> int:
+    def overhead_bytes(self) -> int:
         return int(self._table.nbytes)
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        """As the interface says; each column's parsed text is let go once it was handed out."""
-        picked = self._table.select(list(names))
+        """Yield record batches of some columns, and drop the parsed values of these columns."""
+        selected = self._table.select(list(names))
         rest = [name for name in self._table.column_names if name not in names]
         self._table = self._table.select(rest)
-        yield from cut(iter(picked.to_batches(max_chunksize=BATCH_ROWS)), start, stop)
+        yield from slice_rows(iter(selected.to_batches(max_chunksize=BATCH_ROWS)), start, stop)
 
 
-def _conversion(names: list[str] | None = None) -> Any:
-    """Missing values of strings count as missing, unless they are in quotes."""
+def _convert_options(names: list[str] | None = None) -> Any:
+    """Return options of conversion: an empty string is null unless it is in quotes."""
     from pyarrow import csv
 
     return csv.ConvertOptions(
@@ -149,11 +156,10 @@ def _conversion(names: list[str] | None = None) -> Any:
     )
 
 
-def promoted(files: Sequence[DataFile], name: str) -> Any | None:
-    """float64, where a column is that in some files, and whole numbers in some CSV files.
+def promoted_type(files: Sequence[DataFile], name: str) -> Any | None:
+    """Return float64 for a column that is int64 in CSV files and float64 in others, else None.
 
-    Text has no types: a CSV file in which all of a column's values happen to be whole looks as if
-    they were integers.
+    CSV has no types: a float column looks like integers if all values in the file are whole.
     """
     kinds = [file.schema.field(name).type for file in files]
     mixed = {pa.int64(), pa.float64()}

@@ -1,4 +1,4 @@
-"""Metadata of Arrow IPC and Parquet files that pyarrow does not give, or not safely.
+"""Metadata of Arrow IPC and Parquet files that pyarrow does not provide, or not safely.
 
 pyarrow does not say whether a record batch is compressed without decompressing it. Asked for a
 column chunk of a damaged Parquet file, it may abort the process (`RowGroupMetaData.column` lets
@@ -7,32 +7,35 @@ C++ exceptions through), so Parquet footers are decoded here.
 
 from __future__ import annotations
 
-import mmap
-import os
 import struct
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-__all__ = ["Chunk", "ParquetFooter", "ipc_layout", "parquet_footer"]
+from windeck.io.filesystem import RangeReader
+
+__all__ = ["ColumnChunk", "ParquetFooter", "ipc_layout", "parquet_footer"]
 
 _T = TypeVar("_T")
 _FILE_MAGIC_BYTES = 8
 _NO_COLUMNS = pa.schema([])
 
 
-def ipc_layout(path: str, batches: int | None) -> tuple[list[int], bool]:
-    """Return the rows of each record batch, and whether any batch is compressed. O(batches) time.
+def ipc_layout(contents: Any, batches: int | None) -> tuple[list[int], bool]:
+    """Return the rows of each record batch, and True if any of them is compressed.
 
-    `batches` is how many the footer of a file lists, None for a stream. Raises what pyarrow raises
-    where metadata are damaged or a message is cut short.
+    O(batches) time. Raises the errors of pyarrow for damaged metadata and truncated messages.
+
+    Parameters
+    ----------
+    contents
+        pyarrow buffer of the whole file.
+    batches
+        Number of record batches in the footer of a file; None for a stream.
     """
     rows: list[int] = []
     compressed = False
-    with open(path, "rb") as file:
-        # pyarrow's own mapping would read the pages of every message ahead.
-        mapped = pa.py_buffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-    source = pa.BufferReader(mapped if batches is None else mapped.slice(_FILE_MAGIC_BYTES))
+    source = pa.BufferReader(contents if batches is None else contents.slice(_FILE_MAGIC_BYTES))
     messages = iter(pa.ipc.MessageReader.open_stream(source))
     while len(rows) != batches and (message := next(messages, None)) is not None:
         if message.type == "record batch":
@@ -42,11 +45,12 @@ def ipc_layout(path: str, batches: int | None) -> tuple[list[int], bool]:
 
 
 def _is_compressed(metadata: Any) -> bool:
-    """Whether the message of a record batch, a flatbuffer that pyarrow has verified, says so.
+    """Return True if the message of a record batch has a compression field.
 
-    In Message.fbs of the Arrow format, field 2 of a message is the record batch, and field 3 of
-    that its compression. A table begins with the distance back to its vtable, which holds its own
-    size, the table's, and the place of each field in the table, 0 for an absent one.
+    The message is a flatbuffer that pyarrow has verified. In Message.fbs of the Arrow format,
+    field 2 of a message is the record batch, and field 3 of a record batch is its compression. A
+    flatbuffer table begins with the distance back to its vtable. A vtable holds its own size, the
+    size of the table, and the offset of each field in the table, 0 for an absent field.
     """
 
     def number(kind: str, place: int) -> int:
@@ -62,8 +66,8 @@ def _is_compressed(metadata: Any) -> bool:
     return field(header + number("<I", header), 3) != 0
 
 
-class Chunk(NamedTuple):
-    """A column chunk. Nulls and empty lists count as values; `nulls` is None if it is unknown."""
+class ColumnChunk(NamedTuple):
+    """A column chunk. `values` includes nulls and empty lists; `nulls` is None if unknown."""
 
     path: tuple[bytes, ...]
     values: int
@@ -72,35 +76,32 @@ class Chunk(NamedTuple):
 
 
 class ParquetFooter(NamedTuple):
-    """Rows, the writer's name, and the column chunks of each row group."""
+    """Number of rows, name of the writer, and column chunks of each row group."""
 
     rows: int
     writer: bytes
-    groups: list[list[Chunk]]
+    groups: list[list[ColumnChunk]]
 
 
 def parquet_footer(path: str) -> ParquetFooter | None:
     """Read the footer of a Parquet file; None if it is damaged. O(column chunks) time."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - 8, 0))
-        length = int.from_bytes(file.read(4), "little")
-        file.seek(max(size - 8 - length, 0))
-        data = file.read(length)
+    with RangeReader(path) as file:
+        length = int.from_bytes(file.read(max(file.size - 8, 0), 4), "little")
+        data = file.read(max(file.size - 8 - length, 0), length)
     try:
         footer = _Thrift(data).struct(_DEEPEST)
-        # The numbers are those of fields in parquet.thrift.
+        # Keys are the field numbers of parquet.thrift.
         groups = [[_chunk(chunk[3]) for chunk in group[1]] for group in footer[4]]
         return ParquetFooter(_checked(int, footer[3]), _checked(bytes, footer.get(6, b"")), groups)
     except (LookupError, TypeError, ValueError, AttributeError):
-        return None  # A field is missing, or has another type.
+        return None  # A field is missing or has another type.
 
 
-def _chunk(data: dict[int, Any]) -> Chunk:
+def _chunk(data: dict[int, Any]) -> ColumnChunk:
     path = tuple(_checked(bytes, name) for name in data[3])
     nulls = data.get(12, {}).get(3)
     nulls = None if nulls is None else _checked(int, nulls)
-    return Chunk(path, _checked(int, data[5]), nulls, _checked(int, data[6]))
+    return ColumnChunk(path, _checked(int, data[5]), nulls, _checked(int, data[6]))
 
 
 def _checked(kind: type[_T], value: Any) -> _T:
@@ -117,22 +118,22 @@ _DEEPEST = 16
 class _Thrift:
     """A reader of Thrift's compact protocol (thrift-compact-protocol.md of Apache Thrift).
 
-    A field begins with a byte of four bits of distance from the last field's number and four of
-    type; integers are zigzag varints. Damaged data raise IndexError or ValueError, in time and
-    memory of the order of their size.
+    A field begins with a byte: four bits are the difference to the number of the previous field,
+    four are the type. Integers are zigzag varints. Damaged data raise IndexError or ValueError.
+    Time and memory are O(bytes), also for damaged data.
     """
 
     def __init__(self, data: bytes) -> None:
         self._data, self._place = data, 0
 
     def struct(self, depth: int) -> dict[int, Any]:
-        """Read a struct: its fields by number."""
+        """Return the fields of a struct by number."""
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self._integer()
             kind = head & 15
-            # Of a boolean field the type is the value.
+            # The type of a boolean field is its value.
             fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
         return fields
 
@@ -141,16 +142,18 @@ class _Thrift:
             return self._integer()
         if kind in (_BINARY, _DOUBLE):
             return self._bytes(self._varint() if kind == _BINARY else 8)
-        if kind in (_TRUE, _FALSE, _BYTE):  # Of a list: a byte each.
+        if kind in (_TRUE, _FALSE, _BYTE):  # In a list these take a byte each.
             return self._byte()
         if not depth or kind not in (_LIST, _SET, _STRUCT):
-            raise ValueError(f"nested too deeply, or of type {kind}, which Parquet does not use")
+            raise ValueError(
+                f"a value is nested too deeply, or of type {kind}, which Parquet does not use"
+            )
         if kind == _STRUCT:
             return self.struct(depth - 1)
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._varint()
-        if count > len(self._data) - self._place:  # Every element takes a byte at least.
-            raise ValueError("a list beyond the end")
+        if count > len(self._data) - self._place:  # Every element takes at least a byte.
+            raise ValueError("a list extends beyond the end")
         return [self._value(head & 15, depth - 1) for _ in range(count)]
 
     def _byte(self) -> int:
@@ -160,7 +163,7 @@ class _Thrift:
     def _bytes(self, count: int) -> bytes:
         self._place += count
         if self._place > len(self._data):
-            raise ValueError("a text beyond the end")
+            raise ValueError("a string extends beyond the end")
         return self._data[self._place - count : self._place]
 
     def _integer(self) -> int:

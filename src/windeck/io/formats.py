@@ -1,25 +1,25 @@
-"""The three kinds of file a table is read from, behind one small interface.
+"""One interface to Parquet, Arrow IPC and CSV files.
 
-Each kind opens by reading its metadata only; `batches` then yields record batches of just the
-columns and rows asked for. Anything pyarrow raises on a damaged file comes out as a ValueError
-that names the file.
+Opening a file reads its metadata alone. `DataFile.batches` then yields record batches of some
+columns and rows. Errors that pyarrow raises for a damaged file become a ValueError that names it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
+
+from windeck.io import filesystem
 
 BATCH_ROWS = 1 << 16
 _COLUMNS, _VALUES = 16, 1 << 22
 
 
 class DataFile(Protocol):
-    """One file: what it holds, and a way to read some columns of some rows."""
+    """A file of columns, of which some columns and rows can be read."""
 
     path: str
     kind: str
@@ -30,27 +30,27 @@ class DataFile(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """Rows in the file (exact once `prepared`)."""
+        """Rows in the file; of a CSV file an estimate until `prepare`."""
 
-    def text_bytes(self, name: str) -> int:
-        """Bytes one column takes in the file, uncompressed: for columns of no fixed width."""
+    def column_bytes(self, name: str) -> int:
+        """Return the uncompressed bytes of a column of variable width."""
 
-    def prepared(self, names: Sequence[str]) -> DataFile:
-        """The file with its row count and types known for certain; reads CSV, nothing else."""
+    def prepare(self, names: Sequence[str]) -> DataFile:
+        """Return the file with exact row count and types; parses CSV, and reads nothing else."""
 
-    def groups(self, names: Sequence[str]) -> list[list[str]]:
-        """The columns in portions, each of which is read in one go with little memory beside."""
+    def column_groups(self, names: Sequence[str]) -> list[list[str]]:
+        """Return the columns in groups that are read one after the other, to limit memory."""
 
     @property
-    def beside(self) -> int:
-        """Bytes that reading takes for a while beside the columns themselves, where many."""
+    def overhead_bytes(self) -> int:
+        """Temporary memory for reading, in bytes, beside the columns; 0 if it is small."""
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        """Record batches of just these columns, which together are rows [start, stop)."""
+        """Yield record batches of some columns, together rows [start, stop)."""
 
 
 def open_file(path: str) -> DataFile:
-    """Open a file as what its first bytes say it is: Parquet, Arrow IPC, or else CSV.
+    """Open a file as Parquet or Arrow IPC if its first bytes say so, else as CSV.
 
     Raises
     ------
@@ -61,10 +61,10 @@ def open_file(path: str) -> DataFile:
     from windeck.io.csv import CsvFile
     from windeck.io.parquet import ParquetFile
 
-    if os.path.getsize(path) == 0:
+    if filesystem.size(path) == 0:
         raise ValueError(f"{path!r} is empty (0 bytes)")
-    with open(path, "rb") as file:
-        head = file.read(8)
+    with filesystem.RangeReader(path) as file:
+        head = file.read(0, 8)
     name = path.lower()
     if head.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
         return ParquetFile(path)
@@ -76,8 +76,8 @@ def open_file(path: str) -> DataFile:
 
 
 @contextlib.contextmanager
-def naming(path: str, kind: str) -> Iterator[None]:
-    """Turn what pyarrow raises on damaged data into a ValueError that names the file."""
+def name_in_errors(path: str, kind: str) -> Iterator[None]:
+    """Replace errors of pyarrow about damaged data by a ValueError that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -89,23 +89,26 @@ def naming(path: str, kind: str) -> Iterator[None]:
         raise ValueError(f"{path!r} cannot be read as {kind}: {reason}") from error
 
 
-def places(schema: Any, names: Sequence[str], path: str) -> list[int]:
-    """Places of these columns in a schema; each must be there exactly once."""
+def column_indices(schema: Any, names: Sequence[str], path: str) -> list[int]:
+    """Return the indices of columns in a schema, which must have each exactly once."""
     found = {name: schema.get_all_field_indices(name) for name in names}
-    for name, where in found.items():
-        if len(where) != 1:
-            raise ValueError(f"{path!r} has {len(where)} columns named {name!r}; expected one")
-    return [where[0] for where in found.values()]
+    for name, indices in found.items():
+        if len(indices) != 1:
+            raise ValueError(f"{path!r} has {len(indices)} columns named {name!r}; expected one")
+    return [indices[0] for indices in found.values()]
 
 
-def in_portions(names: Sequence[str], rows: int) -> list[list[str]]:
-    """A few columns of a long file at a time: each takes some MB of pages while it is read."""
+def split_columns(names: Sequence[str], rows: int) -> list[list[str]]:
+    """Return groups of a few columns of a long file: each takes some MB while it is read."""
     step = max(_COLUMNS, _VALUES // max(rows, 1))
-    return [list(names[place : place + step]) for place in range(0, len(names), step)]
+    return [list(names[start : start + step]) for start in range(0, len(names), step)]
 
 
-def overlapping(parts: Sequence[int], start: int, stop: int) -> tuple[list[int], int]:
-    """Parts, told by their rows, that hold any of the rows; and the rows before the first."""
+def overlapping_parts(parts: Sequence[int], start: int, stop: int) -> tuple[list[int], int]:
+    """Return the parts that overlap rows [start, stop), and the rows before the first of them.
+
+    `parts` are the row counts of record batches or row groups.
+    """
     found, skipped, row = [], 0, 0
     for part, rows in enumerate(parts):
         if row + rows <= start:
@@ -116,8 +119,8 @@ def overlapping(parts: Sequence[int], start: int, stop: int) -> tuple[list[int],
     return found, skipped
 
 
-def cut(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
-    """Rows [start, stop) of successive batches, checked, in portions of at most BATCH_ROWS."""
+def slice_rows(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
+    """Yield rows [start, stop) of successive batches, validated, at most BATCH_ROWS at a time."""
     done = 0
     for batch in batches:
         if done >= stop:
@@ -125,16 +128,23 @@ def cut(batches: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
         first, last = max(start - done, 0), min(stop - done, batch.num_rows)
         done += batch.num_rows
         if first < last:
-            check(batch)
+            validate(batch)
         for row in range(first, last, BATCH_ROWS):
             yield batch.slice(row, min(BATCH_ROWS, last - row))
 
 
-def check(batch: Any) -> None:
-    """Refuse a batch whose buffers are too small, or whose strings or codes point outside.
+def validate(batch: Any) -> None:
+    """Raise an error if buffers are too small, or offsets or dictionary codes are out of range.
 
-    The former is told at once; the latter costs a pass over columns that have such.
+    O(1) for columns of fixed width, O(rows) for others.
     """
-    fixed = (pa.types.is_primitive, pa.types.is_null)
-    loose = not all(any(test(kind) for test in fixed) for kind in batch.schema.types)
-    batch.validate(full=loose)
+    fixed_width = (pa.types.is_primitive, pa.types.is_null)
+    variable = not all(any(test(kind) for test in fixed_width) for kind in batch.schema.types)
+    batch.validate(full=variable)
+
+
+def column_of(table: Any, name: str) -> Any:
+    """Return a validated column of a table, as a ChunkedArray with its empty batches."""
+    column = table.column(name)
+    column.validate(full=pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+    return column

@@ -1,4 +1,4 @@
-"""Columns as they were read or given, before their rows are looked at."""
+"""Reading of files and Arrow tables into columns."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from windeck._util.text import amount
+from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData, aligned_empty
 from windeck.columns.dtypes import Array
 from windeck.io import conversion
 from windeck.io.arrow import IpcFile
 from windeck.io.conversion import ColumnBuilder, number_dtype
-from windeck.io.csv import promoted
-from windeck.io.formats import BATCH_ROWS, DataFile, open_file, places
-from windeck.io.request import Request, row_range
+from windeck.io.csv import promoted_type
+from windeck.io.formats import BATCH_ROWS, DataFile, column_indices, open_file
+from windeck.io.options import ReadOptions, row_range
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a table came from, for `explain`."""
+    """Files of a table: number and kinds of files, columns and bytes of all files together."""
 
     files: int
     kinds: tuple[str, ...]
@@ -32,8 +32,12 @@ class Origin:
     mapped: bool = False
 
 
-class Loaded(NamedTuple):
-    """Columns as read, before their rows are looked at."""
+class LoadedColumns(NamedTuple):
+    """Columns as read, before rows are grouped by series and sorted by time.
+
+    `matrix` is the row-major matrix of interleaved columns. `owned` means that rows may be moved
+    in place.
+    """
 
     columns: list[ColumnData]
     ids: list[ColumnData]
@@ -46,91 +50,93 @@ class Loaded(NamedTuple):
 _CACHED_BYTES = 1 << 20
 
 
-def sizes(files: Sequence[DataFile], names: Iterable[str], request: Request) -> int:
-    """Bytes these columns take in memory, told from metadata (or, for CSV, from a sample)."""
+def estimate_bytes(files: Sequence[DataFile], names: Iterable[str], options: ReadOptions) -> int:
+    """Return the bytes of columns in memory, from metadata or, for CSV, from a sample."""
     rows = [file.num_rows for file in files]
-    start, stop = request.rows or (0, None)
+    start, stop = options.rows or (0, None)
     total = sum(rows)
     taken = max(0, min(total, total if stop is None else stop) - start)
-    return sum(_size(files, name, request, taken, taken / max(total, 1)) for name in names)
+    return sum(_size(files, name, options, taken, taken / max(total, 1)) for name in names)
 
 
-def _size(files: Sequence[DataFile], name: str, request: Request, rows: int, share: float) -> int:
-    kind = conversion.plain(files[0].schema.field(name).type)
+def _size(
+    files: Sequence[DataFile], name: str, options: ReadOptions, rows: int, share: float
+) -> int:
+    kind = conversion.value_type(files[0].schema.field(name).type)
     if conversion.is_string(kind):
-        known = request.all_categories or name in request.categories or name in request.ids
+        known = options.all_categories or name in options.categories or name in options.ids
         coded = known or pa.types.is_dictionary(files[0].schema.field(name).type)
-        return rows * 4 if coded else int(sum(f.text_bytes(name) for f in files) * share)
-    if name == request.time:
+        return rows * 4 if coded else int(sum(f.column_bytes(name) for f in files) * share)
+    if name == options.time:
         return rows * 8
     try:
-        return rows * conversion.value_dtype(name, kind, request.dtype, "").itemsize
+        return rows * conversion.value_dtype(name, kind, options.dtype, "").itemsize
     except TypeError:
         fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
         if fixed:
             return int(rows * kind.bit_width // 8)
-        return int(sum(file.text_bytes(name) for file in files) * share)
+        return int(sum(file.column_bytes(name) for file in files) * share)
 
 
-def read(
-    paths: Sequence[str], request: Request, interleaved: bool, memory_budget: float | None
-) -> Loaded:
-    """Read files into columns, one copy in memory at most (the table itself)."""
+def read_files(
+    paths: Sequence[str], options: ReadOptions, interleaved: bool, memory_budget: float | None
+) -> LoadedColumns:
+    """Read files into columns. Memory is the columns themselves, and `overhead_bytes` of a file."""
     files = [open_file(path) for path in paths]
-    names = request.values(files[0].schema, repr(files[0].path))
-    origin = origin_of(files, request)
-    wanted = (*names, *request.index)
-    needed = sizes(files, wanted, request) + max(file.beside for file in files)
+    names = options.value_columns(files[0].schema, repr(files[0].path))
+    origin = origin_of(files, options)
+    wanted = (*names, *options.index_columns)
+    needed = estimate_bytes(files, wanted, options) + max(file.overhead_bytes for file in files)
     check_budget(needed, memory_budget, len(names), origin)
-    files = [file.prepared(wanted) for file in files]
+    files = [file.prepare(wanted) for file in files]
     total = sum(file.num_rows for file in files)
     if not total:
-        raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} holds no rows")
-    kinds = agreed(files, wanted, every=request.columns is None)
-    start, stop = row_range(request, total)
+        raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} has no rows")
+    kinds = common_types(files, wanted, every=options.columns is None)
+    start, stop = row_range(options, total)
     where = repr(files[0].path)
-    builders, matrix = _builders(names, kinds, request, stop - start, interleaved, where)
+    builders, matrix = _builders(names, kinds, options, stop - start, interleaved, where)
     _fill(files, kinds, builders, start, stop)
-    return Loaded(
+    return LoadedColumns(
         [builders[name].finish() for name in names],
-        [builders[name].finish() for name in request.ids],
-        None if request.time is None else builders[request.time].finish(),
+        [builders[name].finish() for name in options.ids],
+        None if options.time is None else builders[options.time].finish(),
         matrix,
         origin,
         owned=True,
     )
 
 
-def origin_of(files: Sequence[DataFile], request: Request) -> Origin:
-    """What the files hold in all, read or not; ids and time are not counted."""
+def origin_of(files: Sequence[DataFile], options: ReadOptions) -> Origin:
+    """Return the number and bytes of all columns of files, without ids and time."""
     counted = Counter(files[0].schema.names)
-    others = [name for name in counted if counted[name] == 1 and name not in request.index]
-    nbytes = sizes(files, others, request)
+    others = [name for name in counted if counted[name] == 1 and name not in options.index_columns]
+    nbytes = estimate_bytes(files, others, options)
     return Origin(len(files), tuple(sorted({file.kind for file in files})), len(others), nbytes)
 
 
 def check_budget(needed: int, budget: float | None, columns: int, origin: Origin) -> None:
-    """Refuse to read what would not fit, before it is read."""
+    """Raise MemoryError if columns would take more than the budget."""
     if budget is not None and needed > budget:
         raise MemoryError(
-            f"reading {columns} of {origin.columns} columns takes about {amount(needed)}, more "
-            f"than memory_budget={amount(budget)}; name fewer columns=, a range of rows=, or a "
-            "narrower dtype="
+            f"reading {columns} of {origin.columns} columns takes about {format_bytes(needed)}, "
+            f"more than memory_budget={format_bytes(budget)}; pass fewer columns=, a range of "
+            "rows=, or a narrower dtype="
         )
 
 
-def agreed(files: Sequence[DataFile], names: Sequence[str], *, every: bool) -> dict[str, Any]:
-    """The Arrow type of each column, the same in every file; its encoding may differ."""
+def common_types(files: Sequence[DataFile], names: Sequence[str], *, every: bool) -> dict[str, Any]:
+    """Return the Arrow type of each column, equal in all files but for its encoding."""
     first = files[0]
     kinds = {}
     for file in files:
-        _same_names(first, file, names, every=every)
+        _check_same_columns(first, file, names, every=every)
     for name in names:
         found = [file.schema.field(name).type for file in files]
         known = [kind for kind in found if not pa.types.is_null(kind)] or found
-        wide = promoted(files, name)
+        wide = promoted_type(files, name)
         for file, kind in zip(files, found, strict=True):
-            same = conversion.plain(kind) == conversion.plain(known[0])
+            same = conversion.value_type(kind) == conversion.value_type(known[0])
             if not (same or wide or pa.types.is_null(kind)):
                 raise ValueError(
                     f"column {name!r} is {known[0]} in {files[found.index(known[0])].path!r} but "
@@ -140,7 +146,9 @@ def agreed(files: Sequence[DataFile], names: Sequence[str], *, every: bool) -> d
     return kinds
 
 
-def _same_names(first: DataFile, file: DataFile, names: Sequence[str], *, every: bool) -> None:
+def _check_same_columns(
+    first: DataFile, file: DataFile, names: Sequence[str], *, every: bool
+) -> None:
     here, there = file.schema.names, first.schema.names
     for name in sorted(set(names) - set(here), key=names.index):
         raise ValueError(
@@ -149,56 +157,56 @@ def _same_names(first: DataFile, file: DataFile, names: Sequence[str], *, every:
         )
     for name in sorted(set(here) - set(there), key=here.index) if every else ():
         raise ValueError(
-            f"{file.path!r} has a column {name!r}, which {first.path!r} has not; expected the "
-            "same columns in all files, or the ones to read in columns="
+            f"{file.path!r} has a column {name!r}, which {first.path!r} does not have; expected "
+            "the same columns in all files, or the ones to read in columns="
         )
-    places(file.schema, names, file.path)
+    column_indices(file.schema, names, file.path)
 
 
 def _builders(
     names: Sequence[str],
     kinds: Mapping[str, Any],
-    request: Request,
+    options: ReadOptions,
     rows: int,
     interleaved: bool,
     where: str,
 ) -> tuple[dict[str, ColumnBuilder], Array | None]:
-    """Memory for every column; for interleaved ones, one matrix they are the columns of."""
-    dtypes = [conversion.value_dtype(n, kinds[n], request.dtype, where) for n in names]
-    named = [request.names_of(n, kinds[n], where) for n in names]
+    """Allocate memory for every column, or one matrix for all value columns if interleaved."""
+    dtypes = [conversion.value_dtype(n, kinds[n], options.dtype, where) for n in names]
+    named = [options.category_names(n, kinds[n], where) for n in names]
     matrix = None
     if interleaved:
-        matrix = aligned_empty((rows, len(names)), one_dtype(names, dtypes))
+        matrix = aligned_empty((rows, len(names)), common_dtype(names, dtypes))
     builders = {
         name: ColumnBuilder(name, rows, dtype, names=words, out=place)
         for name, dtype, words, place in zip(
             names, dtypes, named, [None] * len(names) if matrix is None else matrix.T, strict=True
         )
     }
-    for name in request.ids:
+    for name in options.ids:
         builders[name] = id_builder(name, kinds[name], rows, where)
-    if request.time is not None:
-        dtype = conversion.time_dtype(request.time, kinds[request.time], where)
-        builders[request.time] = ColumnBuilder(request.time, rows, dtype)
+    if options.time is not None:
+        dtype = conversion.time_dtype(options.time, kinds[options.time], where)
+        builders[options.time] = ColumnBuilder(options.time, rows, dtype)
     return builders, matrix
 
 
 def id_builder(name: str, kind: Any, rows: int, where: str = "the data") -> ColumnBuilder:
-    """Memory for an id column: codes of strings, or the integers themselves."""
-    if conversion.is_category(kind):
+    """Return a builder of an id column: codes of strings, or integers."""
+    if conversion.is_categorical(kind):
         return ColumnBuilder(name, rows, np.dtype(np.int32), names=True)
-    if not pa.types.is_integer(conversion.plain(kind)):
+    if not pa.types.is_integer(conversion.value_type(kind)):
         raise TypeError(f"id column {name!r} of {where} is {kind}; expected strings or integers")
-    return ColumnBuilder(name, rows, conversion.number_dtype(conversion.plain(kind)))
+    return ColumnBuilder(name, rows, conversion.number_dtype(conversion.value_type(kind)))
 
 
-def one_dtype(names: Sequence[str], dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-    """The dtype all columns of an interleaved table share."""
+def common_dtype(names: Sequence[str], dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the dtype of an interleaved table, which all columns must have."""
     for name, dtype in zip(names, dtypes, strict=True):
         if dtype != dtypes[0]:
             raise TypeError(
                 f"storage='rows' needs columns of one dtype, but {names[0]!r} is {dtypes[0]} and "
-                f"{name!r} is {dtype}; name columns of one dtype, or pass dtype= for floating ones"
+                f"{name!r} is {dtype}; pass columns of one dtype, or dtype= for floating columns"
             )
     return dtypes[0]
 
@@ -226,85 +234,85 @@ def _fill_from(
     start: int,
     stop: int,
 ) -> None:
-    portion = _portion([builders[name].values for name in builders])
-    for group in file.groups(list(builders)):
+    portion = _rows_per_copy([builders[name].values for name in builders])
+    for group in file.column_groups(list(builders)):
         done = 0
         for batch in file.batches(group, start, stop):
             done += batch.num_rows
-            for piece in _pieces(batch, portion):
+            for piece in _slices(batch, portion):
                 for name, array in zip(group, piece.columns, strict=True):
-                    builders[name].append(_as_agreed(array, name, kinds[name], file))
+                    builders[name].append(_cast_to_common(array, name, kinds[name], file))
         if done != stop - start:
             raise ValueError(
-                f"{file.path!r} ends {stop - start - done} rows before it says it does"
+                f"{file.path!r} has {stop - start - done} rows fewer than its metadata says"
             )
 
 
-def arrow_table(data: Any) -> Any:
-    """Anything that speaks the Arrow PyCapsule protocol as a pyarrow table, not copied."""
+def as_arrow_table(data: Any) -> Any:
+    """Return an object with the Arrow PyCapsule interface as a pyarrow table, without a copy."""
     if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
         raise TypeError(
-            f"a {type(data).__name__} does not speak the Arrow PyCapsule protocol; expected a "
+            f"a {type(data).__name__} does not have the Arrow PyCapsule interface; expected a "
             "table of pyarrow, polars, pandas or the like"
         )
     try:
         return pa.table(data)
     except (pa.ArrowException, TypeError) as error:
         raise TypeError(
-            f"a {type(data).__name__} holds no table, columns with names; {error}"
+            f"a {type(data).__name__} is not a table with named columns; {error}"
         ) from error
 
 
-def from_table(
-    table: Any, request: Request, *, interleaved: bool, origin: Origin | None = None
-) -> Loaded:
-    """Columns of an Arrow table: without a copy where each is one piece, else in one copy."""
+def from_arrow_table(
+    table: Any, options: ReadOptions, *, interleaved: bool, origin: Origin | None = None
+) -> LoadedColumns:
+    """Return columns of an Arrow table: a column of one chunk as a view, others copied once."""
     where = "the data"
-    names = request.values(table.schema, where)
-    places(table.schema, (*names, *request.index), where)
-    kinds = {name: table.schema.field(name).type for name in (*names, *request.index)}
-    start, stop = row_range(request, table.num_rows)
+    names = options.value_columns(table.schema, where)
+    column_indices(table.schema, (*names, *options.index_columns), where)
+    kinds = {name: table.schema.field(name).type for name in (*names, *options.index_columns)}
+    start, stop = row_range(options, table.num_rows)
     table = table.slice(start, stop - start)
-    builders, matrix = _builders(names, kinds, request, stop - start, interleaved, where)
+    builders, matrix = _builders(names, kinds, options, stop - start, interleaved, where)
 
     def column(name: str, *, view: bool) -> ColumnData:
         chunked = table.column(name)
         chunked.validate()
         if view and chunked.num_chunks == 1:
-            found = conversion.view(name, chunked.chunk(0), builders[name])
+            found = conversion.as_view(name, chunked.chunk(0), builders[name])
             if found is not None:
                 return found
         for chunk in chunked.chunks:
             builders[name].append(chunk)
         return builders[name].finish()
 
-    return Loaded(
+    return LoadedColumns(
         [column(name, view=not interleaved) for name in names],
-        [column(name, view=False) for name in request.ids],
-        None if request.time is None else column(request.time, view=not interleaved),
+        [column(name, view=False) for name in options.ids],
+        None if options.time is None else column(options.time, view=not interleaved),
         matrix,
         origin,
         owned=interleaved,
     )
 
 
-def _portion(outs: Sequence[Array]) -> int:
-    """Rows to fill at a time: of an interleaved matrix, as many as fit a core's own cache."""
+def _rows_per_copy(outs: Sequence[Array]) -> int:
+    """Return the rows to copy at a time; of an interleaved matrix, as many as fit the L2 cache."""
     row_bytes = max(out.strides[0] for out in outs)
     interleaved = row_bytes > max(out.itemsize for out in outs)
     return max(_CACHED_BYTES // row_bytes, 64) if interleaved else BATCH_ROWS
 
 
-def _pieces(batch: Any, rows: int) -> Iterator[Any]:
+def _slices(batch: Any, rows: int) -> Iterator[Any]:
     if batch.num_rows <= rows:
         yield batch
     else:
         yield from (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
 
 
-def _as_agreed(array: Any, name: str, kind: Any, file: DataFile) -> Any:
-    """The array in the type all files agreed on: whole numbers of one CSV file as floats."""
-    same = conversion.plain(array.type) == conversion.plain(kind)
+def _cast_to_common(array: Any, name: str, kind: Any, file: DataFile) -> Any:
+    """Return an array in the common type of all files: integers of a CSV file as floats."""
+    same = conversion.value_type(array.type) == conversion.value_type(kind)
     if same or pa.types.is_null(array.type):
         return array
     try:
@@ -312,54 +320,50 @@ def _as_agreed(array: Any, name: str, kind: Any, file: DataFile) -> Any:
     except pa.ArrowException as error:
         raise ValueError(
             f"column {name!r} is {array.type} in {file.path!r} and {kind} in other files, and "
-            f"cannot be read as such: {error}"
+            f"cannot be converted: {error}"
         ) from error
 
 
-def read_mapped(paths: Sequence[str], request: Request) -> Loaded:
-    """Map one uncompressed Arrow IPC file of one record batch; its values are never copied."""
+def read_mapped(paths: Sequence[str], options: ReadOptions) -> LoadedColumns:
+    """Map an uncompressed Arrow IPC file of one record batch, without a copy of values."""
     if len(paths) != 1:
         raise ValueError(f"in_memory=False maps one file, but {len(paths)} were given")
     file = open_file(paths[0])
     if not isinstance(file, IpcFile):
         raise ValueError(
             f"in_memory=False maps uncompressed Arrow IPC only, and {file.path!r} is {file.kind}; "
-            f"{_HOW_TO_WRITE}"
+            f"{_MAPPABLE_HINT}"
         )
-    names = request.values(file.schema, repr(file.path))
+    names = options.value_columns(file.schema, repr(file.path))
     if file.compressed:
-        raise ValueError(f"{file.path!r} is compressed and cannot be mapped; {_HOW_TO_WRITE}")
-    batches = file.mapped((*names, *request.index))
+        raise ValueError(f"{file.path!r} is compressed and cannot be mapped; {_MAPPABLE_HINT}")
+    batches = file.mapped((*names, *options.index_columns))
     if len(batches) > 1:
         raise ValueError(
-            f"{file.path!r} holds {len(batches)} record batches and a mapped table needs one; "
-            f"{_HOW_TO_WRITE}"
+            f"{file.path!r} has {len(batches)} record batches and a mapped table needs one; "
+            f"{_MAPPABLE_HINT}"
         )
-    table = pa.Table.from_batches(batches, only_schema(file, (*names, *request.index)))
-    _check_dtype(request, {name: table.schema.field(name).type for name in names})
-    origin = origin_of([file], request)
+    schema = pa.schema([file.schema.field(n) for n in (*names, *options.index_columns)])
+    table = pa.Table.from_batches(batches, schema)
+    _check_dtype(options, {name: table.schema.field(name).type for name in names})
+    origin = origin_of([file], options)
     mapped = Origin(1, (file.kind,), origin.columns, origin.nbytes, mapped=True)
-    return from_table(table, request, interleaved=False, origin=mapped)
+    return from_arrow_table(table, options, interleaved=False, origin=mapped)
 
 
-_HOW_TO_WRITE = (
+_MAPPABLE_HINT = (
     "write it with pyarrow.feather.write_feather(table.combine_chunks(), path, "
     "compression='uncompressed', chunksize=len(table))"
 )
 
 
-def only_schema(file: DataFile, names: Sequence[str]) -> Any:
-    """The file's schema, limited to these columns."""
-    return pa.schema([file.schema.field(name) for name in names])
-
-
-def _check_dtype(request: Request, kinds: Mapping[str, Any]) -> None:
-    """A mapped column cannot be cast."""
+def _check_dtype(options: ReadOptions, kinds: Mapping[str, Any]) -> None:
+    """Raise ValueError for a mapped column that would have to be cast."""
     for name, kind in kinds.items():
-        if request.dtype is not None and pa.types.is_floating(kind):
+        if options.dtype is not None and pa.types.is_floating(kind):
             found = number_dtype(kind)
-            if found != request.dtype:
+            if found != options.dtype:
                 raise ValueError(
-                    f"column {name!r} is {found} in the file and dtype={request.dtype} needs a "
-                    "copy of it; expected in_memory=True with dtype="
+                    f"column {name!r} is {found} in the file and dtype={options.dtype} needs a "
+                    "copy of it; pass in_memory=True with dtype="
                 )

@@ -1,7 +1,7 @@
-"""Which step began at which position, over all that a training run has been through.
+"""The start position of every step of a training run, also across changes of its configuration.
 
-Between two changes of batch size, world size or `drop_last` steps are arithmetic. A run is a
-handful of such legs, so any step of the past is found without a log.
+Between two changes of batch size, world size or `drop_last` the starts of steps follow by
+arithmetic. The history is the list of these changes, so it finds any past step without a log.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from windeck._util.validation import LIMIT, integer
-from windeck.loader.sharding import Deal, Exclusions
+from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.sharding import Exclusions, Sharding
 
-__all__ = ["History", "Leg"]
+__all__ = ["Segment", "StepHistory"]
 
 
 @dataclass(frozen=True)
-class Leg:
-    """From `step` on, at `position`, steps were dealt so."""
+class Segment:
+    """A part of a run with one configuration, from `step` at `position` on."""
 
     step: int
     position: int
@@ -27,95 +27,111 @@ class Leg:
     drop_last: bool
     epoch_length: int
 
+    @property
+    def configuration(self) -> tuple[int, int, bool, int]:
+        """All but the step and the position at which the segment begins."""
+        return self.batch_size, self.world_size, self.drop_last, self.epoch_length
 
-class History:
-    """The legs of a run, ascending.
+    def sharding(self, exclusions: Exclusions) -> Sharding:
+        """Return the sharding of the segment's steps."""
+        return Sharding(
+            self.epoch_length, self.batch_size, self.world_size, self.drop_last, exclusions
+        )
+
+
+class StepHistory:
+    """The segments of a run, ascending; a state holds them as ``legs``.
 
     Parameters
     ----------
     epoch_length
-        Positions in an epoch, of legs that do not say otherwise: a stream whose data grow has
-        epochs in the legs before, and none in those after.
-    legs
-        As saved by `saved`.
+        Positions in an epoch of segments that are saved without one. A stream whose data grow has
+        epochs in earlier segments and none in later ones.
+    segments
+        The segments so far.
     """
 
-    def __init__(self, epoch_length: int, legs: Iterable[Leg] = ()) -> None:
+    def __init__(self, epoch_length: int, segments: Iterable[Segment] = ()) -> None:
         self._epoch_length = epoch_length
-        self._legs = list(legs)
+        self._segments = list(segments)
 
     @classmethod
-    def of(cls, saved: object, epoch_length: int) -> History:
-        """A history from the lists of a state.
+    def from_state(cls, saved: object, epoch_length: int) -> StepHistory:
+        """Return the history that a state holds as lists of integers.
 
         Raises
         ------
         ValueError
-            When they are no lists of five or six integers.
+            If they are not lists of five or six integers.
         """
-        legs = []
+        segments = []
         try:
             for item in saved:  # type: ignore[attr-defined]
                 step, position, batch_size, world_size, drop_last, *other = item
                 (length,) = other or [epoch_length]
-                legs.append(
-                    Leg(
-                        integer("a leg's step", step),
-                        integer("a leg's position", position, high=LIMIT - 1),
-                        integer("a leg's batch_size", batch_size, low=1),
-                        integer("a leg's world_size", world_size, low=1),
+                segments.append(
+                    Segment(
+                        check_integer("step", step),
+                        check_integer("position", position, most=LIMIT - 1),
+                        check_integer("batch_size", batch_size, least=1),
+                        check_integer("world_size", world_size, least=1),
                         bool(drop_last),
-                        integer("a leg's epoch_length", length, low=1),
+                        check_integer("epoch_length", length, least=1),
                     )
                 )
         except (TypeError, ValueError) as error:
-            raise ValueError(f"the state's legs are damaged: {error}") from None
-        return cls(epoch_length, legs)
+            raise ValueError(f"`legs` of the state is invalid: {error}") from None
+        return cls(epoch_length, segments)
 
-    def saved(self) -> list[list[int]]:
-        """The legs as lists of integers; the sixth, the epoch's length, only where it differs."""
+    def to_state(self) -> list[list[int]]:
+        """Return the segments as lists of integers; the sixth, `epoch_length`, if it differs."""
         lists = []
-        for leg in self._legs:
-            shape = [leg.step, leg.position, leg.batch_size, leg.world_size, int(leg.drop_last)]
-            usual = leg.epoch_length == self._epoch_length
-            lists.append(shape if usual else [*shape, leg.epoch_length])
+        for one in self._segments:
+            fields = [one.step, one.position, one.batch_size, one.world_size, int(one.drop_last)]
+            is_usual = one.epoch_length == self._epoch_length
+            lists.append(fields if is_usual else [*fields, one.epoch_length])
         return lists
 
     @property
-    def begin(self) -> int:
-        """The position of the first step there is a record of; 0 without any."""
-        return self._legs[0].position if self._legs else 0
+    def first_position(self) -> int:
+        """The position of the first recorded step; 0 without any."""
+        return self._segments[0].position if self._segments else 0
 
-    def note(self, step: int, position: int, deal: Deal) -> None:
-        """The next step is number `step`, at `position`, dealt like `deal`."""
-        shape = (deal.batch_size, deal.world_size, deal.drop_last, deal.epoch_length)
-        leg = Leg(step, position, *shape)
-        if self._legs and self._legs[-1].step >= step:
-            self._legs.pop()
-        if not self._legs or self._shape(self._legs[-1]) != self._shape(leg):
-            self._legs.append(leg)
+    def record(self, step: int, position: int, sharding: Sharding) -> None:
+        """Record that the next step, number `step`, begins at `position` with this sharding."""
+        segment = Segment(
+            step,
+            position,
+            sharding.batch_size,
+            sharding.world_size,
+            sharding.drop_last,
+            sharding.epoch_length,
+        )
+        if self._segments and self._segments[-1].step >= step:
+            self._segments.pop()
+        if not self._segments or self._segments[-1].configuration != segment.configuration:
+            self._segments.append(segment)
 
-    def find(self, step: int, exclusions: Exclusions) -> tuple[Deal, int]:
-        """How step number `step` was or will be dealt, and the position it begins at."""
-        leg = self._legs[max(0, bisect_right([leg.step for leg in self._legs], step) - 1)]
-        if step < leg.step:
-            raise IndexError(f"step {step} lies before step {leg.step}, where the state began")
-        deal = self._deal(leg, exclusions)
-        return deal, deal.jump(leg.position, step - leg.step)
+    def find(self, step: int, exclusions: Exclusions) -> tuple[Sharding, int]:
+        """Return the sharding of a past or future step, and the position at which it begins.
+
+        Raises
+        ------
+        IndexError
+            For a step before the first recorded one.
+        """
+        index = bisect_right([segment.step for segment in self._segments], step) - 1
+        segment = self._segments[max(0, index)]
+        if step < segment.step:
+            raise IndexError(f"step {step} is before step {segment.step}, the first of the state")
+        sharding = segment.sharding(exclusions)
+        return sharding, sharding.jump(segment.position, step - segment.step)
 
     def step_of(self, position: int, exclusions: Exclusions) -> int | None:
-        """The step that deals a position, or None where none does."""
-        starts = [leg.position for leg in self._legs]
-        number = bisect_right(starts, position) - 1
-        if number < 0:
+        """Return the step that contains a position, or None if no step does."""
+        index = bisect_right([segment.position for segment in self._segments], position) - 1
+        if index < 0:
             return None
-        leg = self._legs[number]
-        steps = self._deal(leg, exclusions).steps_to(leg.position, position)
-        return None if steps is None else leg.step + steps
-
-    def _deal(self, leg: Leg, exclusions: Exclusions) -> Deal:
-        return Deal(leg.epoch_length, leg.batch_size, leg.world_size, leg.drop_last, exclusions)
-
-    @staticmethod
-    def _shape(leg: Leg) -> tuple[int, int, bool, int]:
-        return leg.batch_size, leg.world_size, leg.drop_last, leg.epoch_length
+        segment = self._segments[index]
+        steps = segment.sharding(exclusions).steps_to(segment.position, position)
+        return None if steps is None else segment.step + steps

@@ -1,7 +1,8 @@
-"""The loader: at position P, rank r of W trains on [P + r*B, P + (r+1)*B), then P += W*B.
+"""The loader: batches of tensors from a source or stream, resumable from one position.
 
-All that moves while training is one integer. What is at a position is the stream's business, how
-positions are dealt is `windeck.loader.sharding`', and how a batch becomes tensors `windeck.loader.batch`'.
+With position P, batch size B and world size W, rank r trains on [P + r*B, P + (r+1)*B), then
+P += W*B. The stream defines the sample at a position, `windeck.loader.sharding` the positions of
+each rank, and `windeck.loader.batch` makes tensors of them.
 """
 
 from __future__ import annotations
@@ -13,21 +14,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from windeck._util.validation import LIMIT, integer
-from windeck.loader.batch import Assembler, Tensors, can_pin, target_device
-from windeck.loader.history import History
-from windeck.loader.prefetch import Loop
-from windeck.loader.queries import (
-    Visit,
-    asked_of,
-    handed_out,
-    is_document,
-    place_of,
-    step_at,
-    visit,
+from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.batch import (
+    BatchBuilder,
+    PendingBatch,
+    Tensors,
+    check_device,
+    check_pin_memory,
+    profiler_span,
 )
-from windeck.loader.sharding import Deal, Exclusions, check_ranks, current_ranks
-from windeck.loader.state import restored, saved
+from windeck.loader.history import StepHistory
+from windeck.loader.prefetch import InlineIterator, Prefetcher, iterate_ahead
+from windeck.loader.queries import Visit, is_document, require_method, sort_positions
+from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
+from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
 from windeck.sources import OrderFactory, Source
 from windeck.sources import Stream as StreamProtocol
@@ -42,7 +42,7 @@ class Loader:
     """Iterates batches of a source or a stream: dicts of tensors, resumable from one integer.
 
     One ``for`` loop runs to the end of the current epoch, the next one through the next epoch.
-    After ``break``, and after `load_state_dict`, a loop goes on from the position::
+    After ``break``, and after `load_state_dict`, a loop continues from the position::
 
         loader = wd.Loader(windows, batch_size=256, shuffle=True, seed=7, epochs=3)
         while loader.epoch < 3:
@@ -57,42 +57,45 @@ class Loader:
     batch_size
         Samples in a batch of one rank, at most those of an epoch.
     shuffle
-        Whether a source is served in the order of `Permutation`, anew in every epoch; otherwise
-        as stored.
+        Whether a source is served in the order of `Permutation`, a new one in every epoch;
+        otherwise as stored.
     order
         An order factory to use instead, for a source.
     seed
-        Of the order, an int in [0, 2^64); None means 0.
+        Seed of the order, an int in [0, 2^64); None means 0.
     rank, world_size
-        Which of how many processes this is. Left out, they are torch.distributed's, looked at
-        when they are needed, so that the loader may be made before the process group.
+        Rank of this process and number of processes. By default those of torch.distributed, read
+        when they are first needed, so the loader may be created before the process group.
     drop_last
-        Whether the rest of an epoch that is no full batch on every rank is dropped. Otherwise
-        it is split evenly: of R samples rank r gets [r*R//W, (r+1)*R//W), which is an **empty
-        batch** on some ranks where R < W. Every rank makes the same number of steps either way.
+        Whether the remainder of an epoch that does not fill a batch on every rank is dropped.
+        Otherwise it is split evenly: of R samples rank r gets [r*R//W, (r+1)*R//W), which is an
+        **empty batch** on some ranks if R < W. Every rank makes the same number of steps either
+        way.
     epochs
-        No batch comes from this epoch or later ones: a bound on epochs, not on loops.
+        End of iteration: no batch comes from this epoch or a later one. It limits epochs, not
+        loops.
     prefetch
-        Batches made ahead in a background thread; 0 makes each when it is asked for.
+        Batches computed ahead in a background thread; 0 computes each batch on request.
     threads
-        For sources that compute a batch in several threads; None leaves it to the source.
+        Threads for sources that gather in several; None is the source's default.
     pin_memory
-        Whether batches are gathered straight into page-locked memory.
+        Whether batches are gathered directly into page-locked memory.
     device
-        Where batches go, ahead and on a stream of their own; ``"cuda"`` pins by itself.
+        Device to which batches are copied ahead, on a CUDA stream of their own; ``"cuda"`` implies
+        pinned memory.
 
     Raises
     ------
     TypeError
         For shuffle, order or seed together with a stream, which has its own, and for numbers
-        that are no integers.
+        that are not integers.
     ValueError
-        For a batch larger than an epoch, a rank not below the world size, `drop_last` where it
-        would drop all, and `epochs` with a stream that has none, which would never end.
+        For a batch larger than an epoch, a rank not below the world size, `drop_last` if it would
+        drop every sample, and `epochs` with a stream that has none and would never end.
 
     Notes
     -----
-    A batch is the user's: writable, and never touched again by the library.
+    A batch belongs to the user: it is writable, and the library never uses its memory again.
 
     Examples
     --------
@@ -127,47 +130,48 @@ class Loader:
         device: torch.device | str | None = None,
     ) -> None:
         self.stream: Any = as_stream(data, shuffle=shuffle, order=order, seed=seed)
-        self.batch_size = integer("batch_size", batch_size, low=1)
+        self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.drop_last = bool(drop_last)
-        self.epochs = None if epochs is None else integer("epochs", epochs)
-        self.prefetch = integer("prefetch", prefetch)
+        self.epochs = None if epochs is None else check_integer("epochs", epochs)
+        self.prefetch = check_integer("prefetch", prefetch)
         self._ranks = check_ranks(rank, world_size)
         if self.epochs is not None and self.stream.epoch_length is None:
             raise ValueError(
-                f"epochs is {self.epochs}, but {type(self.stream).__name__} has no epochs to "
-                "count; expected a loop that ends at a step or a position"
+                f"`epochs` must be None, got {self.epochs}: {type(self.stream).__name__} has no "
+                "epochs; end the loop at a step or a position instead"
             )
         self._epoch_length: int = self.stream.epoch_length or LIMIT
         self._exclusions = Exclusions()
-        self._deal()  # Tells of what does not fit.
+        self._sharding()  # Raises for a batch size or `drop_last` that does not fit.
         self._position = 0
         self._step = 0
+        #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0
-        #: What legs of a state mean that say nothing of epochs.
-        self._usual = getattr(self.stream, "first_epoch_length", self._epoch_length)
-        self._history = History(self._usual)
-        self._assemble = Assembler(
+        #: Epoch length of the legs of a state that do not contain it.
+        self._usual_epoch_length = getattr(self.stream, "first_epoch_length", self._epoch_length)
+        self._history = StepHistory(self._usual_epoch_length)
+        self._build_batch = BatchBuilder(
             self.stream,
-            threads=None if threads is None else integer("threads", threads, low=1),
-            pin_memory=can_pin(pin_memory),
-            device=target_device(device),
+            threads=None if threads is None else check_integer("threads", threads, least=1),
+            pin_memory=check_pin_memory(pin_memory),
+            device=check_device(device),
         )
 
-    # Where it stands.
+    # Progress.
 
     @property
     def rank(self) -> int:
-        """Which process this is."""
+        """The rank of this process."""
         return current_ranks(self._ranks)[0]
 
     @property
     def world_size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return current_ranks(self._ranks)[1]
 
     @property
     def position(self) -> int:
-        """The position in the stream up to which all ranks together were handed samples."""
+        """The position in the stream after the samples handed out to all ranks together."""
         return self._position
 
     @property
@@ -178,99 +182,99 @@ class Loader:
     @property
     def epoch(self) -> int:
         """The epoch that the next batch belongs to."""
-        return self._deal().begin(self._position) // self._epoch_length
+        return self._next_start() // self._epoch_length
 
     @property
     def steps_left(self) -> int:
         """Batches until the end of the epoch; 0 when `epochs` is reached."""
         if self.epochs is not None and self.epoch >= self.epochs:
             return 0
-        deal = self._deal()
-        return deal.steps_left(deal.begin(self._position))
+        return self._sharding().steps_left(self._next_start())
 
     def __len__(self) -> int:
-        """Batches in the whole of the current epoch, on every rank."""
+        """Return the number of batches in the whole current epoch, on every rank."""
         if self._epoch_length == LIMIT:
             raise TypeError("the stream has no epochs, so the loader has no length")
-        return self._deal().steps_left(self.epoch * self._epoch_length)
+        return self._sharding().steps_left(self.epoch * self._epoch_length)
 
     # Batches.
 
     def __iter__(self) -> Iterator[Tensors]:
-        return Loop(self)
+        return _EpochIterator(self)
 
     def peek(self) -> Tensors:
-        """The next batch, without moving.
+        """Return the next batch without moving the position.
 
         Raises
         ------
         IndexError
-            When there is none because `epochs` is reached.
+            If there is none because `epochs` is reached.
         """
-        deal = self._deal()
-        start = deal.begin(self._position)
+        start = self._next_start()
         if self.epochs is not None and start // self._epoch_length >= self.epochs:
-            raise IndexError(f"there is no batch to look at: epochs={self.epochs} is reached")
-        return self._assemble(deal.positions(start, self.rank)).hand_over()
+            raise IndexError(f"there is no next batch: epochs={self.epochs} is reached")
+        return self._build_batch(self._sharding().positions(start, self.rank)).wait()
 
-    # The state.
+    # State.
 
     def state_dict(self) -> dict[str, Any]:
-        """All it takes to go on: a few integers, fit for JSON, and the same on every rank.
+        """Return the state: a few integers and strings, fit for JSON, the same on every rank.
 
-        It counts what was handed out, not what was prefetched. `position` is the state proper,
-        `fingerprint` and `order_version` guard it, `excluded` are ranges left out, and `step`
-        and `legs` let steps of the past be named after a change of batch or world size.
+        It counts batches that were handed out, not those prefetched. `position` is sufficient to
+        resume, `fingerprint` and `order_version` protect it, `excluded` are the excluded ranges,
+        and `step` and `legs` identify past steps after a change of batch or world size.
         """
-        self._note()
+        self._record_step()
         return {
-            **saved(self.stream, self._position),
+            **stream_state(self.stream, self._position),
             "step": self._step,
-            "legs": self._history.saved(),
+            "legs": self._history.to_state(),
             "excluded": [list(pair) for pair in self._exclusions.ranges],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was saved, with any batch size, world size and prefetching.
+        """Continue from a state, with any batch size, world size and prefetching.
 
-        Also takes the state of an `IterDataset`, and any with the three fields that matter.
+        The state of an `IterDataset`, or any with the first three fields, is accepted too.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            As `windeck.loader.state.load_position`; nothing is changed then.
+            As `windeck.loader.state.load_position`; the loader is not changed then.
         """
-        position = restored(self.stream, state)
-        step = integer("step", state.get("step", 0))
-        history = History.of(state.get("legs", []), self._usual)
-        exclusions = Exclusions.of(state.get("excluded", []))
+        position = load_stream_position(self.stream, state)
+        step = check_integer("step", state.get("step", 0))
+        history = StepHistory.from_state(state.get("legs", []), self._usual_epoch_length)
+        exclusions = Exclusions.from_state(state.get("excluded", []))
         self._position, self._step = position, step
         self._history, self._exclusions = history, exclusions
         self._version += 1
 
-    # Samples and steps, computed.
+    # Samples and steps, computed from the position.
 
     def samples(self, step: int, *, rank: int | None = None) -> NDArray[np.int64]:
-        """The samples handed out, or to be handed out, at a step.
+        """Return the samples of a past or future step.
 
         Parameters
         ----------
         step
-            Number of a batch since the run began, from 0; `step` is the next one's.
+            Number of a batch since the run began, from 0; `Loader.step` is the next one's.
         rank
-            Whose share; this rank's by default.
+            Rank whose samples are returned; this one by default.
 
         Returns
         -------
         int64 array of shape (k,)
-            Samples of the source in the order of rows. Exact also for steps of before a change
-            of batch or world size; a rank there was not gets none. O(excluded ranges).
+            Samples of the source in the order of rows. Exact also for steps before a change of
+            batch or world size; none for this rank if it did not exist then. O(excluded ranges).
         """
-        samples: NDArray[np.int64] = asked_of(self.stream, "samples")(self._dealt(step, rank))
+        samples: NDArray[np.int64] = require_method(self.stream, "samples")(
+            self._step_positions(step, rank)
+        )
         return samples
 
     def documents(self, step: int, *, rank: int | None = None) -> list[list[Any]]:
-        """The documents handed out, or to be handed out, at a step.
+        """Return the documents of a past or future step.
 
         Parameters
         ----------
@@ -285,28 +289,30 @@ class Loader:
         Raises
         ------
         TypeError
-            When the stream knows of no documents.
+            If the stream has no documents.
         """
-        pieces: list[list[Any]] = asked_of(self.stream, "documents_at")(self._dealt(step, rank))
+        pieces: list[list[Any]] = require_method(self.stream, "documents_at")(
+            self._step_positions(step, rank)
+        )
         return pieces
 
     def step_of(self, sample: Any, *, epoch: int | None = None) -> int | None:
-        """The step at which a sample is handed out to some rank in an epoch, or None.
+        """Return the step in which any rank gets a sample in an epoch, or None.
 
         Parameters
         ----------
         sample
-            A sample of the source; of a mixture ``(part, sample)``, as `samples` has it.
+            A sample of the source; for a mixture ``(part, sample)``, as returned by `samples`.
         epoch
-            The current one by default; of a mixture that of the part.
+            The current epoch by default; for a mixture the epoch of the part.
 
         Returns
         -------
         int or None
-            None where the sample is excluded, dropped at the end of the epoch, or before the
+            None if the sample is excluded, dropped at the end of the epoch, or before the
             position at which the run began.
         """
-        return step_at(self, place_of(self, sample, epoch))
+        return self._step_at(self._position_of(sample, epoch))
 
     @overload
     def visited(self, sample: int, *, epoch: int | None = None) -> bool: ...
@@ -315,12 +321,12 @@ class Loader:
     @overload
     def visited(self, sample: Any, *, epoch: int | None = None) -> bool | Visit: ...
     def visited(self, sample: Any, *, epoch: int | None = None) -> bool | Visit:
-        """Whether a sample or a document was handed out to some rank, and when.
+        """Return True if a sample was handed out to any rank; for a document return a `Visit`.
 
         Parameters
         ----------
         sample
-            A sample as for `step_of`; or a document ``(dataset_id, shard_id, doc_id)``, in a
+            A sample as for `step_of`; or a document ``(dataset_id, shard_id, doc_id)``, for a
             mixture also ``(part's name, document)``.
         epoch
             As for `step_of`.
@@ -328,33 +334,33 @@ class Loader:
         Returns
         -------
         bool or Visit
-            For a document a `Visit`, which is true when all of its sequences were handed out,
-            and says at which steps. O(its sequences).
+            A `Visit` is true if all sequences of the document were handed out, and holds their
+            steps. O(sequences of the document).
 
         Raises
         ------
         KeyError, IndexError
-            For a document that is not there.
+            For a document that does not exist.
         TypeError
-            When the stream knows of no samples or no documents.
+            If the stream has no samples or no documents.
         """
         if is_document(sample):
-            return visit(self, tuple(sample), epoch)
-        return handed_out(self, place_of(self, sample, epoch))
+            return self._visit(tuple(sample), epoch)
+        return self._was_served(self._position_of(sample, epoch))
 
     def exclude(self, start: int, stop: int) -> None:
-        """Leave the positions [start, stop) of the stream out, from now on and after resuming.
+        """Exclude the positions [start, stop) of the stream, also after resuming.
 
-        Positions before the loader's own have been handed out, and stay so.
+        Positions before the loader's own have been handed out and are not affected.
 
         Raises
         ------
         ValueError
             For an empty or negative range.
         """
-        first = integer("start", start)
-        last = integer("stop", stop, low=first + 1)
-        self._note()
+        first = check_integer("start", start)
+        last = check_integer("stop", stop, least=first + 1)
+        self._record_step()
         first = max(first, self._position)
         if first < last:
             self._exclusions = Exclusions([*self._exclusions.ranges, (first, last)])
@@ -366,22 +372,143 @@ class Loader:
             f"position={self._position})"
         )
 
-    # Inside.
+    # Internal.
 
-    def _deal(self) -> Deal:
+    def _sharding(self) -> Sharding:
         n, ranks = self._epoch_length, self.world_size
-        return Deal(n, self.batch_size, ranks, self.drop_last, self._exclusions)
+        return Sharding(n, self.batch_size, ranks, self.drop_last, self._exclusions)
 
-    def _note(self) -> None:
-        """Let the history know how the next step is dealt."""
-        self._history.note(self._step, self._position, self._deal())
+    def _next_start(self) -> int:
+        """Return the position at which the next batch begins."""
+        return self._sharding().step_start(self._position)
 
-    def _dealt(self, step: int, rank: int | None) -> NDArray[np.int64]:
-        """The positions of a rank's share of a step."""
-        self._note()
-        deal, start = self._history.find(integer("step", step), self._exclusions)
-        share = self.rank if rank is None else integer("rank", rank)
-        if rank is None and share >= deal.world_size:
+    def _record_step(self) -> None:
+        """Add the configuration of the next step to the history."""
+        self._history.record(self._step, self._position, self._sharding())
+
+    def _step_positions(self, step: int, rank: int | None) -> NDArray[np.int64]:
+        """Return the positions of a rank in a step."""
+        self._record_step()
+        sharding, start = self._history.find(check_integer("step", step), self._exclusions)
+        number = self.rank if rank is None else check_integer("rank", rank)
+        if rank is None and number >= sharding.world_size:
             return np.empty(0, np.int64)
-        check_ranks(share, deal.world_size)
-        return deal.positions(start, share)
+        check_ranks(number, sharding.world_size)
+        return sharding.positions(start, number)
+
+    def _position_of(self, sample: Any, epoch: int | None) -> int:
+        """Return the position of a sample in an epoch, by default the current one; -1 if none."""
+        stream = self.stream
+        if not (isinstance(sample, (tuple, list, np.ndarray)) and np.ndim(sample) == 1):
+            sample = check_integer("sample", sample)
+        if epoch is not None:
+            number = check_integer("epoch", epoch)
+        elif stream.epoch_length is None and hasattr(stream, "epoch_of"):
+            number = stream.epoch_of(sample, at=self._next_start())
+        else:
+            number = self.epoch
+        return int(require_method(stream, "position_of")([sample], epoch=number)[0])
+
+    def _step_at(self, position: int) -> int | None:
+        """Return the step that contains a position, or None."""
+        self._record_step()
+        return self._history.step_of(position, self._exclusions)
+
+    def _was_served(self, position: int) -> bool:
+        """Return True if a position was handed out to any rank: not excluded and not dropped."""
+        if not 0 <= position < self._position or position in self._exclusions:
+            return False
+        return self._step_at(position) is not None or position < self._history.first_position
+
+    def _visit(self, document: tuple[Any, ...], epoch: int | None) -> Visit:
+        """Return the positions of a document in an epoch of its source, and those served."""
+        find = require_method(self.stream, "document_runs")
+        found = find(document, at=self._next_start(), epoch=epoch)
+        epochs = {one.epoch for one in found}
+        positions = sort_positions(found).tolist()
+        return Visit(
+            document,
+            epochs.pop() if len(epochs) == 1 else None,
+            tuple(positions),
+            tuple(self._step_at(position) for position in positions),
+            sum(len(one.positions) for one in found),
+            sum(self._was_served(position) for position in positions),
+        )
+
+
+#: A batch, and the loader's position before and after it.
+_Step: TypeAlias = "tuple[PendingBatch, int, int]"
+
+
+class _EpochIterator:
+    """The iterator of one ``for`` loop: the batches of one epoch, from the loader's position on.
+
+    Batches made ahead are discarded if the loader was moved meanwhile by a loaded state, an
+    exclusion or another loop, and in a forked child, which has no thread. The iterator stays in
+    its epoch even if the loader is moved to another.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._ahead: Prefetcher[_Step] | InlineIterator[_Step] | None = None
+        self._epoch: int | None = None
+        self._version = -1
+
+    def __iter__(self) -> Iterator[Tensors]:
+        return self
+
+    def __next__(self) -> Tensors:
+        loader = self._loader
+        while True:
+            ahead = self._ahead
+            if ahead is None or self._version != loader._version or not ahead.is_alive:
+                ahead = self._start()
+            try:
+                with profiler_span("windeck.wait"):
+                    batch, before, after = ahead.get()
+            except BaseException:  # The end, an error of the source, or Ctrl-C: end the thread.
+                self.close()
+                raise
+            if before == loader._position:
+                break
+            self.close()  # Another loop took this batch, or Ctrl-C came after it was taken.
+        loader._position = after
+        loader._step += 1
+        return batch.wait()
+
+    def close(self) -> None:
+        """Stop prefetching. The position stays; another `next` starts again from it."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+    def _start(self) -> Prefetcher[_Step] | InlineIterator[_Step]:
+        self.close()
+        loader = self._loader
+        loader._record_step()
+        if self._epoch is None:
+            self._epoch = loader.epoch
+        self._version = loader._version
+        sharding = loader._sharding()
+        steps: Iterator[tuple[int, int]] = iter(())
+        if loader.epochs is None or self._epoch < loader.epochs:
+            steps = sharding.steps(loader.position, self._epoch)
+        batches = _build_steps(steps, sharding, loader.position, loader.rank, loader._build_batch)
+        self._ahead = iterate_ahead(batches, loader.prefetch)
+        return self._ahead
+
+
+def _build_steps(
+    steps: Iterator[tuple[int, int]],
+    sharding: Sharding,
+    position: int,
+    rank: int,
+    build_batch: BatchBuilder,
+) -> Iterator[_Step]:
+    """Yield the batch of each step, and the loader's position before and after it.
+
+    Not a method: it runs in the prefetching thread, which must not refer to the iterator.
+    """
+    for start, stop in steps:
+        yield build_batch(sharding.positions(start, rank)), position, stop
+        position = stop

@@ -1,241 +1,78 @@
-"""What a mixture is made of: names, weights, and when they change."""
+"""Mixtures: one stream of several, in given shares."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from windeck._util.fingerprints import digest
-from windeck._util.validation import LIMIT, integer
-from windeck.loader.queries import Contents, Run, by_part, positions_of
-from windeck.loader.slots import Schedule, Slots, exact_shares, slot_counts
+from windeck._util.indices import as_positions
+from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.queries import (
+    EpochPositions,
+    require_method,
+    sort_positions,
+    threads_option,
+)
 from windeck.loader.state import explain_change, fingerprint_at
 from windeck.loader.stream import Stream
+from windeck.loader.weights import MixtureWeights, explain_weights_change, quote_name
 from windeck.sources import (
     Batch,
     Fingerprint,
     Indices,
-    as_positions,
     check_out,
     common_layout,
+    complete_batch,
     empty_rows,
     gather_into,
     gather_rows,
     present,
-    presented,
     whole,
 )
 
-__all__ = ["Mixture", "Recipe", "checked_parts", "explain_recipe_change", "tag"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """From `start` on parts have these shares: those asked for, and those of the slots."""
-
-    start: int
-    asked: list[Fraction]
-    slots: Slots
-
-
-class Recipe:
-    """Names and entries of a mixture.
-
-    Parameters
-    ----------
-    weights
-        From position 0 on, by part.
-    schedule
-        Pairs (position, weights by part), ascending.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `exact_shares`; for positions that do not ascend from above 0, and for names that an
-        entry leaves out or no part has.
-    """
-
-    def __init__(self, weights: Mapping[str, object], schedule: Sequence[Any] = ()) -> None:
-        self.names = tuple(weights)
-        self.entries = [self._entry(0, weights, "")]
-        for item in schedule:
-            try:
-                position, changed = item
-            except (TypeError, ValueError):
-                raise TypeError(
-                    f"the schedule has to be pairs (position, weights), got {item!r}"
-                ) from None
-            start = integer("a position in the schedule", position, high=LIMIT - 1)
-            if start <= self.entries[-1].start:
-                raise ValueError(
-                    f"the schedule's positions have to ascend from above 0, got {start} after "
-                    f"{self.entries[-1].start}"
-                )
-            self.entries.append(self._entry(start, changed, f" in the schedule at {start}"))
-        self.schedule = Schedule([(entry.start, entry.slots) for entry in self.entries])
-
-    def _entry(self, start: int, weights: Any, where: str) -> Entry:
-        if not isinstance(weights, Mapping):
-            raise TypeError(
-                f"weights have to be a mapping of parts{where}, got {type(weights).__name__}"
-            )
-        for names, others, said in (
-            (self.names, weights, "leave out part"),
-            (weights, self.names, "are for an unknown part"),
-        ):
-            for name in names:
-                if name not in others:
-                    raise ValueError(
-                        f"the weights{where} {said} {name!r}, expected {', '.join(self.names)}"
-                    )
-        asked = exact_shares({name: weights[name] for name in self.names}, where)
-        return Entry(start, asked, Slots.of(slot_counts(asked)))
-
-    def shares_at(self, position: int) -> dict[str, float]:
-        """The shares that are served at a position, as the slots have them."""
-        slots = self.entries[self.schedule.entry(position)].slots
-        return {
-            name: int(count) / slots.period
-            for name, count in zip(self.names, slots.counts, strict=True)
-        }
-
-    def _begun(self, position: int) -> list[Entry]:
-        """The entries that decided what was served before a position; the first one always."""
-        return [entry for entry in self.entries if entry.start < position or not entry.start]
-
-    def parts_before(self, position: int) -> list[int]:
-        """The parts that any of these entries serves."""
-        entries = self._begun(position)
-        counts = [sum(int(e.slots.counts[part]) for e in entries) for part in range(self.size)]
-        return [part for part in range(self.size) if counts[part]]
-
-    @property
-    def size(self) -> int:
-        """Parts there are."""
-        return len(self.names)
-
-    def fields(self, position: int) -> dict[str, str | int]:
-        """Fields of a fingerprint: what of the recipe took effect before a position.
-
-        An entry of the future is not in them, so it may be added or changed later; and neither
-        is a part that only such an entry serves.
-        """
-        first, *later = self._begun(position)
-        parts = ", ".join(tag(self.names[part]) for part in self.parts_before(position))
-        told = {f"schedule.{entry.start}": self._said(entry) for entry in later}
-        return {"shares": self._said(first), **told, "mixture": parts}
-
-    def _said(self, entry: Entry) -> str:
-        period = entry.slots.period
-        return ", ".join(
-            f"{tag(name)}={count}/{period}"
-            for name, count in zip(self.names, entry.slots.counts.tolist(), strict=True)
-            if count
-        )
-
-    def explain(self) -> str:
-        """What was asked for and what is served, and how far apart they are at most."""
-        lines = []
-        for entry in self.entries:
-            period, off = entry.slots.period, Fraction(0)
-            lines.append(f"from position {entry.start:,}, in periods of {period:,} samples:")
-            for name, share, count in zip(
-                self.names, entry.asked, entry.slots.counts.tolist(), strict=True
-            ):
-                off = max(off, abs(share - Fraction(count, period)))
-                lines.append(
-                    f"  {name}: {float(share):.6f} asked for, "
-                    f"{count:,} slot{'' if count == 1 else 's'} = {count / period:.6f}"
-                )
-            exact = f"rounded by at most {float(off):.2g}" if off else "exact"
-            lines.append(f"  shares are {exact}")
-        return "\n".join(lines)
-
-
-def explain_recipe_change(field: str, was: object, now: object) -> str | None:
-    """A sentence for a field of `Recipe.fields` that differs, or None for others."""
-    if not field.startswith("schedule."):
-        return None
-    where = f"position {field.removeprefix('schedule.')}"
-    if now is None:
-        return (
-            f"when it was saved, the schedule had an entry at {where} ({was}), which has taken "
-            "effect and is missing here"
-        )
-    if was is None:
-        return (
-            f"the schedule has an entry at {where} ({now}), which the run that saved it did not "
-            "have there: entries may be added for the future only"
-        )
-    return (
-        f"the schedule's entry at {where} has taken effect and may not change: it was {was}, "
-        f"here it is {now}"
-    )
-
-
-def checked_parts(parts: Any) -> dict[str, tuple[Any, Any]]:
-    """The parts as given, each a pair by a name."""
-    if not isinstance(parts, Mapping):
-        raise TypeError(f"a mixture is made of a dict of parts by name, got {type(parts).__name__}")
-    if not parts:
-        raise ValueError("a mixture needs one part at least, got none")
-    for name, part in parts.items():
-        if not isinstance(name, str):
-            raise TypeError(f"names of parts have to be strings, got {name!r}")
-        if not isinstance(part, (tuple, list)) or len(part) != 2:
-            raise TypeError(
-                f"part {name!r} has to be a pair (source or stream, weight), got "
-                f"{type(part).__name__}"
-            )
-    return {name: (part[0], part[1]) for name, part in parts.items()}
-
-
-def tag(name: str) -> str:
-    """A part's name as fields hold it: quoted, unless it is plain, so that no two run together."""
-    return name if re.fullmatch(r"[\w-]+", name) else json.dumps(name)
+__all__ = ["Mixture"]
 
 
 class Mixture:
-    """Several sources or streams, dealt out by weights.
+    """A stream of several sources or streams, in shares given by weights.
 
-    Position p is served by one part, and by that part's next sample in its own sequence. The
-    shares of any stretch from position 0 on are kept to within one sample, and each part has its
-    own epochs: a small one begins anew while a large one goes on.
+    Each position serves the next sample of one part. After any number of positions each part has
+    its exact share to within one sample. Each part has its own epochs: a small one begins again
+    while a large one continues.
 
     Parameters
     ----------
     parts
-        Pairs (source or stream, weight) by name. A source becomes a `Stream` whose seed is made
+        Pairs (source or stream, weight) by name. A source becomes a `Stream` whose seed is a hash
         of `seed` and its name. A weight is an int, float, `Fraction` or `Decimal` of at least 0;
-        floats count as the decimals they are written as. Shares count samples.
+        a float means the decimal it is written as. Shares count samples.
     seed
         An int in [0, 2^64), for parts given as sources.
     schedule
-        Pairs (position, weights by name), ascending: from this position on these weights. What
-        was served stays served, and every part goes on where it was. An entry may be added later,
-        as long as its position has not been passed. A weight of 0 means: not served meanwhile.
+        Pairs (position, weights by name), ascending: the weights from this position on. Samples
+        already served do not change, and every part continues from its own position. An entry may
+        be added later, as long as its position has not been passed. A part with weight 0 is not
+        served.
 
     Raises
     ------
     TypeError
-        For what is no source or stream, for weights that are no numbers.
+        For a part that is not a source or stream, and for weights that are not numbers.
     ValueError
-        For weights that are negative, NaN, infinite or all 0; for a schedule that does not ascend
-        or that does not name exactly the parts; and for parts whose batches differ in keys, dtypes
-        or shapes.
+        For weights that are negative, NaN, infinite or all 0; for a schedule that is not ascending
+        or does not name exactly the parts; and for parts whose batches differ in keys, dtypes or
+        shapes.
 
     Notes
     -----
     Shares with a common denominator of at most 4,096 are exact; others are rounded to slots of
-    4,096, which `explain` tells. A part may be a mixture. Construction takes a batch without
-    rows from each part, O(4,096) time for each entry, and that of a table of slots in memory.
+    4,096, as `explain` shows. A part may be a mixture. Construction gathers an empty batch from
+    each part, and takes O(4,096) time and memory for each entry of the schedule.
 
     Examples
     --------
@@ -265,40 +102,40 @@ class Mixture:
         seed: int = 0,
         schedule: Sequence[tuple[int, Mapping[str, Any]]] = (),
     ) -> None:
-        self.seed = integer("seed", seed, high=2**64 - 1)
-        self._given = checked_parts(parts)
+        self.seed = check_integer("seed", seed, most=2**64 - 1)
+        self._given = _check_parts(parts)
         self._schedule = list(schedule)
         weights = {name: weight for name, (_, weight) in self._given.items()}
-        self._recipe = Recipe(weights, self._schedule)
+        self._weights = MixtureWeights(weights, self._schedule)
+        self._slots = self._weights.slots
         self.parts: dict[str, Any] = {
             name: _as_part(name, data, self.seed) for name, (data, _) in self._given.items()
         }
         self._streams = list(self.parts.values())
         self._layout = common_layout({f"part {name!r}": part for name, part in self.parts.items()})
-        self._contents = Contents(self.parts, self._recipe.schedule)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parts; `locate` and `samples` give their places in here."""
-        return self._recipe.names
+        """Names of the parts; `locate` and `samples` return indices into this tuple."""
+        return self._weights.names
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of each part at position 0, as it is served after rounding."""
+        """The share of each part at position 0, after rounding."""
         return self.shares_at(0)
 
     def shares_at(self, position: int) -> dict[str, float]:
-        """The share of each part at a position, as it is served after rounding."""
-        return self._recipe.shares_at(integer("position", position))
+        """Return the share of each part at a position, after rounding."""
+        return self._weights.shares_at(check_integer("position", position))
 
     def explain(self) -> str:
-        """For people: the shares asked for and served, for every entry of the schedule."""
-        return self._recipe.explain()
+        """Return text with the requested and the rounded shares of every schedule entry."""
+        return self._weights.explain()
 
-    # Positions and parts.
+    # Positions, samples and documents.
 
     def locate(self, positions: ArrayLike) -> tuple[Indices, Indices]:
-        """Which part serves positions, and at which of its own. O(1) each, vectorised.
+        """Return the part that serves each position, and the position in that part.
 
         Parameters
         ----------
@@ -308,22 +145,23 @@ class Mixture:
         Returns
         -------
         two int64 arrays of shape (k,)
-            The part, as its place in `names`; and the position in that part's stream.
+            The part, as an index into `names`, and the position in that part's stream. O(1) each.
 
         Raises
         ------
         TypeError, IndexError
-            For positions that are no integers, or negative.
+            For positions that are not integers, or negative.
         """
-        return self._recipe.schedule.locate(as_positions(positions))
+        return self._slots.locate(as_positions(positions))
 
     def position_of_part(self, name: str, positions: ArrayLike) -> Indices:
-        """Where a part's own positions are served: the inverse of `locate`. O(1) each.
+        """Return the positions that serve a part's own positions; the inverse of `locate`.
 
         Returns
         -------
         int64 array of shape (k,)
-            Positions of the mixture; -1 where none is, because the part has no weight any more.
+            Positions of the mixture; -1 if none, because the part has no weight any more. O(1)
+            each.
 
         Raises
         ------
@@ -331,171 +169,254 @@ class Mixture:
             For a name that no part has.
         """
         wanted = as_positions(positions)
-        return self._recipe.schedule.position_of(self._number(name), wanted)
+        return self._slots.position_of(self._part(name), wanted)
 
     def position_in_part(self, name: str, position: int) -> int:
-        """How many samples of a part are served before a position: where the part stands."""
-        before = self._recipe.schedule.before(integer("position", position))
-        return int(before[self._number(name)])
+        """Return the number of samples of a part before a position: the position in its stream."""
+        before = self._slots.count_before(check_integer("position", position))
+        return int(before[self._part(name)])
 
-    def _number(self, name: str) -> int:
+    def _part(self, name: str) -> int:
         if name not in self.names:
             raise KeyError(f"the mixture has no part {name!r}, only {', '.join(self.names)}")
         return self.names.index(name)
 
     def samples(self, positions: ArrayLike) -> Indices:
-        """Which samples are served.
+        """Return the samples at some positions.
 
         Returns
         -------
         int64 array of shape (k, 2)
-            The part, as its place in `names`, and its sample. Of a part that is a mixture the
-            second column is its part, and so on; rows that need fewer columns end in -1.
+            The part, as an index into `names`, and its sample. For a part that is a mixture the
+            second column is its part, and so on; rows that need fewer columns end with -1.
 
         Raises
         ------
         TypeError
-            When a part cannot tell.
+            If a part has no method `samples`.
         """
-        return self._contents.samples(as_positions(positions))
+        part, numbers = self.locate(positions)
+        found = np.full((len(part), 1 + max(self._sample_widths)), -1, np.int64)
+        found[:, 0] = part
+        for index, rows in _group_by_part(part):
+            samples = require_method(self._streams[index], "samples")(numbers[rows])
+            found[rows, 1 : 1 + self._sample_widths[index]] = samples.reshape(len(rows), -1)
+        return found
 
     def position_of(self, samples: ArrayLike, *, epoch: int = 0) -> Indices:
-        """At which positions samples are served in an epoch of their part.
+        """Return the positions of samples in an epoch of their part.
 
         Parameters
         ----------
         samples
-            Integers of shape (k, 2), as from `samples`.
+            Integers of shape (k, 2), as returned by `samples`.
         epoch
-            That of the part.
+            The epoch of the part.
 
         Returns
         -------
         int64 array of shape (k,)
-            Positions; -1 where none serves the sample, because its part has no weight any more.
+            Positions; -1 if none serves the sample, because its part has no weight any more.
         """
-        return self._contents.position_of(samples, integer("epoch", epoch))
+        number = check_integer("epoch", epoch)
+        wanted = self._check_samples(samples)
+        found = np.empty(len(wanted), np.int64)
+        for part, rows in _group_by_part(wanted[:, 0]):
+            position_of = require_method(self._streams[part], "position_of")
+            positions = position_of(self._samples_of_part(wanted[rows], part), epoch=number)
+            found[rows] = self._to_mixture(part, positions)
+        return found
 
     def epoch_of(self, sample: Any, *, at: int) -> int:
-        """The epoch that a sample's part is in when the mixture is at a position."""
-        return self._contents.epoch_of(sample, integer("at", at))
+        """Return the epoch of a sample's part when the mixture is at a position."""
+        position = check_integer("at", at)
+        row = self._check_samples(np.asarray([sample]))
+        part = int(row[0, 0])
+        own_sample = self._samples_of_part(row, part)[0]
+        own_position = int(self._slots.count_before(position)[part])
+        return int(require_method(self._streams[part], "epoch_of")(own_sample, at=own_position))
 
     def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
-        """The pieces of documents at each of some positions, for parts that know of documents."""
-        return self._contents.documents_at(as_positions(positions))
+        """Return the pieces of documents at each of some positions.
 
-    def document_runs(self, document: Any, *, at: int, epoch: int | None = None) -> list[Run]:
-        """Where a document is served, for each part that has it; see `document_positions`."""
-        number = None if epoch is None else integer("epoch", epoch)
-        return self._contents.document_runs(document, integer("at", at), number)
+        Raises
+        ------
+        TypeError
+            If a part has no documents.
+        """
+        part, numbers = self.locate(positions)
+        found: list[list[Any]] = [[] for _ in range(len(part))]
+        for index, rows in _group_by_part(part):
+            pieces = require_method(self._streams[index], "documents_at")(numbers[rows])
+            for row, pieces_of_row in zip(rows.tolist(), pieces, strict=True):
+                found[row] = pieces_of_row
+        return found
+
+    def document_runs(
+        self, document: Any, *, at: int, epoch: int | None = None
+    ) -> list[EpochPositions]:
+        """Return the epoch and positions of a document in each part; see `document_positions`."""
+        number = None if epoch is None else check_integer("epoch", epoch)
+        before = self._slots.count_before(check_integer("at", at)).tolist()
+        parts: Sequence[int] = range(len(self.names))
+        if isinstance(document, tuple) and len(document) == 2 and document[0] in self.names:
+            parts, document = [self.names.index(document[0])], document[1]
+        found: list[EpochPositions] = []
+        errors: list[Exception] = []
+        for part in parts:
+            find = getattr(self._streams[part], "document_runs", None)
+            if find is None:
+                continue
+            try:
+                of_part = find(document, at=before[part], epoch=number)
+            except (KeyError, IndexError, TypeError) as error:
+                errors.append(error)
+            else:
+                found += [
+                    EpochPositions(own_epoch, self._to_mixture(part, positions))
+                    for own_epoch, positions in of_part
+                ]
+        if not found:
+            # A missing document says more than a part without documents.
+            errors.sort(key=lambda error: isinstance(error, TypeError))
+            raise errors[0] if errors else TypeError("no part of the mixture has documents")
+        return found
 
     def document_positions(self, document: Any, *, at: int, epoch: int | None = None) -> Indices:
-        """At which positions sequences of a document are served in an epoch of their part.
+        """Return the positions of the sequences of a document in an epoch of their part.
 
         Parameters
         ----------
         document
-            ``(dataset_id, shard_id, doc_id)``, looked for in all parts; or ``(name, document)``
-            for that part alone.
+            ``(dataset_id, shard_id, doc_id)``, searched for in all parts; or ``(name, document)``
+            for that part only.
         at
-            A position of the mixture: the epochs meant are those the parts are in there.
+            A position of the mixture: the epochs that the parts are in there are used.
         epoch
-            Another epoch of the parts instead.
+            An epoch of the parts to use instead.
 
         Returns
         -------
         int64 array
-            Ascending. O(sequences of the document) beside what the parts need.
+            Ascending. O(sequences of the document), and the cost of the parts.
 
         Raises
         ------
         KeyError, IndexError
             For a document that no part has.
         TypeError
-            When no part knows of documents.
+            If no part has documents.
         """
-        return positions_of(self.document_runs(document, at=at, epoch=epoch))
+        return sort_positions(self.document_runs(document, at=at, epoch=epoch))
+
+    @cached_property
+    def _sample_widths(self) -> list[int]:
+        """The number of columns of each part's samples."""
+        none = np.empty(0, np.int64)
+        shapes = [require_method(stream, "samples")(none).shape for stream in self._streams]
+        return [shape[1] if len(shape) > 1 else 1 for shape in shapes]
+
+    def _check_samples(self, samples: ArrayLike) -> Indices:
+        array = np.asarray(samples)
+        columns = 1 + max(self._sample_widths)
+        if array.ndim != 2 or array.shape[1] != columns or array.dtype.kind not in "iu":
+            raise TypeError(
+                f"samples of a mixture must be rows of {columns} integers that begin with the "
+                f"part, got {array.dtype} of shape {array.shape}"
+            )
+        for part in (array[:, 0].min(), array[:, 0].max()) if len(array) else ():
+            if not 0 <= part < len(self.names):
+                raise IndexError(f"part {part} is out of range for {len(self.names)} parts")
+        return array.astype(np.int64)
+
+    def _samples_of_part(self, samples: Indices, part: int) -> Indices:
+        """Return the columns of samples that are the part's own."""
+        width = self._sample_widths[part]
+        return samples[:, 1] if width == 1 else samples[:, 1 : 1 + width]
+
+    def _to_mixture(self, part: int, positions: Indices) -> Indices:
+        """Return the positions of the mixture for positions of a part; -1 stays -1."""
+        found = self._slots.position_of(part, np.maximum(positions, 0))
+        return np.where(positions < 0, -1, found)
 
     # Batches.
 
     @property
     def supports_threads(self) -> bool:
-        """Whether any part takes ``threads=``."""
+        """True if any part takes ``threads=``."""
         return any(getattr(stream, "supports_threads", False) for stream in self._streams)
 
     @property
     def torch_dtypes(self) -> Mapping[str, str]:
-        """Keys whose arrays hold the bits of a type NumPy lacks, and that type."""
+        """Keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
         types: Mapping[str, str] = getattr(self._streams[0], "torch_dtypes", {})
         return types
 
     def gather(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
     ) -> Batch:
-        """One batch: row k of every array belongs to ``positions[k]``.
+        """Return one batch: row k of every array belongs to ``positions[k]``.
 
-        Each part is asked once for all of its rows; parameters as for `Stream.gather`.
+        Each part is called once, for all of its rows; parameters as for `Stream.gather`.
         """
-        return presented(self._streams[0], self.gather_rows(positions, out, threads=threads))
+        return complete_batch(self._streams[0], self.gather_rows(positions, out, threads=threads))
 
     def gather_rows(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
     ) -> Batch:
-        """The rows of a batch, before `whole` and `present`; parameters as for `gather`."""
+        """Return the rows of a batch, before `whole` and `present`; parameters as for `gather`."""
         part, numbers = self.locate(positions)
         if out is not None:
             check_out(out, self._layout, len(part))
-        runs = list(by_part(part))
-        if len(runs) == 1:  # Its rows are the batch.
-            which = runs[0][0]
-            return gather_rows(self._streams[which], numbers, out, **self._extra(which, threads))
+        groups = list(_group_by_part(part))
+        if len(groups) == 1:  # The rows of this part are the batch.
+            stream = self._streams[groups[0][0]]
+            return gather_rows(stream, numbers, out, **threads_option(stream, threads))
         batch = empty_rows(self._layout, len(part)) if out is None else out
-        for which, rows in runs:
-            extra = self._extra(which, threads)
-            gather_into(self._streams[which], numbers[rows], rows, batch, **extra)
+        for index, rows in groups:
+            stream = self._streams[index]
+            extra = threads_option(stream, threads)
+            gather_into(stream, numbers[rows], rows, batch, **extra)
         return batch
 
-    def _extra(self, part: int, threads: int | None) -> dict[str, Any]:
-        takes = threads is not None and getattr(self._streams[part], "supports_threads", False)
-        return {"threads": threads} if takes else {}
-
     def whole(self, rows: Batch) -> Batch:
-        """What the parts say of a batch of these rows as a whole; see `RowSource`."""
+        """Return the parts' arrays of the whole batch; see `RowSource`."""
         return whole(self._streams[0], rows)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The batch as the parts show it; see `RowSource`."""
+        """Return the batch as the parts present it; see `RowSource`."""
         return present(self._streams[0], batch)
 
-    # What it is.
+    # Fingerprint.
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """All of it: parts, shares, the whole schedule, and the fields of every part."""
+        """Seed, shares, the whole schedule, and the fields of every part."""
         return self.fingerprint_at(LIMIT)
 
     def fingerprint_at(self, position: int) -> Fingerprint:
-        """What decided the samples before a position, which is what a state there depends on.
+        """Return the fingerprint of everything that determines the samples before a position.
 
-        Entries of the schedule that begin at the position or later are not in it, and neither are
-        parts that only these serve: they may be added or changed while a run goes on.
+        A state at the position depends on these fields. Schedule entries that begin at the
+        position or later are not in them, and neither are parts that only these entries serve:
+        they may be added or changed during a run.
         """
-        before = self._recipe.schedule.before(position)
-        fields = {"seed": self.seed, **self._recipe.fields(position)}
-        for part in self._recipe.parts_before(position):
-            inner = fingerprint_at(self._streams[part], int(before[part]))
-            prefix = f"part.{tag(self.names[part])}."
-            fields |= {f"{prefix}{field}": value for field, value in inner.items()}
+        before = self._slots.count_before(position)
+        fields = {"seed": self.seed, **self._weights.fields(position)}
+        for part in self._weights.parts_before(position):
+            fields_of_part = fingerprint_at(self._streams[part], int(before[part]))
+            prefix = f"part.{quote_name(self.names[part])}."
+            fields |= {f"{prefix}{field}": value for field, value in fields_of_part.items()}
         return fields
 
     def explain_change(self, field: str, was: Any, now: Any) -> str | None:
-        """A sentence for a field of the fingerprint that differs, or None where it says enough."""
+        """Return a sentence that explains a changed field of the fingerprint, or None."""
         for name, stream in self.parts.items():
-            prefix = f"part.{tag(name)}."
+            prefix = f"part.{quote_name(name)}."
             if field.startswith(prefix):
-                told = explain_change(stream, field.removeprefix(prefix), was, now)
-                return told and f"in part {name!r}, {told}"
-        return explain_recipe_change(field, was, now)
+                explanation = explain_change(stream, field.removeprefix(prefix), was, now)
+                return explanation and f"in part {name!r}, {explanation}"
+        return explain_weights_change(field, was, now)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name!r}: {self.parts[name]!r}" for name in self.names)
@@ -505,11 +426,36 @@ class Mixture:
         return partial(Mixture, seed=self.seed, schedule=self._schedule), (self._given,)
 
 
+def _check_parts(parts: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the pairs by name, or raise for anything else."""
+    if not isinstance(parts, Mapping):
+        raise TypeError(f"`parts` must be a dict by name, got {type(parts).__name__}")
+    if not parts:
+        raise ValueError("a mixture must have at least one part, got none")
+    for name, part in parts.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the names of parts must be strings, got {name!r}")
+        if not isinstance(part, (tuple, list)) or len(part) != 2:
+            raise TypeError(
+                f"part {name!r} must be a pair (source or stream, weight), got "
+                f"{type(part).__name__}"
+            )
+    return {name: (part[0], part[1]) for name, part in parts.items()}
+
+
 def _as_part(name: str, data: Any, seed: int) -> Any:
-    """A part as a stream; sources are shuffled by seeds that have nothing to do with each other."""
+    """Return a part as a stream; the seeds of sources are independent hashes."""
     if hasattr(data, "epoch_length"):
         return data
     try:
         return Stream(data, seed=int(digest("part of a mixture", seed, name)[:16], 16))
     except (TypeError, ValueError) as error:
-        raise type(error)(f"part {name!r} cannot be mixed: {error}") from None
+        raise type(error)(f"part {name!r} is invalid: {error}") from None
+
+
+def _group_by_part(part: Indices) -> Iterator[tuple[int, Indices]]:
+    """Yield each part that occurs, ascending, with its rows."""
+    rows = np.argsort(part, kind="stable")
+    borders = np.flatnonzero(np.diff(part[rows])) + 1
+    for group in np.split(rows, borders) if len(rows) else ():
+        yield int(part[group[0]]), group

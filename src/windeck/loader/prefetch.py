@@ -1,8 +1,8 @@
-"""Work ahead in one background thread, and leave nothing behind.
+"""Background prefetching of items in one thread.
 
-Threads suffice, and processes would only copy: the work is one native call a batch that releases
-the GIL. What takes care is the end. A consumer may stop in the middle (break, an exception, Ctrl-C,
-the garbage collector, fork, the interpreter's exit), and each of these has to end the thread.
+One thread is enough, and processes would copy: the work is one native call per batch that releases
+the GIL. A consumer may stop early (break, an exception, Ctrl-C, the garbage collector, a fork, the
+interpreter's exit), and each of these must end the thread.
 """
 
 from __future__ import annotations
@@ -14,122 +14,116 @@ import threading
 import weakref
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from windeck.loader.batch import Assembler, Ready, Tensors, span
-from windeck.loader.sharding import Deal
-
-if TYPE_CHECKING:
-    from windeck.loader.loader import Loader
-
-__all__ = ["Inline", "Loop", "Prefetcher", "ahead"]
+__all__ = ["InlineIterator", "Prefetcher", "iterate_ahead"]
 
 
 T = TypeVar("T")
-#: What travels: an item, the end (None), or the error that ended it.
-_Item: TypeAlias = "tuple[T] | BaseException | None"
+#: A message to the consumer: an item, the end (None), or the error that ended the iteration.
+_Message: TypeAlias = "tuple[T] | BaseException | None"
 
 
-def ahead(items: Iterator[T], depth: int) -> Prefetcher[T] | Inline[T]:
-    """Iterate `items` up to `depth` ahead in a thread, or here and now where `depth` is 0."""
-    return Prefetcher(items, depth) if depth else Inline(items)
+def iterate_ahead(items: Iterator[T], depth: int) -> Prefetcher[T] | InlineIterator[T]:
+    """Return an iterator that computes `depth` items ahead; without a thread if `depth` is 0."""
+    return Prefetcher(items, depth) if depth else InlineIterator(items)
 
 
-class Inline(Generic[T]):
-    """What `Prefetcher` is, without a thread."""
+class InlineIterator(Generic[T]):
+    """An iterator with the interface of `Prefetcher` and without a thread."""
 
-    alive_here = True
+    is_alive = True
 
     def __init__(self, items: Iterator[T]) -> None:
         self._items = items
 
     def get(self) -> T:
-        """The next item; StopIteration when there are no more."""
+        """Return the next item; raise StopIteration if there are no more."""
         return next(self._items)
 
     def close(self) -> None:
-        """Let go of the items."""
+        """Release the items."""
         self._items = iter(())
 
 
 class Prefetcher(Generic[T]):
-    """Iterates `items` in a background thread, at most `depth` of them ahead.
+    """Iterates `items` in a background thread, at most `depth` items ahead.
 
     Parameters
     ----------
     items
-        Advanced in the thread only. It must not refer to the prefetcher: dropping the last
-        reference to that is what ends the thread.
+        Advanced in the thread only. It must not refer to the prefetcher: the thread ends when the
+        last reference to the prefetcher is dropped.
     depth
-        How many items may be ready or in the making, at least 1.
+        Maximum number of items that are ready or being computed, at least 1.
 
     Notes
     -----
-    Errors of `items` are raised by `get`, with their own type and traceback. After a fork the
-    child has no thread: `alive_here` is False there, and the parent goes on undisturbed.
+    Errors of `items` are raised by `get`, with their type and traceback. A forked child has no
+    thread: `is_alive` is False in it, and the parent is not affected.
     """
 
     def __init__(self, items: Iterator[T], depth: int) -> None:
-        self._channel: _Channel[T] = _Channel(depth)
+        self._queue: _BoundedQueue[T] = _BoundedQueue(depth)
         self._pid = os.getpid()
-        # A daemon, so that a full queue cannot hold up the interpreter's exit; it is stopped
-        # and joined by atexit, before threads that come back from native code would hang.
+        # A daemon thread, so that a full queue cannot block the interpreter's exit. `atexit`
+        # stops and joins it before threads that return from native code would hang.
         self._thread = threading.Thread(
-            target=_work, args=(items, self._channel), name="windeck-prefetch", daemon=True
+            target=_work, args=(items, self._queue), name="windeck-prefetch", daemon=True
         )
         _running.add(self)
         self._thread.start()
 
     @property
-    def alive_here(self) -> bool:
-        """Whether this process is the one that runs the thread."""
+    def is_alive(self) -> bool:
+        """True in the process that runs the thread, False in its forked children."""
         return self._pid == os.getpid()
 
     def get(self) -> T:
-        """The next item, waiting for it; StopIteration when there are no more."""
-        return self._channel.get()
+        """Wait for the next item and return it; raise StopIteration if there are no more."""
+        return self._queue.get()
 
     def close(self) -> None:
-        """Stop the thread and wait until it has finished the item it is at. May be repeated."""
-        if not self.alive_here:
-            return  # The locks may be held for ever here: the thread that holds them is not.
-        self._channel.close()
-        # The garbage collector may have come upon us in the thread itself.
+        """Stop the thread and wait for the item it is computing. May be called again."""
+        if not self.is_alive:
+            return  # A forked child: its copies of locks may be held by the thread it lacks.
+        self._queue.close()
+        # The garbage collector may run `__del__` in the thread itself.
         if self._thread is not threading.current_thread() and self._thread.ident is not None:
             self._thread.join()
-            self._channel.drain()
+            self._queue.drain()
 
     def __del__(self) -> None:
         if hasattr(self, "_thread"):
             self.close()
 
 
-class _Channel(Generic[T]):
-    """A bounded queue of one producer and one consumer that either side can end.
+class _BoundedQueue(Generic[T]):
+    """A bounded queue of one producer and one consumer that either of them can end.
 
-    Two `SimpleQueue`: items that are ready, and room for more, a token for each. They block in C
-    and may be entered again by the garbage collector; a condition variable of `threading`, all
-    Python, took as long as the gather of a batch.
+    It consists of two `SimpleQueue`: messages that are ready, and a token for each free slot. They
+    block in C and are reentrant, so the garbage collector may call `close`. A condition variable
+    of `threading`, which is Python code, took as long as the gather of a batch.
     """
 
     def __init__(self, depth: int) -> None:
-        self._room: SimpleQueue[None] = SimpleQueue()
-        self._ready: SimpleQueue[_Item[T]] = SimpleQueue()
+        self._free: SimpleQueue[None] = SimpleQueue()
+        self._ready: SimpleQueue[_Message[T]] = SimpleQueue()
         self._closed = False
         self._ended = False
         for _ in range(depth):
-            self._room.put(None)
+            self._free.put(None)
 
-    def wait_for_room(self) -> bool:
-        """Wait until another item may be made. False when none is wanted any more."""
-        self._room.get()
+    def wait_for_slot(self) -> bool:
+        """Wait for a free slot; return False if the consumer wants no more items."""
+        self._free.get()
         return not self._closed
 
     def put(self, item: T) -> None:
         self._ready.put((item,))
 
     def finish(self, error: BaseException | None = None) -> None:
-        """The producer's last word."""
+        """Tell the consumer that no more items follow, or the error that ended them."""
         self._ready.put(error)
 
     def get(self) -> T:
@@ -137,7 +131,7 @@ class _Channel(Generic[T]):
             raise StopIteration
         item = self._ready.get()
         if isinstance(item, tuple):
-            self._room.put(None)
+            self._free.put(None)
             return item[0]
         self._ended = True
         if item is None:
@@ -145,34 +139,34 @@ class _Channel(Generic[T]):
         try:
             raise item
         finally:
-            del item  # Its traceback holds this frame: no cycle to wait for the collector.
+            del item  # Its traceback refers to this frame; without this they would be a cycle.
 
     def close(self) -> None:
-        """Let the producer see that nothing more is wanted, and a waiting consumer too."""
+        """End the producer, and a consumer that waits."""
         self._closed = True
-        self._room.put(None)
+        self._free.put(None)
         self.drain()
         self._ready.put(None)
 
     def drain(self) -> None:
-        """Let go of what is ready."""
+        """Release the items that are ready."""
         with contextlib.suppress(Empty):
             while True:
                 self._ready.get_nowait()
 
 
-def _work(items: Iterator[T], channel: _Channel[T]) -> None:
+def _work(items: Iterator[T], queue: _BoundedQueue[T]) -> None:
     try:
-        while channel.wait_for_room():
+        while queue.wait_for_slot():
             try:
                 item = next(items)
             except StopIteration:
                 break
-            channel.put(item)
-            del item  # A batch is the consumer's alone, or its memory cannot return.
-        channel.finish()
-    except BaseException as error:  # Whatever it is, the consumer waits for it.
-        channel.finish(error)
+            queue.put(item)
+            del item  # Otherwise this reference would keep the memory of a batch from the pool.
+        queue.finish()
+    except BaseException as error:  # The consumer waits: it must get errors of every type.
+        queue.finish(error)
 
 
 _running: weakref.WeakSet[Prefetcher[Any]] = weakref.WeakSet()
@@ -182,76 +176,3 @@ _running: weakref.WeakSet[Prefetcher[Any]] = weakref.WeakSet()
 def _stop_all() -> None:
     for prefetcher in list(_running):
         prefetcher.close()
-
-
-Ahead: TypeAlias = "Prefetcher[tuple[Ready, int, int]] | Inline[tuple[Ready, int, int]]"
-
-
-class Loop:
-    """One ``for`` loop: the batches of one epoch, from the loader's position on.
-
-    Batches made ahead are thrown away when the loader was moved meanwhile: by a loaded state,
-    an exclusion, another loop; and in a child process, which has no thread, after a fork.
-    The loop stays that of one epoch, wherever the loader is moved.
-    """
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._ahead: Ahead | None = None
-        self._epoch: int | None = None
-        self._version = -1
-
-    def __iter__(self) -> Iterator[Tensors]:
-        return self
-
-    def __next__(self) -> Tensors:
-        loader = self._loader
-        while True:
-            source = self._ahead
-            if source is None or self._version != loader._version or not source.alive_here:
-                source = self._start()
-            try:
-                with span("windeck.wait"):
-                    ready, before, after = source.get()
-            except BaseException:  # The end, an error of the source, or Ctrl-C: no thread stays.
-                self.close()
-                raise
-            if before == loader._position:
-                break
-            self.close()  # Another loop took this batch, or Ctrl-C came when one was taken.
-        loader._position = after
-        loader._step += 1
-        return ready.hand_over()
-
-    def close(self) -> None:
-        """Stop working ahead. The position stays; a further `next` starts again from it."""
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
-
-    def _start(self) -> Ahead:
-        self.close()
-        loader = self._loader
-        loader._note()
-        if self._epoch is None:
-            self._epoch = loader.epoch
-        self._version = loader._version
-        if loader.epochs is None or self._epoch < loader.epochs:
-            steps = loader._deal().steps(loader.position, self._epoch)
-        else:
-            steps = iter(())
-        made = _made(steps, loader._deal(), loader.position, loader.rank, loader._assemble)
-        self._ahead = ahead(made, loader.prefetch)
-        return self._ahead
-
-
-def _made(
-    steps: Iterator[tuple[int, int]], deal: Deal, position: int, rank: int, assemble: Assembler
-) -> Iterator[tuple[Ready, int, int]]:
-    """The batches of `steps`, each with the loader's position before and after it.
-
-    Advanced in another thread, which must keep no reference to the loop.
-    """
-    for start, stop in steps:
-        yield assemble(deal.positions(start, rank)), position, stop
-        position = stop

@@ -1,14 +1,14 @@
-"""Where batches lie in the stream: pure arithmetic on positions, batches, ranks and exclusions.
+"""Sharding: which positions of a stream each rank reads in each step.
 
-Everything the loader promises about resuming is decided here, without torch and without data. A
-stream is numbered 0, 1, 2, ...; epoch e is [e * n, (e + 1) * n). A step begins at a position P and
-deals the next W * B positions that are not excluded to W ranks, B each, in rank order:
+Pure arithmetic on positions, batch sizes, ranks and exclusions, without data. Positions are
+numbered 0, 1, 2, ...; epoch e is [e * n, (e + 1) * n). A step begins at a position P and assigns
+the next W * B positions that are not excluded to W ranks, B each, in the order of ranks:
 
     rank r gets [P + r*B, P + (r+1)*B), then P += W*B
 
-Steps never cross the end of an epoch. Of a remainder of R < W * B positions rank r gets
-[r*R//W, (r+1)*R//W), or nobody gets any where the last step is dropped. So each position is dealt
-to exactly one rank, the number of steps is the same for all of them, and both follow from P alone.
+A step never crosses the end of an epoch. Of a remainder of R < W * B positions rank r gets
+[r*R//W, (r+1)*R//W); with `drop_last` the remainder is dropped. Each position is assigned to
+exactly one rank, and all ranks make the same number of steps.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch.distributed as dist
-from numpy.typing import NDArray
 
-from windeck._util.validation import LIMIT, integer
+from windeck._util.validation import LIMIT, check_integer
+from windeck.sources import Indices
 
-__all__ = ["Deal", "Exclusions", "check_ranks", "current_ranks"]
+__all__ = ["Exclusions", "Sharding", "check_ranks", "current_ranks"]
 
 
 class Exclusions:
-    """Ranges of positions left out. Immutable; every question is O(log ranges).
+    """Ranges of excluded positions. Immutable; every query is O(log ranges).
 
     Parameters
     ----------
     ranges
-        Pairs [start, stop). They may overlap; `ranges` holds them sorted and joined.
+        Pairs [start, stop). They may overlap; `ranges` holds them sorted and merged.
 
     Examples
     --------
@@ -41,64 +41,63 @@ class Exclusions:
     (((2, 5),), 7, 5)
     """
 
-    __slots__ = ("_kept", "_left_out", "_starts", "ranges")
+    __slots__ = ("_excluded_before", "_kept_before", "_starts", "ranges")
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        joined: list[tuple[int, int]] = []
+        merged: list[tuple[int, int]] = []
         for start, stop in sorted(ranges):
-            if joined and start <= joined[-1][1]:
-                joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+            if merged and start <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
             else:
-                joined.append((start, stop))
-        self.ranges = tuple(joined)
-        self._starts = [start for start, _ in joined]
-        # _left_out[j]: positions in the first j ranges; _kept[j]: kept ones before range j.
-        self._left_out = [0]
-        for start, stop in joined:
-            self._left_out.append(self._left_out[-1] + stop - start)
-        self._kept = [start - out for start, out in zip(self._starts, self._left_out, strict=False)]
+                merged.append((start, stop))
+        self.ranges = tuple(merged)
+        self._starts = [start for start, _ in merged]
+        # Of the positions before range j: the number of excluded ones, and of the others.
+        self._excluded_before = [0]
+        for start, stop in merged:
+            self._excluded_before.append(self._excluded_before[-1] + stop - start)
+        self._kept_before = [
+            start - excluded
+            for start, excluded in zip(self._starts, self._excluded_before, strict=False)
+        ]
 
     @classmethod
-    def of(cls, saved: object) -> Exclusions:
-        """Exclusions from the pairs of a state.
+    def from_state(cls, saved: object) -> Exclusions:
+        """Return the exclusions that a state holds as pairs.
 
         Raises
         ------
         ValueError
-            When they are no pairs of positions.
+            If they are not pairs of positions.
         """
         ranges = []
         try:
             for start, stop in saved:  # type: ignore[attr-defined]
-                first = integer("start", start)
-                ranges.append((first, integer("stop", stop, low=first + 1)))
+                first = check_integer("start", start)
+                ranges.append((first, check_integer("stop", stop, least=first + 1)))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"the state's excluded ranges are damaged: {error}") from None
+            raise ValueError(f"`excluded` of the state is invalid: {error}") from None
         return cls(ranges)
 
     def _before(self, position: int) -> int:
-        """Excluded positions below `position`."""
+        """Return the number of excluded positions below `position`."""
         j = bisect_right(self._starts, position) - 1
         if j < 0:
             return 0
         start, stop = self.ranges[j]
-        return self._left_out[j] + min(position, stop) - start
+        return self._excluded_before[j] + min(position, stop) - start
 
     def kept(self, start: int, stop: int) -> int:
-        """How many positions of [start, stop) are not excluded."""
+        """Return the number of positions in [start, stop) that are not excluded."""
         return stop - start - (self._before(stop) - self._before(start))
 
     def nth(self, start: int, n: int) -> int:
-        """The n-th (from 0) position at or after `start` that is not excluded."""
-        place = start - self._before(start) + n
-        return place + self._left_out[bisect_right(self._kept, place)]
+        """Return the n-th (from 0) position at or after `start` that is not excluded."""
+        index = start - self._before(start) + n
+        return index + self._excluded_before[bisect_right(self._kept_before, index)]
 
-    def first(self, position: int) -> int:
-        """The first position at or after `position` that is not excluded."""
-        return self.nth(position, 0)
-
-    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The pieces of [start, stop) that are not excluded, ascending."""
+    def kept_ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of [start, stop) that are not excluded, ascending."""
         j = max(0, bisect_right(self._starts, start) - 1)
         for left, right in self.ranges[j:]:
             if left >= stop:
@@ -114,96 +113,96 @@ class Exclusions:
 
 
 #: Excludes no position.
-NOTHING = Exclusions()
+NO_EXCLUSIONS = Exclusions()
 
 
 @dataclass(frozen=True)
-class Deal:
-    """How positions are dealt into steps.
+class Sharding:
+    """The assignment of positions to steps and ranks.
 
     Parameters
     ----------
     epoch_length
-        Positions in an epoch, n; `LIMIT` where there are no epochs.
+        Positions in an epoch, n; `LIMIT` for a stream without epochs.
     batch_size
         Samples of one rank in one full step, B.
     world_size
-        Ranks, W.
+        Number of ranks, W.
     drop_last
-        Whether what is left of an epoch after its full steps is dropped.
+        Whether the remainder of an epoch after its full steps is dropped.
     exclusions
-        Positions left out.
+        Excluded positions.
+
+    Raises
+    ------
+    ValueError
+        If a batch is larger than an epoch, or `drop_last` would drop every sample.
     """
 
     epoch_length: int
     batch_size: int
     world_size: int = 1
     drop_last: bool = False
-    exclusions: Exclusions = NOTHING
+    exclusions: Exclusions = NO_EXCLUSIONS
 
     def __post_init__(self) -> None:
-        """
-        Raises
-        ------
-        ValueError
-            For a batch that no epoch fills, and for `drop_last` where it drops all.
-        """
         n = self.epoch_length
         if self.batch_size > n:
             raise ValueError(
-                f"batch_size {self.batch_size} is larger than the epoch of {n} samples"
+                f"`batch_size` must be at most the {n} samples of an epoch, got {self.batch_size}"
             )
-        if self.drop_last and self.full > n:
+        if self.drop_last and self.step_size > n:
             raise ValueError(
-                f"drop_last would drop everything: {self.world_size} ranks of batch_size "
-                f"{self.batch_size} take {self.full} samples a step, an epoch has {n}"
+                f"`drop_last` would drop every sample: {self.world_size} ranks with a batch size "
+                f"of {self.batch_size} take {self.step_size} samples per step, but an epoch has {n}"
             )
 
     @property
-    def full(self) -> int:
+    def step_size(self) -> int:
         """Positions in a full step, over all ranks."""
         return self.batch_size * self.world_size
 
     def epoch_end(self, position: int) -> int:
-        """The first position after the epoch of `position`."""
+        """Return the first position after the epoch of `position`."""
         return (position // self.epoch_length + 1) * self.epoch_length
 
-    def begin(self, position: int) -> int:
-        """Where the next step begins: at `position`, or in a later epoch where nothing is left.
+    def step_start(self, position: int) -> int:
+        """Return the start of the first step at or after `position`.
 
-        O(ranges) at most, however many epochs are excluded as a whole.
+        It is in a later epoch if the rest of this one is excluded or dropped. O(ranges) at most,
+        for any number of excluded epochs.
         """
-        needed = self.full if self.drop_last else 1
+        needed = self.step_size if self.drop_last else 1
         while self.exclusions.kept(position, self.epoch_end(position)) < needed:
-            position = self.exclusions.first(self.epoch_end(position))
+            position = self.exclusions.nth(self.epoch_end(position), 0)
         return position
 
-    def advance(self, start: int) -> int:
-        """Where the position stands after the step that begins at `start`."""
+    def step_end(self, start: int) -> int:
+        """Return the position after the step that begins at `start`."""
         end = self.epoch_end(start)
-        if self.exclusions.kept(start, end) < self.full:
+        if self.exclusions.kept(start, end) < self.step_size:
             return end
-        return self.exclusions.nth(start, self.full - 1) + 1
+        return self.exclusions.nth(start, self.step_size - 1) + 1
 
     def steps(self, position: int, epoch: int) -> Iterator[tuple[int, int]]:
-        """The steps of an epoch from `position` on: (where it begins, where it ends)."""
-        start = self.begin(position)
+        """Yield (start, end) of each step of an epoch from `position` on."""
+        start = self.step_start(position)
         while start // self.epoch_length == epoch:
-            stop = self.advance(start)
+            stop = self.step_end(start)
             yield start, stop
-            start = self.begin(stop)
+            start = self.step_start(stop)
 
-    def positions(self, start: int, rank: int) -> NDArray[np.int64]:
-        """What `rank` gets in the step that begins at `start`: ascending, possibly empty.
+    def positions(self, start: int, rank: int) -> Indices:
+        """Return the positions of `rank` in the step at `start`: ascending, possibly none.
 
         Raises
         ------
         IndexError
-            For a step that would reach beyond the last of all positions.
+            If the step would pass the last position.
         """
         size, ranks = self.batch_size, self.world_size
         left = self.exclusions.kept(start, self.epoch_end(start))
-        if left >= self.full:
+        if left >= self.step_size:
             low, high = rank * size, (rank + 1) * size
         else:
             low, high = rank * left // ranks, (rank + 1) * left // ranks
@@ -212,61 +211,63 @@ class Deal:
         first, last = self.exclusions.nth(start, low), self.exclusions.nth(start, high - 1)
         if last >= LIMIT:
             raise IndexError(
-                f"the stream ends at position 2^63 - 1, which the step at {start} would pass"
+                f"the step at position {start} would pass the end of the stream, 2^63 - 1"
             )
-        spans = [np.arange(a, b) for a, b in self.exclusions.spans(first, last + 1)]
-        return spans[0] if len(spans) == 1 else np.concatenate(spans)
+        ranges = [np.arange(a, b) for a, b in self.exclusions.kept_ranges(first, last + 1)]
+        return ranges[0] if len(ranges) == 1 else np.concatenate(ranges)
 
     def steps_left(self, start: int) -> int:
-        """Steps from `start` to the end of its epoch."""
+        """Return the number of steps from `start` to the end of its epoch."""
         left = self.exclusions.kept(start, self.epoch_end(start))
-        return left // self.full if self.drop_last else -(-left // self.full)
+        return left // self.step_size if self.drop_last else -(-left // self.step_size)
 
     def jump(self, start: int, steps: int) -> int:
-        """Where the step begins that comes `steps` after the one beginning at or after `start`.
+        """Return the start of the step that is `steps` after the first at or after `start`.
 
         O(ranges), at any distance.
         """
-        start = self.begin(start)
+        start = self.step_start(start)
         here = self.steps_left(start)
         if steps < here:
-            return self.exclusions.nth(start, steps * self.full)
+            return self.exclusions.nth(start, steps * self.step_size)
         steps -= here
-        for first, epochs, each in self._stretches(start // self.epoch_length + 1):
+        for first, epochs, each in self._equal_epochs(start // self.epoch_length + 1):
             if each and (epochs is None or steps < each * epochs):
                 epoch, steps = first + steps // each, steps % each
-                return self.exclusions.nth(epoch * self.epoch_length, steps * self.full)
+                return self.exclusions.nth(epoch * self.epoch_length, steps * self.step_size)
             steps -= each * (epochs or 0)
-        raise AssertionError("the last stretch has no end")
+        raise AssertionError("the last range of epochs is unbounded")
 
     def steps_to(self, start: int, position: int) -> int | None:
-        """How many steps after `start` the one is that deals `position`; the inverse of `jump`.
+        """Return the number of steps between `start` and the step that contains `position`.
 
-        None for positions before `start`, excluded, or dropped at the end of an epoch.
+        The inverse of `jump`. None for a position that is before `start`, excluded, or dropped at
+        the end of an epoch.
         """
-        start = self.begin(start)
+        start = self.step_start(start)
         if position < start or position in self.exclusions:
             return None
         epoch, steps, each = start // self.epoch_length, 0, self.steps_left(start)
         if position >= self.epoch_end(start):
             steps, each = self._steps_before(start, epoch + 1, position // self.epoch_length)
             start = position - position % self.epoch_length
-        within = self.exclusions.kept(start, position) // self.full
+        within = self.exclusions.kept(start, position) // self.step_size
         return steps + within if within < each else None
 
     def _steps_before(self, start: int, first: int, epoch: int) -> tuple[int, int]:
-        """Steps from `start` to the beginning of `epoch`, and the steps of `epoch` itself."""
+        """Return the steps from `start` to the beginning of `epoch`, and the steps of `epoch`."""
         steps = self.steps_left(start)
-        for low, epochs, each in self._stretches(first):
+        for low, epochs, each in self._equal_epochs(first):
             if epochs is None or epoch < low + epochs:
                 return steps + each * (epoch - low), each
             steps += each * epochs
-        raise AssertionError("the last stretch has no end")
+        raise AssertionError("the last range of epochs is unbounded")
 
-    def _stretches(self, epoch: int) -> Iterator[tuple[int, int | None, int]]:
-        """Runs of epochs with equally many steps, from `epoch` on: (first, how many, steps each).
+    def _equal_epochs(self, epoch: int) -> Iterator[tuple[int, int | None, int]]:
+        """Yield ranges of epochs with equally many steps: (first epoch, epochs, steps in each).
 
-        Only the two epochs at the ends of an excluded range can differ from their neighbours.
+        From `epoch` on; the last range is unbounded (None). Only the two epochs at the ends of an
+        excluded range can differ from their neighbours.
         """
         n = self.epoch_length
         cuts = {epoch}
@@ -279,12 +280,12 @@ class Deal:
 
 
 def check_ranks(rank: object, world_size: object) -> tuple[int, int] | None:
-    """The pair a user gave, or None where it is left to torch.distributed.
+    """Return the given (rank, world size), or None if both are left to torch.distributed.
 
     Raises
     ------
     TypeError
-        For ranks that are no integers, or one of the two without the other.
+        If they are not integers, or only one of them is given.
     ValueError
         For a rank that is negative or not below the world size.
     """
@@ -292,17 +293,18 @@ def check_ranks(rank: object, world_size: object) -> tuple[int, int] | None:
         return None
     if rank is None or world_size is None:
         raise TypeError(
-            f"rank and world_size go together, got rank={rank} and world_size={world_size}"
+            f"`rank` and `world_size` must be given together, got rank={rank} and "
+            f"world_size={world_size}"
         )
-    ranks = integer("world_size", world_size, low=1)
-    number = integer("rank", rank)
+    ranks = check_integer("world_size", world_size, least=1)
+    number = check_integer("rank", rank)
     if number >= ranks:
-        raise ValueError(f"rank has to be below the world_size of {ranks}, got {number}")
+        raise ValueError(f"`rank` must be below `world_size` = {ranks}, got {number}")
     return number, ranks
 
 
 def current_ranks(given: tuple[int, int] | None) -> tuple[int, int]:
-    """(rank, world size): what was given, or torch.distributed's once it is initialised."""
+    """Return (rank, world size): those given, or torch.distributed's once it is initialised."""
     if given is not None:
         return given
     if dist.is_available() and dist.is_initialized():

@@ -1,18 +1,14 @@
-"""Weights -> a table of slots: which part of a mixture is served at which place of a period.
+"""Slots: a periodic table of the part of a mixture that is served at each position.
 
-Everything here is exact arithmetic on integers, so that a table is the same on every machine. A
-published table is an API: it decides what is served at a position.
+All arithmetic is exact, on integers, so a table is the same on every machine. Published tables
+must not change: they determine the sample at a position.
 """
 
 from __future__ import annotations
 
-import math
-import operator
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from heapq import heappop, heappush
 
 import numpy as np
@@ -20,16 +16,12 @@ import numpy as np
 from windeck._util.validation import LIMIT
 from windeck.sources import Indices
 
-__all__ = ["PERIOD", "Schedule", "Slots", "chairman", "exact_shares", "slot_counts"]
-
-
-#: Slots in a period at most; weights with a smaller common denominator take that instead.
-PERIOD = 4096
+__all__ = ["Slots", "SlotSchedule", "assign_slots"]
 
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """One period: a table of parts, and the same table turned around.
+    """One period of a mixture: a table of parts, and its inverse.
 
     Parameters
     ----------
@@ -38,7 +30,7 @@ class Slots:
     table
         int64 array of shape (period,): the part at each slot.
     ranks
-        int64 array of shape (period,): how many slots of the same part come before.
+        int64 array of shape (period,): the number of earlier slots of the same part.
     places
         int64 array of shape (period,): the slots of part 0 ascending, then those of part 1, ...
     """
@@ -49,10 +41,10 @@ class Slots:
     places: Indices
 
     @classmethod
-    def of(cls, counts: Sequence[int]) -> Slots:
-        """Lay out a period. O(period * log(parts))."""
+    def from_counts(cls, counts: Sequence[int]) -> Slots:
+        """Assign the slots of a period. O(period * log(parts))."""
         sizes = np.array(counts, np.int64)
-        table = np.array(chairman(counts), np.int64)
+        table = np.array(assign_slots(counts), np.int64)
         places = np.argsort(table, kind="stable")
         ranks = np.empty_like(places)
         ranks[places] = np.arange(len(table)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -60,131 +52,34 @@ class Slots:
 
     @property
     def period(self) -> int:
-        """Slots there are."""
+        """The number of slots."""
         return len(self.table)
 
-    def before(self, places: int) -> Indices:
-        """How many samples of each part the first `places` places hold, over any periods."""
-        periods, rest = divmod(places, self.period)
+    def count_before(self, place: int) -> Indices:
+        """Return the number of samples of each part before a place, over any number of periods."""
+        periods, rest = divmod(place, self.period)
         within = np.bincount(self.table[:rest], minlength=len(self.counts))
         return self.counts * periods + within
 
     def locate(self, places: Indices) -> tuple[Indices, Indices]:
-        """Places -> parts, and which of its samples each is counted from the first place. O(1)."""
+        """Return the part at each place, and the number of its earlier samples. O(1) each."""
         periods, slots = np.divmod(places, self.period)
         part = self.table[slots]
         return part, periods * self.counts[part] + self.ranks[slots]
 
     def place_of(self, part: int, numbers: Indices) -> tuple[Indices, Indices]:
-        """The inverse of `locate` for a part with slots: periods before, and the slot. O(1)."""
+        """Return (periods before, slot) of a part's samples; the inverse of `locate`. O(1) each."""
         periods, rest = np.divmod(numbers, self.counts[part])
         return periods, self.places[int(self.counts[:part].sum()) + rest]
 
 
-def exact_shares(weights: Mapping[str, object], where: str = "") -> list[Fraction]:
-    """Weights as shares that add up to 1, exactly.
+def assign_slots(counts: Sequence[int]) -> list[int]:
+    """Assign slots so that every prefix has each part within one sample of its exact share.
 
-    Parameters
-    ----------
-    weights
-        Numbers by part, at least 0; floats count as the decimals they are written as, so that
-        0.1 is a tenth.
-    where
-        What to add to an error's sentence.
-
-    Raises
-    ------
-    TypeError
-        For what is no number.
-    ValueError
-        For a weight that is negative, infinite or NaN, and where all are 0.
-
-    Examples
-    --------
-    >>> exact_shares({"c4": 0.7, "wiki": 0.3})
-    [Fraction(7, 10), Fraction(3, 10)]
-    """
-    exact = [_exact(name, weight, where) for name, weight in weights.items()]
-    total = sum(exact)
-    if not total:
-        raise ValueError(f"all weights are 0{where}, expected one above 0 at least")
-    return [weight / total for weight in exact]
-
-
-def _exact(name: str, weight: object, where: str) -> Fraction:
-    if isinstance(weight, (float, np.floating, Decimal)):
-        text = str(weight)
-        if not math.isfinite(weight):
-            raise ValueError(
-                f"the weight of {name!r} is {text}{where}, expected a finite number of at least 0"
-            )
-        exact = Fraction(text)
-    elif isinstance(weight, Fraction):
-        exact = weight
-    else:
-        try:
-            number = operator.index(weight)  # type: ignore[arg-type]
-        except TypeError:
-            number = None
-        if number is None or isinstance(weight, (bool, np.bool_)):
-            raise TypeError(
-                f"the weight of {name!r} has to be a number{where}, got {type(weight).__name__} "
-                f"{weight!r}"
-            )
-        exact = Fraction(number)
-    if exact < 0:
-        raise ValueError(
-            f"the weight of {name!r} is {weight}{where}, expected a finite number of at least 0"
-        )
-    return exact
-
-
-def slot_counts(shares: Sequence[Fraction], limit: int = PERIOD) -> list[int]:
-    """How many slots of a period each part gets; their sum is the period.
-
-    Exact where the shares have a common denominator of at most `limit`. Otherwise the period is
-    `limit`, rounded by largest remainders, and no share above 0 gets no slot at all.
-
-    Raises
-    ------
-    ValueError
-        For more shares above 0 than slots.
-
-    Examples
-    --------
-    >>> slot_counts([Fraction(7, 10), Fraction(3, 10)])
-    [7, 3]
-    >>> slot_counts([Fraction(99999, 100000), Fraction(1, 100000)])
-    [4095, 1]
-    """
-    served = sum(share > 0 for share in shares)
-    if served > limit:
-        raise ValueError(f"{served} parts are to be served, a mixture has {limit} slots for them")
-    common = math.lcm(*(share.denominator for share in shares))
-    wanted = [share.numerator * (common // share.denominator) for share in shares]
-    if common <= limit:
-        return wanted
-    counts = [max(1, size * limit // common) if size else 0 for size in wanted]
-
-    def owed(part: int) -> int:
-        """How far below its exact share a part is, in units of 1 / common slots."""
-        return wanted[part] * limit - counts[part] * common
-
-    missing = limit - sum(counts)
-    # The sort is stable: of equals the first part gets the slot.
-    for part in sorted(range(len(counts)), key=owed, reverse=True)[: max(0, missing)]:
-        counts[part] += 1
-    for _ in range(-missing):  # Parts that were lifted to one slot took it from others.
-        counts[min((p for p in range(len(counts)) if counts[p] > 1), key=owed)] -= 1
-    return counts
-
-
-def chairman(counts: Sequence[int]) -> list[int]:
-    """Lay parts out so that every prefix has each part within one sample of its exact share.
-
-    Tijdeman's chairman assignment (1980): of k parts with slots, n slots hold part i within
-    1 - 1/(2k - 2) of n * counts[i] / period. Its j-th sample may be served once that many slots
-    ask for it, has to be before they ask for too much, and the earliest deadline goes first.
+    Tijdeman's chairman assignment (1980): of k parts with slots, the first n slots contain part i
+    within 1 - 1/(2k - 2) of n * counts[i] / period times. Each sample of a part has a first slot
+    and a deadline, so that the part is never ahead or behind by more; among the samples that may
+    be served, the earliest deadline is served first.
 
     Parameters
     ----------
@@ -198,7 +93,7 @@ def chairman(counts: Sequence[int]) -> list[int]:
 
     Examples
     --------
-    >>> chairman([3, 2, 1])
+    >>> assign_slots([3, 2, 1])
     [0, 1, 0, 2, 0, 1]
     """
     period = sum(counts)
@@ -206,7 +101,7 @@ def chairman(counts: Sequence[int]) -> list[int]:
     released: list[list[tuple[int, int]]] = [[] for _ in range(period + 1)]
 
     def release(part: int, number: int, after: int) -> None:
-        """Let sample `number` of a part wait for the first slot that may serve it."""
+        """Add sample `number` of a part to the first slot that may serve it."""
         each = counts[part] * slack
         first = -((number * slack + 1) * period // -each)
         deadline = (number * slack + slack - 1) * period // each
@@ -229,13 +124,13 @@ def chairman(counts: Sequence[int]) -> list[int]:
     return table
 
 
-class Schedule:
-    """Which slots are served from which position on. Immutable.
+class SlotSchedule:
+    """Slots that change at given positions. Immutable.
 
     Parameters
     ----------
     entries
-        Pairs (position, slots), ascending, the first at position 0, all of equally many parts.
+        Pairs (position, slots), ascending, the first at position 0, all with the same parts.
     """
 
     def __init__(self, entries: Sequence[tuple[int, Slots]]) -> None:
@@ -243,23 +138,23 @@ class Schedule:
         self.slots = [slots for _, slots in entries]
         base = [np.zeros(len(self.slots[0].counts), np.int64)]
         for number, start in enumerate(self.starts[1:]):
-            base.append(base[-1] + self.slots[number].before(start - self.starts[number]))
+            base.append(base[-1] + self.slots[number].count_before(start - self.starts[number]))
         #: base[e][i]: samples of part i served before entry e.
         self._base = np.stack(base)
 
     def entry(self, position: int) -> int:
-        """The entry that a position is served by. O(log entries)."""
+        """Return the index of the entry that applies at a position. O(log entries)."""
         return bisect_right(self.starts, position) - 1
 
-    def before(self, position: int) -> Indices:
-        """Samples of each part served before a position: int64 of shape (parts,). O(parts)."""
+    def count_before(self, position: int) -> Indices:
+        """Return the samples of each part before a position: int64 of shape (parts,). O(parts)."""
         entry = self.entry(position)
         slots, start = self.slots[entry], self.starts[entry]
-        found: Indices = self._base[entry] + slots.before(position - start)
+        found: Indices = self._base[entry] + slots.count_before(position - start)
         return found
 
     def locate(self, positions: Indices) -> tuple[Indices, Indices]:
-        """Positions -> parts, and the part's own positions; O(1) each but for the entry."""
+        """Return the part at each position, and the position in that part. O(log entries) each."""
         if not len(positions):
             return positions.copy(), positions.copy()
         first, last = (self.entry(int(end)) for end in (positions.min(), positions.max()))
@@ -277,9 +172,13 @@ class Schedule:
         return part, number + self._base[entry, part]
 
     def position_of(self, part: int, numbers: Indices) -> Indices:
-        """A part's own positions -> positions, or -1 where none serves them before 2^63 - 1."""
+        """Return the position of each of a part's positions; -1 if none serves it.
+
+        A part without slots in the last entry is never served again, and positions end at
+        2^63 - 2.
+        """
         base = self._base[:, part]
-        # Of entries with equal counts the last one is meant: the others serve nothing of the part.
+        # Entries with equal counts serve nothing of the part, except the last of them.
         entries = np.searchsorted(base, numbers, side="right") - 1
         found = np.full_like(numbers, -1)
         for entry in np.unique(entries).tolist():
@@ -291,7 +190,7 @@ class Schedule:
     def _position_of(self, entry: int, part: int, numbers: Indices) -> Indices:
         slots, start = self.slots[entry], self.starts[entry]
         periods, slot = slots.place_of(part, numbers)
-        # Compared before they are multiplied, which may leave 64 bits.
+        # Compare before multiplying: the product may exceed 64 bits.
         whole, rest = divmod(LIMIT - 1 - start, slots.period)
         inside = (periods < whole) | ((periods == whole) & (slot <= rest))
         places = np.where(inside, periods, 0) * slots.period + slot

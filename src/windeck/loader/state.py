@@ -1,4 +1,4 @@
-"""Saved states: a position, and what it is a position in. All of it fit for JSON."""
+"""States of streams and loaders: a position and the fingerprint it is valid for, fit for JSON."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from windeck._core import ORDER_VERSION
-from windeck._util.fingerprints import Explain, check
-from windeck._util.validation import LIMIT, integer
+from windeck._util.fingerprints import Explain, check_fingerprint
+from windeck._util.validation import LIMIT, check_integer
 from windeck.sources import Fingerprint
 
-__all__ = ["explain_change", "fingerprint_at", "load_position", "make_state", "restored", "saved"]
+__all__ = [
+    "explain_change",
+    "fingerprint_at",
+    "load_position",
+    "load_stream_position",
+    "make_state",
+    "stream_state",
+]
 
 
-def saved(stream: Any, position: int) -> dict[str, Any]:
-    """The state of a stream at a position; see `make_state`."""
+def stream_state(stream: Any, position: int) -> dict[str, Any]:
+    """Return the state of a stream at a position; see `make_state`."""
     return make_state(position, fingerprint_at(stream, position))
 
 
-def restored(stream: Any, state: Mapping[str, Any]) -> int:
-    """The position in a state of a stream; raises as `load_position`."""
+def load_stream_position(stream: Any, state: Mapping[str, Any]) -> int:
+    """Return the position in a state of a stream; raises as `load_position`."""
     return load_position(
         state,
         lambda position: fingerprint_at(stream, position),
@@ -28,21 +35,24 @@ def restored(stream: Any, state: Mapping[str, Any]) -> int:
 
 
 def fingerprint_at(stream: Any, position: int) -> Fingerprint:
-    """What of a stream a state at a position depends on: all of it, unless the stream knows."""
+    """Return the fingerprint that a state at a position depends on.
+
+    It is all of `fingerprint` for a stream without a method `fingerprint_at`.
+    """
     at = getattr(stream, "fingerprint_at", None)
     found: Fingerprint = stream.fingerprint if at is None else at(position)
     return found
 
 
 def explain_change(data: Any, field: str, was: Any, now: Any) -> str | None:
-    """What a source or stream has to say of a field that differs; None where it says nothing."""
+    """Return the explanation of a source or stream for a changed field, or None."""
     explain = getattr(data, "explain_change", None)
-    told: str | None = None if explain is None else explain(field, was, now)
-    return told
+    explanation: str | None = None if explain is None else explain(field, was, now)
+    return explanation
 
 
 def make_state(position: int, fingerprint: Fingerprint) -> dict[str, Any]:
-    """The least a state holds: ``{"position", "fingerprint", "order_version"}``."""
+    """Return the fields of every state: ``{"position", "fingerprint", "order_version"}``."""
     return {
         "position": position,
         "fingerprint": dict(fingerprint),
@@ -55,40 +65,41 @@ def load_position(
     fingerprint: Fingerprint | Callable[[int], Fingerprint],
     explain: Explain | None = None,
 ) -> int:
-    """The position in a state of the same data, order, seed and order version.
+    """Return the position in a state of the same data, order, seed and order version.
 
     Parameters
     ----------
     state
-        As saved.
+        The state, as saved.
     fingerprint
-        What is at hand, or a function that says what of it a position depends on.
+        The current fingerprint, or a function from a position to the part of it that a state there
+        depends on.
     explain
-        Makes a sentence of a field that differs, or None.
+        Returns a sentence that explains a changed field, or None.
 
     Raises
     ------
     TypeError
-        When the state or its fingerprint is no mapping, or its position no integer.
+        If the state or its fingerprint is not a mapping, or its position not an integer.
     KeyError
-        When one of the three fields is missing.
+        If one of the three fields is missing.
     ValueError
-        When it belongs to something else, naming what differs with both values.
+        If the state belongs to other data; the message names the field and both values.
     """
     if not isinstance(state, Mapping):
-        raise TypeError(f"a state has to be a mapping, got {type(state).__name__}")
+        raise TypeError(f"`state` must be a mapping, got {type(state).__name__}")
     for field in ("position", "fingerprint", "order_version"):
         if field not in state:
             raise KeyError(f"the state has no {field!r}, only {sorted(state)}")
     if state["order_version"] != ORDER_VERSION:
         raise ValueError(
-            f"the state was saved with order version {state['order_version']!r}, this is "
-            f"version {ORDER_VERSION}: its position would mean other samples here"
+            f"the state was saved with order version {state['order_version']!r}, but this is "
+            f"version {ORDER_VERSION}: its position would mean other samples"
         )
     if not isinstance(state["fingerprint"], Mapping):
         found = type(state["fingerprint"]).__name__
-        raise TypeError(f"the state's fingerprint has to be a mapping, got {found}")
-    position = integer("position", state["position"], high=LIMIT - 1)
+        raise TypeError(f"`fingerprint` of the state must be a mapping, got {found}")
+    position = check_integer("position", state["position"], most=LIMIT - 1)
     current = fingerprint(position) if callable(fingerprint) else fingerprint
-    check(state["fingerprint"], current, explain)
+    check_fingerprint(state["fingerprint"], current, explain)
     return position

@@ -1,4 +1,4 @@
-"""Which epoch a position belongs to, of what source and in which order, also when data grow."""
+"""Streams: the endless sequence of a source's epochs, each in its own order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from windeck._core import Permutation
-from windeck._util.fingerprints import lasting_name, order_name
-from windeck._util.validation import LIMIT, integer
-from windeck.loader.queries import Run, asked_of, positions_of
+from windeck._util.fingerprints import checked_order_name, order_name
+from windeck._util.indices import as_positions
+from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.queries import (
+    EpochPositions,
+    require_method,
+    sort_positions,
+    threads_option,
+)
 from windeck.loader.state import explain_change
 from windeck.orders import Sequential
 from windeck.sources import (
@@ -24,26 +30,25 @@ from windeck.sources import (
     Order,
     OrderFactory,
     Source,
-    as_positions,
     check_source,
     check_written,
     common_layout,
+    complete_batch,
     gather_rows,
     present,
-    presented,
     whole,
 )
 
-__all__ = ["Epochs", "Span", "Stream", "as_stream"]
+__all__ = ["EpochMap", "EpochRange", "Stream", "as_stream", "check_order_factory"]
 
 
-#: Orders and per-epoch sources kept: batches of neighbouring epochs alternate at a border.
-EPOCHS_KEPT = 4
+#: Cached orders and per-epoch sources: batches of neighbouring epochs alternate at a border.
+CACHED_EPOCHS = 4
 
 
 @dataclass(frozen=True)
-class Span:
-    """From position `start` on, where epoch `epoch` begins, epochs are those of this source."""
+class EpochRange:
+    """The epochs of one source: from `epoch` on, which begins at position `start`."""
 
     start: int
     epoch: int
@@ -51,94 +56,97 @@ class Span:
     source: Any
 
     @property
-    def reads_epochs(self) -> bool:
-        """Whether the source shuffles inside."""
+    def is_shuffled_inside(self) -> bool:
+        """True for an `EpochSource`, which shuffles its own contents."""
         return callable(getattr(self.source, "at_epoch", None))
 
     def epoch_at(self, position: int) -> int:
-        """The epoch of a position of this span."""
+        """Return the epoch of a position of this range."""
         return self.epoch + (position - self.start) // self.length
 
-    def begin(self, epoch: int) -> int:
-        """The position at which an epoch of this span begins."""
+    def epoch_start(self, epoch: int) -> int:
+        """Return the position at which an epoch of this range begins."""
         return self.start + (epoch - self.epoch) * self.length
 
 
-class Epochs:
-    """The spans of a stream, with orders and sources of each epoch made when they are needed.
+class EpochMap:
+    """Maps positions of a stream to epochs, their sources and their orders.
 
     Parameters
     ----------
     source
-        What is served from position 0 on.
+        The source from position 0 on.
     order
-        A factory; None for the default.
+        An order factory; None for the default.
     seed
-        Of the orders.
+        Seed of the orders.
     grown
-        Pairs (position, source): the first epoch to begin there or later is that source's.
+        Pairs (position, source): the source of all epochs that begin at the position or later.
     """
 
     def __init__(
         self, source: Source, order: OrderFactory | None, seed: int, grown: Sequence[Any]
     ) -> None:
-        first = Span(0, 0, _length(source), source)
-        self.spans = _spans(first, grown)
-        self.order: OrderFactory = order or (Sequential if first.reads_epochs else Permutation)
-        self._starts = [span.start for span in self.spans]
-        self._firsts = [span.epoch for span in self.spans]
-        # No bound methods in the caches: a cycle would keep the data until the collector runs.
-        self.order_at: Callable[[int], Order] = lru_cache(EPOCHS_KEPT)(
-            partial(_order_of, self.order, self.spans, seed)
+        first = EpochRange(0, 0, _source_length(source), source)
+        self.ranges = _epoch_ranges(first, grown)
+        self.order: OrderFactory = order or (
+            Sequential if first.is_shuffled_inside else Permutation
         )
-        self.source_at: Callable[[int], Source] = lru_cache(EPOCHS_KEPT)(
-            partial(_source_of, self.spans, seed)
+        self._starts = [one.start for one in self.ranges]
+        self._first_epochs = [one.epoch for one in self.ranges]
+        # No bound methods in the caches: such a cycle would keep the data alive until the garbage
+        # collector runs.
+        self.order_at: Callable[[int], Order] = lru_cache(CACHED_EPOCHS)(
+            partial(_make_order, self.order, self.ranges, seed)
         )
-        # What does not fit is told of here, and not in a thread in the middle of training.
-        for span in self.spans:
-            self.order_at(span.epoch)
-        if len(self.spans) > 1:
+        self.source_at: Callable[[int], Source] = lru_cache(CACHED_EPOCHS)(
+            partial(_make_epoch_source, self.ranges, seed)
+        )
+        # Errors are raised here, not in a background thread in the middle of training.
+        for one in self.ranges:
+            self.order_at(one.epoch)
+        if len(self.ranges) > 1:
             common_layout(
                 {
-                    f"the source from position {span.start}": self.source_at(span.epoch)
-                    for span in self.spans
+                    f"the source from position {one.start}": self.source_at(one.epoch)
+                    for one in self.ranges
                 }
             )
 
-    def span_at(self, position: int) -> Span:
-        """The span of a position."""
-        return self.spans[bisect_right(self._starts, position) - 1]
+    def range_at(self, position: int) -> EpochRange:
+        """Return the range of a position."""
+        return self.ranges[bisect_right(self._starts, position) - 1]
 
-    def span_of(self, epoch: int) -> Span:
-        """The span of an epoch."""
-        return self.spans[bisect_right(self._firsts, epoch) - 1]
+    def range_of(self, epoch: int) -> EpochRange:
+        """Return the range of an epoch."""
+        return self.ranges[bisect_right(self._first_epochs, epoch) - 1]
 
     def split(self, positions: Indices) -> Iterator[tuple[slice, int, Indices]]:
-        """Runs of positions of one epoch: (rows, epoch, places within the epoch)."""
-        span = self.span_at(int(positions[0]) if len(positions) else 0)
-        epoch = span.epoch_at(int(positions[0])) if len(positions) else span.epoch
-        places = positions - span.begin(epoch)
-        if not len(places) or (places.min() >= 0 and places.max() < span.length):
-            yield slice(0, len(places)), epoch, places  # Nearly always.
+        """Split positions at borders of epochs; yield (rows, epoch, places within the epoch)."""
+        here = self.range_at(int(positions[0]) if len(positions) else 0)
+        epoch = here.epoch_at(int(positions[0])) if len(positions) else here.epoch
+        places = positions - here.epoch_start(epoch)
+        if not len(places) or (places.min() >= 0 and places.max() < here.length):
+            yield slice(0, len(places)), epoch, places  # The usual case: one epoch.
             return
         epochs = self._epochs_of(positions)
         borders = np.flatnonzero(np.diff(epochs)) + 1
         for start, stop in zip([0, *borders], [*borders, len(positions)], strict=True):
             epoch = int(epochs[start])
-            begin = self.span_of(epoch).begin(epoch)
-            yield slice(start, stop), epoch, positions[start:stop] - begin
+            epoch_start = self.range_of(epoch).epoch_start(epoch)
+            yield slice(start, stop), epoch, positions[start:stop] - epoch_start
 
     def _epochs_of(self, positions: Indices) -> Indices:
-        if len(self.spans) == 1:
-            return positions // self.spans[0].length
+        if len(self.ranges) == 1:
+            return positions // self.ranges[0].length
         which = np.searchsorted(self._starts, positions, side="right") - 1
-        starts, firsts = np.array(self._starts), np.array(self._firsts)
-        lengths = np.array([span.length for span in self.spans])
-        found: Indices = firsts[which] + (positions - starts[which]) // lengths[which]
+        starts, first_epochs = np.array(self._starts), np.array(self._first_epochs)
+        lengths = np.array([one.length for one in self.ranges])
+        found: Indices = first_epochs[which] + (positions - starts[which]) // lengths[which]
         return found
 
 
-def _length(source: Any) -> int:
+def _source_length(source: Any) -> int:
     check_source(source)
     length = len(source)
     if length < 1:
@@ -146,70 +154,73 @@ def _length(source: Any) -> int:
     return length
 
 
-def _spans(first: Span, grown: Sequence[Any]) -> list[Span]:
-    """The spans that serve any position; of several entries in one epoch the last one counts."""
-    spans, before = [first], -1
+def _epoch_ranges(first: EpochRange, grown: Sequence[Any]) -> list[EpochRange]:
+    """Return the ranges of epochs; of several entries in one epoch only the last one counts."""
+    ranges, before = [first], -1
     for item in grown:
         try:
             position, source = item
         except (TypeError, ValueError):
-            raise TypeError(f"grown has to be pairs (position, source), got {item!r}") from None
-        position = integer("a position in grown", position, high=LIMIT - 1)
+            raise TypeError(
+                f"`grown` must be a list of pairs (position, source), got {item!r}"
+            ) from None
+        position = check_integer("a position in grown", position, most=LIMIT - 1)
         if position <= before:
-            raise ValueError(f"positions in grown have to ascend, got {position} after {before}")
-        before, last = position, spans[-1]
+            raise ValueError(
+                f"the positions in `grown` must be ascending, got {position} after {before}"
+            )
+        before, last = position, ranges[-1]
         if position <= last.start:  # The last entry's epochs have not begun by then.
             start, epoch = last.start, last.epoch
-            spans.pop()
+            ranges.pop()
         else:
             epochs = -((last.start - position) // last.length)
             start, epoch = last.start + epochs * last.length, last.epoch + epochs
-        found = Span(start, epoch, _length(source), source)
+        added = EpochRange(start, epoch, _source_length(source), source)
         if start < LIMIT:  # Otherwise positions end before its first epoch.
-            spans.append(found)
-        if found.reads_epochs != first.reads_epochs:
+            ranges.append(added)
+        if added.is_shuffled_inside != first.is_shuffled_inside:
             raise TypeError(
-                f"the source of grown at {position} "
-                f"{'shuffles' if found.reads_epochs else 'does not shuffle'} inside, unlike "
-                "the source it takes over from"
+                f"the source in `grown` at {position} must "
+                f"{'' if first.is_shuffled_inside else 'not '}have at_epoch(), like the first one"
             )
-    return spans
+    return ranges
 
 
-def _span_of(spans: list[Span], epoch: int) -> Span:
-    return spans[bisect_right([span.epoch for span in spans], epoch) - 1]
+def _range_of(ranges: list[EpochRange], epoch: int) -> EpochRange:
+    return ranges[bisect_right([one.epoch for one in ranges], epoch) - 1]
 
 
-def _order_of(factory: OrderFactory, spans: list[Span], seed: int, epoch: int) -> Order:
-    size = _span_of(spans, epoch).length
+def _make_order(factory: OrderFactory, ranges: list[EpochRange], seed: int, epoch: int) -> Order:
+    size = _range_of(ranges, epoch).length
     order = factory(size, seed=seed, epoch=epoch)
     if len(order) != size:
         raise ValueError(
-            f"order {order_name(factory)} has {len(order)} places for a source of {size} samples"
+            f"order {order_name(factory)} has {len(order)} places, but the source {size} samples"
         )
     return order
 
 
-def _source_of(spans: list[Span], seed: int, epoch: int) -> Source:
-    span = _span_of(spans, epoch)
-    if not span.reads_epochs:
-        plain: Source = span.source
+def _make_epoch_source(ranges: list[EpochRange], seed: int, epoch: int) -> Source:
+    here = _range_of(ranges, epoch)
+    if not here.is_shuffled_inside:
+        plain: Source = here.source
         return plain
-    at_epoch: Source = span.source.at_epoch(epoch, seed=seed)
-    if len(at_epoch) != span.length:
+    at_epoch: Source = here.source.at_epoch(epoch, seed=seed)
+    if len(at_epoch) != here.length:
         raise ValueError(
-            f"the source has {span.length} samples, but {len(at_epoch)} in epoch {epoch}: every "
-            "epoch has to have the same length"
+            f"every epoch of a source must have the same length, got {here.length} samples, but "
+            f"{len(at_epoch)} in epoch {epoch}"
         )
     return at_epoch
 
 
 class Stream:
-    """A source served for ever, in a new order in every epoch.
+    """An endless sequence of samples of a source, in a new order in every epoch.
 
     Position p belongs to epoch e = p // n and serves sample ``order(n, seed=seed,
-    epoch=e)[p % n]``. A source that shuffles inside (it has ``at_epoch(e, seed=)``) is asked for
-    each epoch's contents and served as stored, unless an order is asked for.
+    epoch=e)[p % n]``. A source that shuffles its own contents, with a method
+    ``at_epoch(e, seed=)``, is served as stored in each epoch unless an order is given.
 
     Parameters
     ----------
@@ -217,22 +228,21 @@ class Stream:
         Anything with `len`, `gather` and `fingerprint`; see `windeck.sources.Source`.
     order
         An order factory ``f(size, *, seed, epoch)``: `Permutation` (the default), `Sequential`,
-        ``functools.partial(BlockPermutation, block_size=256)``, or one's own.
+        ``functools.partial(BlockPermutation, block_size=256)``, or another callable.
     seed
         An int in [0, 2^64).
     grown
-        Pairs (position, bigger source), ascending: the epoch that is running at this position is
-        finished over what there was, and from the next one on it is this source that is served.
-        Epochs are numbered on. An entry may be added while a run goes on, as long as its epochs
-        have not begun.
+        Pairs (position, larger source), ascending: the epoch at this position is completed with
+        the previous source, and the next epochs serve this one. The numbers of epochs continue. An
+        entry may be added during a run, as long as its epochs have not begun.
 
     Raises
     ------
     ValueError
         For an empty source, a seed out of range, an order of another size than the source, and
-        for sources of `grown` that give other keys, dtypes or shapes.
+        for sources in `grown` with other keys, dtypes or shapes.
     TypeError
-        For something that is no source, or an order that cannot be called.
+        For an object that is not a source, or an order that is not callable.
 
     Examples
     --------
@@ -257,95 +267,95 @@ class Stream:
         seed: int = 0,
         grown: Sequence[tuple[int, Source]] = (),
     ) -> None:
-        if order is not None and not callable(order):
-            raise TypeError(
-                f"order has to be a factory f(size, *, seed, epoch), got {type(order).__name__}; "
-                "pass the class, not an instance"
-            )
+        if order is not None:
+            check_order_factory(order)
         self.source = source
-        self.seed = integer("seed", seed, high=2**64 - 1)
+        self.seed = check_integer("seed", seed, most=2**64 - 1)
         self._order = order
         self._grown = tuple(grown)
-        self._epochs = Epochs(source, order, self.seed, self._grown)
+        self._epochs = EpochMap(source, order, self.seed, self._grown)
         self.order: OrderFactory = self._epochs.order
 
     @property
     def epoch_length(self) -> int | None:
-        """Samples in an epoch, n; None where the source grows and epochs differ."""
-        lengths = {span.length for span in self._epochs.spans}
+        """Samples in an epoch, n; None if the source grows and epochs differ."""
+        lengths = {one.length for one in self._epochs.ranges}
         return lengths.pop() if len(lengths) == 1 else None
 
     @property
     def first_epoch_length(self) -> int:
-        """Samples in the first epoch; of all of them until the source grows."""
-        return self._epochs.spans[0].length
+        """Samples in the first epoch, and in all epochs before the source grows."""
+        return self._epochs.ranges[0].length
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """The source's fields (as ``source.<field>``), the size, the order's name and the seed.
 
-        What `grown` adds follows with the number of its first epoch: ``grown.3.source.<field>``.
+        Fields of `grown` contain the number of its first epoch: ``grown.3.source.<field>``.
         """
         return self.fingerprint_at(LIMIT)
 
     def fingerprint_at(self, position: int) -> Fingerprint:
-        """What a state at a position depends on: all but sources whose epochs come later."""
-        first, *later = self._epochs.spans
-        order = lasting_name(self.order)
+        """Return the fingerprint without the sources whose epochs begin at a position or later.
+
+        A state at the position depends on these fields.
+        """
+        first, *later = self._epochs.ranges
+        order = checked_order_name(self.order)
         fields: dict[str, str | int] = {"samples": first.length, "order": order, "seed": self.seed}
         fields |= _prefixed("source.", first.source.fingerprint)
-        for span in later:
-            if span.start < position:
-                prefix = f"grown.{span.epoch}."
-                fields[f"{prefix}samples"] = span.length
-                fields |= _prefixed(f"{prefix}source.", span.source.fingerprint)
+        for one in later:
+            if one.start < position:
+                prefix = f"grown.{one.epoch}."
+                fields[f"{prefix}samples"] = one.length
+                fields |= _prefixed(f"{prefix}source.", one.source.fingerprint)
         return fields
 
     def explain_change(self, field: str, was: Any, now: Any) -> str | None:
-        """A sentence of the source for a field that differs, or None where it has none."""
-        for span in self._epochs.spans:
-            prefix = f"grown.{span.epoch}.source." if span.epoch else "source."
+        """Return a sentence that explains a changed field of the fingerprint, or None."""
+        for one in self._epochs.ranges:
+            prefix = f"grown.{one.epoch}.source." if one.epoch else "source."
             if field.startswith(prefix):
-                return explain_change(span.source, field.removeprefix(prefix), was, now)
+                return explain_change(one.source, field.removeprefix(prefix), was, now)
         if not field.startswith("grown.") or (was is not None and now is not None):
             return None
         epoch = field.split(".")[1]
         if now is None:
             return (
-                f"when it was saved, the source had grown with epoch {epoch}, which has begun and "
+                f"it was saved with a source in `grown` from epoch {epoch} on, which has begun and "
                 "is missing here"
             )
         return (
-            f"the source grows with epoch {epoch}, which had begun when it was saved, without that "
-            "growth"
+            f"`grown` has a source from epoch {epoch} on, but that epoch had begun without it when "
+            "the state was saved"
         )
 
     @property
     def supports_threads(self) -> bool:
-        """Whether `gather` hands ``threads=`` on to the source."""
+        """True if the source takes ``threads=``, which `gather` passes to it."""
         return bool(getattr(self.source, "supports_threads", False))
 
     @property
     def torch_dtypes(self) -> Mapping[str, str]:
-        """Keys whose arrays hold the bits of a type NumPy lacks, and that type."""
+        """Keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
         types: Mapping[str, str] = getattr(self.source, "torch_dtypes", {})
         return types
 
     def order_at(self, epoch: int) -> Order:
-        """The order of an epoch. O(1) for the orders of windeck."""
+        """Return the order of an epoch. O(1) for the orders of windeck."""
         return self._epochs.order_at(epoch)
 
     def epoch_at(self, position: int) -> int:
-        """The epoch that a position belongs to. O(log grown)."""
-        where = integer("position", position)
-        return self._epochs.span_at(where).epoch_at(where)
+        """Return the epoch of a position. O(log grown)."""
+        number = check_integer("position", position)
+        return self._epochs.range_at(number).epoch_at(number)
 
     def epoch_of(self, sample: Any, *, at: int) -> int:
-        """The epoch of a position, whatever the sample: all of them are in the same one."""
+        """Return the epoch of position `at`, which is the same for all samples."""
         return self.epoch_at(at)
 
     def samples(self, positions: ArrayLike) -> Indices:
-        """Which samples are served.
+        """Return the samples at some positions.
 
         Parameters
         ----------
@@ -360,20 +370,20 @@ class Stream:
         Raises
         ------
         TypeError
-            For positions that are no integers.
+            For positions that are not integers.
         IndexError
             For a negative position.
         """
         return self._samples(as_positions(positions))
 
     def _samples(self, wanted: Indices) -> Indices:
-        runs = [
+        parts = [
             self.order_at(epoch).take(places) for _, epoch, places in self._epochs.split(wanted)
         ]
-        return runs[0] if len(runs) == 1 else np.concatenate(runs)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def position_of(self, samples: ArrayLike, *, epoch: int = 0) -> Indices:
-        """At which positions of an epoch samples are served: the inverse of `samples`.
+        """Return the positions of samples in an epoch; the inverse of `samples`.
 
         Parameters
         ----------
@@ -383,90 +393,97 @@ class Stream:
         Returns
         -------
         int64 array of shape (k,)
-            Positions in [epoch * n, (epoch + 1) * n), where n never changes.
+            Positions in [epoch * n, (epoch + 1) * n), if the source does not grow.
+
+        Raises
+        ------
+        IndexError
+            For a sample out of range.
         """
         wanted = as_positions(samples, "samples")
-        span = self._epochs.span_of(integer("epoch", epoch))
-        if wanted.size and wanted.max() >= span.length:
-            raise IndexError(f"sample {wanted.max()} is out of range of {span.length} samples")
-        return np.asarray(self.order_at(epoch).index(wanted)) + span.begin(epoch)
+        here = self._epochs.range_of(check_integer("epoch", epoch))
+        if wanted.size and wanted.max() >= here.length:
+            raise IndexError(f"sample {wanted.max()} is out of range for {here.length} samples")
+        return np.asarray(self.order_at(epoch).index(wanted)) + here.epoch_start(epoch)
 
     def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
-        """The pieces of documents at each of some positions.
+        """Return the pieces of documents at each of some positions.
 
         Raises
         ------
         TypeError
-            When the source knows of no documents.
+            If the source has no documents.
         """
         found: list[list[Any]] = []
         for _, epoch, places in self._epochs.split(as_positions(positions)):
-            documents = asked_of(self._epochs.source_at(epoch), "documents")
+            documents = require_method(self._epochs.source_at(epoch), "documents")
             found += [documents(sample) for sample in self.order_at(epoch).take(places).tolist()]
         return found
 
     def document_positions(self, document: Any, *, at: int, epoch: int | None = None) -> Indices:
-        """At which positions of an epoch sequences of a document are served.
+        """Return the positions of the sequences of a document in an epoch.
 
         Parameters
         ----------
         document
-            What the source calls a document: ``(dataset_id, shard_id, doc_id)``.
+            A document of the source: ``(dataset_id, shard_id, doc_id)``.
         at
-            A position: the epoch that it belongs to is meant.
+            A position, whose epoch is used.
         epoch
-            Another epoch instead.
+            An epoch to use instead.
 
         Returns
         -------
         int64 array
-            Ascending; empty where no sequence holds any of the document.
+            Ascending; empty if no sequence contains tokens of the document.
 
         Raises
         ------
         TypeError
-            When the source knows of no documents.
+            If the source has no documents.
         """
-        return positions_of(self.document_runs(document, at=at, epoch=epoch))
+        return sort_positions(self.document_runs(document, at=at, epoch=epoch))
 
-    def document_runs(self, document: Any, *, at: int, epoch: int | None = None) -> list[Run]:
-        """The epoch meant, and the positions as `document_positions` gives them."""
-        number = self.epoch_at(at) if epoch is None else integer("epoch", epoch)
-        samples = asked_of(self._epochs.source_at(number), "sequences_of")(document)
-        return [Run(number, self.position_of(samples, epoch=number))]
+    def document_runs(
+        self, document: Any, *, at: int, epoch: int | None = None
+    ) -> list[EpochPositions]:
+        """Return the epoch and the positions of `document_positions`, unsorted."""
+        number = self.epoch_at(at) if epoch is None else check_integer("epoch", epoch)
+        samples = require_method(self._epochs.source_at(number), "sequences_of")(document)
+        return [EpochPositions(number, self.position_of(samples, epoch=number))]
 
     def gather(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
     ) -> Batch:
-        """One batch: row k of every array belongs to ``positions[k]``.
+        """Return one batch: row k of every array belongs to ``positions[k]``.
 
         Parameters
         ----------
         positions
-            Integers in [0, 2^63) of shape (k,). One call of the source serves them all, also
-            across epochs; a source with `at_epoch` is called once for each epoch.
+            Integers in [0, 2^63) of shape (k,). The source is called once, also across epochs; a
+            source with `at_epoch`, or that grows, is called once for each epoch.
         out
-            Arrays to write into, by key, of k rows: the keys that `gather_rows` gives.
+            Arrays of k rows to write to, with the keys of `gather_rows`.
         threads
-            For sources that compute in several threads; ignored by others.
+            Threads for sources that gather in several; other sources ignore it.
         """
-        return presented(self._shown_by, self.gather_rows(positions, out, threads=threads))
+        return complete_batch(self._presenter, self.gather_rows(positions, out, threads=threads))
 
     def gather_rows(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
     ) -> Batch:
-        """The rows of a batch, before `whole` and `present`; parameters as for `gather`."""
+        """Return the rows of a batch, before `whole` and `present`; parameters as for `gather`."""
         wanted = as_positions(positions)
-        first = self._epochs.spans[0]
-        if len(self._epochs.spans) == 1 and not first.reads_epochs:
-            extra = _threads(first.source, threads)
+        first = self._epochs.ranges[0]
+        if len(self._epochs.ranges) == 1 and not first.is_shuffled_inside:
+            extra = threads_option(first.source, threads)
             return gather_rows(first.source, self._samples(wanted), out, **extra)
         parts = []
         for rows, epoch, places in self._epochs.split(wanted):
             target = out and {key: array[rows] for key, array in out.items()}
             samples = self.order_at(epoch).take(places)
             source = self._epochs.source_at(epoch)
-            extra = _threads(self._epochs.span_of(epoch).source, threads)
+            extra = threads_option(self._epochs.range_of(epoch).source, threads)
             part = gather_rows(source, samples, target, **extra)
             check_written(part, target or {})
             parts.append(part)
@@ -477,18 +494,18 @@ class Stream:
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
     def whole(self, rows: Batch) -> Batch:
-        """What the source says of a batch of these rows as a whole; see `RowSource`."""
-        return whole(self._shown_by, rows)
+        """Return the source's arrays of the whole batch; see `RowSource`."""
+        return whole(self._presenter, rows)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The batch as the source shows it; see `RowSource`."""
-        return present(self._shown_by, batch)
+        """Return the batch as the source presents it; see `RowSource`."""
+        return present(self._presenter, batch)
 
     @property
-    def _shown_by(self) -> Any:
-        """Who knows of `whole` and `present`: the source, or that of an epoch."""
-        first = self._epochs.spans[0]
-        if first.reads_epochs and not hasattr(first.source, "gather_rows"):
+    def _presenter(self) -> Any:
+        """The object that has `whole` and `present`: the source, or the source of an epoch."""
+        first = self._epochs.ranges[0]
+        if first.is_shuffled_inside and not hasattr(first.source, "gather_rows"):
             return self._epochs.source_at(0)
         return first.source
 
@@ -504,7 +521,7 @@ class Stream:
 def as_stream(
     data: Any, *, shuffle: bool = False, order: OrderFactory | None = None, seed: int | None = None
 ) -> Any:
-    """The stream that a loader reads: `data` itself, or a `Stream` over it when it is a source.
+    """Return the stream that a loader reads: `data` itself, or a `Stream` over a source.
 
     Raises
     ------
@@ -518,17 +535,20 @@ def as_stream(
     for name, given in (("shuffle", shuffle), ("order", order), ("seed", seed)):
         if given is not None and given is not False:
             raise TypeError(
-                f"{name} is the stream's own: give it to {type(data).__name__}(...), not to the "
-                "loader"
+                f"`{name}` must not be given to the loader of a stream; pass it to "
+                f"{type(data).__name__}(...)"
             )
     return data
 
 
+def check_order_factory(order: object) -> None:
+    """Raise a TypeError for an order that is not callable."""
+    if not callable(order):
+        raise TypeError(
+            f"`order` must be a factory f(size, *, seed, epoch), got {type(order).__name__}; "
+            "pass the class, not an instance"
+        )
+
+
 def _prefixed(prefix: str, fields: Fingerprint) -> dict[str, str | int]:
     return {f"{prefix}{name}": value for name, value in fields.items()}
-
-
-def _threads(source: Any, threads: int | None) -> dict[str, Any]:
-    """``threads=`` for a source that takes it."""
-    takes = threads is not None and getattr(source, "supports_threads", False)
-    return {"threads": threads} if takes else {}

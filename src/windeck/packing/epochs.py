@@ -1,71 +1,49 @@
-"""The sequences of one epoch, as a source."""
+"""The packed sequences of one epoch, as a source."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from windeck import _core
 from windeck._util.indices import as_indices
-from windeck._util.lru_cache import LiveRuns
-from windeck._util.validation import integer
-from windeck.documents.protocol import Corpus, Int64s
-from windeck.packing.locations import Piece, Place, document_place
-from windeck.packing.options import Options
-from windeck.packing.shard_shuffle import Rows, TooManyParts
+from windeck._util.lru_cache import LRUCache
+from windeck._util.validation import check_integer
+from windeck.documents.protocol import Int64s
+from windeck.packing.layout import (
+    EpochLayout,
+    PackingLayout,
+    Piece,
+    RowPieces,
+    TooManyParts,
+    locate_document,
+)
 from windeck.sources import Batch, Fingerprint, empty_rows
 
-__all__ = ["EpochLayout", "Layout", "PackedEpoch", "fingerprint_of", "present", "whole"]
+__all__ = ["PackedEpoch", "fingerprint_of", "present", "whole"]
 
-_NONE = np.empty(0, np.int64)
-
-
-class EpochLayout(Protocol):
-    """Which documents the sequences of one epoch are made of."""
-
-    def rows(self, indices: Int64s, /) -> Rows:
-        """The pieces of a batch; TooManyParts where it had better be taken apart."""
-        ...
-
-    def documents(self, sample: int, /) -> list[Piece]:
-        """The pieces of a sequence, in its order."""
-        ...
-
-    def sequences_of(self, place: Place, /) -> Int64s:
-        """The sequences that hold some of a document, ascending."""
-        ...
-
-
-class Layout(Protocol):
-    """Which documents the sequences of any epoch are made of."""
-
-    samples: int
-    tokens: int
-    documents: Corpus
-    options: Options
-
-    def at(self, epoch: int, seed: int, /) -> EpochLayout:
-        """One epoch."""
-        ...
+_EMPTY = np.empty(0, np.int64)
 
 
 class PackedEpoch:
-    """The sequences of one epoch; what `PackedSequences.at_epoch` returns.
+    """The sequences of one epoch, returned by `PackedSequences.at_epoch`.
 
-    It has the methods of `PackedSequences` that need no epoch to be named.
+    It has the methods of `PackedSequences`, without the arguments `epoch` and `seed`.
     """
 
-    #: `gather` takes ``threads=``.
+    #: `gather` accepts ``threads=``.
     supports_threads = True
 
-    def __init__(self, packed: Any, layout: Layout, live: LiveRuns, epoch: int, seed: int) -> None:
+    def __init__(
+        self, packed: Any, layout: PackingLayout, live: LRUCache, epoch: int, seed: int
+    ) -> None:
         self._packed, self._layout, self._live = packed, layout, live
-        self._made: EpochLayout | None = None
-        self.epoch = integer("epoch", epoch, high=2**64 - 1)
-        self.seed = integer("seed", seed, high=2**64 - 1)
+        self._epoch_layout: EpochLayout | None = None
+        self.epoch = check_integer("epoch", epoch, most=2**64 - 1)
+        self.seed = check_integer("seed", seed, most=2**64 - 1)
         options = layout.options
-        self._form: dict[str, Any] = {
+        self._pack_options: dict[str, Any] = {
             "sequence_length": options.length,
             "dtype": options.dtype,
             "pad": options.pad if options.padded else None,
@@ -73,45 +51,45 @@ class PackedEpoch:
 
     @property
     def _contents(self) -> EpochLayout:
-        # Made by the first batch: an epoch of which only the length is asked costs nothing.
-        # Kept here as well: one object may serve more seeds at a time than it remembers epochs.
-        if self._made is None:
-            self._made = self._live.get(
-                (self.epoch, self.seed), lambda: self._layout.at(self.epoch, self.seed)
+        # Created by the first batch, so that the length of an epoch costs nothing. Kept here in
+        # addition to the cache, because more seeds may be in use than the cache holds epochs.
+        if self._epoch_layout is None:
+            self._epoch_layout = self._live.get(
+                (self.epoch, self.seed), lambda: self._layout.at_epoch(self.epoch, self.seed)
             )
-        return self._made
+        return self._epoch_layout
 
     def __len__(self) -> int:
-        """Sequences of an epoch."""
+        """Return the number of sequences."""
         return self._layout.samples
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """That of the `PackedSequences`, and which epoch of it this is."""
+        """The fingerprint of the `PackedSequences`, with epoch and seed."""
         return {**fingerprint_of(self._layout), "epoch": self.epoch, "seed": self.seed}
 
     def gather(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
-        """One batch; see `PackedSequences.gather`."""
+        """Return a batch; see `PackedSequences.gather`."""
         rows = self.gather_rows(indices, out, threads)
         return present({**rows, **whole(rows)})
 
     def gather_rows(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
-        """The rows of a batch; see `PackedSequences.gather_rows`."""
-        return self._written(as_indices(indices), out, threads)
+        """Return the rows of a batch; see `PackedSequences.gather_rows`."""
+        return self._write(as_indices(indices), out, threads)
 
-    def _written(self, indices: Int64s, out: Batch | None, threads: int | None) -> Batch:
-        """The rows, by one native call; by two and more where they are of very many shards."""
+    def _write(self, indices: Int64s, out: Batch | None, threads: int | None) -> Batch:
+        """Write rows with one native call, or with several if they are from too many parts."""
         try:
-            rows = self._contents.rows(indices) if len(indices) else _no_rows()
+            rows = self._contents.rows(indices) if len(indices) else _no_pieces()
         except TooManyParts:
-            return self._halved(indices, out, threads)
-        batch: Batch = _core.pack(*rows, **self._form, out=out, threads=threads)
+            return self._write_halves(indices, out, threads)
+        batch: Batch = _core.pack(*rows, **self._pack_options, out=out, threads=threads)
         return batch
 
-    def _halved(self, indices: Int64s, out: Batch | None, threads: int | None) -> Batch:
-        batch = self._room(len(indices)) if out is None else out
+    def _write_halves(self, indices: Int64s, out: Batch | None, threads: int | None) -> Batch:
+        batch = self._allocate(len(indices)) if out is None else out
         if not isinstance(batch, dict):
-            raise TypeError(f"out is of type {type(batch).__name__}, expected a dict of arrays")
+            raise TypeError(f"`out` must be a dict of arrays, got {type(batch).__name__}")
         for key, array in batch.items():
             if np.shape(array)[:1] != (len(indices),):
                 raise ValueError(
@@ -119,62 +97,62 @@ class PackedEpoch:
                 )
         middle = len(indices) // 2
         for half in (slice(0, middle), slice(middle, None)):
-            self._written(indices[half], {key: a[half] for key, a in batch.items()}, threads)
+            self._write(indices[half], {key: a[half] for key, a in batch.items()}, threads)
         return batch
 
-    def _room(self, count: int) -> Batch:
-        """Arrays to write `count` rows into."""
-        none = self._written(_NONE, None, 1)
-        return empty_rows({key: (a.dtype, a.shape[1:]) for key, a in none.items()}, count)
+    def _allocate(self, count: int) -> Batch:
+        """Return arrays for `count` rows."""
+        empty = self._write(_EMPTY, None, 1)
+        return empty_rows({key: (a.dtype, a.shape[1:]) for key, a in empty.items()}, count)
 
     def whole(self, rows: Batch) -> Batch:
-        """See `PackedSequences.whole`."""
+        """Return the batch-wide arrays; see `PackedSequences.whole`."""
         return whole(rows)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """See `PackedSequences.present`."""
+        """Return the batch with inputs and targets; see `PackedSequences.present`."""
         return present(batch)
 
     def documents(self, sample: int) -> list[Piece]:
-        """The pieces of documents that a sequence holds; see `PackedSequences.documents`."""
-        number = integer("sample", sample, low=-(2**63))
+        """Return the pieces of a sequence; see `PackedSequences.documents`."""
+        number = check_integer("sample", sample, least=-(2**63))
         if not 0 <= number < len(self):
             raise IndexError(f"sample {number} is out of range for {len(self)} sequences")
         return self._contents.documents(number)
 
     def sequences_of(self, document: tuple[str, int, int]) -> Int64s:
-        """The sequences that hold some of a document; see `PackedSequences.sequences_of`."""
-        return self._contents.sequences_of(document_place(self._layout.documents, document))
+        """Return the sequences with a document; see `PackedSequences.sequences_of`."""
+        return self._contents.sequences_of(locate_document(self._layout.documents, document))
 
     def __repr__(self) -> str:
         return f"PackedEpoch({len(self):,} sequences, epoch={self.epoch}, seed={self.seed})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _epoch_of, (self._packed, self.epoch, self.seed)
+        return _unpickle, (self._packed, self.epoch, self.seed)
 
 
-def _epoch_of(packed: Any, epoch: int, seed: int) -> PackedEpoch:
+def _unpickle(packed: Any, epoch: int, seed: int) -> PackedEpoch:
     found: PackedEpoch = packed.at_epoch(epoch, seed=seed)
     return found
 
 
-def fingerprint_of(layout: Layout) -> dict[str, str | int]:
-    """What decides which sequences any epoch has."""
+def fingerprint_of(layout: PackingLayout) -> dict[str, str | int]:
+    """Return the fields that determine the sequences of all epochs."""
     inner = {f"documents.{name}": value for name, value in layout.documents.fingerprint.items()}
     return {**inner, **layout.options.fields, "samples": layout.samples}
 
 
 def whole(rows: Batch) -> Batch:
-    """Where the documents of a flattened batch begin."""
+    """Return the offsets of the documents in a flattened batch."""
     return {"cu_seqlens": _core.cu_seqlens(rows["position_ids"])}
 
 
 def present(batch: dict[str, Any]) -> dict[str, Any]:
-    """Inputs and targets as views of the tokens; arrays or tensors alike."""
+    """Replace tokens by inputs and targets, which are views; for arrays and tensors."""
     shown = dict(batch)
     tokens = shown.pop("tokens")
     return {"inputs": tokens[:, :-1], "targets": tokens[:, 1:], **shown}
 
 
-def _no_rows() -> Rows:
-    return Rows([], np.zeros(1, np.int64), _NONE, _NONE, _NONE)
+def _no_pieces() -> RowPieces:
+    return RowPieces([], np.zeros(1, np.int64), _EMPTY, _EMPTY, _EMPTY)

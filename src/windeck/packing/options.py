@@ -1,4 +1,4 @@
-"""What packing was asked for, checked once."""
+"""Options of packing, and validation of options and corpora."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from windeck._util.validation import integer
+from windeck._util.validation import check_integer
+from windeck.columns import dtypes
 from windeck.documents.protocol import Corpus, Int64s
 
-__all__ = ["ORDERS", "Options", "check_corpus", "checked_dtype", "framed_sizes"]
+__all__ = ["Options", "check_corpus", "dtype_name", "framed_sizes"]
 
 ORDERS = ("shards", "global")
 
-#: cu_seqlens are int32, so that a row has to be shorter than that.
-LONGEST = 2**31 - 2
+#: cu_seqlens are int32, which limits the tokens in a row.
+MAX_LENGTH = 2**31 - 2
 
 _MEMBERS = (
     "shard_documents",
@@ -30,20 +31,20 @@ _MEMBERS = (
 
 @dataclass(frozen=True)
 class Options:
-    """How documents become sequences; equal options and documents give equal tokens.
+    """Validated options of packing; equal options and documents give equal tokens.
 
     Attributes
     ----------
     length
-        Inputs in a sequence, L; it spans L + 1 tokens.
+        Number of inputs in a sequence, L. A sequence spans L + 1 tokens.
     bos, eos
         The frame of every document.
     order
         ``"shards"`` or ``"global"``.
     padded, pad
-        Whether sequences hold whole documents and are filled up with `pad`.
+        Whether sequences hold whole documents and are padded with `pad`.
     dtype
-        Of tokens and position_ids: ``"int64"`` or ``"int32"``. Not what is served, only how.
+        Dtype of tokens and position_ids: ``"int64"`` or ``"int32"``. Not in the fingerprint.
     """
 
     length: int
@@ -55,27 +56,27 @@ class Options:
     dtype: str
 
     def __post_init__(self) -> None:
-        integer("sequence_length", self.length, low=1, high=LONGEST)
+        check_integer("sequence_length", self.length, least=1, most=MAX_LENGTH)
         if self.order not in ORDERS:
-            raise ValueError(f"order is {self.order!r}, expected one of {', '.join(ORDERS)}")
+            raise ValueError(f"`order` must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if self.padded and self.order == "global":
             raise ValueError(
-                "padded packing fits documents within their shard, and order='global' draws them "
-                "from all shards; expected order='shards' with padded=True"
+                "`order` must be 'shards' for padded=True, which packs documents within their "
+                "shard, got 'global'"
             )
         for name in ("bos", "eos", "pad"):
             _check_token(name, getattr(self, name), self.dtype)
         if self.pad != 0 and not self.padded:
-            raise ValueError(f"pad is {self.pad}, which only padded=True uses")
+            raise ValueError(f"`pad` must be 0 without padded=True, got {self.pad}")
 
     @property
     def frame(self) -> int:
-        """Tokens around every document."""
+        """Number of tokens that frame every document."""
         return (self.bos is not None) + (self.eos is not None)
 
     @property
     def fields(self) -> dict[str, str | int]:
-        """The options as they stand in a fingerprint."""
+        """The options as fields of a fingerprint."""
         fields: dict[str, str | int] = {
             "sequence_length": self.length,
             "bos": "none" if self.bos is None else self.bos,
@@ -86,50 +87,47 @@ class Options:
         return {**fields, "pad": self.pad} if self.padded else fields
 
 
-def checked_dtype(dtype: Any) -> str:
-    """The name of a dtype that tokens may have: of a string, a NumPy or a torch dtype."""
-    name = str(dtype).removeprefix("torch.")
-    if not isinstance(dtype, str) and not str(dtype).startswith("torch."):
-        try:
-            name = np.dtype(dtype).name
-        except TypeError:
-            name = str(dtype)
+def dtype_name(dtype: Any) -> str:
+    """Return "int64" or "int32" for a string, a NumPy or a torch dtype; else raise a ValueError."""
+    try:
+        name = dtypes.dtype_name(dtype)
+    except TypeError:
+        name = str(dtype)
     if name not in ("int64", "int32"):
-        raise ValueError(f"dtype is {name!r}, expected 'int64' or 'int32'")
+        raise ValueError(f"`dtype` must be 'int64' or 'int32', got {name!r}")
     return name
 
 
 def _check_token(name: str, token: object, dtype: str) -> None:
     if token is None and name != "pad":
         return
-    number = integer(name, token, low=-(2**63), high=2**63 - 1)
+    number = check_integer(name, token, least=-(2**63), most=2**63 - 1)
     if not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
-        raise ValueError(f"{name} is {number}, which {dtype} cannot hold")
+        raise ValueError(f"`{name}` must fit into {dtype}, got {number}")
 
 
 def check_corpus(documents: object) -> None:
-    """Tell of what cannot be packed.
+    """Check that an object implements the `Corpus` protocol with consistent counts.
 
     Raises
     ------
     TypeError
-        Naming what is missing, or counts that are no int64 arrays.
+        If a member is missing, or if counts are not int64 arrays.
     ValueError
-        Counts of different lengths, or that cannot be.
+        If counts differ in length, are negative, or contradict each other.
     """
     missing = [name for name in _MEMBERS if not hasattr(type(documents), name)]
     missing = [name for name in missing if not hasattr(documents, name)]
     if missing:
         raise TypeError(
-            f"documents is of type {type(documents).__name__} without {', '.join(missing)}; "
-            "expected Documents, or a corpus with the members of "
-            "windeck.documents.protocol.Corpus"
+            "`documents` must be a Documents or implement windeck.documents.protocol.Corpus, got "
+            f"{type(documents).__name__} without {', '.join(missing)}"
         )
     counts = [_count(documents, name) for name in _MEMBERS[:3]]
     if len({len(count) for count in counts}) > 1:
+        lengths = ", ".join(str(len(count)) for count in counts)
         raise ValueError(
-            f"shard_documents, shard_kept and shard_tokens have {', '.join(map(_size, counts))} "
-            "entries, expected one for each shard"
+            "shard_documents, shard_kept and shard_tokens must have equal lengths, got " + lengths
         )
     wrong = (counts[1] > counts[0]) | ((counts[1] == 0) & (counts[2] > 0))
     for count in counts:
@@ -138,13 +136,9 @@ def check_corpus(documents: object) -> None:
         shard = int(np.flatnonzero(wrong)[0])
         held, kept, tokens = (int(count[shard]) for count in counts)
         raise ValueError(
-            f"shard {shard} has {held} documents, keeps {kept} and has {tokens} tokens in these, "
-            "which cannot be"
+            f"the counts of shard {shard} are inconsistent: {held} documents, {kept} of them kept, "
+            f"with {tokens} tokens"
         )
-
-
-def _size(count: Int64s) -> str:
-    return str(len(count))
 
 
 def _count(documents: object, name: str) -> Int64s:
@@ -153,19 +147,19 @@ def _count(documents: object, name: str) -> Int64s:
         found = type(count).__name__
         if isinstance(count, np.ndarray):
             found = f"{count.dtype} array of shape {count.shape}"
-        raise TypeError(f"{name} is of type {found}, expected an int64 array of one dimension")
+        raise TypeError(f"`{name}` must be a one-dimensional int64 array, got {found}")
     return count
 
 
 def framed_sizes(documents: Corpus, frame: int) -> Int64s:
-    """Tokens of each shard with frames: int64 of shape (S,).
+    """Return the tokens of each shard with frames: int64 of shape (S,).
 
     Raises
     ------
     ValueError
-        For no shard at all, or when none holds a token.
+        If there is no shard, or none has a token.
     OverflowError
-        For more than 2^63 - 1 tokens.
+        If there are more than 2^63 - 1 tokens.
     """
     tokens, kept = documents.shard_tokens, documents.shard_kept
     total = sum(int(t) for t in tokens) + frame * sum(int(k) for k in kept)
@@ -173,9 +167,9 @@ def framed_sizes(documents: Corpus, frame: int) -> Int64s:
         stored, left = int(documents.shard_documents.sum()), int(kept.sum())
         raise ValueError(
             f"there is no token to pack in {stored} documents, {stored - left} of them filtered; "
-            "expected a document with a token"
+            "expected at least one token"
         )
     if total > np.iinfo(np.int64).max:
-        raise OverflowError(f"the documents hold {total} tokens, expected less than 2^63")
+        raise OverflowError(f"the documents have {total} tokens, expected fewer than 2^63")
     sizes: Int64s = np.asarray(tokens + frame * kept, dtype=np.int64)
     return sizes

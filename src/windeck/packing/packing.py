@@ -1,4 +1,4 @@
-"""What packing makes of the documents, in numbers."""
+"""Packing of documents into sequences of fixed length."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from functools import cached_property
 from typing import Any, Literal
 
 from windeck._core import default_threads
-from windeck._util.lru_cache import LiveRuns
+from windeck._util.lru_cache import LRUCache
 from windeck._util.progress import Progress, check_progress
-from windeck._util.validation import integer
+from windeck._util.text import plural
+from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
-from windeck.packing.best_fit import Padded
-from windeck.packing.epochs import Layout, PackedEpoch, fingerprint_of, present, whole
-from windeck.packing.global_shuffle import ByBlocks
-from windeck.packing.locations import Piece
-from windeck.packing.options import Options, check_corpus, checked_dtype
-from windeck.packing.passes import Passes
-from windeck.packing.shard_shuffle import ByShards
+from windeck.packing.best_fit import BestFitPacking
+from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole
+from windeck.packing.global_shuffle import GlobalShuffle
+from windeck.packing.layout import PackingLayout, Piece
+from windeck.packing.options import Options, check_corpus, dtype_name
+from windeck.packing.passes import CorpusPasses
+from windeck.packing.shard_shuffle import ShardShuffle
 from windeck.sources import Batch, Fingerprint
 
 __all__ = ["PackedSequences", "PackingReport", "Piece"]
@@ -26,29 +27,29 @@ __all__ = ["PackedSequences", "PackingReport", "Piece"]
 
 @dataclass(frozen=True)
 class PackingReport:
-    """How many sequences there are, and what of the documents is in them.
+    """Numbers of sequences, documents, tokens and padding tokens in an epoch.
 
     Attributes
     ----------
     sequences, sequence_length
-        Sequences of an epoch, and inputs in each.
+        Number of sequences, and of inputs in each.
     documents, filtered
-        Documents that are packed, and those that a filter left out.
+        Number of packed documents, and of those that a filter removed.
     tokens, frames
-        Tokens of an epoch with their frames, and how many of these are frames.
+        Number of tokens with frames, and of frame tokens among them.
     tail
-        Tokens at the end of an epoch that fill no sequence: less than `sequence_length`. In every
-        epoch they are of other documents.
+        Number of tokens at the end of an epoch that do not fill a sequence, fewer than
+        `sequence_length`. They belong to other documents in every epoch.
     padding
-        Tokens of padding in all sequences.
+        Number of padding tokens in all sequences.
 
     Examples
     --------
     >>> print(PackingReport(3, 4, 5, 1, 15, 5, 2, 0))
     3 sequences of 4 tokens and their targets
       15 tokens of 5 documents, 5 of them BOS or EOS
-      1 document is filtered
-      2 tokens at the end of an epoch fill no sequence
+      1 document filtered
+      2 tokens at the end of an epoch are not served
     """
 
     sequences: int
@@ -67,35 +68,27 @@ class PackingReport:
             f"{self.frames:,} of them BOS or EOS",
         ]
         if self.filtered:
-            lines.append(
-                f"  {self.filtered:,} document{_many(self.filtered, ' is', 's are')} filtered"
-            )
+            lines.append(f"  {plural(self.filtered, 'document')} filtered")
         if self.tail:
-            lines.append(
-                f"  {self.tail:,} token{_many(self.tail, '', 's')} at the end of an epoch "
-                f"fill{_many(self.tail, 's', '')} no sequence"
-            )
+            verb = "is" if self.tail == 1 else "are"
+            lines.append(f"  {plural(self.tail, 'token')} at the end of an epoch {verb} not served")
         if self.padding:
             share = self.padding / (self.sequences * (self.sequence_length + 1))
             lines.append(f"  {self.padding:,} tokens of padding, {share:.1%} of all")
         return "\n".join(lines)
 
 
-def _many(count: int, one: str, more: str) -> str:
-    return one if count == 1 else more
-
-
-#: Epochs remembered: batches of neighbouring epochs alternate at a border.
-EPOCHS_KEPT = 4
+#: Epochs in the cache: at the border of two epochs, batches alternate between them.
+_CACHED_EPOCHS = 4
 
 
 class PackedSequences:
-    """The documents of a corpus, framed, laid end to end and cut into sequences of one length.
+    """The documents of a corpus, framed, concatenated, and split into sequences of length L.
 
-    Every document is framed as ``[bos] + tokens + [eos]``, as far as these are given. An epoch is
-    all framed documents one after the other, and sequence s is its tokens
-    ``[s * L, s * L + L + 1)``: L inputs, and as targets the same moved on by one. Nothing is lost
-    but the tail, which `report` tells. Every epoch has its own order of documents.
+    Every document is framed as ``[bos] + tokens + [eos]``, without those that are None. An epoch is
+    the concatenation of all framed documents, and sequence s consists of its tokens
+    ``[s * L, s * L + L + 1)``: L inputs, and L targets shifted by one. All tokens are served except
+    the tail; see `report`. Every epoch has its own order of documents.
 
     Parameters
     ----------
@@ -104,48 +97,50 @@ class PackedSequences:
     sequence_length
         L, 1 or more.
     bos, eos
-        Tokens before and after every document; None for none.
+        Tokens before and after every document; None for no token.
     order
-        ``"shards"``: shards are permuted, and documents within theirs, so that few files are open
-        at a time. ``"global"``: documents are shuffled over all shards, by an index that one pass
-        over the corpus makes; see `build_index`.
+        ``"shards"``: shards are permuted, and documents within their shard, so that few files are
+        open at a time. ``"global"``: documents are shuffled across all shards, with an index that
+        takes one pass over the corpus; see `build_index`.
     padded
         Put whole documents into sequences of at most L + 1 tokens (best fit, within a shard) and
-        fill up with `pad`. Only documents that are longer than that are cut. Sequences are made
-        once, in stored order, and shuffled in every epoch.
+        pad them with `pad`. Only longer documents are split. Sequences are created once, in
+        stored order, and shuffled in every epoch.
     pad
-        The token to fill up with.
+        The padding token.
     dtype
-        ``"int64"`` or ``"int32"``, of tokens and position_ids.
+        Dtype of tokens and position_ids: ``"int64"`` or ``"int32"``.
     live_shards
-        Shards whose sums are kept at a time (order="global": blocks of 1,024 documents).
+        Number of shards whose document offsets are kept in memory (order="global": number of
+        blocks of 1,024 documents).
     cache
-        Where what a pass over the corpus found is kept: a folder, or True for ``meta`` beside the
-        data. Files there belong to one fingerprint, are checked and never unpickled.
+        Folder in which results of passes over the corpus are cached, or True for ``meta`` in the
+        root of the corpus. Files are checked when they are read, and never unpickled.
     progress
-        Whether such a pass shows a bar (if rich is installed), or a function (done, total).
+        Whether such a pass shows a progress bar (if rich is installed), or a function
+        ``(done, total)``.
     threads
-        Threads that read lengths; default: as many as there are processors.
+        Threads that read document lengths; by default one per processor.
 
     Notes
     -----
     **Keys** of a batch of k sequences: ``inputs`` and ``targets`` (k, L), two views of one
-    (k, L + 1) buffer; ``position_ids`` (k, L), from 0 at each document's and each row's begin;
-    with padding ``targets_mask`` (k, L), True where input and target belong to one document;
-    ``cu_seqlens``, int32: where the stretches of position_ids begin in the flattened batch, and
-    its end, as variable-length attention takes it.
+    (k, L + 1) buffer; ``position_ids`` (k, L), counted from 0 at the start of each row and of each
+    document; with padding ``targets_mask`` (k, L), True where input and target belong to the same
+    document; ``cu_seqlens``, int32: the offsets in the flattened batch at which position_ids
+    restart, and its length, as variable-length attention takes them.
 
-    **Cost**: O(shards) time and memory to begin with and for an epoch; a shard's sums, 8 bytes a
-    document, when it is first touched. order="global": 8 bytes for 1,024 documents, and half a
-    byte more for each epoch in use. padded: one pass over all lengths, 8 bytes a shard.
+    **Cost**: O(shards) time and memory for the object and for each epoch; 8 bytes per document of
+    a shard when it is first used. order="global": 8 bytes per 1,024 documents, and half a byte
+    more for each epoch in use. padded: one pass over all lengths, and 16 bytes per shard.
 
     Raises
     ------
     TypeError
-        For documents that are no corpus, and options of wrong types.
+        If `documents` is not a corpus, or an option has the wrong type.
     ValueError
-        For a sequence_length below 1, bos, eos or pad that dtype cannot hold, documents without a
-        token, fewer tokens than one sequence takes, and padded with order="global".
+        If `sequence_length` is below 1, if `dtype` cannot hold bos, eos or pad, if the documents
+        have fewer tokens than one sequence, or for padded with order="global".
 
     Examples
     --------
@@ -166,7 +161,7 @@ class PackedSequences:
     >>> print(packed.explain())
     7 sequences of 10 tokens and their targets
       72 tokens of 12 documents, 12 of them BOS or EOS
-      1 token at the end of an epoch fills no sequence
+      1 token at the end of an epoch is not served
     >>> batch = packed.gather([0, 1])
     >>> batch["inputs"].shape, batch["cu_seqlens"].tolist()
     ((2, 10), [0, 6, 10, 12, 18, 20])
@@ -174,7 +169,7 @@ class PackedSequences:
     True
     """
 
-    #: `gather` takes ``threads=``.
+    #: `gather` accepts ``threads=``.
     supports_threads = True
 
     def __init__(
@@ -197,55 +192,58 @@ class PackedSequences:
         check_progress(progress)
         self.corpus = documents
         self.options = Options(
-            sequence_length, bos, eos, order, bool(padded), pad, checked_dtype(dtype)
+            sequence_length, bos, eos, order, bool(padded), pad, dtype_name(dtype)
         )
-        self._how: dict[str, Any] = {
-            "live_shards": integer("live_shards", live_shards, low=1),
+        self._resources: dict[str, Any] = {
+            "live_shards": check_integer("live_shards", live_shards, least=1),
             "cache": cache,
             "progress": progress,
             "threads": threads,
         }
-        self._begin(None, {})
+        self._create_layout(None, {})
 
-    def _begin(self, counted: Int64s | None, indexed: dict[int, Int64s]) -> None:
-        """All that is made of documents and options, and of what earlier passes found."""
-        threads = self._how["threads"]
-        crew = default_threads() if threads is None else integer("threads", threads, low=1)
-        passes = Passes(self.corpus, self.options, self._how["cache"], self._how["progress"], crew)
-        passes.counted, passes.indexed = counted, indexed
+    def _create_layout(self, counted: Int64s | None, indexed: dict[int, Int64s]) -> None:
+        """Create the layout from the options and from the results of earlier passes."""
+        threads = self._resources["threads"]
+        crew = default_threads() if threads is None else check_integer("threads", threads, least=1)
+        cache, progress = self._resources["cache"], self._resources["progress"]
+        passes = CorpusPasses(self.corpus, self.options, cache, progress, crew)
+        passes.known_counts, passes.known_sums = counted, indexed
         self._passes = passes
-        live = LiveRuns(self._how["live_shards"])
+        live = LRUCache(self._resources["live_shards"])
         if self.options.padded:
-            self._layout: Layout = Padded(self.corpus, self.options, live, passes, crew)
+            self._layout: PackingLayout = BestFitPacking(
+                self.corpus, self.options, live, passes, crew
+            )
         elif self.options.order == "global":
-            self._layout = ByBlocks(self.corpus, self.options, live, passes)
+            self._layout = GlobalShuffle(self.corpus, self.options, live, passes)
         else:
-            self._layout = ByShards(self.corpus, self.options, live, crew)
-        self._epochs = LiveRuns(EPOCHS_KEPT)
+            self._layout = ShardShuffle(self.corpus, self.options, live, crew)
+        self._epochs = LRUCache(_CACHED_EPOCHS)
 
     @property
     def _first(self) -> PackedEpoch:
-        # Made anew each time: it holds this object, and kept here both would outlive their users.
+        # Not an attribute: the reference cycle would keep both objects alive until a collection.
         return self.at_epoch(0, seed=0)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {"corpus": self.corpus, "options": self.options, "_how": self._how}
-        indexed = self._layout.indexed() if isinstance(self._layout, ByBlocks) else {}
-        return {**kept, "counted": self._passes.counted, "indexed": indexed}
+        kept = {"corpus": self.corpus, "options": self.options, "_resources": self._resources}
+        indexed = self._layout.known_sums() if isinstance(self._layout, GlobalShuffle) else {}
+        return {**kept, "counted": self._passes.known_counts, "indexed": indexed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         found = [state.pop(name) for name in ("counted", "indexed")]
         self.__dict__.update(state)
-        self._begin(*found)
+        self._create_layout(*found)
 
     # --- epochs ------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Sequences of an epoch."""
+        """Return the number of sequences in an epoch."""
         return self._layout.samples
 
     def at_epoch(self, epoch: int, *, seed: int = 0) -> PackedEpoch:
-        """The sequences of one epoch, as a source.
+        """Return the sequences of one epoch, as a source.
 
         Parameters
         ----------
@@ -255,33 +253,33 @@ class PackedSequences:
         Returns
         -------
         PackedEpoch
-            Its first batch takes O(shards) time (order="global": O(blocks), and a pass over the
-            corpus for a seed without an index). The last four epochs are remembered.
+            The first batch takes O(shards) time (order="global": O(blocks), and a pass over the
+            corpus for a seed without an index). The last four epochs are cached.
         """
         return PackedEpoch(self, self._layout, self._epochs, epoch, seed)
 
     def build_index(self, seed: int = 0) -> None:
-        """Make the index that order="global" needs, which the first batch would do otherwise.
+        """Create the index for order="global"; otherwise the first batch creates it.
 
-        One pass over the lengths of all documents, in parallel and with the progress bar asked
-        for; 8 bytes for 1,024 documents. With `cache` it is read where it was made before.
+        One pass over the lengths of all documents, in parallel, with a progress bar if `progress`
+        is given. 8 bytes per 1,024 documents. With `cache`, an existing index is read instead.
         """
-        if isinstance(self._layout, ByBlocks):
-            self._layout.index(integer("seed", seed, high=2**64 - 1))
+        if isinstance(self._layout, GlobalShuffle):
+            self._layout.index(check_integer("seed", seed, most=2**64 - 1))
 
     # --- batches -----------------------------------------------------------------------------
 
     def gather(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
-        """One batch of epoch 0 with seed 0: row k of every array is sequence ``indices[k]``.
+        """Return a batch of epoch 0 with seed 0: row k of every array is sequence ``indices[k]``.
 
         Parameters
         ----------
         indices
-            Integers of shape (k,), in any order, repeated or not.
+            Integers of shape (k,), in any order; repetitions are allowed.
         out
-            Arrays to write into, by key, as `gather_rows` has them; new ones if None.
+            Arrays to write into, with the keys of `gather_rows`; None for new arrays.
         threads
-            How many threads may copy; None for as many as there are processors.
+            Number of threads that copy; None for one per processor.
 
         Returns
         -------
@@ -291,96 +289,99 @@ class PackedSequences:
         Raises
         ------
         IndexError
-            For an index outside ``[0, len)``.
+            If an index is outside ``[0, len)``.
         ValueError
-            For a token that the dtype cannot hold, with its document; and when a shard does not
-            hold what was counted.
+            If the dtype cannot hold a token (the message names it and its document), or if the
+            contents of a shard differ from its counts.
         OSError
-            When a file became shorter while it was mapped.
+            If a file was truncated while it is mapped.
         """
         return self._first.gather(indices, out, threads)
 
     def gather_rows(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
-        """The rows of `gather`: ``tokens`` (k, L + 1), ``position_ids`` and ``targets_mask``."""
+        """Return ``tokens`` (k, L + 1), ``position_ids`` and, if padded, ``targets_mask``."""
         return self._first.gather_rows(indices, out, threads)
 
     def whole(self, rows: Batch) -> Batch:
-        """What a batch of these rows has as a whole: ``cu_seqlens``.
+        """Return the arrays that belong to a batch of these rows as a whole: ``cu_seqlens``.
 
         Raises
         ------
         ValueError
-            For 2^31 tokens or more, which int32 cannot count.
+            If the batch has 2^31 tokens or more, which exceeds int32.
         """
         return whole(rows)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The batch with ``inputs`` and ``targets``, views of ``tokens``, in place of these.
+        """Return the batch with ``inputs`` and ``targets``, views of ``tokens``, in its place.
 
         The values are NumPy arrays or torch tensors.
         """
         return present(batch)
 
-    # --- who was served when -----------------------------------------------------------------
+    # --- documents and sequences -------------------------------------------------------------
 
     def documents(self, sample: int, *, epoch: int = 0, seed: int = 0) -> list[Piece]:
-        """Which documents a sequence holds, and which of their tokens.
+        """Return the documents in a sequence, and the range of tokens of each.
 
         Parameters
         ----------
         sample
             A sequence of the epoch, in [0, len).
         epoch, seed
-            Which epoch.
+            The epoch.
 
         Returns
         -------
         list of Piece
-            ``(dataset_id, shard_id, doc_id, start, stop)`` in the order of the sequence, counting
-            tokens of the document with its frame. They cover all L + 1 tokens, the last target
-            among them; with padding, all but that.
+            ``(dataset_id, shard_id, doc_id, start, stop)`` in the order of the sequence. `start`
+            and `stop` count tokens of the framed document. The pieces cover all L + 1 tokens,
+            including the last target, except padding.
 
         Raises
         ------
         IndexError
-            For a sample outside [0, len).
+            If `sample` is outside [0, len).
         """
         return self.at_epoch(epoch, seed=seed).documents(sample)
 
     def sequences_of(
         self, document: tuple[str, int, int], *, epoch: int = 0, seed: int = 0
     ) -> Int64s:
-        """Which sequences hold some of a document: the inverse of `documents`.
+        """Return the sequences that contain tokens of a document: the inverse of `documents`.
 
         Parameters
         ----------
         document
             ``(dataset_id, shard_id, doc_id)``.
         epoch, seed
-            Which epoch.
+            The epoch.
 
         Returns
         -------
         int64 array
-            Samples of the epoch, ascending; empty for a document without tokens, and for one that
-            lies in the tail.
+            Samples of the epoch, ascending; empty for a document without tokens or in the tail.
 
         Raises
         ------
-        TypeError, KeyError, IndexError
-            For what is no such triple, a shard and a document that do not exist.
+        TypeError
+            If `document` is not such a triple.
+        KeyError
+            If the shard does not exist.
+        IndexError
+            If the shard has fewer documents.
         """
         return self.at_epoch(epoch, seed=seed).sequences_of(document)
 
-    # --- what it is --------------------------------------------------------------------------
+    # --- configuration and reports -----------------------------------------------------------
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The corpus's fields (as ``documents.<field>``), the options but dtype, and the length."""
+        """Fields of the corpus (``documents.<field>``), options except dtype, and the length."""
         return fingerprint_of(self._layout)
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
-        """A sentence on why a field differs from a saved fingerprint, if the corpus knows one."""
+        """Return the corpus's explanation of a field that differs from a saved one, if any."""
         explain = getattr(self.corpus, "explain_change", None)
         if explain is None or not field.startswith("documents."):
             return None
@@ -389,17 +390,15 @@ class PackedSequences:
 
     @cached_property
     def report(self) -> PackingReport:
-        """How many sequences there are, and what of the documents is in them."""
+        """Numbers of sequences, documents, tokens and padding tokens in an epoch."""
         layout, options = self._layout, self.options
-        held, kept = (
-            int(numbers.sum()) for numbers in (self.corpus.shard_documents, self.corpus.shard_kept)
-        )
+        stored, kept = int(self.corpus.shard_documents.sum()), int(self.corpus.shard_kept.sum())
         tail = 0 if options.padded else layout.tokens - layout.samples * options.length - 1
         return PackingReport(
             sequences=layout.samples,
             sequence_length=options.length,
             documents=kept,
-            filtered=held - kept,
+            filtered=stored - kept,
             tokens=layout.tokens,
             frames=kept * options.frame,
             tail=tail,
@@ -407,7 +406,7 @@ class PackedSequences:
         )
 
     def explain(self) -> PackingReport:
-        """The report; ``print(packed.explain())`` tells."""
+        """Return the report; ``print(packed.explain())`` shows it."""
         return self.report
 
     def __repr__(self) -> str:

@@ -1,11 +1,9 @@
-"""What a pass found, kept in a file: numbers under a digest, checked before they are believed."""
+"""Passes over a corpus before packing, and a cache of their results in files."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import secrets
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,28 +12,29 @@ import numpy as np
 
 from windeck import _core
 from windeck._util.fingerprints import digest
-from windeck._util.parallel import in_threads
-from windeck._util.progress import Progress, reporting
+from windeck._util.parallel import run_in_threads
+from windeck._util.progress import Progress, report_progress
 from windeck.documents.protocol import Corpus, Int64s
+from windeck.io import filesystem
+from windeck.packing.layout import check_run
 from windeck.packing.options import Options
-from windeck.packing.shard_shuffle import checked_run
 
-__all__ = ["BLOCK", "CacheFolder", "Passes", "base_order"]
+__all__ = ["BLOCK_SIZE", "CacheFolder", "CorpusPasses", "base_order"]
 
 
 _MAGIC = b"WDPACK1\n"
 
 
 class CacheFolder:
-    """Arrays of int64 by name, in a folder or nowhere.
+    """Cache of int64 arrays in the files of a folder.
 
-    A file is 8 bytes that say what it is, the 32 letters of its name's digest, the number of
-    values (8 bytes), the BLAKE2b of the values (16 bytes), and the values, little-endian.
+    A file consists of 8 bytes of magic, the 32 hexadecimal digits of its key, the number of values
+    (8 bytes), the BLAKE2b digest of the values (16 bytes), and the values, little-endian.
 
     Parameters
     ----------
     folder
-        Where the files are; None keeps nothing.
+        Path of the folder; None disables the cache.
 
     Examples
     --------
@@ -48,14 +47,14 @@ class CacheFolder:
 
     @classmethod
     def of(cls, cache: Any, documents: object) -> CacheFolder:
-        """The folder that ``cache=`` means: a path, ``meta`` beside the data, or none.
+        """Create the cache for the argument ``cache=``: a folder, or True for ``meta`` in the root.
 
         Raises
         ------
         TypeError
-            For what is no flag or path.
+            If `cache` is neither a bool nor a path.
         ValueError
-            For True with documents that lie in no folder.
+            If `cache` is True and the documents have no root folder.
         """
         if cache is False or cache is None:
             return cls(None)
@@ -63,48 +62,49 @@ class CacheFolder:
             try:
                 return cls(os.fspath(cache))
             except TypeError:
-                raise TypeError(f"cache is {cache!r}, expected True, False or a folder") from None
+                raise TypeError(f"`cache` must be True, False or a folder, got {cache!r}") from None
         root = getattr(documents, "root", None)
         if not isinstance(root, (str, os.PathLike)):
             raise ValueError(
-                f"cache is True and {type(documents).__name__} lies in no folder, expected a path"
+                f"`cache` must be a path for {type(documents).__name__}, which has no folder"
             )
         return cls(os.path.join(os.fspath(root), "meta"))
 
     def get(
         self,
         kind: str,
-        name: Callable[[], str],
-        make: Callable[[], Int64s],
-        good: Callable[[Int64s], bool],
+        key: Callable[[], str],
+        compute: Callable[[], Int64s],
+        is_valid: Callable[[Int64s], bool],
     ) -> Int64s:
-        """The values of that name: read where they are good, else made and written.
+        """Return cached values; compute and cache them if they are missing or invalid.
 
         Parameters
         ----------
         kind
-            What they are, for the file's name.
-        name
-            Gives 32 hexadecimal digits: the digest of all that they depend on. Only asked where
-            there is a folder, since a fingerprint may take a look at every file.
-        make
-            Makes them.
-        good
-            Whether values that were read can be these.
+            Kind of the values, for the name of the file.
+        key
+            Returns 32 hexadecimal digits: a digest of everything that the values depend on. Called
+            only if there is a folder, because a fingerprint may read from every file.
+        compute
+            Computes the values.
+        is_valid
+            Returns True for plausible values.
         """
         if self.folder is None:
-            return make()
-        digest = name()
+            return compute()
+        digest = key()
         path = os.path.join(self.folder, f"windeck-{kind}-{digest}.bin")
         values = _read(path, digest)
-        if values is not None and good(values):
+        if values is not None and is_valid(values):
             return values
-        values = make()
+        values = compute()
         try:
-            _write(path, digest, values)
+            content = np.ascontiguousarray(values, dtype="<i8").tobytes()
+            filesystem.write_bytes(path, _header(digest, content) + content)
         except OSError as error:
             warnings.warn(
-                f"what a pass over the documents found could not be kept in {path!r}: {error}",
+                f"the result of a pass over the documents cannot be cached in {path!r}: {error}",
                 UserWarning,
                 stacklevel=2,
             )
@@ -118,58 +118,37 @@ def _header(name: str, values: bytes) -> bytes:
 
 def _read(path: str, name: str) -> Int64s | None:
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = filesystem.read_bytes(path)
     except OSError:
         return None
     values = content[len(_header(name, b"")) :]
     if not content.startswith(_header(name, values)):
-        return None  # Cut short, or of something else: made anew.
+        return None  # Truncated, damaged, or another kind of file.
     numbers: Int64s = np.frombuffer(values, "<i8").astype(np.int64)
     return numbers
 
 
-def _write(path: str, name: str, values: Int64s) -> None:
-    """Whole or not at all, also when several processes write it at once."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
-    content = np.ascontiguousarray(values, dtype="<i8").tobytes()
-    # Not a temporary file, which nobody else may read: a corpus may have several users.
-    partial = os.path.join(folder, f".windeck-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with open(partial, "xb") as file:
-            file.write(_header(name, content))
-            file.write(content)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
-
-
 #: Documents in a block of the global order.
-BLOCK = 1024
+BLOCK_SIZE = 1024
 
-# What a key is derived for; published with the packed order.
+# Purpose in the hash that seeds are derived with; published with the packed order.
 _BASE = 3
 
 
 def base_order(documents: int, seed: int) -> _core.Permutation:
-    """The global order of a seed, before epochs permute its blocks."""
+    """Return the global order of a seed, before an epoch permutes its blocks."""
     return _core.Permutation(documents, seed=_core.hash_words(seed, _BASE))
 
 
-class Passes:
-    """What passes over a corpus found, or a cache of it.
+class CorpusPasses:
+    """Results of passes over a corpus: block sums and sequence counts, cached if requested.
 
     Parameters
     ----------
     documents, options
-        What is packed, and how.
-    cache
+        The corpus and the packing options.
+    cache, progress
         As for `PackedSequences`.
-    progress
-        Who is told how far a pass has come.
     threads
         Shards read at a time.
     """
@@ -180,32 +159,32 @@ class Passes:
         self._documents, self._options = documents, options
         self._cache = CacheFolder.of(cache, documents)
         self._progress, self._threads = progress, threads
-        #: Sequences and their tokens for each shard, where padded; handed on by pickle.
-        self.counted: Int64s | None = None
-        #: Sums of blocks by seed, as a pickle brought them; each until it is first asked for.
-        self.indexed: dict[int, Int64s] = {}
+        #: Sequences and their tokens for each shard, if padded; part of pickles.
+        self.known_counts: Int64s | None = None
+        #: Block sums by seed from a pickle, each until it is first used.
+        self.known_sums: dict[int, Int64s] = {}
 
     def block_sums(self, seed: int, total: int) -> Int64s:
-        """Framed tokens in each block of the global order: int64 of shape (blocks,).
+        """Return the framed tokens in each block of the global order: int64 of shape (blocks,).
 
         Raises
         ------
         ValueError
-            When the documents do not hold `total` tokens, as their counts say.
+            If the documents do not have `total` framed tokens.
         """
-        if seed in self.indexed:
-            return self.indexed.pop(seed)
+        if seed in self.known_sums:
+            return self.known_sums.pop(seed)
         held = self._documents.shard_documents
         count = int(held.sum())
-        size = -(-count // BLOCK)
+        size = -(-count // BLOCK_SIZE)
 
-        def name() -> str:
-            return digest(self._fields(), "blocks", count, BLOCK, seed, _core.ORDER_VERSION)
+        def key() -> str:
+            return digest(self._fields(), "blocks", count, BLOCK_SIZE, seed, _core.ORDER_VERSION)
 
-        def good(sums: Int64s) -> bool:
+        def is_valid(sums: Int64s) -> bool:
             return len(sums) == size and int(sums.min()) >= 0 and int(sums.sum()) == total
 
-        def make() -> Int64s:
+        def compute() -> Int64s:
             sums = np.zeros(size, np.int64)
             first = np.concatenate([[0], np.cumsum(held)])
 
@@ -214,7 +193,7 @@ class Passes:
                 if isinstance(opened, _core.TokenShard) and len(opened) != held[shard]:
                     dataset_id, shard_id = self._documents.shard_name(shard)
                     raise ValueError(
-                        f"shard {shard_id} of {dataset_id!r} holds {len(opened)} documents, "
+                        f"shard {shard_id} of {dataset_id!r} has {len(opened)} documents, "
                         f"expected {held[shard]} as counted at the start"
                     )
                 _core.add_block_sums(
@@ -222,72 +201,72 @@ class Passes:
                     size=count,
                     seed=_core.hash_words(seed, _BASE),
                     first=int(first[shard]),
-                    block_size=BLOCK,
+                    block_size=BLOCK_SIZE,
                     frame=self._options.frame,
                     sums=sums,
                     threads=threads,
                 )
 
-            self._each_shard("indexing documents", add)
-            if not good(sums):
+            self._for_each_shard("indexing documents", add)
+            if not is_valid(sums):
                 raise ValueError(
-                    f"the documents hold {sums.sum()} tokens with their frames, expected {total} "
+                    f"the documents have {sums.sum()} tokens with their frames, expected {total} "
                     "as counted at the start"
                 )
             return sums
 
-        return self._cache.get("blocks", name, make, good)
+        return self._cache.get("blocks", key, compute, is_valid)
 
-    def sequences(self) -> tuple[Int64s, Int64s]:
-        """Padded sequences of each shard and the tokens in them: int64 of shape (S,) each."""
+    def sequence_counts(self) -> tuple[Int64s, Int64s]:
+        """Return the padded sequences of each shard, and their tokens: int64 of shape (S,) each."""
         shards = len(self._documents.shard_documents)
 
-        def make() -> Int64s:
+        def compute() -> Int64s:
             found = np.zeros((2, shards), np.int64)
 
             def count(shard: int, threads: int) -> None:
-                found[:, shard] = self._fitted(shard, threads)
+                found[:, shard] = self._count_sequences(shard, threads)
 
-            self._each_shard("fitting documents", count)
+            self._for_each_shard("fitting documents", count)
             return found.reshape(-1)
 
-        def good(found: Int64s) -> bool:
+        def is_valid(found: Int64s) -> bool:
             return len(found) == 2 * shards and int(found.min()) >= 0
 
-        def name() -> str:
+        def key() -> str:
             return digest(self._fields(), "padded", self._options.length, _core.ORDER_VERSION)
 
-        if self.counted is None:
-            self.counted = self._cache.get("padded", name, make, good)
-        sequences, tokens = self.counted.reshape(2, shards)
+        if self.known_counts is None:
+            self.known_counts = self._cache.get("padded", key, compute, is_valid)
+        sequences, tokens = self.known_counts.reshape(2, shards)
         return sequences, tokens
 
-    def _fitted(self, shard: int, threads: int) -> tuple[int, int]:
+    def _count_sequences(self, shard: int, threads: int) -> tuple[int, int]:
         options = self._options
         run = _core.DocumentRun(
             self._documents.open(shard), bos=options.bos, eos=options.eos, threads=threads
         )
-        held = self._documents
-        expected = int(held.shard_tokens[shard]) + options.frame * int(held.shard_kept[shard])
-        fit = _core.BestFit(checked_run(held, shard, run, expected), options.length + 1)
+        corpus = self._documents
+        expected = int(corpus.shard_tokens[shard]) + options.frame * int(corpus.shard_kept[shard])
+        fit = _core.BestFit(check_run(corpus, shard, run, expected), options.length + 1)
         return len(fit), fit.tokens
 
-    def _each_shard(self, what: str, work: Callable[[int, int], None]) -> None:
-        """Call ``work(shard, threads)`` for every shard; the first error is the caller's."""
+    def _for_each_shard(self, what: str, work: Callable[[int, int], None]) -> None:
+        """Call ``work(shard, threads)`` for every non-empty shard; raise the first error."""
         documents = self._documents.shard_documents
-        wanted = np.flatnonzero(documents > 0).tolist()
-        # Few shards: threads go to the documents of one instead.
-        each = 1 if len(wanted) >= 2 * self._threads else self._threads
+        shards = np.flatnonzero(documents > 0).tolist()
+        # With few shards, the threads share the documents of each shard instead.
+        threads_per_shard = 1 if len(shards) >= 2 * self._threads else self._threads
 
-        with reporting(self._progress, what, int(documents.sum())) as advance:
+        with report_progress(self._progress, what, int(documents.sum())) as advance:
 
-            def one(number: int) -> None:
-                shard = wanted[number]
-                work(shard, each)
+            def process(number: int) -> None:
+                shard = shards[number]
+                work(shard, threads_per_shard)
                 advance(int(documents[shard]))
 
-            in_threads(one, len(wanted), self._threads, portion=1)
+            run_in_threads(process, len(shards), self._threads, portion=1)
 
     def _fields(self) -> dict[str, str | int]:
-        """What every pass depends on."""
+        """Return the fields that the results of all passes depend on."""
         return {**self._documents.fingerprint, "frame": self._options.frame}

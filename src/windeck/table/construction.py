@@ -1,8 +1,7 @@
-"""Columns on arrays and tensors the caller already has: nothing is copied."""
+"""Construction of tables: columns on arrays and tensors, order of rows, and pickling."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,34 +12,37 @@ import pyarrow as pa
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData, as_array, from_array
 from windeck.columns.dtypes import Array, Int64s, is_floating
+from windeck.io import filesystem
 from windeck.io.conversion import is_string
-from windeck.io.reading import Loaded, id_builder
-from windeck.io.request import Categories, Request
-from windeck.table.series import Grouping, Move, check_offsets, group, moved
-from windeck.table.timestamps import OrderReport, put_in_order
+from windeck.io.options import Categories, ReadOptions
+from windeck.io.reading import LoadedColumns, id_builder
+from windeck.table.series import Grouping, Reordering, check_offsets, group, reorder
+from windeck.table.timestamps import OrderReport, sort_by_time
 
 if TYPE_CHECKING:
     from windeck.table.table import Table
 
 
 def columns_of(matrix: Array, columns: Sequence[ColumnData]) -> list[ColumnData]:
-    """The same columns on the columns of a matrix."""
-    return [replace(c, values=matrix[:, place]) for place, c in enumerate(columns)]
+    """Return the columns with the columns of a matrix as values."""
+    return [replace(column, values=matrix[:, i]) for i, column in enumerate(columns)]
 
 
-def from_arrays(columns: Mapping[str, Any], request: Request) -> Loaded:
-    """Columns on the caller's own arrays and tensors."""
+def from_arrays(columns: Mapping[str, Any], options: ReadOptions) -> LoadedColumns:
+    """Return columns on arrays and tensors, without a copy."""
     if not columns:
-        raise ValueError("the mapping of columns is empty; expected at least one column")
-    for name in request.index:
+        raise ValueError("`columns` must have at least one column, got an empty mapping")
+    for name in options.index_columns:
         if name not in columns:
             raise unknown_column(name, columns, "the mapping")
-    names = [name for name in columns if name not in request.index]
+    names = [name for name in columns if name not in options.index_columns]
     if not names:
-        raise ValueError("no value column is left beside ids and time; expected at least one")
+        raise ValueError(
+            "the mapping has no value column beside ids and time; expected at least one"
+        )
     values = [from_array(name, columns[name]) for name in names]
-    ids = [_id_column(name, columns[name]) for name in request.ids]
-    time = None if request.time is None else time_column(request.time, columns[request.time])
+    ids = [_id_column(name, columns[name]) for name in options.ids]
+    time = None if options.time is None else time_column(options.time, columns[options.time])
     rows = len(values[0].values)
     for column in (*values, *ids, *(() if time is None else (time,))):
         if len(column.values) != rows:
@@ -48,13 +50,13 @@ def from_arrays(columns: Mapping[str, Any], request: Request) -> Loaded:
                 f"column {column.name!r} has {len(column.values)} rows and {names[0]!r} has "
                 f"{rows}; expected one length"
             )
-    return Loaded(values, ids, time, None, None, owned=False)
+    return LoadedColumns(values, ids, time, None, None, owned=False)
 
 
 def from_matrix(
     matrix: Array, dtype: str, names: Sequence[str], timestamps: Array | None
-) -> Loaded:
-    """Columns on the caller's own matrix."""
+) -> LoadedColumns:
+    """Return columns on a matrix, without a copy."""
     missing = None if is_floating(dtype) else 0
     columns = [
         ColumnData(name, matrix[:, place], missing=missing, dtype=dtype)
@@ -67,11 +69,11 @@ def from_matrix(
             "one length"
         )
     by_rows = matrix.strides[1] == matrix.itemsize or matrix.shape[1] == 1
-    return Loaded(columns, [], time, matrix if by_rows else None, None, owned=False)
+    return LoadedColumns(columns, [], time, matrix if by_rows else None, None, owned=False)
 
 
 def time_column(name: str, data: Any) -> ColumnData:
-    """Time stamps given as an array: datetime64 as it is, integers as int64."""
+    """Return a column of timestamps: datetime64 without a copy, integers as int64."""
     if isinstance(data, np.ndarray) and data.dtype.kind == "M" and data.dtype.isnative:
         array = data
     else:
@@ -90,117 +92,128 @@ def time_column(name: str, data: Any) -> ColumnData:
 
 
 def _id_column(name: str, data: Any) -> ColumnData:
-    """Ids given as an array: integers as they are, strings as codes."""
+    """Return a column of ids: integers without a copy, strings as codes."""
     if isinstance(data, np.ndarray) and data.dtype.kind in "UO" and data.ndim == 1:
         try:
             array = pa.array(data)
         except pa.ArrowException:
             array = None
         if array is None or not is_string(array.type):
-            raise TypeError(f"id column {name!r} holds objects; expected strings or integers")
+            raise TypeError(f"id column {name!r} has objects; expected strings or integers")
         builder = id_builder(name, array.type, len(array))
         builder.append(array)
         return builder.finish()
     column = from_array(name, data)
-    if column.values.dtype.kind not in "iu" or column.dtype == "bfloat16":
+    if column.values.dtype.kind not in "iu" or is_floating(column.dtype):
         raise TypeError(
             f"id column {name!r} has dtype {column.dtype}; expected strings or integers"
         )
     return column
 
 
-class Shape(NamedTuple):
-    """Where the series lie, their names, and what was found about the order of rows."""
+class SeriesLayout(NamedTuple):
+    """Offsets and names of the series, and a report on the order of their rows."""
 
     offsets: Int64s
     names: tuple[Any, ...]
     report: OrderReport
 
 
-def arrange(
-    loaded: Loaded, sort: bool, offsets: Any = None, series_names: Sequence[Any] | None = None
-) -> tuple[Loaded, Shape]:
-    """Find the series and bring their rows in order, moving as few rows as that takes."""
+def arrange_series(
+    loaded: LoadedColumns,
+    sort: bool,
+    offsets: Any = None,
+    series_names: Sequence[Any] | None = None,
+) -> tuple[LoadedColumns, SeriesLayout]:
+    """Find the series, group their rows and sort them by time. Only rows out of order move."""
     rows = len(loaded.columns[0].values)
     found = _grouping(loaded, rows, sort, offsets, series_names)
-    moves = list(found.moves)
-    regrouped = bool(moves)
+    reorderings = list(found.reorderings)
+    regrouped = bool(reorderings)
     if loaded.time is None:
         report = OrderReport.without_time(len(found.names), regrouped=regrouped)
-        return _with_moves(loaded, moves, None), Shape(found.offsets, found.names, report)
-    time = moved(loaded.time, moves, owned=loaded.owned)
+        loaded = _reorder_columns(loaded, reorderings, None)
+        return loaded, SeriesLayout(found.offsets, found.names, report)
+    time = reorder(loaded.time, reorderings, owned=loaded.owned)
     owned = loaded.owned or regrouped
-    time, more, report = put_in_order(time, found.offsets, owned=owned, regrouped=regrouped)
-    return _with_moves(loaded, moves + more, time), Shape(found.offsets, found.names, report)
+    time, more, report = sort_by_time(time, found.offsets, owned=owned, regrouped=regrouped)
+    loaded = _reorder_columns(loaded, reorderings + more, time)
+    return loaded, SeriesLayout(found.offsets, found.names, report)
 
 
 def _grouping(
-    loaded: Loaded, rows: int, sort: bool, offsets: Any, names: Sequence[Any] | None
+    loaded: LoadedColumns, rows: int, sort: bool, offsets: Any, names: Sequence[Any] | None
 ) -> Grouping:
     if loaded.ids and (offsets is not None or names is not None):
-        raise ValueError("id_columns were given along with offsets; expected one or the other")
+        raise ValueError("`offsets` and `series_names` must be None with `id_columns`")
     if loaded.ids:
         return group(loaded.ids, rows, sort=sort)
     ends = np.array([0, rows] if rows else [0], dtype=np.int64)
     ends = ends if offsets is None else check_offsets(offsets, rows)
     series = len(ends) - 1
     if names is not None and len(names) != series:
-        raise ValueError(f"series_names has {len(names)} names; expected {series}, one a series")
+        raise ValueError(
+            f"`series_names` must have {series} names, one for each series, got {len(names)}"
+        )
     return Grouping(ends, tuple(range(series) if names is None else names), [])
 
 
-def _with_moves(loaded: Loaded, moves: list[Move], time: ColumnData | None) -> Loaded:
-    """All columns moved, in place where the memory is ours; a matrix stays one matrix."""
-    if not moves:
+def _reorder_columns(
+    loaded: LoadedColumns, reorderings: list[Reordering], time: ColumnData | None
+) -> LoadedColumns:
+    """Reorder all columns, in place if the memory is owned. A matrix stays one matrix."""
+    if not reorderings:
         return loaded._replace(time=time)
     if loaded.origin is not None and loaded.origin.mapped:
         raise ValueError(
-            "series are not in order of time, or scattered, and rows of a mapped file are never "
-            "moved; expected a file in order, or in_memory=True"
+            "rows of a mapped file are never moved, and series are not contiguous or not sorted by "
+            "time; expected a sorted file, or in_memory=True"
         )
     if loaded.matrix is not None and not loaded.owned:
         matrix = loaded.matrix.copy()
         loaded = loaded._replace(
             columns=columns_of(matrix, loaded.columns), matrix=matrix, owned=True
         )
-    columns = [moved(column, moves, owned=loaded.owned) for column in loaded.columns]
+    columns = [reorder(column, reorderings, owned=loaded.owned) for column in loaded.columns]
     return loaded._replace(columns=columns, time=time)
 
 
-def arguments(paths: Sequence[str], request: Request, categories: Categories) -> dict[str, Any]:
-    """What `Table.read` is to be told to map the same file again, from any directory."""
+def read_arguments(
+    paths: Sequence[str], options: ReadOptions, categories: Categories
+) -> dict[str, Any]:
+    """Return arguments of `Table.read` that map the same file again, from any directory."""
     return {
-        "path": [os.path.abspath(path) for path in paths],
-        "columns": request.columns,
-        "id_columns": request.ids,
-        "timestamp_column": request.time,
+        "path": [filesystem.absolute(path) for path in paths],
+        "columns": options.columns,
+        "id_columns": options.ids,
+        "timestamp_column": options.time,
         "categories": categories,
-        "rows": request.rows,
+        "rows": options.rows,
         "in_memory": False,
     }
 
 
-def reduced(table: Table, reopen: Mapping[str, Any] | None) -> tuple[Any, ...]:
-    """What pickle keeps of a table: a function and what to call it with."""
+def reduce_table(table: Table, reopen: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """Return a function and arguments that rebuild a table, for pickle."""
     if reopen is not None:
         return _read_again, (dict(reopen),)
     columns = list(table.columns.values())
     if table.matrix is not None:
         columns = [replace(column, values=column.values[:0]) for column in columns]
     time = None if table.timestamps is None else ColumnData("", table.timestamps)
-    loaded = Loaded(columns, [], time, table.matrix, table.origin, owned=False)
-    return _put_together, (loaded, Shape(table.offsets, table.series_names, table.report))
+    loaded = LoadedColumns(columns, [], time, table.matrix, table.origin, owned=False)
+    return _rebuild, (loaded, SeriesLayout(table.offsets, table.series_names, table.report))
 
 
-def _read_again(how: dict[str, Any]) -> Table:
+def _read_again(arguments: dict[str, Any]) -> Table:
     from windeck.table.table import Table
 
-    return Table.read(how.pop("path"), **how)
+    return Table.read(arguments.pop("path"), **arguments)
 
 
-def _put_together(loaded: Loaded, shape: Shape) -> Table:
+def _rebuild(loaded: LoadedColumns, layout: SeriesLayout) -> Table:
     from windeck.table.table import Table
 
     if loaded.matrix is not None:
         loaded = loaded._replace(columns=columns_of(loaded.matrix, loaded.columns))
-    return Table(loaded, shape)
+    return Table(loaded, layout)

@@ -1,4 +1,4 @@
-"""What a table says of itself: to people, and to a saved state that wants to know it again."""
+"""Text and fingerprints of tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windeck._util.fingerprints import digest, sample_rows
-from windeck._util.text import amount
+from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Int64s
 
@@ -18,10 +18,9 @@ _LISTED = 1000
 
 
 def fingerprint(table: Table) -> dict[str, str | int]:
-    """Names, dtypes, sizes and offsets, and digests of some thousand rows of every column.
+    """Return names, dtypes, sizes, and digests of offsets and of sampled rows of every column.
 
-    Values that are missing count as missing, whatever lies in their slots; how the values are
-    stored does not count.
+    The fingerprint does not depend on the bytes of missing values, or on `storage`.
     """
     rows = sample_rows(table.num_rows)
     columns = [table.column(name) for name in table.column_names]
@@ -50,7 +49,7 @@ def _sampled(column: ColumnData, rows: Int64s) -> tuple[object, ...]:
 
 
 def explain(table: Table) -> str:
-    """The table in a few lines: where from, how large, which series, what is missing or odd."""
+    """Return a few lines of text: files, size, columns, series, and the report on their order."""
     lines = [_size(table), *_columns(table), _series(table), *table.report.lines()]
     return "\n".join(lines)
 
@@ -59,7 +58,7 @@ def _size(table: Table) -> str:
     nbytes = sum(table.column(name).nbytes for name in table.column_names)
     many, origin = len(table.column_names), table.origin
     if origin is None:
-        return f"{many} columns, {amount(nbytes)}, {table.num_rows:,} rows"
+        return f"{many} columns, {format_bytes(nbytes)}, {table.num_rows:,} rows"
     place = "mapped" if origin.mapped else "in memory"
     files = f"{origin.files} {'/'.join(origin.kinds)} file{'' if origin.files == 1 else 's'}"
     return (
@@ -69,14 +68,14 @@ def _size(table: Table) -> str:
 
 
 def _of(part: int, whole: int) -> str:
-    """Two amounts in one unit: 11.8 of 128 GB."""
-    number, unit = amount(whole).split(" ")
+    """Return two amounts in one unit, such as "11.8 of 128 GB"."""
+    number, unit = format_bytes(whole).split(" ")
     scale = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}.get(unit, 1.0)
     return f"{part / scale:.3g} of {number} {unit}"
 
 
 def _columns(table: Table) -> list[str]:
-    said = []
+    lines = []
     for name in table.column_names:
         column = table.column(name)
         notes = [column.dtype]
@@ -84,8 +83,8 @@ def _columns(table: Table) -> list[str]:
             notes.append(f"{len(column.categories)} categories")
         if column.missing:
             notes.append(f"{column.missing:,} missing ({column.missing / len(table):.1%})")
-        said.append(f"  {name}: {', '.join(notes)}")
-    return said if len(said) <= 12 else [*said[:10], f"  and {len(said) - 10} more"]
+        lines.append(f"  {name}: {', '.join(notes)}")
+    return lines if len(lines) <= 12 else [*lines[:10], f"  and {len(lines) - 10} more"]
 
 
 def _series(table: Table) -> str:
@@ -96,7 +95,7 @@ def _series(table: Table) -> str:
 
 
 def _step(step: np.timedelta64 | int) -> str:
-    """A duration in the largest unit it is a whole number of."""
+    """Return a duration in the largest unit of which it is a multiple."""
     if not isinstance(step, np.timedelta64):
         return str(step)
     for unit in ("W", "D", "h", "m", "s", "ms", "us"):

@@ -1,4 +1,4 @@
-"""Series: from id columns to row offsets, and moving rows where their order is to change."""
+"""Series: row offsets from id columns, and reordering of rows."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from windeck.columns.dtypes import Array, Int64s
 BLOCK = 1 << 22
 
 
-class Move(NamedTuple):
-    """Rows [start, start + len(rows)) are to hold what stands in `rows`, a permutation of them."""
+class Reordering(NamedTuple):
+    """A permutation of rows [start, start + len(rows)): row start + i gets row ``rows[i]``."""
 
     start: int
     rows: Int64s
 
 
 class Grouping(NamedTuple):
-    """Where the series lie: offsets int64 (series + 1,), a name for each, moves to get there."""
+    """Offsets of the series, int64 of shape (series + 1,), names, and reorderings of rows."""
 
     offsets: Int64s
     names: tuple[Any, ...]
-    moves: list[Move]
+    reorderings: list[Reordering]
 
 
 def group(ids: Sequence[ColumnData], rows: int, *, sort: bool) -> Grouping:
-    """Find the series that id columns spell out; rows of a series must follow each other.
+    """Find the series of id columns. Rows of a series must be contiguous without `sort`.
 
     Parameters
     ----------
     ids : sequence of ColumnData, each of `rows` rows
         Integers, or codes with categories. A series is one combination of their values.
     sort : bool
-        Bring the rows of a series together, series in order of first appearance, rows in theirs.
+        Group rows by series, in order of first appearance. Rows of a series keep their order.
 
     Raises
     ------
     ValueError
-        A series is scattered and `sort` is False, or an id is null.
+        A series is not contiguous and `sort` is False, or an id is null.
     """
     if rows == 0:
         return Grouping(np.zeros(1, dtype=np.int64), (), [])
@@ -54,12 +54,13 @@ def group(ids: Sequence[ColumnData], rows: int, *, sort: bool) -> Grouping:
     if len(first) == len(starts):
         return Grouping(_closed(starts, rows), _names(ids, keys), [])
     if not sort:
-        raise _scattered(ids, keys, key_of_run, starts, rows)
+        raise _not_contiguous(ids, keys, key_of_run, starts, rows)
     order = np.argsort(key_of_run, kind="stable")
     lengths = np.diff(_closed(starts, rows))
     sizes = np.bincount(key_of_run, weights=lengths).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Grouping(offsets, _names(ids, keys), [Move(0, _ranges(starts[order], lengths[order]))])
+    rows_in_order = _ranges(starts[order], lengths[order])
+    return Grouping(offsets, _names(ids, keys), [Reordering(0, rows_in_order)])
 
 
 def _refuse_nulls(column: ColumnData) -> None:
@@ -68,12 +69,12 @@ def _refuse_nulls(column: ColumnData) -> None:
         if not observed.all():
             raise ValueError(
                 f"id column {column.name!r} is null in row {int(np.argmin(observed))}; "
-                "expected every row to say which series it belongs to"
+                "expected an id in every row"
             )
 
 
 def _run_starts(ids: Sequence[ColumnData], rows: int) -> Int64s:
-    """First rows of the stretches in which no id changes."""
+    """Return the first rows of runs of equal ids."""
     changed = np.zeros(rows, dtype=np.bool_)
     changed[0] = True
     for column in ids:
@@ -82,7 +83,7 @@ def _run_starts(ids: Sequence[ColumnData], rows: int) -> Int64s:
 
 
 def _distinct(keys: list[Array]) -> tuple[list[Array], Int64s, Int64s]:
-    """Distinct keys in order of first appearance, their first runs, and the key of each run."""
+    """Return distinct keys in order of first appearance, their first runs, and each run's key."""
     if len(keys) == 1:
         _, first, inverse = np.unique(keys[0], return_index=True, return_inverse=True)
     else:
@@ -100,7 +101,7 @@ def _closed(starts: Int64s, rows: int) -> Int64s:
 
 
 def _names(ids: Sequence[ColumnData], keys: list[Array]) -> tuple[Any, ...]:
-    """A series' id, or the tuple of its ids if there are several id columns."""
+    """Return the id of each series, or a tuple of ids for several id columns."""
     parts = [_texts(column, key) for column, key in zip(ids, keys, strict=True)]
     return tuple(parts[0]) if len(parts) == 1 else tuple(zip(*parts, strict=True))
 
@@ -111,10 +112,10 @@ def _texts(column: ColumnData, key: Array) -> list[Any]:
     return [column.categories[code] for code in key.tolist()]
 
 
-def _scattered(
+def _not_contiguous(
     ids: Sequence[ColumnData], keys: list[Array], key_of_run: Int64s, starts: Int64s, rows: int
 ) -> ValueError:
-    """The error for a series whose rows do not follow each other."""
+    """Return the error for the first series that is not contiguous."""
     seen = np.zeros(len(keys[0]), dtype=np.int64)
     np.add.at(seen, key_of_run, 1)
     key = int(key_of_run[np.argmax(seen[key_of_run] > 1)])
@@ -128,53 +129,53 @@ def _scattered(
 
 
 def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
-    """The concatenated ranges [start, start + length)."""
+    """Return the concatenated ranges [start, start + length)."""
     ends = np.cumsum(lengths)
     shift = np.repeat(starts - (ends - lengths), lengths)
     return np.asarray(shift + np.arange(int(ends[-1]), dtype=np.int64), dtype=np.int64)
 
 
 def check_offsets(offsets: Any, rows: int) -> Int64s:
-    """Offsets given by the caller: int64, from 0 up to the number of rows, never decreasing."""
+    """Return offsets as int64; they must ascend from 0 to the number of rows."""
     array = np.asarray(offsets)
     if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) < 1:
         raise ValueError(
-            f"offsets has dtype {array.dtype} and shape {array.shape}; expected integers, one more "
-            "than there are series"
+            "`offsets` must be integers of shape (series + 1,), got dtype "
+            f"{array.dtype} and shape {array.shape}"
         )
     result = array.astype(np.int64)
     if (array.dtype.kind == "u" and (result < 0).any()) or result[0] != 0 or result[-1] != rows:
         raise ValueError(
-            f"offsets runs from {array[0]} to {array[-1]}; expected 0 to {rows}, the rows there are"
+            f"`offsets` must ascend from 0 to {rows}, the number of rows, got {array[0]} to "
+            f"{array[-1]}"
         )
     falls = np.flatnonzero(np.diff(result) < 0)
     if len(falls):
-        at = int(falls[0])
+        at = int(falls[0]) + 1
         raise ValueError(
-            f"offsets decreases from {result[at]} to {result[at + 1]} at place {at + 1}; "
-            "expected each series to begin where the one before ends"
+            f"`offsets` must not decrease, got {result[at]} at index {at} after {result[at - 1]}"
         )
     result.flags.writeable = False
     return result
 
 
-def moved(column: ColumnData, moves: Sequence[Move], *, owned: bool) -> ColumnData:
-    """The column with its rows moved: in place where the memory is ours, else in a copy."""
-    if not moves:
+def reorder(column: ColumnData, reorderings: Sequence[Reordering], *, owned: bool) -> ColumnData:
+    """Return the column with its rows reordered, in place if the memory is owned."""
+    if not reorderings:
         return column
     values = column.values.view() if owned else column.values.copy()
     if owned:
         values.flags.writeable = True
-    _move(values, moves)
+    _permute(values, reorderings)
     if column.validity is None:
         return replace(column, values=values)
     rows, offset = len(values), column.validity_offset
     valid = bitmaps.unpack(column.validity, offset, offset + rows)
-    _move(valid, moves)
+    _permute(valid, reorderings)
     bitmap = np.packbits(valid, bitorder="little")
     return replace(column, values=values, validity=bitmap, validity_offset=0)
 
 
-def _move(values: Array, moves: Sequence[Move]) -> None:
-    for start, rows in moves:
+def _permute(values: Array, reorderings: Sequence[Reordering]) -> None:
+    for start, rows in reorderings:
         values[start : start + len(rows)] = values[rows]

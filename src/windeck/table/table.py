@@ -1,4 +1,4 @@
-"""Table: columns in memory or in a mapped file, cut into series that are in order of time."""
+"""Tables: columns in memory or in a mapped file, divided into series that are sorted by time."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
-from windeck.io import reading as mapping
 from windeck.io.filesystem import Paths, resolve
 from windeck.io.formats import open_file
-from windeck.io.reading import Loaded, Origin
-from windeck.io.request import Categories, Request, as_bytes, as_names, is_interleaved
+from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
+from windeck.io.reading import LoadedColumns, Origin
 from windeck.table import construction, description
-from windeck.table.construction import Shape, arrange
+from windeck.table.construction import SeriesLayout, arrange_series
 from windeck.table.timestamps import OrderReport
 
 Storage = Literal["columns", "rows"]
 
 
 class Table:
-    """Columns of one length, cut into series. Made by `read`, `from_columns`, ...; never changed.
+    """Immutable columns of one length, divided into series.
+
+    Made by `read`, `from_arrow`, `from_columns` and `from_rows`.
 
     Attributes
     ----------
     offsets : int64 ndarray, shape (series + 1,)
         Series s has rows [offsets[s], offsets[s + 1]).
     series_names : tuple
-        The id of each series; a tuple of ids where there are several id columns; its number where
-        there are none.
+        The id of each series; a tuple of ids for several id columns; its number for none.
     timestamps : datetime64 or int64 ndarray, shape (rows,), or None
     report : OrderReport
-        What was found about the order of rows: series sorted, duplicate stamps, breaks.
+        Report on the order of rows: series that were sorted, duplicate timestamps, breaks.
     matrix : ndarray, shape (rows, columns), or None
-        The row-major matrix all columns are views of, with ``storage="rows"``.
+        The row-major matrix of which all columns are views, with ``storage="rows"``.
     origin : Origin or None
-        The files it was read from: how many columns and bytes they hold.
+        The files it was read from, with their number of columns and bytes.
 
     Examples
     --------
@@ -52,13 +52,15 @@ class Table:
     (array([0., 1., 2., 3.]), 2)
     """
 
-    def __init__(self, loaded: Loaded, shape: Shape, reopen: Mapping[str, Any] | None = None):
+    def __init__(
+        self, loaded: LoadedColumns, layout: SeriesLayout, reopen: Mapping[str, Any] | None = None
+    ) -> None:
         self._columns = {column.name: column for column in loaded.columns}
         self._reopen = reopen
-        self.offsets: Int64s = read_only(shape.offsets)
-        self.series_names: tuple[Any, ...] = shape.names
+        self.offsets: Int64s = read_only(layout.offsets)
+        self.series_names: tuple[Any, ...] = layout.names
         self.timestamps: Array | None = None if loaded.time is None else loaded.time.values
-        self.report: OrderReport = shape.report
+        self.report: OrderReport = layout.report
         self.matrix: Array | None = None if loaded.matrix is None else read_only(loaded.matrix)
         self.origin: Origin | None = loaded.origin
 
@@ -78,47 +80,48 @@ class Table:
         memory_budget: float | None = None,
         sort: bool = False,
     ) -> Table:
-        """Read Parquet, Arrow IPC (Feather) or CSV; only the columns and rows asked for.
+        """Read columns and rows of Parquet, Arrow IPC (Feather) or CSV files.
 
         Parameters
         ----------
         path : path, or list of paths
-            A file, a glob, a directory, or a list of these, their rows one after the other.
+            A file, a glob, a directory, or a list of these, whose rows are concatenated.
         columns : names, optional
-            Columns to keep as values; all of them if not given. Ids and time are not values.
+            Columns to read as values, by default all except ids and time.
         id_columns : names, optional
-            Strings or integers whose combination says to which series a row belongs.
+            Columns of strings or integers. Rows with equal ids are one series.
         timestamp_column : name, optional
-            Timestamps, dates or integers. Series not in order of time are sorted (stable).
+            Timestamps, dates or integers. Series that are not sorted by time are sorted (stable).
         categories : names, True, or mapping of name to names, optional
-            String columns to read as int32 codes: in order of first appearance, or, with a
-            mapping, as the places in the names given. True: every string column.
-            Dictionary columns are read so always.
+            String columns to read as int32 codes, in order of first appearance. A mapping gives
+            the names in the order of their codes. True means every string column. Dictionary
+            columns are always read as codes.
         dtype : floating dtype, optional
-            What floating columns are cast to. All others are kept as they are.
+            Dtype to which floating columns are cast. Other columns keep their dtype.
         rows : (start, stop), optional
             Rows to read, counted over all files; stop may be None.
         storage : "columns" or "rows"
-            "rows" puts all columns, of one dtype, into one row-major matrix.
+            "rows" stores all columns, which must have one dtype, in one row-major matrix.
         in_memory : bool
-            False maps one uncompressed Arrow IPC file of one record batch, copying no values.
+            False maps one uncompressed Arrow IPC file of one record batch; no values are copied.
         memory_budget : bytes, optional
-            Refuse to read into memory what takes more, by `estimate`.
+            Raise MemoryError if `estimate` is larger.
         sort : bool
-            Bring together rows of series that are scattered in the file.
+            Group the rows of series that are not contiguous in the file.
 
         Raises
         ------
         FileNotFoundError, KeyError, TypeError, ValueError, OverflowError
-            No such file or column; a type a table cannot hold; a file that is empty, damaged, or
-            unlike the others; scattered series; a value too large for `dtype`.
+            A file or column does not exist; a table cannot hold its type; a file is empty,
+            damaged, or has other columns than the first; a series is not contiguous; a value is
+            too large for `dtype`.
         MemoryError
-            More than `memory_budget`; nothing has been read then.
+            The table would take more than `memory_budget`. Nothing has been read.
 
         Notes
         -----
-        O(rows read) time. Peak memory is about `estimate`: each column is laid out once and filled
-        batch by batch.
+        O(rows read) time. Peak memory is about `estimate`: each column is allocated once and
+        filled batch by batch.
 
         Examples
         --------
@@ -132,19 +135,19 @@ class Table:
         2 series of 1 to 2 rows, usual step 1
         1 series sorted by time (1 backward step)
         """
-        request = Request.of(
+        options = ReadOptions.from_arguments(
             columns, id_columns, timestamp_column, dtype, rows, categories, sort=sort
         )
         interleaved = is_interleaved(storage)
         if in_memory:
-            budget = as_bytes(memory_budget)
-            loaded = reading.read(resolve(path), request, interleaved, budget)
-            return cls._of(loaded, request)
+            budget = budget_bytes(memory_budget)
+            loaded = reading.read_files(resolve(path), options, interleaved, budget)
+            return cls._of(loaded, options)
         if interleaved:
-            raise ValueError("storage='rows' copies every value; expected in_memory=True with it")
-        loaded = mapping.read_mapped(resolve(path), request)
-        reopen = construction.arguments(resolve(path), request, categories)
-        return cls._of(loaded, request, reopen)
+            raise ValueError("storage='rows' copies all values; it needs in_memory=True")
+        loaded = reading.read_mapped(resolve(path), options)
+        reopen = construction.read_arguments(resolve(path), options, categories)
+        return cls._of(loaded, options, reopen)
 
     @classmethod
     def estimate(
@@ -158,11 +161,11 @@ class Table:
         dtype: Any = None,
         rows: tuple[int, int | None] | None = None,
     ) -> int:
-        """Bytes `read` would take in memory, told from metadata alone.
+        """Return the bytes of memory that `read` would take, from metadata alone.
 
-        Exact for numbers, bools and times in Parquet and Arrow files, but for validity bitmaps
-        (one bit a row where something is null). Strings not named as ids or categories count
-        with their bytes in the file. CSV is judged by its first mebibyte. Parameters as in `read`.
+        Exact for numbers, bools and times in Parquet and Arrow files, except for validity bitmaps
+        (one bit a row of a column with nulls). Strings that are not ids or categories count with
+        their bytes in the file. CSV is estimated from its first mebibyte. Parameters as in `read`.
 
         Examples
         --------
@@ -172,10 +175,12 @@ class Table:
         >>> Table.estimate(path, columns="load", dtype="float32")
         8
         """
-        request = Request.of(columns, id_columns, timestamp_column, dtype, rows, categories)
+        options = ReadOptions.from_arguments(
+            columns, id_columns, timestamp_column, dtype, rows, categories
+        )
         files = [open_file(name) for name in resolve(path)]
-        names = request.values(files[0].schema, repr(files[0].path))
-        return reading.sizes(files, (*names, *request.index), request)
+        names = options.value_columns(files[0].schema, repr(files[0].path))
+        return reading.estimate_bytes(files, (*names, *options.index_columns), options)
 
     @classmethod
     def from_arrow(
@@ -191,11 +196,11 @@ class Table:
         storage: Storage = "columns",
         sort: bool = False,
     ) -> Table:
-        """Take a table from anything that speaks the Arrow PyCapsule protocol.
+        """Make a table of an object with the Arrow PyCapsule interface.
 
-        pyarrow, polars, pandas 2.2, DuckDB, nanoarrow, ... Numbers that lie in one piece are not
-        copied; validity bitmaps neither. Bools, strings and columns in several pieces are, once.
-        Parameters as in `read`.
+        Such as tables of pyarrow, polars, pandas 2.2, DuckDB and nanoarrow. Numbers in one chunk
+        and validity bitmaps are not copied. Bools, strings and columns of several chunks are copied
+        once. Parameters as in `read`.
 
         Raises
         ------
@@ -212,12 +217,12 @@ class Table:
         >>> table.column("load").observed().tolist()
         [True, False, True]
         """
-        request = Request.of(
+        options = ReadOptions.from_arguments(
             columns, id_columns, timestamp_column, dtype, rows, categories, sort=sort
         )
-        table = reading.arrow_table(data)
+        table = reading.as_arrow_table(data)
         return cls._of(
-            reading.from_table(table, request, interleaved=is_interleaved(storage)), request
+            reading.from_arrow_table(table, options, interleaved=is_interleaved(storage)), options
         )
 
     @classmethod
@@ -231,25 +236,25 @@ class Table:
         timestamp_column: str | None = None,
         sort: bool = False,
     ) -> Table:
-        """Take one-dimensional arrays or CPU tensors as they lie, without a copy.
+        """Make a table of one-dimensional arrays or CPU tensors, without a copy.
 
         Parameters
         ----------
         columns : mapping of name to array or tensor, each of shape (rows,)
             bool, integers, floats; bfloat16 as a tensor (kept as its uint16 bits).
         offsets : integers, shape (series + 1,), optional
-            Where the series begin; one series if neither this nor `id_columns` is given.
+            Series s has rows [offsets[s], offsets[s + 1]). One series by default.
         series_names : sequence, optional
             A name for each series of `offsets`.
         id_columns, timestamp_column : optional
             Names in `columns` that are not values, as in `read`; ids may be strings.
         sort : bool
-            As in `read`. Rows that have to be moved are moved in a copy.
+            As in `read`. Columns are copied if rows have to be moved.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            Naming the column, what it is and what was expected.
+            An argument is wrong; the message names the column, its type and the expected one.
 
         Examples
         --------
@@ -260,10 +265,12 @@ class Table:
         (True, ('load',), 1)
         """
         if not isinstance(columns, Mapping):
-            raise TypeError(f"columns is a {type(columns).__name__}; expected a mapping of names")
-        request = Request.of(list(columns), id_columns, timestamp_column, sort=sort)
-        loaded = construction.from_arrays(columns, request)
-        return cls._of(loaded, request, offsets=offsets, series_names=series_names)
+            raise TypeError(
+                f"`columns` must be a mapping of names to arrays, got a {type(columns).__name__}"
+            )
+        options = ReadOptions.from_arguments(list(columns), id_columns, timestamp_column, sort=sort)
+        loaded = construction.from_arrays(columns, options)
+        return cls._of(loaded, options, offsets=offsets, series_names=series_names)
 
     @classmethod
     def from_rows(
@@ -275,9 +282,9 @@ class Table:
         series_names: Sequence[Any] | None = None,
         timestamps: Array | None = None,
     ) -> Table:
-        """Take a matrix (rows, columns), array or CPU tensor, as it lies, without a copy.
+        """Make a table of a matrix, an array or a CPU tensor, without a copy.
 
-        Where each row is contiguous, so that a window of all columns is, `storage` is "rows".
+        `storage` is "rows" if each row is contiguous, and with it a window of all columns.
 
         Parameters
         ----------
@@ -299,34 +306,34 @@ class Table:
         matrix, dtype = as_array("the matrix", array)
         if matrix.ndim != 2 or matrix.shape[1] != len(names):
             raise ValueError(
-                f"the matrix has shape {matrix.shape}; expected (rows, {len(names)}), one column "
-                "for each name"
+                f"the matrix must have shape (rows, {len(names)}), one column for each name, got "
+                f"{matrix.shape}"
             )
         loaded = construction.from_matrix(matrix, dtype, names, timestamps)
-        return cls._of(loaded, Request(), offsets=offsets, series_names=series_names)
+        return cls._of(loaded, ReadOptions(), offsets=offsets, series_names=series_names)
 
     @classmethod
     def _of(
         cls,
-        loaded: Loaded,
-        request: Request,
+        loaded: LoadedColumns,
+        options: ReadOptions,
         reopen: Mapping[str, Any] | None = None,
         *,
         offsets: Any = None,
         series_names: Sequence[Any] | None = None,
     ) -> Table:
-        loaded, shape = arrange(loaded, request.sort, offsets, series_names)
-        return cls(loaded, shape, reopen)
+        loaded, layout = arrange_series(loaded, options.sort, offsets, series_names)
+        return cls(loaded, layout, reopen)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A mapped table is mapped again; one in memory goes with its values, layout kept."""
-        return construction.reduced(self, self._reopen)
+        """Return a pickle: the path and arguments of a mapped table, else values and layout."""
+        return construction.reduce_table(self, self._reopen)
 
     def __len__(self) -> int:
         return self.num_rows
 
     def __getitem__(self, name: str) -> Array:
-        """The values of one column, read-only; see `column` for which of them are missing."""
+        """Return the values of one column, read-only; `column` has the missing ones as well."""
         return self.column(name).values
 
     def __contains__(self, name: object) -> bool:
@@ -340,7 +347,7 @@ class Table:
 
     @property
     def num_rows(self) -> int:
-        """Rows, of all series together."""
+        """Number of rows of all series."""
         return int(self.offsets[-1])
 
     @property
@@ -349,7 +356,7 @@ class Table:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the value columns; ids and time are not among them."""
+        """Names of the value columns, without ids and time."""
         return tuple(self._columns)
 
     @property
@@ -359,39 +366,39 @@ class Table:
 
     @property
     def storage(self) -> Storage:
-        """Whether the columns are views of one row-major matrix ("rows") or lie by themselves."""
+        """ "rows" if the columns are views of one row-major matrix, else "columns"."""
         return "columns" if self.matrix is None else "rows"
 
     @property
     def step(self) -> np.timedelta64 | int | None:
-        """The usual difference between successive stamps; None if that is not known."""
+        """Usual difference of successive timestamps; None if it is unknown."""
         return self.report.step
 
     def column(self, name: str) -> ColumnData:
-        """One column: values, validity, categories. KeyError with near matches if unknown."""
+        """Return values, validity and categories of a column; KeyError if it is unknown."""
         try:
             return self._columns[name]
         except KeyError:
             raise unknown_column(name, self._columns) from None
 
     def to_torch(self) -> dict[str, Any]:
-        """Every column as a tensor on the same memory; bfloat16 as such. Imports torch.
+        """Return every column as a tensor on the same memory, without a copy. Imports torch.
 
-        The tensors are for reading. Writing through one changes the table, and brings the process
-        down where the memory behind it was given as read-only.
+        Columns of bfloat16 become bfloat16 tensors. Do not write to the tensors: it changes the
+        table, and crashes the process if the memory is read-only.
         """
         import torch
 
         with warnings.catch_warnings():
-            # torch has no read-only tensors, and warns of every array that is.
+            # torch has no read-only tensors, and warns about every read-only array.
             warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
             return {name: as_tensor(column, torch) for name, column in self._columns.items()}
 
     def explain(self) -> str:
-        """Say in a few lines what was read, what is missing and what is odd about its order."""
+        """Return a few lines of text: size, columns, missing values, series and their order."""
         return description.explain(self)
 
     @cached_property
     def fingerprint(self) -> dict[str, str | int]:
-        """What the table is, flat: names, dtypes, sizes, digests of offsets and sampled rows."""
+        """Names, dtypes, sizes, and digests of offsets and sampled rows, as a flat dict."""
         return description.fingerprint(self)

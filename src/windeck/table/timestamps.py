@@ -10,35 +10,35 @@ import numpy as np
 
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
-from windeck.table.series import BLOCK, Move, moved
+from windeck.table.series import BLOCK, Reordering, reorder
 
-_STEPS_LOOKED_AT = 1024
+_MAX_STEPS_COUNTED = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class OrderReport:
-    """What was found about the order of rows. Arrays have one entry a series.
+    """Report on the order of rows. Arrays have one entry for each series.
 
     Attributes
     ----------
     regrouped : bool
-        Rows of scattered series were brought together (`sort=True`).
+        Rows were grouped by series (`sort=True`).
     sorted_series : tuple of int
-        Series (their numbers) that were not in order of time, and are now.
+        Numbers of the series that were not sorted by time, and are now.
     backward : int64 ndarray, shape (series,)
         Steps back in time, as stored.
     duplicates : int64 ndarray, shape (series,)
-        Rows with the time stamp of the row before, as stored.
+        Rows with the timestamp of the previous row, as stored.
     duplicates_sorted : int64 ndarray, shape (series,)
-        The same after sorting, which may bring more of them together.
+        The same after sorting.
     irregular : int64 ndarray, shape (series,)
-        Steps other than the usual one, of whatever kind, after sorting.
+        Steps that differ from the usual one of the series, after sorting.
     breaks : int64 ndarray, shape (series,)
         Steps larger than the usual one of the series, after sorting.
     steps : int64 ndarray, shape (series,)
-        The usual step of each series in `unit`: the most frequent one; 0 where there is none.
+        Usual step of each series in `unit`: the most frequent one, 0 if there is none.
     unit : str or None
-        Unit of `steps` ("us", "D", ...); None where stamps are plain integers, or absent.
+        Unit of `steps` ("us", "D", ...); None for integer timestamps, or without timestamps.
     """
 
     regrouped: bool
@@ -53,13 +53,13 @@ class OrderReport:
 
     @classmethod
     def without_time(cls, series: int, *, regrouped: bool) -> OrderReport:
-        """For a table with no time stamps."""
+        """Return the report of a table without timestamps."""
         none = np.zeros(series, dtype=np.int64)
         return cls(regrouped, (), none, none, none, none, none, none)
 
     @property
     def step(self) -> np.timedelta64 | int | None:
-        """The usual step of most rows' series: None if no series has two different stamps."""
+        """The usual step of most series; None if no series has two different timestamps."""
         known = self.steps[self.steps > 0]
         if not len(known):
             return None
@@ -69,24 +69,24 @@ class OrderReport:
 
     @property
     def clean(self) -> bool:
-        """Nothing to report."""
+        """True if rows are grouped and sorted as stored, with regular steps."""
         return not (self.regrouped or self.backward.any() or self.irregular.any())
 
     def lines(self) -> list[str]:
-        """The findings in words, a line each; none if there are none."""
-        said = ["rows grouped by series"] if self.regrouped else []
+        """Return the findings as text, one line each."""
+        lines = ["rows grouped by series"] if self.regrouped else []
         if self.sorted_series:
             back, many = int(self.backward.sum()), len(self.sorted_series)
-            said.append(f"{_series(many)} sorted by time ({_count(back, 'backward step')})")
+            lines.append(f"{_series(many)} sorted by time ({_count(back, 'backward step')})")
         if self.duplicates_sorted.any():
             after = int(self.duplicates_sorted.sum())
             more = f", {after:,} after sorting" if after != self.duplicates.sum() else ""
-            said.append(_where(self.duplicates, "duplicate stamp") + more)
+            lines.append(_where(self.duplicates, "duplicate stamp") + more)
         if self.breaks.any():
-            said.append(f"{_where(self.breaks, 'break')} (steps larger than the usual one)")
+            lines.append(f"{_where(self.breaks, 'break')} (steps larger than the usual one)")
         if self.irregular.any():
-            said.append(f"{_series(int(np.count_nonzero(self.irregular)))} with irregular steps")
-        return said
+            lines.append(f"{_series(int(np.count_nonzero(self.irregular)))} with irregular steps")
+        return lines
 
 
 def _where(counts: Int64s, what: str) -> str:
@@ -101,29 +101,31 @@ def _series(number: int) -> str:
     return f"{number:,} series"
 
 
-def put_in_order(
+def sort_by_time(
     stamps: ColumnData, offsets: Int64s, *, owned: bool, regrouped: bool
-) -> tuple[ColumnData, list[Move], OrderReport]:
-    """Sort each series by time (stable) if it is not, and look at its steps.
+) -> tuple[ColumnData, list[Reordering], OrderReport]:
+    """Sort each series by time (stable) if it is not sorted, and report on its steps.
 
     Returns
     -------
-    stamps : ColumnData, sorted
-    moves : what has to happen to every other column
+    stamps : ColumnData
+        Sorted timestamps.
+    reorderings : list of Reordering
+        Reorderings to apply to every other column.
     report : OrderReport
 
     Raises
     ------
     ValueError
-        A stamp is missing.
+        A timestamp is missing.
     """
     ticks = _ticks(stamps)
     backward = _per_series(ticks, offsets, np.less)
     duplicates = doubled = _per_series(ticks, offsets, np.equal)
     late = np.flatnonzero(backward)
-    moves = [_sorting(ticks, int(offsets[s]), int(offsets[s + 1])) for s in late]
-    if moves:
-        stamps = moved(stamps, moves, owned=owned)
+    reorderings = [_sorting(ticks, int(offsets[s]), int(offsets[s + 1])) for s in late]
+    if reorderings:
+        stamps = reorder(stamps, reorderings, owned=owned)
         ticks = _ticks(stamps)
         doubled = _per_series(ticks, offsets, np.equal)
     steps = usual_steps(ticks, offsets)
@@ -132,7 +134,7 @@ def put_in_order(
     report = OrderReport(
         regrouped, series, backward, duplicates, doubled, irregular, breaks, steps, _unit(stamps)
     )
-    return stamps, moves, report
+    return stamps, reorderings, report
 
 
 def _unit(stamps: ColumnData) -> str | None:
@@ -143,7 +145,7 @@ def _unit(stamps: ColumnData) -> str | None:
 
 
 def _ticks(stamps: ColumnData) -> Array:
-    """Stamps as integers, none of them missing."""
+    """Return timestamps as integers; ValueError if one is missing."""
     values = stamps.values
     if values.dtype.kind == "M":
         missing = ~stamps.observed() if stamps.validity is not None else np.isnat(values)
@@ -153,24 +155,24 @@ def _ticks(stamps: ColumnData) -> Array:
     if missing.any():
         raise ValueError(
             f"timestamp column {stamps.name!r} is missing in row {int(np.argmax(missing))}; "
-            "expected a stamp in every row"
+            "expected a timestamp in every row"
         )
     return values
 
 
-def _sorting(ticks: Array, start: int, stop: int) -> Move:
+def _sorting(ticks: Array, start: int, stop: int) -> Reordering:
     order = np.argsort(ticks[start:stop], kind="stable").astype(np.int64)
-    return Move(start, order + start)
+    return Reordering(start, order + start)
 
 
 def _blocks(rows: int) -> Iterator[tuple[int, int]]:
-    """Stretches of neighbouring pairs, so that no temporary grows with the table."""
+    """Yield blocks of adjacent rows, so that temporary memory does not grow with the table."""
     for start in range(0, rows - 1, BLOCK):
         yield start, min(start + BLOCK, rows - 1)
 
 
 def _pairs(ticks: Array, offsets: Int64s) -> Iterator[tuple[int, Array, Array, Bools]]:
-    """Blocks of (row, stamps, next rows' stamps, whether the pair lies within one series)."""
+    """Yield blocks of (first row, timestamps, next timestamps, mask of pairs within a series)."""
     for start, stop in _blocks(len(ticks)):
         within = np.ones(stop - start, dtype=np.bool_)
         first, last = np.searchsorted(offsets, [start + 1, stop + 1])
@@ -179,7 +181,7 @@ def _pairs(ticks: Array, offsets: Int64s) -> Iterator[tuple[int, Array, Array, B
 
 
 def _per_series(ticks: Array, offsets: Int64s, test: np.ufunc) -> Int64s:
-    """In how many neighbouring rows of each series ``test(later, earlier)`` holds."""
+    """Return for each series the number of adjacent rows with ``test(later, earlier)``."""
     counts = np.zeros(len(offsets) - 1, dtype=np.int64)
     for start, before, after, within in _pairs(ticks, offsets):
         _add(counts, offsets, start + np.flatnonzero(test(after, before) & within))
@@ -187,19 +189,19 @@ def _per_series(ticks: Array, offsets: Int64s, test: np.ufunc) -> Int64s:
 
 
 def _unusual(ticks: Array, offsets: Int64s, steps: Int64s) -> tuple[Int64s, Int64s]:
-    """How many steps of each series differ from its usual one, and how many are larger."""
+    """Return for each series the numbers of steps unlike its usual one, and larger than it."""
     irregular, breaks = np.zeros((2, len(offsets) - 1), dtype=np.int64)
     for start, before, after, within in _pairs(ticks, offsets):
         inside = np.flatnonzero(within)
         step = (after - before)[inside]
-        usual = np.repeat(*_usual_of(offsets, steps, start, len(within)))[inside]
+        usual = np.repeat(*_steps_in_block(offsets, steps, start, len(within)))[inside]
         _add(irregular, offsets, start + inside[step != usual])
         _add(breaks, offsets, start + inside[(step > usual) & (usual > 0)])
     return irregular, breaks
 
 
-def _usual_of(offsets: Int64s, steps: Int64s, start: int, rows: int) -> tuple[Int64s, Int64s]:
-    """Usual steps of the series that cross rows [start, start + rows), and their rows there."""
+def _steps_in_block(offsets: Int64s, steps: Int64s, start: int, rows: int) -> tuple[Int64s, Int64s]:
+    """Return the usual steps of series that overlap rows [start, start + rows), and their rows."""
     first = int(np.searchsorted(offsets, start, side="right")) - 1
     last = int(np.searchsorted(offsets, start + rows, side="left"))
     ends = np.clip(offsets[first : last + 1], start, start + rows)
@@ -213,14 +215,14 @@ def _add(counts: Int64s, offsets: Int64s, rows: Array) -> None:
 
 
 def usual_steps(ticks: Array, offsets: Int64s) -> Int64s:
-    """The most frequent positive step of each series, the smallest if several are; 0 if none.
+    """Return the most frequent positive step of each series, the smallest of equals, 0 if none.
 
-    Of a series longer than 1,024 steps, that many evenly spread ones are looked at.
+    Of a series of more than 1,024 steps, 1,024 evenly spaced ones are counted.
     """
     usual = np.zeros(len(offsets) - 1, dtype=np.int64)
     lengths = np.maximum(np.diff(offsets) - 1, 0)
-    taken = np.minimum(lengths, _STEPS_LOOKED_AT)
-    for first, last in _shares(taken):
+    taken = np.minimum(lengths, _MAX_STEPS_COUNTED)
+    for first, last in _series_blocks(taken):
         series = np.repeat(np.arange(first, last), taken[first:last])
         place = np.arange(len(series)) - np.repeat(
             np.cumsum(taken[first:last]) - taken[first:last], taken[first:last]
@@ -231,8 +233,8 @@ def usual_steps(ticks: Array, offsets: Int64s) -> Int64s:
     return usual
 
 
-def _shares(taken: Int64s) -> Iterator[tuple[int, int]]:
-    """Stretches of series that together have about a block of steps to look at."""
+def _series_blocks(taken: Int64s) -> Iterator[tuple[int, int]]:
+    """Yield ranges of series that have about a block of counted steps together."""
     ends = np.cumsum(taken)
     first = 0
     while first < len(taken):

@@ -1,13 +1,13 @@
-"""The keys of a batch: which columns go where, as what dtype, scaled how, masked or not.
+"""The keys of a batch: their columns, steps, dtypes, masks and scaling.
 
-Roles of columns -> keys -> native fields. All questions of dtypes are settled here, before the
-first row is touched.
+Columns get roles, roles give keys, keys become fields of the native gather. All dtypes are checked
+here, before the first row is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,23 +17,23 @@ from windeck import _core
 from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
-from windeck.columns.dtypes import is_floating
+from windeck.columns.dtypes import DTYPES, FLOATS, dtype_name, is_floating
 from windeck.table.table import Table
-from windeck.windows.index import Span
+from windeck.windows.index import WindowSpan
 from windeck.windows.scaler import Scaler
-from windeck.windows.subset import Cut
+from windeck.windows.subset import WindowSelection
 
 Layout = Literal["btc", "bct", "columns"]
-Segments = tuple[tuple[int, int], ...]
 
 LAYOUTS = ("btc", "bct", "columns")
-FLOATING = ("float64", "float32", "float16", "bfloat16")
-BATCH_KEYS = ("series_id", "start")
+FLOATING = tuple(name for name in FLOATS if DTYPES[name].storage is not None)
+# Keys that every batch has, beside those of columns.
+INDEX_KEYS = ("series_id", "start")
 
 
 @dataclass(frozen=True)
-class Roles:
-    """The columns of each role."""
+class ColumnRoles:
+    """The names of the columns of each role."""
 
     target: tuple[str, ...]
     known: tuple[str, ...] = ()
@@ -42,35 +42,43 @@ class Roles:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Every column named, each once."""
+        """The names of all columns that have a role."""
         return (*self.target, *self.known, *self.past, *self.static)
 
     @classmethod
-    def of(
+    def from_names(
         cls,
         table: Table,
         target: str | Iterable[str] | None,
         known: str | Iterable[str] | None,
         past: str | Iterable[str] | None,
         static: str | Iterable[str] | None,
-    ) -> Roles:
-        """Roles from what the caller named; targets default to the columns not named elsewhere."""
-        named = {
+    ) -> ColumnRoles:
+        """Check the names given; targets default to the columns not named elsewhere."""
+        covariates = {
             "known_covariates": _names(known),
             "past_covariates": _names(past),
             "static_covariates": _names(static),
         }
-        elsewhere = {name for names in named.values() for name in names}
-        targets = (
-            tuple(name for name in table.column_names if name not in elsewhere)
-            if target is None
-            else _names(target)
-        )
-        named = {"target_columns": targets, **named}
-        _check_names(table.column_names, named)
+        if target is None:
+            taken = {name for names in covariates.values() for name in names}
+            targets = tuple(name for name in table.column_names if name not in taken)
+        else:
+            targets = _names(target)
+        named = {"target_columns": targets, **covariates}
+        roles: dict[str, str] = {}
+        for role, names in named.items():
+            for name in names:
+                if name not in table.column_names:
+                    raise unknown_column(name, table.column_names)
+                if name in roles:
+                    raise ValueError(
+                        f"column {name!r} must have one role, got {roles[name]} and {role}"
+                    )
+                roles[name] = role
         if not targets:
             raise ValueError(
-                "target_columns is empty, expected at least one column"
+                "`target_columns` must name at least one column, got none"
                 if target is not None
                 else "every column of the table is a covariate, expected a target column"
             )
@@ -83,74 +91,78 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _check_names(known: Sequence[str], roles: Mapping[str, tuple[str, ...]]) -> None:
-    """Every name exists, and has one role."""
-    seen: dict[str, str] = {}
-    for role, names in roles.items():
-        for name in names:
-            if name not in known:
-                raise unknown_column(name, known)
-            if name in seen:
-                raise ValueError(
-                    f"column {name!r} is named in {seen[name]} and again in {role}, "
-                    "expected one role for each column"
-                )
-            seen[name] = role
-
-
 @dataclass(frozen=True)
-class Key:
-    """One output array: its columns, the steps it takes, and its axes as the native core says."""
+class BatchKey:
+    """One array of a batch.
+
+    Attributes
+    ----------
+    columns
+        Names of its columns, which are its channels.
+    segments
+        Pairs (row of the first step, number of steps), rows counted from the start of the window.
+    layout
+        The axes as letters: b(atch), t(ime), c(hannel).
+    padded
+        True where steps may lie before the series.
+    static
+        True where the first row of the series is read.
+    without_channels
+        True where the array has the axis of the batch alone.
+    dtype, mask, fill
+        The dtype, true if a mask comes with it, and the value of missing elements; set by
+        `resolve_dtypes`.
+    """
 
     name: str
     columns: tuple[str, ...]
-    segments: Segments
+    segments: tuple[tuple[int, int], ...]
     layout: str
     padded: bool = False
     static: bool = False
-    flat: bool = False  # no axis but that of the batch
+    without_channels: bool = False
+    dtype: str = ""
+    mask: bool = False
+    fill: float = 0.0
 
 
-def plan_keys(roles: Roles, span: Span, layout: Layout) -> list[Key]:
-    """The keys of a batch in their order."""
+def batch_keys(roles: ColumnRoles, span: WindowSpan, layout: Layout) -> list[BatchKey]:
+    """Return the keys of a batch in order, without dtypes."""
     past = (0, span.context_length)
     future = (span.future_first, span.prediction_length)
+    padded = span.max_padding > 0
+    first_row = ((0, 1),)
     if layout == "columns":
-        return _plan_columns(roles, span, past, future)
+        whole = (past, future) if span.prediction_length else (past,)
+        return [
+            *(BatchKey(name, (name,), whole, "bt", padded) for name in roles.target),
+            *(BatchKey(name, (name,), whole, "bt", padded) for name in roles.known),
+            *(BatchKey(name, (name,), (past,), "bt", padded) for name in roles.past),
+            *(
+                BatchKey(name, (name,), first_row, "bc", static=True, without_channels=True)
+                for name in roles.static
+            ),
+        ]
     keys = []
     for name, columns in (("target", roles.target), ("known", roles.known)):
-        keys.append(Key(f"past_{name}", columns, (past,), layout, span.lead > 0))
+        keys.append(BatchKey(f"past_{name}", columns, (past,), layout, padded))
         if span.prediction_length:
-            keys.append(Key(f"future_{name}", columns, (future,), layout))
-    keys.append(Key("past_covariates", roles.past, (past,), layout, span.lead > 0))
-    keys.append(Key("static", roles.static, ((0, 1),), "bc", static=True))
+            keys.append(BatchKey(f"future_{name}", columns, (future,), layout))
+    keys.append(BatchKey("past_covariates", roles.past, (past,), layout, padded))
+    keys.append(BatchKey("static", roles.static, first_row, "bc", static=True))
     return [key for key in keys if key.columns]
 
 
-def _plan_columns(
-    roles: Roles, span: Span, past: tuple[int, int], future: tuple[int, int]
-) -> list[Key]:
-    whole = (past, future) if span.prediction_length else (past,)
-    keys = [
-        Key(name, (name,), whole, "bt", span.lead > 0) for name in (*roles.target, *roles.known)
-    ]
-    keys += [Key(name, (name,), (past,), "bt", span.lead > 0) for name in roles.past]
-    keys += [Key(name, (name,), ((0, 1),), "bc", static=True, flat=True) for name in roles.static]
-    return keys
+class OutputDtypes:
+    """The dtypes of columns in a batch: those asked for, or else as stored.
 
-
-@dataclass(frozen=True)
-class Plan:
-    """A key with its dtype and mask settled."""
-
-    key: Key
-    dtype: str
-    mask: bool
-    fill: float
-
-
-class Casts:
-    """What dtype each column leaves as: asked for, by rule, or as it is."""
+    Parameters
+    ----------
+    dtype
+        A floating dtype for floating columns, a mapping of columns to dtypes, or None.
+    columns
+        The names of the columns of the windows.
+    """
 
     def __init__(self, dtype: Any, columns: Iterable[str]) -> None:
         self.floating: str | None = None
@@ -159,20 +171,18 @@ class Casts:
             known = tuple(columns)
             for name, wanted in dtype.items():
                 if name not in known:
-                    raise unknown_column(
-                        name, known, "dtype names a column the windows do not use:"
-                    )
-                self.by_column[name] = dtype_name(wanted)
+                    raise unknown_column(name, known, "`dtype` must name columns in use: a window")
+                self.by_column[name] = _value_dtype(wanted)
         elif dtype is not None:
-            self.floating = dtype_name(dtype)
+            self.floating = _value_dtype(dtype)
             if self.floating not in FLOATING:
                 raise TypeError(
-                    f"dtype is {self.floating}, expected one of {', '.join(FLOATING)}: it applies "
-                    "to floating columns; name other columns in a mapping {column: dtype}"
+                    f"`dtype` must be one of {', '.join(FLOATING)}, got {self.floating}: it "
+                    "applies to floating columns; name other columns in a mapping {column: dtype}"
                 )
 
     def of(self, column: ColumnData, scaled: bool) -> str:
-        """The dtype `column` leaves as."""
+        """Return the name of the dtype of `column` in a batch."""
         if column.name in self.by_column:
             return self.by_column[column.name]
         if is_floating(column.dtype):
@@ -180,53 +190,54 @@ class Casts:
         return (self.floating or "float32") if scaled else column.dtype
 
 
-def dtype_name(dtype: Any) -> str:
-    """The plain name of a NumPy dtype, a torch dtype, or a text."""
-    text = dtype if isinstance(dtype, str) else str(dtype)
-    text = text.removeprefix("torch.")
-    if text == "bfloat16":
-        return text
-    try:
-        found = np.dtype(text if isinstance(dtype, str) or text != str(dtype) else dtype)
-    except TypeError:
-        raise TypeError(f"dtype {dtype!r} is not known, expected one such as 'float32'") from None
-    if found.kind not in "fiub" or found.name == "float128" or found.itemsize > 8:
-        raise TypeError(f"dtype is {found.name}, expected a number or bool of up to 64 bits")
-    return str(found.name)
+def _value_dtype(dtype: Any) -> str:
+    name = dtype_name(dtype)
+    if name not in DTYPES or DTYPES[name].storage is None:
+        raise TypeError(f"`dtype` must be a number or bool of up to 64 bits, got {name}")
+    return name
 
 
 def can_miss(column: ColumnData) -> bool:
-    """Whether a value of the column may be missing."""
+    """Return true if a value of the column may be missing."""
     if column.missing is not None:
         return column.missing > 0
     return column.validity is not None or is_floating(column.dtype)
 
 
-def settle(
-    keys: Sequence[Key],
+def resolve_dtypes(
+    keys: Sequence[BatchKey],
     columns: Mapping[str, ColumnData],
-    casts: Casts,
+    dtypes: OutputDtypes,
     scaler: Scaler | None,
     fill: float,
-) -> list[Plan]:
-    """Give every key its one dtype, or raise a TypeError that names the column in the way."""
+) -> list[BatchKey]:
+    """Set dtype, mask and fill of every key.
+
+    Raises
+    ------
+    TypeError
+        If the columns of a key have different dtypes.
+    ValueError
+        If an integer key cannot hold `fill`, or two keys have one name.
+    """
     scaled = set() if scaler is None else set(scaler.columns)
-    plans = []
+    resolved = []
     for key in keys:
-        dtypes = {name: casts.of(columns[name], name in scaled) for name in key.columns}
-        dtype = _one_dtype(key.name, dtypes, columns)
+        by_column = {name: dtypes.of(columns[name], name in scaled) for name in key.columns}
+        dtype = _common_dtype(key.name, by_column, columns)
         mask = key.padded or any(can_miss(columns[name]) for name in key.columns)
-        plans.append(Plan(key, dtype, mask, _checked_fill(fill, dtype, key.name)))
-    names = [*BATCH_KEYS, *(p.key.name for p in plans)]
-    names += [f"{p.key.name}_mask" for p in plans if p.mask]
+        _check_fill(fill, dtype, key.name)
+        resolved.append(replace(key, dtype=dtype, mask=mask, fill=fill))
+    names = [*INDEX_KEYS, *(key.name for key in resolved)]
+    names += [f"{key.name}_mask" for key in resolved if key.mask]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"column {name!r} has the name of another key of the batch: rename it")
-    return plans
+    return resolved
 
 
-def _one_dtype(key: str, dtypes: Mapping[str, str], columns: Mapping[str, ColumnData]) -> str:
-    """The one dtype of a key's columns."""
+def _common_dtype(key: str, dtypes: Mapping[str, str], columns: Mapping[str, ColumnData]) -> str:
+    """Return the dtype of the columns of a key, or raise a TypeError that names a column."""
     expected = next((d for d in dtypes.values() if d in FLOATING), next(iter(dtypes.values())))
     for name, found in dtypes.items():
         if found != expected:
@@ -240,89 +251,78 @@ def _one_dtype(key: str, dtypes: Mapping[str, str], columns: Mapping[str, Column
     return expected
 
 
-def _checked_fill(fill: float, dtype: str, key: str) -> float:
-    """`fill` if the dtype can hold it."""
+def _check_fill(fill: float, dtype: str, key: str) -> None:
+    """Check that the dtype can hold `fill`."""
     if dtype in FLOATING:
-        return fill
-    if fill != fill:
-        raise ValueError(f"fill is NaN, but {key} is {dtype}: expected a whole number")
+        return
     low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    # A NaN compares unequal to its floor.
     if fill != np.floor(fill) or not low <= fill <= high:
         raise ValueError(
-            f"fill is {fill!r}, but {key} is {dtype}: expected a whole number in [{low}, {high}]"
+            f"`fill` must be a whole number in [{low}, {high}], as {key} is {dtype}, got {fill!r}"
         )
-    return fill
 
 
 Batch = dict[str, npt.NDArray[Any]]
 
 
-class Batches:
-    """Makes the batches of a cut by the plan of each key."""
+class BatchGatherer:
+    """Makes batches of selected windows by the native gather."""
 
     def __init__(
         self,
         index: _core.WindowIndex,
-        cut: Cut,
+        selection: WindowSelection,
         table: Table,
         columns: Mapping[str, ColumnData],
-        plans: Sequence[Plan],
+        keys: Sequence[BatchKey],
         scaler: Scaler | None,
     ) -> None:
-        native = native_columns(columns)
-        used = cut.runs.series[cut.runs.count > 0]
-        fields = [
-            _field(plan, native, _factors(scaler, plan, table, used), cut.span.dilation)
-            for plan in plans
-        ]
+        native = {name: _native_column(name, column) for name, column in columns.items()}
+        used = selection.runs.series[selection.runs.count > 0]
+        fields = []
+        for key in keys:
+            scale, shift = (
+                (None, None) if scaler is None else scaler.factors(key.columns, table, used)
+            )
+            fields.append(
+                _core.Field(
+                    key.name,
+                    [native[name] for name in key.columns],
+                    segments=list(key.segments),
+                    dilation=selection.span.dilation,
+                    layout=key.layout,
+                    dtype=key.dtype,
+                    mask=key.mask,
+                    fill=key.fill,
+                    scale=scale,
+                    shift=shift,
+                    anchor="series" if key.static else "window",
+                )
+            )
         self._gather = _core.Gather(index, table.offsets, fields)
-        flat = [plan.key.name for plan in plans if plan.key.flat]
-        # Keys without an axis of channels; the native core gives them one of length 1.
-        self._flat = {*flat, *(f"{name}_mask" for name in flat)}
+        names = [key.name for key in keys if key.without_channels]
+        # The native gather gives these keys an axis of channels of length 1.
+        self._without_channels = {*names, *(f"{name}_mask" for name in names)}
 
     def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
-        """One batch, into `out` if there is one."""
-        if out is not None and self._flat:
-            out = {key: a[..., None] if key in self._flat else a for key, a in out.items()}
+        """Return one batch, written into `out` if it is given."""
+        if out is not None and self._without_channels:
+            out = {
+                key: a[..., None] if key in self._without_channels else a for key, a in out.items()
+            }
         batch: Batch = self._gather.gather(indices, out=out, threads=threads)
-        for key in self._flat & batch.keys():
+        for key in self._without_channels & batch.keys():
             batch[key] = batch[key][..., 0]
         return batch
 
 
-def native_columns(columns: Mapping[str, ColumnData]) -> dict[str, _core.Column]:
-    """The native view of each column."""
-    return {
-        name: _core.Column(
-            column.values,
-            validity=None if column.missing == 0 else column.validity,
-            validity_offset=column.validity_offset,
-            nan_is_missing=column.missing != 0,
-            dtype=column.dtype,
-            name=name,
-        )
-        for name, column in columns.items()
-    }
-
-
-def _factors(scaler: Scaler | None, plan: Plan, table: Table, used: Int64) -> tuple[Any, Any]:
-    return (None, None) if scaler is None else scaler.factors(plan.key.columns, table, used)
-
-
-def _field(
-    plan: Plan, columns: Mapping[str, _core.Column], factors: tuple[Any, Any], dilation: int
-) -> _core.Field:
-    key = plan.key
-    return _core.Field(
-        key.name,
-        [columns[name] for name in key.columns],
-        segments=list(key.segments),
-        dilation=dilation,
-        layout=key.layout,
-        dtype=plan.dtype,
-        mask=plan.mask,
-        fill=plan.fill,
-        scale=factors[0],
-        shift=factors[1],
-        anchor="series" if key.static else "window",
+def _native_column(name: str, column: ColumnData) -> _core.Column:
+    return _core.Column(
+        column.values,
+        validity=None if column.missing == 0 else column.validity,
+        validity_offset=column.validity_offset,
+        nan_is_missing=column.missing != 0,
+        dtype=column.dtype,
+        name=name,
     )

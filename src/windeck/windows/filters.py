@@ -1,7 +1,8 @@
-"""Windows left out for what they hold: too much missing, or a break in time.
+"""Filters on the contents of windows: missing target values and gaps in time.
 
-One bit for each window that fits. Rows are read once, in order, a bounded stretch at a time, and
-every window is judged by the difference of two prefix sums, however long it is.
+The result is one bit for each window that fits. Rows are read once, in order, a bounded number at a
+time. Each window is tested by the difference of two prefix sums, so the time is O(rows) and does
+not depend on the length of the windows.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from windeck._util.indices import Int64
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Bits, Bools
-from windeck.windows.index import Runs, Span
+from windeck.windows.index import WindowRuns, WindowSpan
 
-# Rows read in one go, at least; a longer window reads as many rows as it spans.
-STRETCH = 1 << 18
+# Rows read at a time, at least. A longer window reads as many rows as it spans.
+ROWS_AT_A_TIME = 1 << 18
 
 _UNITS = {"min": "m", "d": "D", "w": "W", "day": "D", "days": "D", "hour": "h", "hours": "h"}
 
 
 @dataclass(frozen=True)
-class Filter:
-    """What a window must be to be kept.
+class WindowFilter:
+    """Conditions on the rows of a window.
 
     Parameters
     ----------
     targets
-        The target columns; their missing values count.
+        The target columns, whose missing values count.
     allowed_missing
-        Missing target values a window may have; None when it does not matter.
+        Largest number of missing target values of a window; None: any number.
     timestamps, max_gap
-        Time stamps as int64, and the largest difference of neighbouring rows; None likewise.
+        Time stamps as int64, and the largest difference of neighbouring rows; None: any difference.
     """
 
     targets: Sequence[ColumnData] = ()
@@ -46,60 +47,68 @@ class Filter:
     timestamps: Int64 | None = field(default=None, repr=False)
     max_gap: int | None = None
 
-    @property
-    def idle(self) -> bool:
-        """Whether every window passes unseen."""
-        return self.allowed_missing is None and self.max_gap is None
-
 
 @dataclass(frozen=True)
-class Verdict:
-    """The bitmap of windows kept (None: all of them), and how many were dropped for what."""
+class FilterResult:
+    """A bitmap of the windows kept (None: all), and the numbers dropped by each condition."""
 
     keep: Bits | None
     missing: int
     gap: int
 
 
-def judge(rules: Filter, span: Span, runs: Runs, offsets: Int64) -> Verdict:
-    """Which windows pass `rules`. O(rows) time, O(stretch) memory beside the bitmap."""
-    if rules.idle:
-        return Verdict(None, 0, 0)
+def apply_filter(
+    conditions: WindowFilter, span: WindowSpan, runs: WindowRuns, offsets: Int64
+) -> FilterResult:
+    """Test all windows. O(rows) time; O(`ROWS_AT_A_TIME`) memory and one bit a window."""
+    if conditions.allowed_missing is None and conditions.max_gap is None:
+        return FilterResult(None, 0, 0)
     keep = np.zeros((runs.total + 7) // 8, dtype=np.uint8)
     missing = gap = 0
     for at, starts, begin in _stretches(span, runs, offsets):
         bad = np.zeros(len(starts), dtype=np.bool_)
-        if rules.allowed_missing is not None:
-            bad |= _missing(rules.targets, span, starts, begin) > rules.allowed_missing
+        if conditions.allowed_missing is not None:
+            bad |= _count_missing(conditions.targets, span, starts, begin) > (
+                conditions.allowed_missing
+            )
             missing += int(bad.sum())
-        if rules.max_gap is not None and rules.timestamps is not None:
-            broken = ~bad & _broken(rules.timestamps, rules.max_gap, span, starts, begin)
-            gap += int(broken.sum())
-            bad |= broken
+        if conditions.max_gap is not None and conditions.timestamps is not None:
+            spans_gap = _spans_gap(conditions.timestamps, conditions.max_gap, span, starts, begin)
+            spans_gap &= ~bad
+            gap += int(spans_gap.sum())
+            bad |= spans_gap
         bitmaps.write(keep, at, ~bad)
-    return Verdict(keep if missing or gap else None, missing, gap)
+    return FilterResult(keep if missing or gap else None, missing, gap)
 
 
-def _stretches(span: Span, runs: Runs, offsets: Int64) -> Iterator[tuple[int, Int64, Int64]]:
-    """Windows by stretches of rows: (number of the first, start rows, first rows of series)."""
+def _stretches(
+    span: WindowSpan, runs: WindowRuns, offsets: Int64
+) -> Iterator[tuple[int, Int64, Int64]]:
+    """Yield windows by stretches of rows: number of the first, start rows, first rows of series."""
     index = _core.WindowIndex(runs.first, runs.count, runs.stride, series=runs.series)
     total = len(index)
-    length = max(STRETCH, span.rows)
+    length = max(ROWS_AT_A_TIME, span.rows)
     at = 0
     while at < total:
         _, (row,) = index.slice(at, at + 1)
-        stop = runs.before(int(row) + length)
+        stop = runs.count_before(int(row) + length)
         series, starts = index.slice(at, stop)
         yield at, starts, offsets[series]
         at = stop
 
 
-def _missing(columns: Sequence[ColumnData], span: Span, starts: Int64, begin: Int64) -> Int64:
-    """Missing target values of each window, padded steps included."""
-    # A single step has no next one: its dilation may be larger than any memory.
+def _count_missing(
+    columns: Sequence[ColumnData], span: WindowSpan, starts: Int64, begin: Int64
+) -> Int64:
+    """Count the missing target values of each window, steps of padding included."""
+    # A window of one step may have a dilation larger than memory, which is not used.
     d = span.dilation if span.steps > 1 else 1
     low = max(int(starts[0]), 0)
-    counts = missing_values(columns, low, int(starts[-1]) + span.rows)
+    stop = int(starts[-1]) + span.rows
+    counts = np.zeros(stop - low, dtype=np.int64)
+    for column in columns:
+        if column.missing != 0:
+            counts += ~column.observed(slice(low, stop))
     sums = _dilated_sums(counts, d)
     # Past steps before the series are missing in every column.
     padded = np.maximum(-((starts - begin) // d), 0)
@@ -112,7 +121,11 @@ def _missing(columns: Sequence[ColumnData], span: Span, starts: Int64, begin: In
 
 
 def _dilated_sums(counts: Int64, dilation: int) -> Int64:
-    """``sums[i + dilation]`` is ``counts[i] + counts[i - dilation] + ...``, and zeros before."""
+    """Return prefix sums in steps of `dilation`.
+
+    ``sums[i + dilation]`` is ``counts[i] + counts[i - dilation] + ...``; the first `dilation`
+    elements are 0.
+    """
     blocks = -(-len(counts) // dilation) + 1
     padded = np.zeros(blocks * dilation, dtype=np.int64)
     padded[dilation : dilation + len(counts)] = counts
@@ -121,33 +134,24 @@ def _dilated_sums(counts: Int64, dilation: int) -> Int64:
     return np.cumsum(padded.reshape(blocks, dilation), axis=0).ravel()
 
 
-def _broken(stamps: Int64, max_gap: int, span: Span, starts: Int64, begin: Int64) -> Bools:
-    """Whether rows next to each other in a window lie further apart than `max_gap`."""
+def _spans_gap(stamps: Int64, max_gap: int, span: WindowSpan, starts: Int64, begin: Int64) -> Bools:
+    """Return true for windows with neighbouring rows more than `max_gap` apart."""
     low = max(int(starts[0]), 0)
     stretch = stamps[low : int(starts[-1]) + span.rows]
-    breaks = np.zeros(len(stretch), dtype=np.int64)
-    np.cumsum(np.diff(stretch) > max_gap, out=breaks[1:])
-    broken: Bools = breaks[starts + (span.last - low)] > breaks[np.maximum(starts, begin) - low]
-    return broken
-
-
-def missing_values(columns: Sequence[ColumnData], start: int, stop: int) -> Int64:
-    """For each of the rows ``[start, stop)``, how many of `columns` are missing there."""
-    counts = np.zeros(stop - start, dtype=np.int64)
-    for column in columns:
-        if column.missing != 0:
-            counts += ~column.observed(slice(start, stop))
-    return counts
+    gaps = np.zeros(len(stretch), dtype=np.int64)
+    np.cumsum(np.diff(stretch) > max_gap, out=gaps[1:])
+    found: Bools = gaps[starts + (span.last - low)] > gaps[np.maximum(starts, begin) - low]
+    return found
 
 
 def allowed_missing(max_missing: float, values: int) -> int | None:
-    """The most missing values among `values` that are a share of at most `max_missing`."""
+    """Return the largest number of `values` whose share is at most `max_missing`; None: any."""
     if not 0.0 <= max_missing <= 1.0:
-        raise ValueError(f"max_missing is {max_missing!r}, expected a share between 0 and 1")
+        raise ValueError(f"`max_missing` must be a share between 0 and 1, got {max_missing!r}")
     if max_missing == 1.0:
         return None
     allowed = int(max_missing * values)
-    # Compare quotients, as a reader would: 3 of 10 is not more than 0.3.
+    # Compare quotients, not products: 3 of 10 is not more than 0.3.
     while (allowed + 1) / values <= max_missing:
         allowed += 1
     while allowed and allowed / values > max_missing:
@@ -156,40 +160,38 @@ def allowed_missing(max_missing: float, values: int) -> int | None:
 
 
 def as_integers(stamps: npt.NDArray[Any]) -> Int64:
-    """Time stamps as whole numbers of their unit; a view where they have 64 bits."""
+    """Return time stamps as int64 in their own unit: a view where they have 64 bits."""
     if stamps.dtype.kind == "M":
         return stamps.view(np.int64)
     return stamps.astype(np.int64, copy=False)
 
 
 def gap_in_units(max_gap: Any, stamps: npt.NDArray[Any] | None) -> int:
-    """`max_gap` as a whole number of the time stamps' own units, rounded down."""
+    """Convert `max_gap` to a whole number of the unit of the time stamps, rounded down."""
     if stamps is None:
-        raise ValueError(f"max_gap is {max_gap!r}, but the table has no timestamp column")
-    given = parse_duration(max_gap) if isinstance(max_gap, str) else max_gap
-    # NumPy counts timedelta64 among its integers.
-    timed = isinstance(given, (np.timedelta64, timedelta))
-    if not timed and not isinstance(given, (int, np.integer)):
+        raise ValueError(f"`max_gap` is {max_gap!r}, but the table has no timestamp column")
+    duration = parse_duration(max_gap) if isinstance(max_gap, str) else max_gap
+    # `np.timedelta64` is a subclass of `np.integer`, so look for it first.
+    is_duration = isinstance(duration, (np.timedelta64, timedelta))
+    if not is_duration and not isinstance(duration, (int, np.integer)):
         raise TypeError(
-            f"max_gap is {max_gap!r} ({type(max_gap).__name__}), expected a timedelta64, "
-            "a timedelta, a text such as '1h', or an integer"
+            "`max_gap` must be a timedelta64, a timedelta, a text such as '1h', or an integer, "
+            f"got {max_gap!r} ({type(max_gap).__name__})"
         )
-    if timed and stamps.dtype.kind != "M":
+    if is_duration and stamps.dtype.kind != "M":
         raise TypeError(
-            f"max_gap is {max_gap!r}, but the timestamps are {stamps.dtype}: expected an integer"
+            f"`max_gap` must be an integer, as the timestamps are {stamps.dtype}, got {max_gap!r}"
         )
-    if not given > type(given)(0):
-        raise ValueError(f"max_gap is {max_gap!r}, expected a positive duration")
-    return int(np.timedelta64(given) // _unit(stamps.dtype)) if timed else int(given)
-
-
-def _unit(dtype: np.dtype[Any]) -> np.timedelta64:
-    unit, step = np.datetime_data(dtype)
-    return np.timedelta64(step, unit)  # type: ignore[call-overload, no-any-return]
+    if not duration > type(duration)(0):
+        raise ValueError(f"`max_gap` must be a positive duration, got {max_gap!r}")
+    if not is_duration:
+        return int(duration)
+    unit, step = np.datetime_data(stamps.dtype)
+    return int(np.timedelta64(duration) // np.timedelta64(step, unit))  # type: ignore[call-overload]
 
 
 def parse_duration(text: str) -> np.timedelta64:
-    """A duration such as ``"15min"``, ``"1h"`` or ``"2D"``, in NumPy's units (and min, d, w)."""
+    """Parse a text such as ``"15min"``, ``"1h"`` or ``"2D"``: units of NumPy, or min, d, w."""
     stripped = text.strip()
     digits = len(stripped) - len(stripped.lstrip("0123456789"))
     unit = stripped[digits:].strip()
@@ -199,7 +201,7 @@ def parse_duration(text: str) -> np.timedelta64:
         return np.timedelta64(int(stripped[:digits] or 1), _UNITS.get(unit, unit))  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError):
         raise ValueError(
-            f"{text!r} is no duration, expected a number and a unit such as '15min', '1h' or '2D'"
+            f"a duration must be a number and a unit such as '15min', '1h' or '2D', got {text!r}"
         ) from None
 
 
@@ -214,21 +216,21 @@ REASONS = {
 
 @dataclass(frozen=True)
 class WindowReport:
-    """How many windows there are and how it came to that; ``print(w.explain())`` tells.
+    """The number of windows, and the numbers dropped by reason. ``str()`` gives it as text.
 
     Attributes
     ----------
     windows
-        Windows there are: `fitting` less all that were dropped.
+        Number of windows: `fitting` less all that were dropped.
     series, short_series
-        Series of the table, and those shorter than a window.
+        Number of series of the table, and of those shorter than a window.
     fitting
-        Windows that fit into the series.
+        Number of windows that fit into the series.
     dropped
-        Windows left out, by reason: ``"missing"``, ``"gap"``, ``"border"``, ``"others"``,
+        Number of windows dropped, by reason: ``"missing"``, ``"gap"``, ``"border"``, ``"others"``,
         ``"subset"``.
     rows, steps
-        Rows a window spans, and a text on its steps.
+        Number of rows that a window spans, and a text that describes its steps.
     """
 
     windows: int
@@ -240,7 +242,7 @@ class WindowReport:
     steps: str
 
     def drop(self, **dropped: int) -> WindowReport:
-        """The report after dropping more windows."""
+        """Return the report after dropping more windows, given by reason."""
         merged = {
             reason: self.dropped.get(reason, 0) + dropped.get(reason, 0)
             for reason in REASONS
@@ -259,8 +261,8 @@ class WindowReport:
         return "\n".join(lines)
 
 
-def describe_steps(span: Span) -> str:
-    """One window in words."""
+def describe_steps(span: WindowSpan) -> str:
+    """Describe the steps of a window as text, such as ``"168 past, 24 future"``."""
     text = f"{span.context_length:,} past"
     if span.prediction_length:
         gap = f", gap {span.gap:,}" if span.gap else ""

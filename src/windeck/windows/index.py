@@ -1,28 +1,30 @@
-"""Where the windows of a table lie: spans (one window's rows) and runs (all start rows).
+"""Start rows of windows as arithmetic progressions, and the rows that one window spans.
 
-A window is arithmetic on its start row, and the start rows of a series are an arithmetic
-progression. Nothing here grows with the number of windows; a run of windows costs a few integers.
+The start rows of the windows of a series are an arithmetic progression, called a run here. A run
+takes a few integers, so memory is O(series) and does not depend on the number of windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from windeck._util.indices import Int64
-from windeck._util.validation import _LONGEST, checked_integer
+from windeck._util.validation import check_integer
+
+#: Rows and spans are far below 2**63, so that sums of two of them cannot overflow.
+LONGEST = 2**61
 
 
 @dataclass(frozen=True)
-class Span:
+class WindowSpan:
     """The rows of one window relative to its start row.
 
     Past step j is row ``j * dilation``; future step j is row
-    ``(context_length + j) * dilation + gap``.
+    ``(context_length + j) * dilation + gap``. The names of the fields are part of the fingerprint
+    of windows.
     """
 
     context_length: int
@@ -35,9 +37,12 @@ class Span:
     def __post_init__(self) -> None:
         least = {"context_length": 1, "prediction_length": 0, "gap": 0, "stride": 1, "dilation": 1}
         for name, bound in least.items():
-            object.__setattr__(self, name, checked_integer(name, getattr(self, name), bound))
-        if self.rows > _LONGEST:
-            raise OverflowError(f"a window spans {self.rows} rows, expected at most 2**61")
+            value = check_integer(name, getattr(self, name), least=bound, most=math.inf)
+            if value > LONGEST:
+                raise OverflowError(f"`{name}` must be at most 2**61, got {value}")
+            object.__setattr__(self, name, value)
+        if self.rows > LONGEST:
+            raise OverflowError(f"a window must span at most 2**61 rows, got {self.rows}")
 
     @property
     def past_last(self) -> int:
@@ -46,58 +51,71 @@ class Span:
 
     @property
     def future_first(self) -> int:
-        """Row of the first future step (whether or not there is one)."""
+        """Row of the first future step, defined for windows without a future too."""
         return self.context_length * self.dilation + self.gap
 
     @property
     def last(self) -> int:
-        """Row of the last step of all."""
+        """Row of the last step, past or future."""
         if self.prediction_length == 0:
             return self.past_last
         return self.future_first + (self.prediction_length - 1) * self.dilation
 
     @property
     def rows(self) -> int:
-        """Rows from the first step to the last, both counted."""
+        """Number of rows from the first step to the last, both included."""
         return self.last + 1
 
     @property
     def steps(self) -> int:
-        """Past and future steps together."""
+        """Number of past and future steps."""
         return self.context_length + self.prediction_length
 
     @property
-    def lead(self) -> int:
-        """How many rows a window may begin before its series: all context steps but one."""
+    def max_padding(self) -> int:
+        """Number of rows that a window may begin before its series: all context steps but one."""
         return self.past_last if self.pad else 0
 
     @property
-    def judged_first(self) -> int:
-        """First of the rows that decide the part of a split: the future, or else the context."""
+    def split_first(self) -> int:
+        """First row that decides the part of a split: of the future, else of the context."""
         return self.future_first if self.prediction_length else 0
 
     @property
-    def judged_rows(self) -> int:
-        """How many rows these are, from the first to the last."""
-        return self.rows - self.judged_first
+    def split_rows(self) -> int:
+        """Number of rows that decide the part of a split."""
+        return self.rows - self.split_first
 
-    def runs(self, offsets: Int64) -> Runs:
-        """One run of windows for each series; a series that is too short has an empty one."""
+    def runs(self, offsets: Int64) -> WindowRuns:
+        """Return one run of windows for each series, empty where a series is too short.
+
+        Parameters
+        ----------
+        offsets
+            int64 of shape (series + 1,): series s has the rows ``[offsets[s], offsets[s + 1])``.
+        """
         begin, end = offsets[:-1], offsets[1:]
-        first = begin - self.lead
-        room = end - self.rows - first  # the last start row less the first
-        count = np.where(room >= 0, room // self.stride + 1, 0)
+        first = begin - self.max_padding
+        last_start = end - self.rows
+        count = np.where(last_start >= first, (last_start - first) // self.stride + 1, 0)
         series = np.arange(len(begin), dtype=np.int64)
-        return Runs(first, count, series, begin.copy(), end.copy(), self.stride)
+        return WindowRuns(first, count, series, begin.copy(), end.copy(), self.stride)
 
 
 @dataclass(frozen=True)
-class Runs:
-    """Runs of windows: the j-th window of run r starts at row ``first[r] + j * stride``.
+class WindowRuns:
+    """Runs of windows: window j of run r starts at row ``first[r] + j * stride``.
 
-    `series` is the series of each run. `[low, high)` are the rows its windows are cut for: those of
-    the series, or of one part of a split. All are int64 of one length; start rows ascend strictly
-    over all windows, because windows never cross a series.
+    Attributes
+    ----------
+    first, count, series
+        int64 of shape (runs,): first start row, number of windows, and number of the series. Start
+        rows ascend strictly over all windows, because windows never cross a series.
+    low, high
+        int64 of shape (runs,): the windows of run r belong to rows ``[low[r], high[r])``, those of
+        the series or of one part of a split.
+    stride
+        Rows from one start to the next.
     """
 
     first: Int64
@@ -109,42 +127,46 @@ class Runs:
 
     @property
     def total(self) -> int:
-        """The number of windows, filters not considered."""
+        """Number of windows before filters."""
         return int(self.count.sum())
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the arrays."""
+        """Bytes of the arrays."""
         return sum(a.nbytes for a in (self.first, self.count, self.series, self.low, self.high))
 
-    def before(self, row: int) -> int:
-        """How many windows start before `row`. O(runs)."""
+    def count_before(self, row: int) -> int:
+        """Return the number of windows that start before `row`. O(runs)."""
         steps = -((self.first - row) // self.stride)
         return int(np.clip(steps, 0, self.count).sum())
 
-    def clip(self, lowest: Int64, highest: Int64) -> tuple[Runs, Int64]:
-        """The windows with start rows in ``[lowest[r], highest[r]]``, and how many are skipped.
+    def clip(self, lowest: Int64, highest: Int64) -> tuple[WindowRuns, Int64]:
+        """Keep the windows of each run r with start rows in ``[lowest[r], highest[r]]``.
 
-        The second value says for each run how many of its windows lie before the first one kept.
+        Returns
+        -------
+        runs
+            The same number of runs, some of them possibly empty.
+        skipped
+            int64 of shape (runs,): windows of each run before the first one kept.
         """
         skipped = np.clip(-((self.first - lowest) // self.stride), 0, self.count)
         stop = np.clip((highest - self.first) // self.stride + 1, skipped, self.count)
         kept = replace(self, first=self.first + skipped * self.stride, count=stop - skipped)
         return kept, skipped
 
-    def within(self, low: Int64, high: Int64) -> Runs:
-        """The same windows, cut for the rows ``[low, high)``."""
-        return replace(self, low=low, high=high)
-
-    def take(self, chosen: Sequence[int] | npt.NDArray[Any]) -> Runs:
-        """Only the runs numbered `chosen`."""
+    def take(self, numbers: Int64) -> WindowRuns:
+        """Return the runs with these numbers."""
         arrays = (self.first, self.count, self.series, self.low, self.high)
-        first, count, series, low, high = (array[chosen] for array in arrays)
-        return Runs(first, count, series, low, high, self.stride)
+        first, count, series, low, high = (array[numbers] for array in arrays)
+        return WindowRuns(first, count, series, low, high, self.stride)
 
-    def hull(self, span: Span, offsets: Int64) -> tuple[Int64, Int64]:
-        """Rows ``[begin, end)`` touched by each run that has windows (padding left out)."""
+    def covered_rows(self, span: WindowSpan, offsets: Int64) -> tuple[Int64, Int64, Int64]:
+        """Return first rows, last rows + 1 and series of the runs that have windows.
+
+        Padding is left out; rows between windows far apart are included.
+        """
         live = self.count > 0
         first, count, series = self.first[live], self.count[live], self.series[live]
         end = first + (count - 1) * self.stride + span.rows
-        return np.maximum(first, offsets[series]), end
+        return np.maximum(first, offsets[series]), end, series

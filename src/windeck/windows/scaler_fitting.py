@@ -1,8 +1,7 @@
-"""What a scaler knows of a column: estimates from a sample, their standard errors, and how the
-estimates of two samples make one.
+"""Estimates of location and scale of columns from a sample of rows, with standard errors.
 
-Each kind is a triple of functions: `describe` a sample, `merge` two descriptions, and
-`center_spread`, what to subtract and divide by. A description is a dict of named floats.
+Each kind of scaling has three functions: `describe` estimates from values, `merge` combines the
+estimates of two samples, and `center_spread` gives what to subtract and to divide by.
 """
 
 from __future__ import annotations
@@ -10,31 +9,37 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from windeck import _core
+from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
+from windeck.columns.dtypes import bfloat16_as_float32
 from windeck.table.table import Table
 
+if TYPE_CHECKING:
+    from windeck.windows.windows import Windows
+
 Float64 = npt.NDArray[np.float64]
-Description = dict[str, float]
+# A series is named by a str, int, float, bool, None, or a tuple of these.
+SeriesName = Any
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimates of one column, and the standard error of each as if drawn from endless data."""
+    """Estimates of one column by name, and the standard errors of an infinite population."""
 
-    value: Description
-    error: Description
+    value: dict[str, float]
+    error: dict[str, float]
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One way of scaling."""
+class ScalingKind:
+    """The names of the estimates of a kind of scaling, and its functions."""
 
     names: tuple[str, ...]
     describe: Callable[[Float64], Estimate]
@@ -43,23 +48,24 @@ class Kind:
 
 
 def _standard(x: Float64) -> Estimate:
+    """Estimate mean and standard deviation."""
     n = len(x)
     if x.min() == x.max():
-        # Said exactly: a mean of equal numbers need not equal them in floating point.
+        # In floating point the mean of equal numbers need not equal them.
         return Estimate({"mean": float(x[0]), "std": 0.0}, {"mean": 0.0, "std": 0.0})
     mean = float(x.mean())
     deviation = x - mean
-    # Squares of tiny or huge deviations would leave the range of floats: take out the largest.
+    # Divide by the largest deviation: squares of tiny or huge ones leave the range of floats.
     unit = float(np.abs(deviation).max())
     std = unit * math.sqrt(float(np.mean((deviation / unit) ** 2)))
-    # Of the standard deviation by the delta method, no normal distribution supposed.
+    # The error of the standard deviation by the delta method, for any distribution.
     fourth = float(np.mean((deviation / std) ** 4))
     std_error = std * math.sqrt(max(fourth - 1.0, 0.0) / n) / 2
     return Estimate({"mean": mean, "std": std}, {"mean": std / math.sqrt(n), "std": std_error})
 
 
 def _merge_standard(a: Estimate, wa: float, b: Estimate, wb: float) -> Estimate:
-    """Chan, Golub & LeVeque 1983, with weights."""
+    """Merge as Chan, Golub & LeVeque 1983, with weights."""
     pa, pb = wa / (wa + wb), wb / (wa + wb)
     delta = b.value["mean"] - a.value["mean"]
     mean = a.value["mean"] + delta * pb
@@ -81,7 +87,10 @@ def _merge_standard(a: Estimate, wa: float, b: Estimate, wb: float) -> Estimate:
 
 
 def _minmax(x: Float64) -> Estimate:
-    """Errors by the jackknife (Quenouille 1956): the gap to the next to extreme observation."""
+    """Estimate the extremes; errors by the jackknife (Quenouille 1956).
+
+    The error is the difference between the extreme and the second most extreme value.
+    """
     if len(x) == 1:
         only = float(x[0])
         return Estimate({"min": only, "max": only}, {"min": 0.0, "max": 0.0})
@@ -102,8 +111,11 @@ def _merge_minmax(a: Estimate, wa: float, b: Estimate, wb: float) -> Estimate:
 
 
 def _robust(x: Float64) -> Estimate:
-    """Errors of quantiles by Woodruff 1952: half the width between order statistics one sigma
-    of the binomial count away."""
+    """Estimate quartiles; errors by Woodruff 1952.
+
+    The error is half the distance between the order statistics one standard deviation of the
+    binomial count below and above.
+    """
     x = np.sort(x)
     value, error = {}, {}
     for name, p in (("q25", 0.25), ("median", 0.5), ("q75", 0.75)):
@@ -116,6 +128,7 @@ def _robust(x: Float64) -> Estimate:
 
 
 def _mean_abs(x: Float64) -> Estimate:
+    """Estimate the mean of absolute values."""
     size = np.abs(x)
     mean = float(size.mean())
     return Estimate({"mean_abs": mean}, {"mean_abs": float(size.std()) / math.sqrt(len(x))})
@@ -128,23 +141,26 @@ def _merge_mean_abs(a: Estimate, wa: float, b: Estimate, wb: float) -> Estimate:
     return Estimate({"mean_abs": first + (second - first) * pb}, {"mean_abs": error})
 
 
-KINDS: dict[str, Kind] = {
-    "standard": Kind(("mean", "std"), _standard, _merge_standard, lambda s: (s["mean"], s["std"])),
-    "minmax": Kind(
+KINDS: dict[str, ScalingKind] = {
+    "standard": ScalingKind(
+        ("mean", "std"), _standard, _merge_standard, lambda s: (s["mean"], s["std"])
+    ),
+    "minmax": ScalingKind(
         ("min", "max"), _minmax, _merge_minmax, lambda s: (s["min"], s["max"] - s["min"])
     ),
-    # Medians of parts do not give the median of the whole: no merge.
-    "robust": Kind(
+    # The medians of two parts do not determine the median of the whole.
+    "robust": ScalingKind(
         ("q25", "median", "q75"), _robust, None, lambda s: (s["median"], s["q75"] - s["q25"])
     ),
-    "mean_abs": Kind(
+    "mean_abs": ScalingKind(
         ("mean_abs",), _mean_abs, _merge_mean_abs, lambda s: (0.0 * s["mean_abs"], s["mean_abs"])
     ),
 }
 
 
 def affine(array: Any, factor: Float64, addend: Float64) -> Any:
-    """``array * factor + addend``, for an ndarray or, by duck typing, a tensor on any device."""
+    """Return ``array * factor + addend`` for an array or a tensor on any device."""
+    # Do not import torch: only tensors have `new_tensor`.
     if hasattr(array, "new_tensor"):
         wide = array if array.is_floating_point() and array.element_size() >= 4 else array.float()
         return wide * wide.new_tensor(factor.tolist()) + wide.new_tensor(addend.tolist())
@@ -153,62 +169,41 @@ def affine(array: Any, factor: Float64, addend: Float64) -> Any:
     return (values.astype(np.float64) * factor + addend).astype(dtype)
 
 
-Int64 = npt.NDArray[np.int64]
-
-
-class WindowSet(Protocol):
-    """What a scaler asks of `Windows`."""
-
-    @property
-    def table(self) -> Table:
-        """The table the windows are cut from."""
-        ...
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The columns used."""
-        ...
-
-    def covered_rows(self) -> tuple[Int64, Int64, Int64]:
-        """Row ranges the windows touch: first rows, last rows + 1, series."""
-        ...
-
-
-Name = Any  # a series' identity: str, int, float, bool, None, or a tuple of these
-
-
 @dataclass(frozen=True)
-class Cell:
-    """Estimates of one column of one series (or of all), and the values they rest on."""
+class ColumnEstimate:
+    """Estimates of one column of one series, or of all series together.
+
+    `count` values were observed; `weight` is the number of values they represent in the data.
+    """
 
     estimate: Estimate
     count: int
     weight: float
 
 
-Cells = dict[tuple[int, int], Cell]  # by (series, column)
-Named = tuple[tuple[Name, ...] | None, Cells]  # the names of the series, and their cells
+# By (row of the series, number of the column).
+ColumnEstimates = dict[tuple[int, int], ColumnEstimate]
 
 
-def numeric(column: ColumnData) -> bool:
-    """Whether a column is a quantity: a number, not a flag and not the code of a category."""
+def is_numeric(column: ColumnData) -> bool:
+    """Return true for a column of numbers, false for flags and for the codes of a category."""
     return column.categories is None and column.dtype != "bool"
 
 
-def table_of(data: Table | WindowSet) -> Table:
-    """The table itself, or the one the windows are cut from."""
+def table_of(data: Table | Windows) -> Table:
+    """Return the table itself, or that of the windows."""
     if isinstance(data, Table):
         return data
     if not hasattr(data, "covered_rows"):
-        raise TypeError(f"data is a {type(data).__name__}, expected a Table or Windows")
+        raise TypeError(f"`data` must be a Table or Windows, got a {type(data).__name__}")
     return data.table
 
 
-def chosen_columns(data: Table | WindowSet, columns: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The columns named, or else every quantity among those of `data`."""
+def choose_columns(data: Table | Windows, columns: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names given after a check, or those of all numeric columns of `data`."""
     table = table_of(data)
     if columns is None:
-        names = tuple(c for c in data.column_names if numeric(table.column(c)))
+        names = tuple(c for c in data.column_names if is_numeric(table.column(c)))
         if not names:
             raise ValueError("no column holds numbers, expected at least one to fit a scaler to")
         return names
@@ -216,24 +211,19 @@ def chosen_columns(data: Table | WindowSet, columns: str | Sequence[str] | None)
     for name in names:
         if name not in table.column_names:
             raise unknown_column(name, table.column_names)
-        if not numeric(table.column(name)):
+        if not is_numeric(table.column(name)):
             kind = "a category" if table.column(name).categories is not None else "bool"
             raise TypeError(f"column {name!r} is {kind}, expected numbers to fit a scaler to")
     if len(set(names)) < len(names) or not names:
-        raise ValueError(f"columns are {names}, expected at least one, and each once")
+        raise ValueError(f"`columns` must name at least one column, and each once, got {names}")
     return names
 
 
-def row_ranges(data: Table | WindowSet) -> tuple[Int64, Int64, Int64]:
-    """First rows, last rows + 1 and series of the stretches of rows to sample."""
-    if isinstance(data, Table):
-        offsets = data.offsets
-        return offsets[:-1], offsets[1:], np.arange(data.num_series, dtype=np.int64)
-    return data.covered_rows()
+def _sample_rows(begin: Int64, end: Int64, sample: int | None, seed: int, epoch: int) -> Int64:
+    """Draw rows from the ranges ``[begin, end)`` without replacement; return them ascending.
 
-
-def sampled_rows(begin: Int64, end: Int64, sample: int | None, seed: int, epoch: int) -> Int64:
-    """Rows out of the ranges, without replacement, ascending; all of them if `sample` allows."""
+    All rows are returned if `sample` is None or at least their number.
+    """
     sizes = end - begin
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
@@ -241,23 +231,23 @@ def sampled_rows(begin: Int64, end: Int64, sample: int | None, seed: int, epoch:
         places = np.arange(total, dtype=np.int64)
     else:
         places = np.sort(_core.Permutation(total, seed=seed, epoch=epoch).slice(0, sample))
-    which = np.searchsorted(ends, places, side="right")
-    rows: Int64 = places + (end - ends)[which]
+    ranges = np.searchsorted(ends, places, side="right")
+    rows: Int64 = places + (end - ends)[ranges]
     return rows
 
 
-def observed_values(column: ColumnData, rows: Int64) -> Float64:
-    """The values of `rows` that are not missing, as float64.
+def _observed_values(column: ColumnData, rows: Int64) -> Float64:
+    """Return the values of `rows` that are not missing, as float64.
 
     Raises
     ------
     ValueError
-        If one of them is infinite.
+        If a value is infinite.
     """
     rows = rows[column.observed(rows)]
     values: npt.NDArray[Any] = column.values[rows]
     if column.dtype == "bfloat16":
-        values = (values.astype(np.uint32) << 16).view(np.float32)
+        values = bfloat16_as_float32(values)
     found = values.astype(np.float64)
     if np.isinf(found).any():
         raise ValueError(
@@ -267,55 +257,63 @@ def observed_values(column: ColumnData, rows: Int64) -> Float64:
     return found
 
 
-def fitted(
-    data: Table | WindowSet,
+def estimate_columns(
+    data: Table | Windows,
     columns: Sequence[str],
     kind: str,
     sample: int | None,
     per_series: bool,
     seed: int,
-) -> Iterator[tuple[int, int, Cell]]:
-    """Estimate every (series, column) with an observed value; series is 0 for all together."""
+) -> Iterator[tuple[tuple[int, int], ColumnEstimate]]:
+    """Estimate every (series, column) that has an observed value; series is 0 for all together."""
     table = table_of(data)
-    begin, end, series = row_ranges(data)
+    if isinstance(data, Table):
+        begin, end = data.offsets[:-1], data.offsets[1:]
+        series = np.arange(data.num_series, dtype=np.int64)
+    else:
+        begin, end, series = data.covered_rows()
     parts = [(int(s), slice(i, i + 1)) for i, s in enumerate(series)] if per_series else []
-    for number, part in parts or [(0, slice(None))]:
+    for row, part in parts or [(0, slice(None))]:
         total = int((end[part] - begin[part]).sum())
-        rows = sampled_rows(begin[part], end[part], sample, seed, number)
-        for place, name in enumerate(columns):
-            found = observed_values(table.column(name), rows)
-            if len(found):
-                yield number, place, _cell(kind, name, found, len(rows), total)
+        rows = _sample_rows(begin[part], end[part], sample, seed, row)
+        for column, name in enumerate(columns):
+            values = _observed_values(table.column(name), rows)
+            if len(values):
+                yield (row, column), _estimate(kind, name, values, len(rows), total)
 
 
-def _cell(kind: str, name: str, found: Float64, sampled: int, total: int) -> Cell:
-    """Describe values; errors of a sample without replacement are none when all rows were read."""
+def _estimate(kind: str, name: str, found: Float64, sampled: int, total: int) -> ColumnEstimate:
+    """Estimate from the values of `sampled` of `total` rows, drawn without replacement."""
     with np.errstate(over="ignore", invalid="ignore"):
         estimate = KINDS[kind].describe(found)
         values = {key: np.array([one]) for key, one in estimate.value.items()}
         center, spread = KINDS[kind].center_spread(values)
     if not (np.isfinite(center).all() and np.isfinite(spread).all()):
         raise ValueError(f"column {name!r} holds values too large to fit a scaler to in float64")
-    left = math.sqrt((total - sampled) / max(total - 1, 1))
-    error = {key: one * left for key, one in estimate.error.items()}
-    return Cell(Estimate(estimate.value, error), len(found), len(found) * (total / sampled))
+    # The finite population correction; the errors are 0 when all rows were read.
+    correction = math.sqrt((total - sampled) / max(total - 1, 1))
+    error = {key: one * correction for key, one in estimate.error.items()}
+    return ColumnEstimate(
+        Estimate(estimate.value, error), len(found), len(found) * (total / sampled)
+    )
 
 
-def merged(kind: str, one: Named, other: Named) -> Named:
-    """Both sets of cells together: series meet by name, cells by the rows they stand for."""
+def merge_estimates(
+    kind: str,
+    parts: Sequence[tuple[tuple[SeriesName, ...], ColumnEstimates]],
+) -> tuple[tuple[SeriesName, ...], ColumnEstimates]:
+    """Merge estimates, each given with the names of its series; series are matched by name."""
     merge = KINDS[kind].merge
     assert merge is not None
-    alone: tuple[Name, ...] = (None,)
-    names = [alone if series is None else series for series, _ in (one, other)]
-    together = tuple(dict.fromkeys(names[0] + names[1]))
-    rows = {name: row for row, name in enumerate(together)}
-    found: Cells = {}
-    for known, (_, cells) in zip(names, (one, other), strict=True):
-        for (series, column), cell in cells.items():
-            at = (rows[known[series]], column)
-            before = found.get(at)
-            if before is not None:
-                estimate = merge(before.estimate, before.weight, cell.estimate, cell.weight)
-                cell = Cell(estimate, before.count + cell.count, before.weight + cell.weight)
-            found[at] = cell
-    return (None if one[0] is None else together), found
+    names = tuple(dict.fromkeys(name for series, _ in parts for name in series))
+    rows = {name: row for row, name in enumerate(names)}
+    merged: ColumnEstimates = {}
+    for series, estimates in parts:
+        for (row, column), new in estimates.items():
+            at = (rows[series[row]], column)
+            old = merged.get(at)
+            if old is not None:
+                estimate = merge(old.estimate, old.weight, new.estimate, new.weight)
+                new = ColumnEstimate(estimate, old.count + new.count, old.weight + new.weight)
+            merged[at] = new
+    return names, merged

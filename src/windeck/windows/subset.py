@@ -1,4 +1,4 @@
-"""Parts of a set of windows: some of its series, or those within some rows or some time."""
+"""Subsets and splits of windows: by series, by rows and by time. O(series) time and memory."""
 
 from __future__ import annotations
 
@@ -18,183 +18,96 @@ import numpy.typing as npt
 from windeck import _core
 from windeck._util import fingerprints
 from windeck._util.indices import Int64
-from windeck._util.validation import checked_integer
+from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits
-from windeck.windows.filters import Filter, WindowReport, describe_steps, judge
-from windeck.windows.index import Runs, Span
+from windeck.windows.filters import WindowFilter, WindowReport, apply_filter, describe_steps
+from windeck.windows.index import WindowRuns, WindowSpan
 
 if TYPE_CHECKING:
+    from windeck.table.table import Table
     from windeck.windows.scaler import Scaler
     from windeck.windows.windows import Windows
 
+Timestamps = npt.NDArray[Any]
 
-_ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
+# Bits of a subset's bitmap that are copied at a time.
+BITS_AT_A_TIME = 1 << 18
+
+_TIME_ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 
 
 @dataclass(frozen=True)
-class Part:
-    """Runs of windows that lie in the runs of a larger set.
+class RunSubset:
+    """Runs of windows, each of them a contiguous part of a run of a larger set.
 
-    `parents` are the numbers of the runs they lie in, `skipped` how many windows of that run come
-    before the first one here.
+    Attributes
+    ----------
+    runs
+        The runs of the subset.
+    skipped
+        int64 of shape (runs,): windows of the larger run before the first one of the subset.
+    parents
+        int64 of shape (runs,): numbers of the larger runs.
     """
 
-    runs: Runs
+    runs: WindowRuns
     skipped: Int64
     parents: Int64
 
-    @classmethod
-    def narrowed(cls, runs: Runs, skipped: Int64) -> Part:
-        """A part of every run."""
-        return cls(runs, skipped, np.arange(len(skipped), dtype=np.int64))
 
-    @classmethod
-    def of_runs(cls, runs: Runs, numbers: Int64) -> Part:
-        """Some runs, whole."""
-        return cls(runs.take(numbers), np.zeros(len(numbers), dtype=np.int64), numbers)
+def take_runs(runs: WindowRuns, numbers: Int64) -> RunSubset:
+    """Return whole runs with these numbers."""
+    return RunSubset(runs.take(numbers), np.zeros(len(numbers), dtype=np.int64), numbers)
 
 
-def of_series(runs: Runs, names: Sequence[Any], wanted: Any) -> Part:
-    """The runs of the series named, in the order of the table."""
-    numbers = series_numbers(names, wanted)
-    return Part.of_runs(runs, np.flatnonzero(np.isin(runs.series, numbers)).astype(np.int64))
+def clip_runs(
+    runs: WindowRuns, span: WindowSpan, lowest: Int64, low: Int64, high: Int64
+) -> RunSubset:
+    """Return the windows with start rows from `lowest` on that end within the rows below `high`.
 
-
-def series_numbers(names: Sequence[Any], wanted: Any) -> Int64:
-    """Numbers of the series meant by a name, a number, or several of either."""
-    several = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes, tuple))
-    known = {name: number for number, name in enumerate(names)}
-    found = []
-    for one in wanted if several else [wanted]:
-        if one in known:
-            found.append(known[one])
-        elif isinstance(one, (int, np.integer)) and not any(isinstance(n, int) for n in names[:1]):
-            if not 0 <= one < len(names):
-                raise IndexError(f"series {one} is out of range, the table has {len(names)} series")
-            found.append(int(one))
-        else:
-            texts = [str(name) for name in names]
-            near = difflib.get_close_matches(str(one), texts, n=3) or texts[:3]
-            raise KeyError(f"no series {one!r} among {len(names)}; near matches: {', '.join(near)}")
-    return np.array(found, dtype=np.int64)
-
-
-def within_rows(runs: Runs, span: Span, low: Int64, high: Int64) -> Part:
-    """The windows that lie in rows ``[low, high)`` of their run whole, padding left out."""
-    low = np.clip(low, runs.low, runs.high)
-    high = np.clip(high, low, runs.high)
-    # Where nothing is cut off in front, a padded window may begin before its series as it did.
-    lowest = np.where(low == runs.low, runs.first, low)
-    clipped, skipped = runs.clip(lowest, high - span.rows)
-    return Part.narrowed(clipped.within(low, high), skipped)
-
-
-def within_time(runs: Runs, span: Span, stamps: npt.NDArray[Any] | None, time: Any) -> Part:
-    """The windows whose rows all have stamps in ``[start, stop)``."""
-    if stamps is None:
-        raise ValueError(f"time is {time!r}, but the table has no timestamp column")
-    start, stop = pair("time", time)
-    low = runs.low if start is None else rows_at(runs, stamps, to_stamp(start, stamps))
-    high = runs.high if stop is None else rows_at(runs, stamps, to_stamp(stop, stamps))
-    return within_rows(runs, span, low, high)
-
-
-def row_range(rows: Any, total: int) -> tuple[int, int]:
-    """The rows meant by a pair or a slice, either end open."""
-    if isinstance(rows, slice):
-        if rows.step not in (None, 1):
-            raise ValueError(f"rows are {rows}, expected a range without a step")
-        rows = (rows.start, rows.stop)
-    start, stop = pair("rows", rows)
-    start = 0 if start is None else checked_integer("rows", start, 0)
-    stop = total if stop is None else checked_integer("rows", stop, 0)
-    if not start <= stop <= total:
-        raise ValueError(f"rows are ({start}, {stop}), expected a range within {total} rows")
-    return start, stop
-
-
-def pair(what: str, given: Any) -> tuple[Any, Any]:
-    """Two values, a start and a stop."""
-    if not isinstance(given, (tuple, list)) or len(given) != 2:
-        raise TypeError(f"{what} is {given!r}, expected a pair (start, stop); None is open")
-    return given[0], given[1]
-
-
-def to_stamp(value: Any, stamps: npt.NDArray[Any]) -> Any:
-    """A time stamp comparable with those of the table. Aware datetimes are taken to UTC."""
-    if stamps.dtype.kind != "M":
-        if not isinstance(value, (int, np.integer)):
-            raise TypeError(f"time stamp is {value!r}, but the table's are {stamps.dtype}")
-        return np.int64(value)
-    if isinstance(value, (int, np.integer, float)):
-        raise TypeError(f"time stamp is {value!r}, but the table's are {stamps.dtype}")
-    try:
-        if isinstance(value, str):
-            value = _with_zone(value)
-        if isinstance(value, dt.datetime) and value.tzinfo is not None:
-            value = value.astimezone(dt.timezone.utc).replace(tzinfo=None)
-        stamp = np.datetime64(value)
-    except ValueError:
-        raise ValueError(f"{value!r} is no time stamp, expected one such as '2014-03-01'") from None
-    if np.isnat(stamp):
-        raise ValueError(f"{value!r} is no time stamp, expected one such as '2014-03-01'")
-    return stamp
-
-
-def _with_zone(text: str) -> str | dt.datetime:
-    """A text that ends in a time zone as a datetime: NumPy has no zones, and only warns of them."""
-    zone = _ZONE.search(text)
-    if zone is None:
-        return text
-    offset = "+00:00" if zone[0] == "Z" else f"{zone[0][:3]}:{zone[0][-2:]}"
-    return dt.datetime.fromisoformat(text[: zone.start()] + offset)
-
-
-def rows_at(runs: Runs, stamps: npt.NDArray[Any], stamp: Any) -> Int64:
-    """For each run the first row of ``[low, high)`` at or after `stamp`; `high` if there is none.
-
-    One binary search for all runs together: O(runs * log(rows)).
+    The rows of the new runs are ``[low, high)``.
     """
-    low: Int64 = runs.low.copy()
-    high: Int64 = runs.high.copy()
-    while True:
-        searching = np.flatnonzero(low < high)
-        if len(searching) == 0:
-            return low
-        middle: Int64 = low[searching] + (high[searching] - low[searching]) // 2
-        before = stamps[middle] < stamp
-        low[searching[before]] = middle[before] + 1
-        high[searching[~before]] = middle[~before]
-
-
-# Windows looked at in one go when a bitmap is carved.
-CHUNK = 1 << 18
+    clipped, skipped = runs.clip(lowest, high - span.rows)
+    clipped = replace(clipped, low=low, high=high)
+    return RunSubset(clipped, skipped, np.arange(len(skipped), dtype=np.int64))
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Windows of a table whose series have `offsets`; `keep` is None where all are kept."""
+class WindowSelection:
+    """The windows of a table that are kept: runs, and a bitmap of the windows in them.
+
+    Attributes
+    ----------
+    offsets
+        int64 of shape (series + 1,): first rows of the series of the table, and its row count.
+    keep
+        One bit for each window of `runs`; None where all are kept.
+    report
+        The numbers of windows kept and dropped.
+    """
 
     offsets: Int64
-    span: Span
-    runs: Runs
+    span: WindowSpan
+    runs: WindowRuns
     keep: Bits | None
     report: WindowReport
 
     @classmethod
-    def of(cls, offsets: Int64, span: Span, rules: Filter) -> Cut:
-        """All windows that fit and pass the filter.
+    def of_table(
+        cls, offsets: Int64, span: WindowSpan, conditions: WindowFilter
+    ) -> WindowSelection:
+        """Select all windows that fit into their series and pass the filter.
 
         Raises
         ------
         ValueError
-            There is none.
+            If no window is left.
 
         Warns
         -----
         UserWarning
-            Some series are shorter than a window.
+            If some series are shorter than a window.
         """
         runs = span.runs(offsets)
         series, fitting, short = len(runs.count), runs.total, int((runs.count == 0).sum())
@@ -207,22 +120,22 @@ class Cut:
         if short:
             warnings.warn(
                 f"{short} of {series} series are shorter than a window of {span.rows} rows and "
-                "give none",
+                "have no windows",
                 stacklevel=3,
             )
-        verdict = judge(rules, span, runs, offsets)
-        if verdict.missing + verdict.gap == fitting:
+        result = apply_filter(conditions, span, runs, offsets)
+        if result.missing + result.gap == fitting:
             raise ValueError(
-                f"no window is left: of {fitting} that fit, {verdict.missing} have too many "
-                f"missing target values and {verdict.gap} span a break in time"
+                f"no window is left: of {fitting} that fit, {result.missing} have too many "
+                f"missing target values and {result.gap} span a break in time"
             )
         report = WindowReport(fitting, series, short, fitting, {}, span.rows, steps)
-        report = report.drop(missing=verdict.missing, gap=verdict.gap)
-        return cls(offsets, span, runs, verdict.keep, report)
+        report = report.drop(missing=result.missing, gap=result.gap)
+        return cls(offsets, span, runs, result.keep, report)
 
     @cached_property
-    def kept(self) -> int:
-        """The number of windows. O(series), or O(windows / 8) with a bitmap."""
+    def count(self) -> int:
+        """Number of windows. O(series), or O(windows / 8) with a bitmap."""
         return self.runs.total if self.keep is None else bitmaps.count(self.keep)
 
     @property
@@ -231,159 +144,309 @@ class Cut:
         return self.runs.nbytes + (0 if self.keep is None else self.keep.nbytes)
 
     def index(self) -> _core.WindowIndex:
-        """The native index."""
+        """Make the native index."""
         runs = self.runs
         return _core.WindowIndex(
             runs.first, runs.count, runs.stride, series=runs.series, keep=self.keep
         )
 
     def digest(self) -> str:
-        """What tells these windows from others."""
+        """Return a digest of the start rows."""
         return fingerprints.digest(self.runs.first, self.runs.count, self.runs.series, self.keep)
 
-    def drop(self, **dropped: int) -> Cut:
-        """The same with a report of windows dropped on the way."""
+    def report_dropped(self, **dropped: int) -> WindowSelection:
+        """Return the same selection, with windows dropped added to its report by reason."""
         return replace(self, report=self.report.drop(**dropped))
 
-    def part(self, part: Part) -> Cut:
-        """A part of these windows; the report stays that of the whole."""
-        return replace(self, runs=part.runs, keep=self._carve(part))
+    def restrict(self, subset: RunSubset) -> WindowSelection:
+        """Return the windows of this selection in a subset of its runs; the report stays."""
+        return replace(self, runs=subset.runs, keep=self._bitmap_of(subset))
 
-    def _carve(self, part: Part) -> Bits | None:
-        """The bits of a part out of the bitmap of the whole."""
+    def _bitmap_of(self, subset: RunSubset) -> Bits | None:
+        """Copy the bits of a subset's windows into a bitmap of their own."""
         if self.keep is None:
             return None
-        total, count = part.runs.total, part.runs.count
+        total, count = subset.runs.total, subset.runs.count
         ends = np.cumsum(count)
-        first = (np.cumsum(self.runs.count) - self.runs.count)[part.parents] + part.skipped
-        move: npt.NDArray[np.int64] = first - (ends - count)
+        first = (np.cumsum(self.runs.count) - self.runs.count)[subset.parents] + subset.skipped
+        move: Int64 = first - (ends - count)
         keep = np.zeros((total + 7) // 8, dtype=np.uint8)
-        for start in range(0, total, CHUNK):
-            numbers = np.arange(start, min(start + CHUNK, total), dtype=np.int64)
+        for start in range(0, total, BITS_AT_A_TIME):
+            numbers = np.arange(start, min(start + BITS_AT_A_TIME, total), dtype=np.int64)
             run = np.searchsorted(ends, numbers, side="right")
             bitmaps.write(keep, start, bitmaps.take(self.keep, numbers + move[run]))
         return keep
 
-    def covered_rows(self) -> tuple[Int64, Int64, Int64]:
-        """First rows, last rows + 1 and series of the stretches of rows the windows touch."""
-        begin, end = self.runs.hull(self.span, self.offsets)
-        return begin, end, self.runs.series[self.runs.count > 0]
+
+# --- subsets ---------------------------------------------------------------------------------
+
+
+def select(
+    selection: WindowSelection, table: Table, series: Any, rows: Any, time: Any
+) -> WindowSelection:
+    """Return the windows of some series that lie within some rows and some time; None: any.
+
+    Raises
+    ------
+    KeyError, IndexError
+        If a series does not exist.
+    ValueError
+        If no window is left.
+    """
+    found, span, stamps = selection, selection.span, table.timestamps
+    if series is not None:
+        numbers = _series_numbers(table.series_names, series)
+        chosen = np.flatnonzero(np.isin(found.runs.series, numbers)).astype(np.int64)
+        found = found.restrict(take_runs(found.runs, chosen))
+    if rows is not None:
+        start, stop = _row_range(rows, table.num_rows)
+        found = found.restrict(_within_rows(found.runs, span, np.int64(start), np.int64(stop)))
+    if time is not None:
+        if stamps is None:
+            raise ValueError(f"`time` is {time!r}, but the table has no timestamp column")
+        start, stop = _start_stop("time", time)
+        low = found.runs.low if start is None else _rows_at(found.runs, stamps, start)
+        high = found.runs.high if stop is None else _rows_at(found.runs, stamps, stop)
+        found = found.restrict(_within_rows(found.runs, span, low, high))
+    if found.count == 0:
+        raise ValueError("the subset holds no window")
+    if found is selection:
+        return selection
+    return found.report_dropped(subset=selection.count - found.count)
+
+
+def _series_numbers(names: Sequence[Any], wanted: Any) -> Int64:
+    """Return the numbers of series given by a name, a number, or several of either."""
+    several = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes, tuple))
+    numbers = {name: number for number, name in enumerate(names)}
+    names_are_integers = bool(names) and isinstance(names[0], int)
+    found = []
+    for one in wanted if several else [wanted]:
+        if one in numbers:
+            found.append(numbers[one])
+        elif isinstance(one, (int, np.integer)) and not names_are_integers:
+            if not 0 <= one < len(names):
+                raise IndexError(f"series {one} is out of range, the table has {len(names)} series")
+            found.append(int(one))
+        else:
+            texts = [str(name) for name in names]
+            near = difflib.get_close_matches(str(one), texts, n=3) or texts[:3]
+            raise KeyError(f"no series {one!r} among {len(names)}; near matches: {', '.join(near)}")
+    return np.array(found, dtype=np.int64)
+
+
+def _within_rows(runs: WindowRuns, span: WindowSpan, low: Int64, high: Int64) -> RunSubset:
+    """Return the windows that lie entirely, padding left out, in rows ``[low, high)``."""
+    low = np.clip(low, runs.low, runs.high)
+    high = np.clip(high, low, runs.high)
+    # A run that keeps its first row keeps its padded windows, which begin before that row.
+    lowest = np.where(low == runs.low, runs.first, low)
+    return clip_runs(runs, span, lowest, low, high)
+
+
+def _row_range(rows: Any, total: int) -> tuple[int, int]:
+    """Return first row and last row + 1 of a pair or a slice, with either end possibly None."""
+    if isinstance(rows, slice):
+        if rows.step not in (None, 1):
+            raise ValueError(f"`rows` must be a range without a step, got {rows}")
+        rows = (rows.start, rows.stop)
+    start, stop = _start_stop("rows", rows)
+    start = 0 if start is None else check_integer("rows", start, least=0)
+    stop = total if stop is None else check_integer("rows", stop, least=0)
+    if not start <= stop <= total:
+        raise ValueError(f"`rows` must be a range within {total} rows, got ({start}, {stop})")
+    return start, stop
+
+
+def _start_stop(name: str, value: Any) -> tuple[Any, Any]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError(f"`{name}` must be a pair (start, stop), None for no limit, got {value!r}")
+    return value[0], value[1]
+
+
+# --- time stamps -----------------------------------------------------------------------------
+
+
+def _parse_timestamp(value: Any, stamps: Timestamps) -> Any:
+    """Return a time stamp that compares with those of the table; datetimes with a zone as UTC."""
+    if stamps.dtype.kind != "M":
+        if not isinstance(value, (int, np.integer)):
+            raise TypeError(
+                f"a time stamp must be an integer, as the table's are {stamps.dtype}, got {value!r}"
+            )
+        return np.int64(value)
+    if isinstance(value, (int, np.integer, float)):
+        raise TypeError(
+            f"a time stamp must be a date or a time, as the table's are {stamps.dtype}, "
+            f"got {value!r}"
+        )
+    try:
+        if isinstance(value, str):
+            value = _parse_time_zone(value)
+        if isinstance(value, dt.datetime) and value.tzinfo is not None:
+            value = value.astimezone(dt.timezone.utc).replace(tzinfo=None)
+        stamp = np.datetime64(value)
+    except ValueError:
+        stamp = np.datetime64("NaT")
+    if np.isnat(stamp):
+        raise ValueError(f"a time stamp must be one such as '2014-03-01', got {value!r}")
+    return stamp
+
+
+def _parse_time_zone(text: str) -> str | dt.datetime:
+    """Parse a text that ends in a time zone; NumPy has no zones, and only warns of them."""
+    zone = _TIME_ZONE.search(text)
+    if zone is None:
+        return text
+    offset = "+00:00" if zone[0] == "Z" else f"{zone[0][:3]}:{zone[0][-2:]}"
+    return dt.datetime.fromisoformat(text[: zone.start()] + offset)
+
+
+def _rows_at(runs: WindowRuns, stamps: Timestamps, time: Any) -> Int64:
+    """Return for each run the first row of ``[low, high)`` at or after `time`, else `high`.
+
+    One binary search for all runs together: O(runs * log(rows)).
+    """
+    stamp = _parse_timestamp(time, stamps)
+    low: Int64 = runs.low.copy()
+    high: Int64 = runs.high.copy()
+    while True:
+        searching = np.flatnonzero(low < high)
+        if len(searching) == 0:
+            return low
+        middle: Int64 = low[searching] + (high[searching] - low[searching]) // 2
+        before = stamps[middle] < stamp
+        low[searching[before]] = middle[before] + 1
+        high[searching[~before]] = middle[~before]
+
+
+# --- splits ----------------------------------------------------------------------------------
 
 
 class Split(NamedTuple):
-    """Three parts of one set of windows. A part whose share is 0 has no windows."""
+    """Training, validation and test windows. A part whose share is 0 has no windows."""
 
     train: Windows
     validation: Windows
     test: Windows
 
     def with_scaler(self, scaler: Scaler | None) -> Split:
-        """All three parts, scaled alike."""
+        """Return all three parts with the same scaler."""
         return Split(*(part.with_scaler(scaler) for part in self))
 
 
-def by_time(
-    runs: Runs, span: Span, stamps: npt.NDArray[Any] | None, borders: list[Any]
-) -> list[Part]:
-    """Cut every series at two borders, given as shares of its rows or as time stamps."""
-    shares = [_is_share(border, stamps) for border in borders]
-    if all(shares):
-        first, second = _rows_by_share(runs, *map(float, borders))
+def split(
+    selection: WindowSelection, table: Table, validation: Any, test: Any, by: str, seed: int
+) -> list[WindowSelection]:
+    """Split into training, validation and test windows; see `Windows.split`."""
+    if by == "time":
+        subsets = _split_by_time(selection, table.timestamps, [validation, test])
+    elif by == "series":
+        subsets = _split_by_series(selection.runs, validation, test, seed)
     else:
-        first, second = _rows_by_stamp(runs, stamps, borders, shares)
-    edges = (runs.low, first, second, runs.high)
+        raise ValueError(f"`by` must be 'time' or 'series', got {by!r}")
+    parts = [selection.restrict(subset) for subset in subsets]
+    for name, part, wanted in zip(Split._fields, parts, (1, validation, test), strict=True):
+        if part.count == 0 and not (isinstance(wanted, (int, float)) and wanted == 0):
+            raise ValueError(
+                f"the {name} part of the split holds no window (validation={validation!r}, "
+                f"test={test!r}, by={by!r}), expected {selection.span.split_rows} rows or more of "
+                "some series in it"
+            )
+    inside = sum(part.count for part in parts)
+    border = selection.count - inside
+    return [part.report_dropped(border=border, others=inside - part.count) for part in parts]
+
+
+def _split_by_time(
+    selection: WindowSelection, stamps: Timestamps | None, borders: list[Any]
+) -> list[RunSubset]:
+    """Cut every series at two borders, given as shares of its rows or as time stamps."""
+    runs, span = selection.runs, selection.span
+    are_shares = [_is_share(border, stamps) for border in borders]
+    if all(are_shares):
+        first, second = _borders_from_shares(runs, *map(float, borders))
+    else:
+        first, second = _borders_from_stamps(runs, stamps, borders, are_shares)
     parts = []
-    for number in range(3):
-        low, high = edges[number], edges[number + 1]
-        # Nothing lies before the first part: padded windows may begin before their series.
-        lowest = runs.first if number == 0 else low - span.judged_first
-        clipped, skipped = runs.clip(lowest, high - span.rows)
-        parts.append(Part.narrowed(clipped.within(low, high), skipped))
+    for number, (low, high) in enumerate(pairwise((runs.low, first, second, runs.high))):
+        # The first part keeps its padded windows, which begin before its first row.
+        lowest = runs.first if number == 0 else low - span.split_first
+        parts.append(clip_runs(runs, span, lowest, low, high))
     return parts
 
 
-def _is_share(border: Any, stamps: npt.NDArray[Any] | None) -> bool:
-    """Whether a border is a share of rows and not a time stamp; 0 always is: no such part."""
-    if isinstance(border, (bool, np.bool_)) or border is None:
-        raise TypeError(f"a part of a split is {border!r}, expected a share or a time stamp")
+def _is_share(border: Any, stamps: Timestamps | None) -> bool:
+    """Return true for a share of rows, false for a time stamp. 0 is the share of an empty part."""
     if isinstance(border, (float, np.floating)):
         return True
-    if isinstance(border, (int, np.integer)):
+    if isinstance(border, (int, np.integer)) and not isinstance(border, bool):
         return border == 0 or stamps is None or stamps.dtype.kind == "M"
     if isinstance(border, (str, dt.date, np.datetime64)):
         return False
     raise TypeError(
-        f"a part of a split is {border!r} ({type(border).__name__}), expected a share such as 0.1 "
-        "or a time stamp"
+        "a part of a split must be a share such as 0.1 or a time stamp, "
+        f"got {border!r} ({type(border).__name__})"
     )
 
 
-def check_shares(validation: float, test: float) -> None:
-    """Shares must leave something for training."""
+def _check_shares(validation: float, test: float) -> None:
     for name, share in (("validation", validation), ("test", test)):
         if not 0.0 <= share < 1.0:
-            raise ValueError(f"{name} is {share!r}, expected a share in [0, 1)")
+            raise ValueError(f"`{name}` must be a share in [0, 1), got {share!r}")
     if validation + test >= 1.0:
         raise ValueError(
-            f"validation {validation!r} and test {test!r} leave nothing to train on, "
-            "expected shares of a sum below 1"
+            f"`validation` and `test` must have a sum below 1, got {validation!r} and {test!r}"
         )
 
 
-def _rows_by_share(runs: Runs, validation: float, test: float) -> tuple[Int64, Int64]:
-    """First rows of validation and of test: shares of the rows, rounded, taken from the end."""
-    check_shares(validation, test)
+def _borders_from_shares(runs: WindowRuns, validation: float, test: float) -> tuple[Int64, Int64]:
+    """Return first rows of validation and of test: shares of the rows, rounded, from the end."""
+    _check_shares(validation, test)
     rows = runs.high - runs.low
     second = runs.high - np.rint(rows * test).astype(np.int64)
     return second - np.rint(rows * validation).astype(np.int64), second
 
 
-def _rows_by_stamp(
-    runs: Runs, stamps: npt.NDArray[Any] | None, borders: list[Any], shares: list[bool]
+def _borders_from_stamps(
+    runs: WindowRuns, stamps: Timestamps | None, borders: list[Any], are_shares: list[bool]
 ) -> tuple[Int64, Int64]:
-    """First rows at or after the two stamps, in every series; a share of 0 is no part at all."""
+    """Return the first rows at or after two stamps in every series; a share of 0: no such part."""
     if stamps is None:
         raise ValueError("the split is by time stamps, but the table has no timestamp column")
-    if any(share and border != 0 for share, border in zip(shares, borders, strict=True)):
+    if any(share and border != 0 for share, border in zip(are_shares, borders, strict=True)):
         raise ValueError(
-            f"validation is {borders[0]!r} and test is {borders[1]!r}, expected two shares, or two "
-            "time stamps (0 for a part that is not wanted)"
+            "`validation` and `test` must be two shares, or two time stamps (0 for no such part), "
+            f"got {borders[0]!r} and {borders[1]!r}"
         )
-    second = runs.high if shares[1] else rows_at(runs, stamps, to_stamp(borders[1], stamps))
-    first = second if shares[0] else rows_at(runs, stamps, to_stamp(borders[0], stamps))
-    if not any(shares) and to_stamp(borders[0], stamps) > to_stamp(borders[1], stamps):
-        raise ValueError(
-            f"validation begins at {borders[0]!r}, after test at {borders[1]!r}, expected it before"
-        )
+    second = runs.high if are_shares[1] else _rows_at(runs, stamps, borders[1])
+    first = second if are_shares[0] else _rows_at(runs, stamps, borders[0])
+    if not any(are_shares):
+        begin, end = (_parse_timestamp(border, stamps) for border in borders)
+        if begin > end:
+            raise ValueError(
+                f"`validation` must begin before `test`, got {borders[0]!r} and {borders[1]!r}"
+            )
     return first, second
 
 
-def by_series(runs: Runs, validation: Any, test: Any, seed: int) -> list[Part]:
-    """Deal the series that have windows out to the three parts, by a permutation of `seed`."""
-    for border in (validation, test):
-        if not isinstance(border, (int, float, np.integer, np.floating)):
-            raise TypeError(f"a split by series takes shares, not {border!r}")
-    check_shares(validation, test)
+def _split_by_series(runs: WindowRuns, validation: Any, test: Any, seed: int) -> list[RunSubset]:
+    """Distribute the series that have windows over three parts by a permutation of `seed`."""
+    for share in (validation, test):
+        if not isinstance(share, (int, float, np.integer, np.floating)):
+            raise TypeError(f"a part of a split by series must be a share, got {share!r}")
+    _check_shares(validation, test)
     live = np.flatnonzero(runs.count > 0)
-    # A share that is asked for gets a series at least.
+    # A part with a share above 0 has at least one series.
     sizes = [max(1, round(len(live) * share)) if share else 0 for share in (validation, test)]
     if sum(sizes) >= len(live):
         raise ValueError(
             f"validation {validation!r} and test {test!r} take {sum(sizes)} of {len(live)} series "
-            "and leave none to train on"
+            "and leave none for training"
         )
-    dealt = live[_core.Permutation(len(live), seed=seed).slice(0, len(live))]
-    cuts = [0, sizes[1], sum(sizes), len(live)]
-    chosen = [np.sort(dealt[a:b]) for a, b in pairwise(cuts)]
-    return [Part.of_runs(runs, numbers) for numbers in (chosen[2], chosen[1], chosen[0])]
-
-
-def check_some(kept: list[int], span: Span, validation: Any, test: Any, by: str) -> None:
-    """Every part that was asked for must have windows."""
-    for name, count, asked in zip(Split._fields, kept, (1, validation, test), strict=True):
-        if count == 0 and not (isinstance(asked, (int, float)) and asked == 0):
-            raise ValueError(
-                f"the {name} part of the split holds no window (validation={validation!r}, "
-                f"test={test!r}, by={by!r}), expected {span.judged_rows} rows or more of some "
-                "series in it"
-            )
+    shuffled = live[_core.Permutation(len(live), seed=seed).slice(0, len(live))]
+    borders = [0, sizes[1], sum(sizes), len(live)]
+    test_numbers, validation_numbers, train_numbers = (
+        np.sort(shuffled[start:stop]) for start, stop in pairwise(borders)
+    )
+    return [take_runs(runs, part) for part in (train_numbers, validation_numbers, test_numbers)]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dbm.dumb
-import doctest
-import importlib
-import pkgutil
 import re
 import subprocess
 import sys
@@ -199,14 +196,6 @@ def test_the_page_names_every_option() -> None:
     assert options
     for option in options:
         assert f"`{option}" in page, option
-
-
-@pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(stores.__path__)])
-def test_examples_in_docstrings(name: str) -> None:
-    if name.split("_")[0] in ("rocksdb", "leveldb", "redis"):
-        need(name.split("_")[0])
-    module = importlib.import_module(f"windeck.checkpoint.stores.{name}")
-    assert doctest.testmod(module).failed == 0
 
 
 def test_what_is_missing_skips_here_and_fails_in_ci(

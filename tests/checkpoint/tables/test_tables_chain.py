@@ -17,7 +17,7 @@ from windeck import checkpoint
 from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.stores import Store, open_store
 from windeck.checkpoint.tables import writing
-from windeck.checkpoint.tables.writing import Exports
+from windeck.checkpoint.tables.writing import TablesWriter
 
 Fresh = Callable[[str], str]
 
@@ -141,16 +141,16 @@ def test_what_a_table_became_after_its_snapshot_is_no_base(memory: Store) -> Non
     save(memory, core)
     core.remove(list(core.ids)[:10])
     core.fill([7], rng)
-    with Exports({"t": ModelTable(core)}) as tables:
+    with TablesWriter({"t": ModelTable(core)}) as tables:
         core.clear()
         checkpoint.load(memory, embeddings={"t": ModelTable(core)})
-        tables.base_on(checkpoint.open(memory).save)
-        assert list(tables.items("windeck", Label(Kind.BLOCK, 9, 9)))
-        assert tables.stated(0)[0]["shard"]["since"] == -1
-    with Exports({"t": ModelTable(core)}) as tables:  # as it is now, it is equal to that
-        tables.base_on(checkpoint.open(memory).save)
-        assert list(tables.items("windeck", Label(Kind.BLOCK, 9, 9))) == []
-        assert tables.stated(0)[0]["shard"]["since"] == core.clock
+        tables.use_base(checkpoint.open(memory).save)
+        assert list(tables.blocks("windeck", Label(Kind.BLOCK, 9, 9)))
+        assert tables.manifest_entries(0)[0]["shard"]["since"] == -1
+    with TablesWriter({"t": ModelTable(core)}) as tables:  # as it is now, it is equal to that
+        tables.use_base(checkpoint.open(memory).save)
+        assert list(tables.blocks("windeck", Label(Kind.BLOCK, 9, 9))) == []
+        assert tables.manifest_entries(0)[0]["shard"]["since"] == core.clock
 
 
 def test_a_delta_is_small_and_scattered_rows_are_packed(memory: Store) -> None:
@@ -284,10 +284,10 @@ def test_a_table_that_did_not_change(memory: Store) -> None:
 def test_full_and_changed_shards_side_by_side(memory: Store) -> None:
     """One writer has what the base held, the other begins anew: of each bucket the chain ends
     where it should."""
-    from windeck.checkpoint.tables.writing import Exports
-    from windeck.checkpoint.write.merging import merged
+    from windeck.checkpoint.tables.writing import TablesWriter
+    from windeck.checkpoint.write.merging import merge_shards
     from windeck.checkpoint.write.plans import begin, finish
-    from windeck.checkpoint.write.shards import Shard, State
+    from windeck.checkpoint.write.shards import LocalState, ShardWriter
 
     rng = np.random.default_rng(4)
     halves = [filled(3, 1, 400, first_bucket=a, end_bucket=b) for a, b in ((0, 400), (400, 1024))]
@@ -297,15 +297,15 @@ def test_full_and_changed_shards_side_by_side(memory: Store) -> None:
         base: Any = checkpoint.open(memory) if plan.base else None
         entries, manifests = base.table_entries if base else {}, []
         for writer, part in enumerate(parts):
-            with Exports({"t": ModelTable(part)}) as tables:
+            with TablesWriter({"t": ModelTable(part)}) as tables:
                 if incremental:
-                    tables.base_on(base.save)
-                shard = Shard(plan, writer, State({}), tables=tables)
-                for _, items in shard.loads():
+                    tables.use_base(base.save)
+                shard = ShardWriter(plan, writer, LocalState({}), tables=tables)
+                for _, items in shard.bulk_loads():
                     memory.bulk_load(items)
                 manifests.append(shard.manifest())
-                tables.committed(plan.save)
-        finish(memory, plan, merged(manifests, plan, entries))
+                tables.remember(plan.save)
+        finish(memory, plan, merge_shards(manifests, plan, entries))
 
     def expected(parts: list[ModelCore]) -> dict[int, Any]:
         return {key: value for part in parts for key, value in part.told().items()}

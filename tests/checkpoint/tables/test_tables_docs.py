@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.pages import Page, check_examples
+from support.pages import Page
 from support.store_servers import need
 from windeck._core import bucket_of
 
 PAGE = Page("docs/tables.md")
-MODULES = ("reading", "serving")
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +40,3 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_links_lead_somewhere() -> None:
     PAGE.check_links()
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_examples_in_the_code(module: str) -> None:
-    check_examples(f"windeck.checkpoint.tables.{module}")

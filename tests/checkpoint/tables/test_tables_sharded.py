@@ -21,7 +21,7 @@ from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.write.merging import united
+from windeck.checkpoint.write.merging import merge_tables
 
 Fresh = Callable[[str], str]
 Told = dict[int, tuple[Any, ...]]
@@ -168,9 +168,12 @@ def shard(first: int, end: int, dim: int = 3, slots: int = 1, **config: Any) -> 
         ),
         ((shard(0, 512), shard(512, 1000)), "t has buckets 1000 to 1023 written by no writer"),
         ((shard(0, 1024), shard(0, 1024)), "t has buckets 0 to 1023 written twice"),
-        ((shard(0, 512), shard(512, 1024, 4)), "table t has dim 4 at writer 1, expected 3 as at w"),
-        ((shard(0, 512), shard(512, 1024, 3, 2)), "t has slots 2 at writer 1, expected 1 as at wr"),
-        ((shard(0, 512), shard(512, 1024, lr=1)), "t has config .* at writer 1, expected .* as at"),
+        ((shard(0, 512), shard(512, 1024, 4)), "table t has dim 4 with writer 1, expected 3 as wi"),
+        ((shard(0, 512), shard(512, 1024, 3, 2)), "t has slots 2 with writer 1, expected 1 as wit"),
+        (
+            (shard(0, 512), shard(512, 1024, lr=1)),
+            "t has config .* with writer 1, expected .* as w",
+        ),
     ],
 )
 def test_shards_that_make_no_table(
@@ -194,7 +197,7 @@ def test_a_shard_that_says_it_is_another_writers(memory: Store) -> None:
     said = json.loads(bytes(decode(key, memory.get(key), label)))
     said["tables"][0]["shard"]["writer"] = 0
     tampered(memory, plan, 1, tables=said["tables"])
-    words = "writer 1 states a shard of writer 0 of the table t, expected its own"
+    words = "the manifest of writer 1 has a shard of writer 0 of the table t, expected its own"
     with pytest.raises(ValueError, match=words):
         checkpoint.merge(memory, plan)
     assert checkpoint.log(memory) == []
@@ -215,7 +218,7 @@ def test_a_foreign_bucket_in_a_shard(memory: Store) -> None:
             table.core = Lying(core)
         checkpoint.save_shard(memory, plan, writer=writer, embeddings={"t": table})
     checkpoint.merge(memory, plan)
-    with pytest.raises(CorruptStoreError, match=r"found block \d+ out of place, expected it after"):
+    with pytest.raises(CorruptStoreError, match=r"found block \d+ out of order, expected it after"):
         load(memory, 1)
 
 
@@ -244,16 +247,16 @@ def test_what_changed_is_of_a_table_of_that_shape() -> None:
     shard |= dict.fromkeys(("blocks", "entries", "rows", "bytes"), 1) | {"dead": 0}
     table = {"name": "t", "dim": 2, "dtype": "float32", "slots": 1, "config": {}, "clock": 3}
     table |= {"rows": 1, "counted": 0, "shard": shard}
-    (base,) = united([(0, [table])], generation=1, save=11, base={})
+    (base,) = merge_tables([(0, [table])], generation=1, save=11, base={})
     later = {**table, "clock": 5, "shard": {**shard, "since": 3, "clock": 5}}
-    (found,) = united([(0, [later])], generation=2, save=12, base={"t": base})
+    (found,) = merge_tables([(0, [later])], generation=2, save=12, base={"t": base})
     assert [link.generation for link in found.links] == [2, 1]
-    words = "the table t is written as what changed, expected a table of .* in force, found "
+    words = "the table t is written as a delta, expected a table of .* in force, found "
     with pytest.raises(ValueError, match=words + "none"):
-        united([(0, [later])], generation=2, save=12, base={"u": base})
+        merge_tables([(0, [later])], generation=2, save=12, base={"u": base})
     for other in ({"dim": 4}, {"slots": 0}):
         with pytest.raises(ValueError, match=words + "one of .*dim=2, slots=1"):
-            united([(0, [{**later, **other}])], generation=2, save=12, base={"t": base})
+            merge_tables([(0, [{**later, **other}])], generation=2, save=12, base={"t": base})
 
 
 def test_a_manifest_may_tell_of_shards_in_any_order(memory: Store) -> None:

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TESTS / "frozen"))
+sys.path.insert(0, str(TESTS))
 
-import frozen_data as data  # noqa: E402
-import frozen_states as states_of  # noqa: E402
 import pyarrow as pa  # noqa: E402
 from pyarrow import feather  # noqa: E402
 
 import windeck as wd  # noqa: E402
+from support import frozen_data as data  # noqa: E402
+from support import frozen_states as states_of  # noqa: E402
 
 
 def write(name: str, value: Any) -> None:
@@ -81,13 +81,13 @@ def fingerprints() -> None:
 
 
 def names() -> None:
-    from frozen_names import described
+    from support.frozen_names import described
 
     (data.FROZEN / "public_names.txt").write_text(described(), encoding="utf-8")
 
 
 def checkpoints() -> None:
-    import frozen_checkpoints
+    from support import frozen_checkpoints
 
     frozen_checkpoints.make()
 

@@ -1,7 +1,7 @@
-// Parts of given sizes laid end to end, and the part a position falls in.
+// Prefix sums of the sizes of parts, to find the part that holds a position.
 //
-// Memory: 16 bytes a part. Finding takes O(1) expected time for evenly sized parts, O(log parts) at
-// worst. Parts of size 0 are allowed anywhere and never found. Immutable, hence thread-safe.
+// Memory: 16 bytes per part. Finding takes expected O(1) time for parts of similar size, O(log
+// parts) at worst. Parts may have size 0; no position is in them. Immutable, hence thread-safe.
 
 #pragma once
 
@@ -30,14 +30,14 @@ class Cumulative {
     /// The part p with before(p) <= position < before(p + 1); 0 <= position < total().
     std::int64_t find(std::int64_t position) const noexcept;
 
-    /// The same for many positions, and how far each lies within its part.
+    /// The part of each position, and its offset in that part.
     void find(std::span<const std::int64_t> positions, std::int64_t* parts,
               std::int64_t* within) const noexcept;
 
   private:
-    std::vector<std::int64_t> sums_{0};  // and some numbers no position reaches
+    std::vector<std::int64_t> sums_{0};  // and some values above every position
     std::int64_t parts_ = 0;
-    std::vector<std::int64_t> hints_;  // position >> shift_ -> the part it starts in
+    std::vector<std::int64_t> hints_;  // by position >> shift_: the part of the first such position
     int shift_ = 0;
 };
 

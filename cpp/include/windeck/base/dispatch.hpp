@@ -1,10 +1,9 @@
-// Which instruction set the kernels run with.
+// The instruction set of the kernels.
 //
-// Kernels (cpp/src/kernels) are compiled once for each level, in a namespace of its name. The
-// level is found once, at first use: the best one the processor has, lowered by the environment
-// variable WINDECK_SIMD (baseline, avx2, avx512) when that is set. A name that is unknown or a
-// level the processor lacks is an error, not a silent change. Every level gives the same bits.
-// Thread-safe.
+// Kernels (cpp/src/*/kernels) are compiled once for each level, in a namespace of its name. The
+// level is chosen once, at first use: that of the environment variable WINDECK_SIMD (baseline,
+// avx2, avx512) if it is set, else the best one of the processor. An unknown name and a level that
+// the processor lacks are errors. All levels give the same bits. Thread-safe.
 
 #pragma once
 
@@ -14,7 +13,7 @@ namespace windeck {
 
 enum class Simd { baseline, avx2, avx512 };
 
-/// The level in force. Throws std::invalid_argument when WINDECK_SIMD cannot be honoured.
+/// The level in use. Throws std::invalid_argument for an invalid or unsupported WINDECK_SIMD.
 Simd simd();
 
 /// "baseline", "avx2" or "avx512".

@@ -1,16 +1,19 @@
-// The types of values: what columns hold and batches are made of. bfloat16 is the upper half of a
-// float32 (8 bits of exponent, 7 of fraction); it travels as its 16 bits.
+// The data types of columns, batches and tokens, and the one table of their properties.
+//
+// bfloat16 is the upper half of a float32 (8 bits of exponent, 7 of fraction). NumPy does not have
+// it, so its values are passed as the uint16 of their bits.
+//
+// Kernels include this header, so it includes no header with functions of the standard library.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string_view>
 
 namespace windeck {
 
-// Floating types first, integers after: the kernels' tables are in this order.
+/// A data type. The code of a type is its row in `dtypes` and its index in the tables of kernels.
+/// Floating types come first.
 enum class DType : std::uint8_t {
     float64,
     float32,
@@ -27,36 +30,63 @@ enum class DType : std::uint8_t {
     boolean,
 };
 
-inline constexpr std::size_t dtype_count = 13;
+/// The properties of a data type.
+struct DTypeInfo {
+    const char* name;   // as NumPy writes it, or "bfloat16"
+    char kind;          // NumPy's letter: f floating, i signed, u unsigned, b boolean
+    int log2_size;      // the size is two to this power, in bytes
+    char arrow_format;  // in the Arrow C data interface; 0 where Arrow does not have the type
+};
+
+/// All data types, in the order of DType.
+inline constexpr DTypeInfo dtypes[] = {
+    {"float64", 'f', 3, 'g'}, {"float32", 'f', 2, 'f'}, {"float16", 'f', 1, 'e'},
+    {"bfloat16", 'f', 1, 0},  {"int8", 'i', 0, 'c'},    {"int16", 'i', 1, 's'},
+    {"int32", 'i', 2, 'i'},   {"int64", 'i', 3, 'l'},   {"uint8", 'u', 0, 'C'},
+    {"uint16", 'u', 1, 'S'},  {"uint32", 'u', 2, 'I'},  {"uint64", 'u', 3, 'L'},
+    {"bool", 'b', 0, 'b'},
+};
+
+/// The number of data types, of floating types, and of sizes (1, 2, 4 and 8 bytes).
+inline constexpr std::size_t dtype_count = sizeof dtypes / sizeof *dtypes;
 inline constexpr std::size_t float_count = 4;
+inline constexpr std::size_t size_count = 4;
 
-constexpr bool is_float(DType dtype) {
-    return dtype <= DType::bfloat16;
+static_assert(dtype_count == static_cast<std::size_t>(DType::boolean) + 1);
+static_assert(float_count == static_cast<std::size_t>(DType::int8));
+
+constexpr std::size_t code(DType dtype) {
+    return static_cast<std::size_t>(dtype);
 }
 
-/// Two to this power is the size in bytes.
+constexpr const DTypeInfo& info(DType dtype) {
+    return dtypes[code(dtype)];
+}
+
+constexpr const char* name(DType dtype) {
+    return info(dtype).name;
+}
+
 constexpr int log2_size(DType dtype) {
-    constexpr int sizes[dtype_count] = {3, 2, 1, 1, 0, 1, 2, 3, 0, 1, 2, 3, 0};
-    return sizes[static_cast<std::size_t>(dtype)];
+    return info(dtype).log2_size;
 }
 
+/// The size of a value in bytes.
 constexpr std::int64_t size_of(DType dtype) {
     return std::int64_t{1} << log2_size(dtype);
 }
 
-/// As NumPy calls it: "float64", "bool"; and "bfloat16".
-constexpr std::string_view name(DType dtype) {
-    constexpr std::string_view names[dtype_count] = {
-        "float64", "float32", "float16", "bfloat16", "int8",   "int16", "int32",
-        "int64",   "uint8",   "uint16",  "uint32",   "uint64", "bool"};
-    return names[static_cast<std::size_t>(dtype)];
+constexpr bool is_float(DType dtype) {
+    return code(dtype) < float_count;
 }
 
-constexpr std::optional<DType> dtype_named(std::string_view wanted) {
-    for (std::size_t i = 0; i < dtype_count; ++i) {
-        if (name(static_cast<DType>(i)) == wanted) return static_cast<DType>(i);
-    }
-    return std::nullopt;
+constexpr bool is_unsigned(DType dtype) {
+    return info(dtype).kind == 'u';
+}
+
+/// Whether the type is a signed or unsigned integer; bool is not.
+constexpr bool is_integer(DType dtype) {
+    return info(dtype).kind == 'i' || is_unsigned(dtype);
 }
 
 }  // namespace windeck

@@ -1,21 +1,21 @@
-// Reading mapped memory whose file may be cut short meanwhile.
+// Reads of mapped files that may be truncated at the same time.
 //
-// A page of a mapping that no longer has a file behind it raises SIGBUS when it is touched, which
-// ends the process. guarded(body) runs body() and returns true; when SIGBUS comes while it runs,
-// the rest of the body is skipped and it returns false. A signal that is not this thread's own
-// fault in a guarded body goes to the handler that was there before. Ours is installed only while
-// some guarded call is in flight, in whatever thread, and the one before is put back afterwards,
-// unless someone has installed another since.
+// A read of a mapped page beyond the end of the file raises SIGBUS, which terminates the process.
+// guarded(body) runs body() and returns true; if body() raises SIGBUS, the rest of it is skipped
+// and guarded() returns false. Every other SIGBUS goes to the previous handler. Our handler is
+// installed while any thread is in a guarded call. Afterwards the previous one is restored, unless
+// another handler was installed in between.
 //
-// The body is left by a jump, so whatever it creates must have a trivial destructor, and it must
-// take no locks and allocate nothing. It may throw, and may call guarded() again. What it wrote
-// before the jump is unspecified.
+// A fault leaves the body by a jump: its objects must have trivial destructors, and it must not
+// lock or allocate. It may throw, and may call guarded() again. After a fault, the values that it
+// wrote are unspecified.
 //
-// Costs a few system calls, some hundred nanoseconds: guard a loop, not a single read. Thread-safe;
-// works in threads that block signals. Where there is no SIGBUS (Windows) it only runs the body.
+// A call takes a few system calls, some hundred nanoseconds: guard a loop, not a single read.
+// Thread-safe; works in threads that block signals. On systems without SIGBUS (Windows) it only
+// runs the body.
 //
-// A file cut within its last page raises nothing: its missing bytes read as zeros. Whoever reads
-// compares the file's size afterwards too, as TokenShard::reading() does.
+// A file truncated within its last page raises no signal: the missing bytes read as zeros. Callers
+// therefore also check the size of the file afterwards, as TokenShard::reading() does.
 
 #pragma once
 
@@ -28,8 +28,8 @@ bool run_guarded(void (*body)(void*), void* argument);
 
 template <typename Body>
 bool guarded(Body&& body) {
-    using Held = std::remove_reference_t<Body>;
-    return run_guarded([](void* held) { (*static_cast<Held*>(held))(); },
+    using Function = std::remove_reference_t<Body>;
+    return run_guarded([](void* function) { (*static_cast<Function*>(function))(); },
                        const_cast<void*>(static_cast<const void*>(&body)));
 }
 

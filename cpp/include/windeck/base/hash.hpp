@@ -1,6 +1,6 @@
-// Mixing: how numbers a user chooses become keys that look random.
+// Hashing of numbers such as seeds and epochs to keys.
 //
-// This is a published part of the orders (see permutation.hpp): changing a bit of it changes every
+// This is a published part of the orders (see permutation.hpp): any change of it changes every
 // order. All arithmetic is on unsigned 64-bit integers, modulo 2^64.
 //
 // mix(z), a bijection (the finaliser of SplitMix64, Stafford's variant 13):
@@ -13,8 +13,8 @@
 // absorbed one after the other, beginning with state 0; they are hashed and never added to one
 // another, so (seed 42, epoch 1) has nothing to do with (seed 43, epoch 0).
 //
-// key(state, i) = mix(state + (i + 1) * golden), i = 0, 1, 2, ...: as many keys as are wanted, the
-// stream of SplitMix64 (Steele, Lea & Flood 2014).
+// key(state, i) = mix(state + (i + 1) * golden), i = 0, 1, 2, ...: an endless sequence of keys,
+// that of SplitMix64 (Steele, Lea & Flood 2014).
 
 #pragma once
 

@@ -1,14 +1,12 @@
-// Memory of batches: aligned slabs that come back when the last user is gone, and are used again.
+// A pool of aligned memory slabs for batches.
 //
-// take() hands out a slab that nobody else holds, give() takes it back; a slab is never handed
-// out twice at once. A slab given back keeps its pages, so that a loop which takes and gives alike
-// sizes allocates nothing and faults no pages. Slabs that no one has asked for during the last
-// 16,384 takes are freed: what the pool keeps is never more than what was in use at once in that
-// time.
+// take_slab() returns a slab that is not in use, give_slab() returns it to the pool. A free slab
+// keeps its pages, so a loop that takes and gives similar sizes neither allocates nor faults pages.
+// Slabs that were free during the last 16,384 takes are deleted: the pool holds at most the memory
+// that was in use at one time during these takes.
 //
-// Both calls are thread-safe, from any thread, with or without an interpreter. The lock is held
-// through fork, so a child finds the pool whole whatever its parent's other threads were doing.
-// The pool is never destroyed: batches may outlive static destructors.
+// Thread-safe, with or without an interpreter. The lock is held during fork, so the pool of a child
+// is consistent. The pool is never destroyed, since batches may outlive static destructors.
 
 #pragma once
 
@@ -29,28 +27,29 @@ struct Slab {
     std::byte* data;
     std::size_t capacity;
 
-    // The pool's own: neighbours in its list, and when the slab came back.
+    // For the pool: neighbours in the list of free slabs, and the number of takes when it was
+    // freed.
     Slab* newer;
     Slab* older;
     std::uint64_t returned;
 };
 
 struct PoolStats {
-    std::uint64_t allocations;  // slabs ever asked of the system
-    std::uint64_t takes;        // slabs ever handed out
+    std::uint64_t allocations;  // slabs allocated so far
+    std::uint64_t takes;        // slabs taken so far
     std::size_t live;           // slabs in use now
     std::size_t live_bytes;
-    std::size_t free;  // slabs waiting
+    std::size_t free;  // free slabs
     std::size_t free_bytes;
 };
 
 /// A slab of at least `bytes`. Throws std::bad_alloc.
 Slab* take_slab(std::size_t bytes);
 
-/// Hands a slab back.
+/// Returns a slab to the pool.
 void give_slab(Slab* slab) noexcept;
 
-/// Frees all slabs that wait.
+/// Deletes all free slabs.
 void trim_pool() noexcept;
 
 PoolStats pool_stats() noexcept;

@@ -2,18 +2,18 @@
 // ext4 and RocksDB use it: reflected, begun and ended with all bits inverted. It finds every error
 // in up to 32 consecutive bits, and every odd number of flipped bits.
 //
-// crc32c(bytes, before) goes on from the sum of the bytes before: for a split of `bytes` into a and
+// crc32c(bytes, before) continues the sum of the bytes before: for a split of `bytes` into a and
 // b, crc32c(b, crc32c(a)) == crc32c(bytes). The sum of no bytes is 0.
 //
 // crc32c_joined(sum of a, sum of b, size of b) is the sum of a and b one after the other, from
-// their sums alone: in O(log n), without a look at the bytes.
+// their sums alone, in O(log n).
 //
-// O(n); reads memory of any alignment; thread-safe; never throws but for a WINDECK_SIMD that cannot
-// be honoured (dispatch.hpp). Where the processor multiplies polynomials in wide registers (AVX-512
-// with VPCLMULQDQ), 256 bytes are folded into the 256 after them; where it has the instruction for
-// this sum (SSE4.2), and with WINDECK_SIMD=avx2, three streams are summed at once, since one
-// instruction waits for the one before it; elsewhere, and with WINDECK_SIMD=baseline, tables are
-// used, eight bytes at a time. The result is the same.
+// O(n); reads memory of any alignment; thread-safe; throws only for an invalid WINDECK_SIMD
+// (dispatch.hpp). Where the processor multiplies polynomials in wide registers (AVX-512 with
+// VPCLMULQDQ), 256 bytes are folded into the 256 after them; where it has the instruction for this
+// sum (SSE4.2), and with WINDECK_SIMD=avx2, three streams are summed at once, since one instruction
+// waits for the one before it; elsewhere, and with WINDECK_SIMD=baseline, tables are used, eight
+// bytes at a time. The result is the same.
 
 #pragma once
 

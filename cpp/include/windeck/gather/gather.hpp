@@ -1,8 +1,8 @@
-// Rows to batch: copies windows of columns into contiguous arrays in one pass that also converts,
-// scales, fills and masks.
+// The gather: copies windows of columns to the contiguous arrays of a batch, and converts, scales,
+// fills and masks the values in the same pass.
 //
 // A field is one array of the batch. Its steps are the rows anchor + offset + j * dilation of each
-// segment, segments following each other in time; the anchor is the window's start, or the first
+// segment, one segment after the other; the anchor is the window's start, or the first
 // row of its series. The value of a step is
 //
 //     present:  round(value * scale + shift), in float64 arithmetic, rounded once to the field's
@@ -11,10 +11,11 @@
 //
 // A step is missing when its row lies outside the window's series, when the column's validity bit
 // is 0, or, in fields with a mask, when it is NaN and the column says that NaN is missing. The mask
-// is 1 where a value is present. Integers made of floats round half to even.
+// is 1 where a value is present. Floats are rounded to integers half to even.
 //
-// Every instruction set, number of threads and way of storing the columns gives the same bits.
-// A Gather is immutable and thread-safe; it does not own the columns' memory nor the index.
+// The result is the same bits for every instruction set, number of threads and layout of the
+// columns. A Gather is immutable and thread-safe; it does not own the columns' memory nor the
+// index.
 
 #pragma once
 
@@ -36,7 +37,7 @@ struct Column {
     std::int64_t rows = 0;
     std::int64_t stride = 0;  // bytes from a row to the next; any number
     DType dtype = DType::float64;
-    const std::uint8_t* validity = nullptr;  // a bit a row, least significant first; 1 = present
+    const std::uint8_t* validity = nullptr;  // a bit per row, least significant first; 1 = present
     std::int64_t validity_offset = 0;        // the bit of row 0
     bool nan_is_missing = true;
 };
@@ -51,7 +52,7 @@ enum class Layout { btc, bct, bt, bc };
 
 enum class Anchor { window, series };
 
-/// Factors or summands: none, one a column, or one a series and column (row-major).
+/// Factors or summands: none, one per column, or one per series and column (row-major).
 struct Coefficients {
     std::vector<double> values;
     bool per_series = false;
@@ -71,7 +72,7 @@ struct FieldSpec {
     Anchor anchor = Anchor::window;
 };
 
-/// Where a field goes: batch * steps * columns values, C-contiguous and aligned to their size,
+/// The output of a field: batch * steps * columns values, C-contiguous and aligned to their size,
 /// and as many mask bytes if it has a mask.
 struct FieldOut {
     std::byte* values = nullptr;
@@ -83,22 +84,23 @@ struct FieldPlan;
 class Gather {
   public:
     /// `bounds`: series s is the rows [bounds[s], bounds[s + 1]). Throws std::invalid_argument when
-    /// a column is shorter than the bounds, bounds decrease, the index names a series there is not,
-    /// rows leave [-2^62, 2^62], names clash, a field has no column or step, its layout has room
-    /// for one only, coefficients have another number of entries, or its type cannot hold `fill`.
+    /// a column is shorter than the bounds, bounds decrease, the index has a series beyond the
+    /// bounds, rows are outside [-2^62, 2^62], names are not unique, a field has no column or step,
+    /// or more than its layout allows, the number of coefficients is wrong, or the type of a field
+    /// cannot hold its `fill`.
     Gather(std::shared_ptr<const WindowIndex> index, std::vector<std::int64_t> bounds,
            std::vector<FieldSpec> fields);
     ~Gather();
 
     const WindowIndex& index() const noexcept { return *index_; }
     const std::vector<FieldSpec>& fields() const noexcept { return fields_; }
-    /// Steps of a field: the lengths of its segments together.
+    /// The number of steps of a field, the sum of the lengths of its segments.
     std::int64_t steps(std::size_t field) const noexcept;
 
     /// Fills one entry of `outs` for each field, and series and start row of every window. Throws
-    /// std::out_of_range for an index that is no window, before anything is written, and
-    /// std::invalid_argument naming column and row of a value the field's integers cannot hold;
-    /// what `outs` hold then is unspecified. O(values) on `threads` threads.
+    /// std::out_of_range for an index that is not a window; nothing is written. Throws
+    /// std::invalid_argument with the column and row of a value that the integers of a field cannot
+    /// hold; the contents of `outs` are then unspecified. O(values) on `threads` threads.
     void run(std::span<const std::int64_t> indices, std::span<const FieldOut> outs,
              std::int64_t* series, std::int64_t* starts, int threads) const;
 

@@ -4,19 +4,19 @@
 //
 //     state = (multiplier * state + increment) mod m
 //
-// and what is drawn is the state *after* a step; states >= size are skipped. With multiplier = 1
+// and a draw is the state *after* a step; states >= size are skipped. With multiplier = 1
 // (mod 4) and an odd increment the period is m (Hull & Dobell 1962; Knuth 3.2.1.2), so any m raw
 // steps in a row give every value of [0, size) exactly once.
 //
-// It is a sequence with a memory of one integer, not a random-access order, and a poor shuffle:
-// the last bit alternates, the low bits have short periods. It is here because training jobs in
-// the field are ordered by it: with multiplier 5, increment 2 * (rank + seed) + 1 and initial state
-// seed + rank it gives the document order of fms-fsdp, bit for bit. For shuffling see Permutation.
+// It is a sequence with a state of one integer, not a random-access order, and a poor shuffle: the
+// last bit alternates, the low bits have short periods. It is provided for training jobs that use
+// it as their order: with multiplier 5, increment 2 * (rank + seed) + 1 and initial state seed +
+// rank it gives the document order of fms-fsdp, bit for bit. For shuffling see Permutation.
 //
-// Cost: O(1) memory; m / size < 2 raw steps a value over a period; a jump of any length takes
-// O(log m) (Brown 1994).
+// Cost: O(1) memory; m / size < 2 raw steps per value over a period; a jump takes O(log m) (Brown
+// 1994).
 // Errors: std::invalid_argument from the constructor.
-// Threads: no two calls at a time on one object.
+// Threads: not thread-safe.
 
 #pragma once
 
@@ -45,8 +45,8 @@ class Lcg {
     /// Draws out.size() values. Afterwards the state is the last one, as if drawn one by one.
     void draw(std::span<std::int64_t> out);
 
-    /// Goes `steps` raw steps ahead, skipped values counted. Going back by s is going ahead by
-    /// m - s, that is by 2^64 - s.
+    /// Advances by `steps` raw steps, including skipped values. To go back by s, advance by m - s
+    /// or 2^64 - s.
     void jump(std::uint64_t steps);
 
     friend bool operator==(const Lcg&, const Lcg&) = default;

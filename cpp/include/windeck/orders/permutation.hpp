@@ -1,4 +1,4 @@
-// A shuffle that needs no memory: a bijection of [0, size), evaluated anywhere, in both directions.
+// A shuffle that needs no memory: a bijection of [0, size) with random access in both directions.
 //
 // Definition (order version 1; a published order is an API, golden values are in the tests).
 // All arithmetic is on unsigned integers.
@@ -25,10 +25,10 @@
 // is below 2 for sizes above 128; sizes up to 256 are tabulated. Bulk calls evaluate blocks without
 // branches, collect the lanes that fell outside of [0, size) and walk only those.
 //
-// Errors: std::invalid_argument from the constructor. The other functions expect arguments that
-// were checked before: positions and samples in [0, size). Given others, the bulk calls yield
-// nonsense and the single ones may never return; nothing is read or written beyond a span.
-// Threads: const functions may be called from any number of threads.
+// Errors: std::invalid_argument from the constructor. The other functions do not check that
+// positions and samples are in [0, size): otherwise the results of bulk calls are unspecified, and
+// single calls may not terminate; no memory outside the spans is accessed. Threads: const functions
+// are thread-safe.
 
 #pragma once
 

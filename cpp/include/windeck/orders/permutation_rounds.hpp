@@ -1,6 +1,6 @@
-// The numbers a permutation is evaluated with; see permutation.hpp for what is computed.
+// The constants of the rounds of a permutation; the computation is defined in permutation.hpp.
 //
-// Apart from it, since kernels include this: nothing of the standard library that has code.
+// A header of its own, since kernels include it: no functions of the standard library.
 
 #pragma once
 

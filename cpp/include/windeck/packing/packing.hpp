@@ -1,20 +1,21 @@
-// From documents to rows of one length: the native half of packing.
+// Packing: rows of equal length from documents.
 //
-// A document of n tokens is framed: [bos] + tokens + [eos], as far as these are given. The framed
-// documents of a run, one after the other, are its stream of tokens. A filtered document (length
-// -1 in its shard) has a place in the run, but no tokens and no frame; an empty one is its frame.
+// A document of n tokens is framed: [bos] + tokens + [eos], where bos and eos are optional. The
+// stream of tokens of a run is the concatenation of its framed documents. A filtered document
+// (length -1 in its shard) has a place in the run, but no tokens and no frame; an empty document
+// has only its frame.
 //
 // PartOrder    parts (shards, blocks of documents) in the order of an epoch, and the sums of their
 //              sizes: position of the epoch -> (part, position in it), and rows -> pieces.
-// DocumentRun  the documents of one part in their order, and the sums of their framed lengths.
-// best_fit     documents -> sequences none of which is longer than a capacity (padded packing).
+// DocumentRun  the documents of one part in order, and the sums of their framed lengths.
+// best_fit     documents -> sequences of at most a given capacity (padded packing).
 // pack         pieces of runs -> a batch: tokens, position_ids, targets_mask.
 //
-// Memory: PartOrder 8 bytes for every `every`-th part; DocumentRun 8 bytes a document, and the
-// tokens where they were copied. Everything is immutable once made and may be used from any number
-// of threads; what a run refers to must outlive it. Positions and counts are 64 bits wide.
-// Errors: std::invalid_argument for values, std::out_of_range for indices, FileChanged (tokens.hpp)
-// for files that others write to or cut short.
+// Memory: PartOrder 8 bytes for every `every`-th part; DocumentRun 8 bytes per document, and the
+// tokens if they are copied. Objects are immutable and thread-safe; the shard or block of a run
+// must outlive it. Positions and counts have 64 bits. Errors: std::invalid_argument for values,
+// std::out_of_range for indices, FileChanged (tokens.hpp) for files that were truncated or written
+// to.
 
 #pragma once
 
@@ -33,8 +34,8 @@ namespace windeck {
 
 class TokenShard;
 
-/// The pieces that rows are made of: row r is the pieces [row_offsets[r], row_offsets[r + 1]),
-/// piece p the tokens [starts[p], starts[p] + lengths[p]) of run number run_of[p].
+/// The pieces of rows: row r has the pieces [row_offsets[r], row_offsets[r + 1]), and piece p the
+/// tokens [starts[p], starts[p] + lengths[p]) of run number run_of[p].
 struct Pieces {
     std::vector<std::int64_t> row_offsets{0};
     std::vector<std::int64_t> run_of;
@@ -49,17 +50,18 @@ struct Pieces {
     void end_row() { row_offsets.push_back(static_cast<std::int64_t>(run_of.size())); }
 };
 
-/// Parts of given sizes in the order of Permutation(parts, seed, epoch), laid out in a row.
+/// Parts in the order of Permutation(parts, seed, epoch), with prefix sums of their sizes.
 class PartOrder {
   public:
-    struct Found {
+    struct Location {
         std::int64_t place;
         std::int64_t within;
     };
 
     using Sizes = std::shared_ptr<const std::vector<std::int64_t>>;
 
-    /// Sums are kept for every `every`-th place, and made from `sizes` between; epochs share these.
+    /// Sums are stored for every `every`-th place, and computed from `sizes` between; epochs share
+    /// the sizes.
     /// Throws std::invalid_argument for no parts, negative sizes or `every` below 1,
     /// std::overflow_error when the sizes add up to more than 2^63 - 1.
     PartOrder(Sizes sizes, std::uint64_t seed, std::uint64_t epoch, std::int64_t every = 1);
@@ -78,12 +80,12 @@ class PartOrder {
     /// The positions before a place, 0 <= place <= parts().
     std::int64_t before(std::int64_t place) const;
 
-    /// Where a position lies, 0 <= position < total(). Never in a part of size 0.
-    Found find(std::int64_t position) const;
+    /// The place and the offset of a position, 0 <= position < total().
+    Location find(std::int64_t position) const;
 
-    /// Row r is the positions [indices[r] * stride, indices[r] * stride + length); `parts` gets
-    /// the parts that pieces lie in, and run_of numbers them. Throws std::out_of_range for an index
-    /// not in [0, samples); (samples - 1) * stride + length must not exceed total().
+    /// Row r is the positions [indices[r] * stride, indices[r] * stride + length); `parts` receives
+    /// the parts of the pieces, and run_of the indices of parts in it. Throws std::out_of_range for
+    /// an index not in [0, samples); (samples - 1) * stride + length must not exceed total().
     Pieces pieces(std::span<const std::int64_t> indices, std::int64_t stride, std::int64_t length,
                   std::int64_t samples, std::vector<std::int64_t>& parts) const;
 
@@ -97,14 +99,16 @@ class PartOrder {
     std::int64_t total_ = 0;
 };
 
-/// What goes around a document's tokens.
+/// The tokens before and after those of a document.
 struct Frame {
     std::optional<std::int64_t> bos;
     std::optional<std::int64_t> eos;
 
     std::int64_t tokens() const { return (bos ? 1 : 0) + (eos ? 1 : 0); }
     /// The framed length of a document; 0 for a filtered one.
-    std::int64_t around(std::int64_t length) const { return length < 0 ? 0 : length + tokens(); }
+    std::int64_t framed_length(std::int64_t length) const {
+        return length < 0 ? 0 : length + tokens();
+    }
 };
 
 /// The tokens of one document as they are stored; length -1 where it is filtered.
@@ -114,12 +118,11 @@ struct StoredTokens {
     DType dtype = DType::int32;
 };
 
-/// Documents out of several shards, read one shard after the other, so that no more than one of
-/// these has to be mapped at a time.
+/// Documents of several shards, read shard by shard, so that only one shard is mapped at a time.
 class DocumentBlock {
   public:
-    /// How much is taken of a document: its length; also its tokens where they lie, in which case
-    /// the shard must outlive the block; or a copy of them.
+    /// What a block stores of documents: lengths only, the addresses of tokens in the shard, which
+    /// must then outlive the block, or copies of tokens.
     enum class Take { lengths, addresses, copies };
 
     explicit DocumentBlock(std::int64_t places);
@@ -130,7 +133,7 @@ class DocumentBlock {
               std::span<const std::int64_t> places, Take take);
 
     /// The same documents without their tokens.
-    DocumentBlock bare() const;
+    DocumentBlock without_tokens() const;
 
     std::span<const StoredTokens> tokens() const { return tokens_; }
     std::int64_t document(std::int64_t place) const {
@@ -154,10 +157,10 @@ class DocumentBlock {
     std::vector<const TokenShard*> shards_;
 };
 
-/// Framed documents one after the other, and the sums of their lengths.
+/// Concatenated framed documents, with prefix sums of their lengths.
 class DocumentRun {
   public:
-    /// All documents of a shard: as stored, or in the order of a permutation of their number.
+    /// All documents of a shard, in the order of the file or of a permutation.
     /// Throws std::invalid_argument for a permutation of another size.
     DocumentRun(const TokenShard& shard, std::optional<Permutation> order, Frame frame,
                 int threads);
@@ -169,7 +172,8 @@ class DocumentRun {
     std::int64_t documents() const { return static_cast<std::int64_t>(sums_.size()) - 1; }
     std::int64_t total() const { return sums_.back(); }
 
-    /// The document at a place as its shard numbers it, and the inverse; a place, for a block.
+    /// The document at a place, by its number in the shard, and the inverse; for a block, the
+    /// place.
     std::int64_t at(std::int64_t place) const;
     std::int64_t index_of(std::int64_t document) const;
 
@@ -177,10 +181,10 @@ class DocumentRun {
     /// The place whose document holds a position, 0 <= position < total().
     std::int64_t find(std::int64_t position) const;
 
-    /// The tokens at a place. May touch mapped memory: call it inside of guarded().
+    /// The tokens at a place. May read mapped memory: call it in guarded().
     StoredTokens view(std::int64_t place) const;
 
-    /// As TokenShard::confirm() for whatever lies in files, after reading in guarded().
+    /// Calls TokenShard::confirm() for the shards it reads, after a read in guarded().
     void confirm(bool read) const;
     bool mapped() const;
 
@@ -195,14 +199,14 @@ class DocumentRun {
     std::vector<std::int64_t> sums_;
 };
 
-/// Adds the framed length of each document of a shard to the block its place in an order falls in:
-/// document j has the place order.index_of(first + j), and place p is in block p / block_size.
-/// Several shards may be added at once from several threads.
+/// Adds the framed length of each document of a shard to the sum of its block. Document j has the
+/// place order.index_of(first + j), and place p is in block p / block_size. Several threads may add
+/// to the same sums.
 void add_block_sums(const TokenShard& shard, const Permutation& order, std::int64_t first,
                     std::int64_t block_size, const Frame& frame, std::span<std::int64_t> sums,
                     int threads);
 
-/// Sequences of whole documents, in the order they were opened: sequence b is the pieces
+/// Sequences of whole documents, in the order they were opened: sequence b has the pieces
 /// [offsets[b], offsets[b + 1]), each a range of the run's tokens.
 struct Bins {
     std::vector<std::int64_t> offsets{0};
@@ -212,12 +216,12 @@ struct Bins {
 
 /// Online best fit (Johnson 1974) of documents of the given framed lengths, in their order: each
 /// goes into the open bin with the least room that suffices, of these the one opened last, or else
-/// into a new one. A document longer than `capacity` is cut into pieces [k * (capacity - 1),
+/// into a new bin. A document longer than `capacity` is cut into pieces [k * (capacity - 1),
 /// k * (capacity - 1) + capacity), each a bin of its own; the rest, of at least 2 tokens, is placed
-/// like a document. Lengths of 0 are left out. `capacity` is 2 or more.
+/// like a document. Lengths of 0 are skipped. `capacity` is 2 or more.
 Bins best_fit(std::span<const std::int64_t> lengths, std::int64_t capacity);
 
-/// A batch to be written: `rows` rows of `length` + 1 tokens and `length` position_ids.
+/// The output of pack(): `rows` rows of `length` + 1 tokens and `length` position_ids.
 struct PackOut {
     DType dtype = DType::int64;  // int64 or int32, of tokens and position_ids alike
     std::int64_t rows = 0;
@@ -241,15 +245,15 @@ struct PieceSpans {
 void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pieces,
                   const PackOut& out);
 
-/// Writes a batch of pieces that were checked. position_ids count from 0 at each row's, piece's
-/// and document's begin, and where padding begins; targets_mask is 1 where the token and the next
-/// one are neighbours in one piece. Throws std::invalid_argument for a token that the dtype cannot
-/// hold, naming it and its document; what was written then is unspecified.
+/// Writes a batch of checked pieces. position_ids count from 0 at the start of each row, piece,
+/// document and padding; targets_mask is 1 where a token and the next one are neighbours in a
+/// piece. Throws std::invalid_argument for a token that the dtype cannot hold, with its document;
+/// the contents of `out` are then unspecified.
 void pack(std::span<const DocumentRun* const> runs, const PieceSpans& pieces, const PackOut& out,
           int threads);
 
-/// [0, the places behind the first that are 0, ids.size()], as int32: where the sequences of a
-/// flattened batch begin. ids.size() must be below 2^31. `dtype` is int64 or int32.
+/// The bounds of the sequences of a flattened batch: 0, the positions after the first where `ids`
+/// are 0, and `count`, which must be below 2^31. `dtype` is int64 or int32.
 std::vector<std::int32_t> sequence_bounds(const void* ids, std::int64_t count, DType dtype);
 
 }  // namespace windeck

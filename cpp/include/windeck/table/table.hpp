@@ -1,14 +1,14 @@
-// An embedding table: from any 64-bit id to a row of float32, trained in place.
+// An embedding table: a hash table from 64-bit ids to rows of float32, trained in place.
 //
 // Ids. Every int64 is an id, the negative ones and both extremes included. An id belongs to
 // bucket_of(id) = mix(id) >> 54, one of 1,024 (see hash.hpp); a table holds the ids of a range of
-// buckets, so that several make one table between them, and refuses all others.
+// buckets, so that several tables may share all ids; other ids are an error.
 //
-// Rows. An id is *counted* from the first time it is looked up with insertion, and *admitted*, it
-// gets a row, when it has been looked up `admit_after` times; each occurrence in a batch counts. A
+// Rows. An id is *counted* from its first lookup with insertion, and *admitted* (it gets a row)
+// after `admit_after` lookups; each occurrence in a batch counts. A
 // row is an embedding of `dim` float32, which begins as InitialValues says (see
-// table_initial.hpp), and `slots` further vectors of `dim` for the optimizer, which begin as
-// `slot_value`. An id without a row reads as its initial value, whether counted or never seen.
+// initial.hpp), and `slots` further vectors of `dim` for the optimizer, which begin as
+// `slot_value`. An id without a row reads as its initial value.
 //
 // Time. The clock counts updates: apply() adds one. A row's `version` is the clock of the last
 // update that touched it (0: none), an id's `seen` the clock + 1 at its last lookup with insertion,
@@ -17,14 +17,14 @@
 // clock + 1 at their removal, is above c. An id that was touched between a snapshot and the next
 // update counts as changed, which is safe.
 //
-// Snapshots. snapshot() takes O(bytes / 256 KiB) time and no memory for rows. What it shows never
-// changes, and the table may be trained meanwhile: a writer copies a slab that a snapshot still
-// holds, once. A snapshot may outlive its table.
+// Snapshots. snapshot() takes O(bytes / 256 KiB) time and no memory for rows. A snapshot never
+// changes, and the table may be trained meanwhile: the first write to a slab that a snapshot holds
+// copies it. A snapshot may outlive its table.
 //
-// Threads. All calls may be made from any number of threads at once; each is atomic, lookup() and
-// other reading calls run side by side. `threads` is how many work at one call; results never
-// depend on it. Where a call throws std::bad_alloc, the table holds what was done until then, and
-// is whole; apply() and insert() do all or nothing.
+// Threads. All calls are thread-safe and atomic; lookup() and other reads run concurrently.
+// `threads` is the number of threads of one call; results do not depend on it. After std::bad_alloc
+// the table is consistent and holds the changes made so far; apply() and insert() change all or
+// nothing.
 
 #pragma once
 
@@ -37,13 +37,13 @@
 #include <vector>
 
 #include "windeck/base/hash.hpp"
-#include "windeck/table/table_initial.hpp"
+#include "windeck/table/initial.hpp"
 
 namespace windeck {
 
 inline constexpr int bucket_count = 1024;
 
-/// Clocks, versions and frequencies that come from outside lie in [0, clock_limit].
+/// Clocks, versions and frequencies passed by callers are in [0, clock_limit].
 inline constexpr std::int64_t clock_limit = std::int64_t{1} << 62;
 
 /// The bucket of an id, in [0, bucket_count).
@@ -63,15 +63,15 @@ struct TableOptions {
     int end_bucket = bucket_count;
 };
 
-/// How a row w with slots s0, s1 goes on, given its gradient g; in float32, element by element, in
+/// The update of a row w with slots s0, s1 by its gradient g; in float32, element by element, in
 /// the order written. First, for all kinds, g += weight_decay * w where that is not 0.
 ///     sgd      w -= lr * g
 ///     adagrad  s0 += g * g; w -= lr * (g / (sqrt(s0) + eps))
 ///     adam     s0 = beta1 * s0 + (1 - beta1) * g; s1 = beta2 * s1 + (1 - beta2) * (g * g);
 ///              w -= (lr / (1 - beta1^t)) * (s0 / (sqrt(s1) / sqrt(1 - beta2^t) + eps))
 /// with t the table's clock after this update. Adam is lazy: rows without a gradient stay as they
-/// are, moments included. Numbers that do not depend on the row are made in double precision and
-/// rounded once.
+/// are, moments included. Numbers that do not depend on the row are computed in double precision
+/// and rounded once.
 struct Update {
     enum class Kind { sgd, adagrad, adam };
 
@@ -88,15 +88,15 @@ constexpr std::int64_t slots_needed(Update::Kind kind) {
     return kind == Update::Kind::adam ? 2 : kind == Update::Kind::adagrad ? 1 : 0;
 }
 
-/// What is said of ids, one entry each.
-struct IdFacts {
+/// Columns with the metadata of ids, one entry per id.
+struct IdMetadata {
     std::int64_t* versions;
     std::int64_t* frequencies;
     std::int64_t* seen;
     std::uint8_t* admitted;  // 0 or 1
 };
 
-/// Whole rows as they come back: values has a row of (1 + slots) * dim floats for each id that is
+/// Whole rows to insert: values has a row of (1 + slots) * dim floats for each id that is
 /// admitted, in the order of ids.
 struct WholeRows {
     std::span<const std::int64_t> ids;
@@ -107,7 +107,7 @@ struct WholeRows {
     std::span<const float> values;
 };
 
-/// Which ids to evict: those for which all conditions that are given hold.
+/// The conditions of an eviction: ids that satisfy all given ones are removed.
 struct Eviction {
     std::optional<std::int64_t> seen_before;      // seen < this
     std::optional<double> l2_below;               // the embedding's norm < this; needs a row
@@ -125,55 +125,56 @@ class Table {
     const TableOptions& options() const noexcept { return options_; }
     std::int64_t width() const noexcept { return (1 + options_.slots) * options_.dim; }
 
-    /// Ids with rows, ids without, and bytes held (what only snapshots hold is not counted).
+    /// The number of ids with rows and of ids without, and bytes of memory, without those that only
+    /// snapshots hold.
     std::int64_t admitted() const;
     std::int64_t counted() const;
     std::int64_t bytes() const;
     std::int64_t clock() const;
 
-    /// How often something was done that counts(since) and dead(since) do not tell: rows put in by
-    /// insert(), the clock set, all cleared, any dead forgotten.
+    /// The number of changes that counts(since) and dead(since) do not show: insert(), set_clock(),
+    /// clear(), and forget_dead() of any id.
     std::int64_t history() const;
 
     /// Writes the embedding of each id; ids.size() * dim floats. Throws std::invalid_argument for
-    /// an id of another bucket, here and below, and then nothing has changed.
+    /// an id in a bucket outside the table, here and below; the table is then unchanged.
     void lookup(std::span<const std::int64_t> ids, float* out, int threads = 1) const;
 
-    /// The same, counting each occurrence and admitting. Rows are made in order of occurrence.
+    /// The same, and counts each occurrence and admits ids. Rows are added in order of occurrence.
     void lookup_insert(std::span<const std::int64_t> ids, float* out, int threads = 1);
 
-    /// The same with the slots: ids.size() * width() floats; of ids without a row what a new row
-    /// would hold.
+    /// The same with the slots: ids.size() * width() floats; for ids without a row, the values of a
+    /// new row.
     void read(std::span<const std::int64_t> ids, float* out, int threads = 1) const;
 
-    /// Whether ids have a row, and what is known of them (0 where nothing is). Null: not wanted.
-    void facts(std::span<const std::int64_t> ids, const IdFacts& out) const;
+    /// The metadata of ids, 0 for unknown ids. Columns that are null are not written.
+    void facts(std::span<const std::int64_t> ids, const IdMetadata& out) const;
 
     /// One update: adds one to the clock, sums the gradients of each id in order of occurrence,
-    /// then changes its row. Ids without a row are left out. Returns the number of rows changed.
-    /// Throws std::invalid_argument where the table has too few slots.
+    /// then changes its row. Ids without a row are ignored. Returns the number of rows changed.
+    /// Throws std::invalid_argument if the table has too few slots.
     std::int64_t apply(std::span<const std::int64_t> ids, const float* gradients,
                        const Update& update, int threads = 1);
 
-    /// Removes ids and remembers them as dead; ids that are not there are left out, the number of
-    /// the others is returned. evict() returns which they were, sorted by (bucket, id).
+    /// Removes ids and records them as dead; ids that are not in the table are ignored. remove()
+    /// returns the number of ids removed, evict() the ids, sorted by (bucket, id).
     std::int64_t remove(std::span<const std::int64_t> ids);
     std::vector<std::int64_t> evict(const Eviction& which);
 
-    /// Puts whole rows in, as they were read from a snapshot. An id that is there or is given
-    /// twice, and a number outside of [0, clock_limit], is a std::invalid_argument; then nothing
-    /// has changed.
+    /// Inserts whole rows, as read from a snapshot. Throws std::invalid_argument for an id that is
+    /// in the table or is given twice, and for a number outside [0, clock_limit]; the table is then
+    /// unchanged.
     void insert(const WholeRows& rows);
 
-    /// Room for this many ids in all without growing step by step.
+    /// Reserves memory of the index for this many ids in all.
     void reserve(std::int64_t ids);
 
     void set_clock(std::int64_t clock);
 
-    /// Forgets the dead whose clock is at most this.
+    /// Forgets the dead ids whose clock is at most this.
     void forget_dead(std::int64_t clock);
 
-    /// Back to how it was made: no ids, no dead, clock 0.
+    /// Resets the table to its initial state: no ids, no dead ids, clock 0.
     void clear();
 
     std::shared_ptr<const TableSnapshot> snapshot();
@@ -185,7 +186,7 @@ class Table {
     std::unique_ptr<State> state_;
 };
 
-/// A table at one moment. Immutable; all calls are thread-safe.
+/// The state of a table at one time. Immutable; all calls are thread-safe.
 class TableSnapshot {
   public:
     struct Contents;
@@ -194,7 +195,7 @@ class TableSnapshot {
         std::uint64_t place;
     };
 
-    /// Some ids, sorted by (bucket, id). `owner` keeps them.
+    /// Ids, sorted by (bucket, id). `owner` keeps their memory.
     struct Selection {
         std::shared_ptr<const void> owner;
         std::span<const Entry> entries;
@@ -208,26 +209,26 @@ class TableSnapshot {
     std::int64_t width() const noexcept;
     std::int64_t size() const noexcept;
 
-    /// The table's history() at this moment.
+    /// The history() of the table at the time of the snapshot.
     std::int64_t history() const noexcept;
 
-    /// How many of the ids have a row.
+    /// The number of ids with a row.
     std::int64_t admitted() const noexcept;
 
     /// Ids in each bucket whose version or seen is above `since`; below 0: all. O(ids).
     std::array<std::int64_t, bucket_count> counts(std::int64_t since) const;
 
-    /// The same ids of the buckets [first, end), 0 <= first <= end <= 1,024. Reading ranges one
-    /// after the other is quick: some 16 MiB of selected ids are kept for the next call, and a call
-    /// that finds what it needs there takes no pass over the table.
+    /// The same ids of the buckets [first, end), 0 <= first <= end <= 1,024. Consecutive
+    /// ranges are fast: about 16 MiB of selected ids are cached for the next calls, and a call that
+    /// finds its ids there does not scan the table.
     Selection select(int first, int end, std::int64_t since) const;
 
-    /// Writes what is known of selected ids, all or some: one number each, and width() floats for
-    /// each that is admitted.
-    void read(std::span<const Entry> entries, std::int64_t* ids, const IdFacts& facts,
+    /// Writes the metadata of selected ids, all or some of them, and width() floats for each id
+    /// with a row.
+    void read(std::span<const Entry> entries, std::int64_t* ids, const IdMetadata& facts,
               float* values) const;
 
-    /// The dead (id, clock) with a clock above `since`, sorted by (bucket, id).
+    /// The dead ids and their clocks, for clocks above `since`, sorted by (bucket, id).
     std::vector<std::pair<std::int64_t, std::int64_t>> dead(std::int64_t since) const;
 
   private:

@@ -1,10 +1,10 @@
-// Documents out of an Arrow stream, over the Arrow C data interface, whose structs are declared
-// here as its specification gives them: https://arrow.apache.org/docs/format/CDataInterface.html
+// Documents of an Arrow stream, over the Arrow C data interface. The structs are those of its
+// specification: https://arrow.apache.org/docs/format/CDataInterface.html
 //
 // The stream is of one column, on its own or as the only child of a struct (a table). Rows of a
-// list, large_list or fixed_size_list of integers are documents, a null one an empty document; of
-// a column of integers each array is one. Nothing is copied. Every release callback is called,
-// whatever happens.
+// list, large_list or fixed_size_list of integers are documents, a null row an empty document; in a
+// column of integers each array is a document. Nothing is copied. Every release callback is called,
+// also after an error.
 
 #pragma once
 
@@ -52,15 +52,15 @@ struct ArrowArrayStream {
     void* private_data;
 };
 
-/// One of the structs above, whose release callback is called at the end.
+/// One of the structs above; the destructor calls its release callback.
 template <typename Struct>
-class Released {
+class Owned {
   public:
-    Released() = default;
-    explicit Released(const Struct& moved) : held_(moved) {}
-    Released(Released&& other) noexcept : held_(other.held_) { other.held_.release = nullptr; }
-    Released& operator=(Released&&) = delete;
-    ~Released() {
+    Owned() = default;
+    explicit Owned(const Struct& moved) : held_(moved) {}
+    Owned(Owned&& other) noexcept : held_(other.held_) { other.held_.release = nullptr; }
+    Owned& operator=(Owned&&) = delete;
+    ~Owned() {
         if (held_.release != nullptr) held_.release(&held_);
     }
 
@@ -72,29 +72,28 @@ class Released {
     Struct held_{};
 };
 
-/// Tokens of another type than integers: TypeError in Python.
+/// Tokens that are not integers: TypeError in Python.
 class WrongType : public std::invalid_argument {
   public:
     using std::invalid_argument::invalid_argument;
 };
 
-/// Where a file is mapped, and a descriptor of it, or -1.
+/// A mapped file: its memory, and a descriptor or -1.
 struct MappedFile {
     const std::byte* begin = nullptr;
     std::int64_t bytes = 0;
     int descriptor = -1;
 };
 
-/// The documents of a stream, which is used up. With `file`, of arrays whose buffers lie in it
-/// only addresses are kept, for as long as `owner` lives; other arrays are kept themselves. `owner`
-/// is given up once nothing lies in its memory.
+/// The documents of a stream, which is consumed. Of arrays with buffers in `file` only the
+/// addresses are kept, and `owner` with them; other arrays are kept whole. `owner` is released if
+/// no array is in its memory.
 ///
-/// Buffers are trusted to be as long as their arrays say, save that none may reach over an end of
-/// `file`. Throws WrongType, naming the type found; std::invalid_argument for null tokens, arrays
-/// that contradict their schema, a stream that fails, and as TokenShard does; FileError when the
-/// descriptor cannot be duplicated; FileChanged.
-/// O(documents).
-TokenShard shard_of_stream(Released<ArrowArrayStream> stream, TokenFilter filter,
+/// The lengths of buffers are not checked, except that no buffer may be partly outside `file`.
+/// Throws WrongType with the type found; std::invalid_argument for null tokens, arrays that
+/// contradict their schema, a stream that fails, and as TokenShard does; FileError when the
+/// descriptor cannot be duplicated; FileChanged. O(documents).
+TokenShard shard_of_stream(Owned<ArrowArrayStream> stream, TokenFilter filter,
                            std::optional<MappedFile> file, std::shared_ptr<const void> owner,
                            std::string name);
 

@@ -1,12 +1,12 @@
-// Which series and which row a window starts at, by arithmetic on runs, never by a list.
+// The series and the start row of every window, computed from runs instead of a list.
 //
 // A run is an arithmetic sequence of candidate windows in one series: the j-th of run r starts at
-// row first[r] + j * stride. Candidates are numbered through all runs in order; a bitmap may keep
-// some of them only, and windows are the kept candidates, numbered in order.
+// row first[r] + j * stride. Candidates are numbered through all runs in order; a bitmap may
+// select some of them. The windows are the selected candidates, numbered in order.
 //
-// Memory: O(runs), and 1.25 bits a candidate where there is a bitmap. Locating a window and its
-// inverse take O(1) expected time for evenly sized runs, O(log runs) at worst. Everything is 64
-// bits wide; a sum that would overflow is refused by the constructor. Immutable, hence thread-safe.
+// Memory: O(runs), and 1.25 bits per candidate with a bitmap. Locating a window and its inverse
+// take expected O(1) time for runs of similar size, O(log runs) at worst. All numbers have 64 bits;
+// the constructor throws where a sum would overflow. Immutable, hence thread-safe.
 
 #pragma once
 
@@ -40,10 +40,10 @@ class BitSelect {
 
 class WindowIndex {
   public:
-    /// `first`, `count` and `series` have one entry a run; an empty `series` numbers the runs
+    /// `first`, `count` and `series` have one entry per run; an empty `series` numbers the runs
     /// themselves. `keep` is a bitmap over all candidates, exactly ceil(candidates / 8) bytes.
     /// Throws std::invalid_argument for a stride below 1, a negative count or series, lengths that
-    /// differ, and runs that hold the same window twice; std::overflow_error for rows or a number
+    /// differ, and a window in two runs; std::overflow_error for rows or a number
     /// of windows beyond 2^63 - 1.
     WindowIndex(std::span<const std::int64_t> first, std::span<const std::int64_t> count,
                 std::int64_t stride, std::span<const std::int64_t> series = {},

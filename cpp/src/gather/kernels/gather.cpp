@@ -2,10 +2,10 @@
 
 #include <type_traits>
 
-#include "gather/kernels/gather_cast.hpp"
-#include "gather/kernels/gather_fused.hpp"
-#include "gather/kernels/gather_move.hpp"
-#include "gather/kernels/gather_nan.hpp"
+#include "gather/kernels/cast.hpp"
+#include "gather/kernels/fused.hpp"
+#include "gather/kernels/move.hpp"
+#include "gather/kernels/nan.hpp"
 
 namespace windeck::WINDECK_ISA {
 namespace {
@@ -19,8 +19,8 @@ bool find_nan(const void* in, Count n, std::uint8_t* __restrict present) {
     Count i = 0;
     for (; i + 8 <= n; i += 8) {
         const unsigned bits = nan_bits(from + i);
-        const std::uint64_t there = bytes_of(bits ^ 0xffU);
-        __builtin_memcpy(present + i, &there, 8);
+        const std::uint64_t is_present = bytes_of(bits ^ 0xffU);
+        __builtin_memcpy(present + i, &is_present, 8);
         found |= bits;
     }
     for (; i < n; ++i) {
@@ -34,9 +34,9 @@ bool apply_bits(const std::uint8_t* bits, Count first, Count step, Count n, std:
     std::uint8_t all = 1;
     for (Count i = 0; i < n; ++i) {
         const Count bit = first + i * step;
-        const auto there = static_cast<std::uint8_t>(bits[bit >> 3] >> (bit & 7) & 1);
-        present[i] &= there;
-        all &= there;
+        const auto is_present = static_cast<std::uint8_t>(bits[bit >> 3] >> (bit & 7) & 1);
+        present[i] &= is_present;
+        all &= is_present;
     }
     return all == 0;
 }
@@ -162,32 +162,32 @@ using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
 
 extern const GatherKernels gather_kernels = {
     .pack = {pack<uint8_t>, pack<uint16_t>, pack<uint32_t>, pack<uint64_t>},
-    .find_nan = {find_nan<double>, find_nan<float>, find_nan<Half>, find_nan<Brain>},
+    .find_nan = {find_nan<double>, find_nan<float>, find_nan<Float16>, find_nan<BFloat16>},
     .apply_bits = apply_bits,
     .patch = {patch<uint8_t>, patch<uint16_t>, patch<uint32_t>, patch<uint64_t>},
     .interleave = {interleave<uint8_t>, interleave<uint16_t>, interleave<uint32_t>,
                    interleave<uint64_t>},
-    .convert64 = {convert<double, double>, convert<double, float>, convert<double, Half>,
-                  convert<double, Brain>},
-    .convert32 = {convert<float, double>, convert<float, float>, convert<float, Half>,
-                  convert<float, Brain>},
+    .convert64 = {convert<double, double>, convert<double, float>, convert<double, Float16>,
+                  convert<double, BFloat16>},
+    .convert32 = {convert<float, double>, convert<float, float>, convert<float, Float16>,
+                  convert<float, BFloat16>},
     .convert_and_find_nan = convert_and_find_nan,
-    .widen = {widen<double>, widen<float>, widen<Half>, widen<Brain>, widen<int8_t>, widen<int16_t>,
-              widen<int32_t>, widen<int64_t>, widen<uint8_t>, widen<uint16_t>, widen<uint32_t>,
-              widen<uint64_t>, widen<Truth>},
+    .widen = {widen<double>, widen<float>, widen<Float16>, widen<BFloat16>, widen<int8_t>,
+              widen<int16_t>, widen<int32_t>, widen<int64_t>, widen<uint8_t>, widen<uint16_t>,
+              widen<uint32_t>, widen<uint64_t>, widen<Bool>},
     .widen_odd_signed = widen_odd_signed,
     .widen_odd_unsigned = widen_odd_unsigned,
     .round = {nullptr, nullptr, nullptr, nullptr, round<int8_t>, round<int16_t>, round<int32_t>,
               round<int64_t>, round<uint8_t>, round<uint16_t>, round<uint32_t>, round<uint64_t>,
-              round<Truth>},
+              round<Bool>},
     .widen_integer = {nullptr, nullptr, nullptr, nullptr, widen_integer<int8_t>,
                       widen_integer<int16_t>, widen_integer<int32_t>, widen_integer<int64_t>,
                       widen_integer<uint8_t>, widen_integer<uint16_t>, widen_integer<uint32_t>,
-                      widen_integer<uint64_t>, widen_integer<Truth>},
+                      widen_integer<uint64_t>, widen_integer<Bool>},
     .narrow_integer = {nullptr, nullptr, nullptr, nullptr, narrow_integer<int8_t>,
                        narrow_integer<int16_t>, narrow_integer<int32_t>, narrow_integer<int64_t>,
                        narrow_integer<uint8_t>, narrow_integer<uint16_t>, narrow_integer<uint32_t>,
-                       narrow_integer<uint64_t>, narrow_integer<Truth>},
+                       narrow_integer<uint64_t>, narrow_integer<Bool>},
 };
 
 }  // namespace windeck::WINDECK_ISA

@@ -176,7 +176,7 @@ void take(const Rounds& rounds, const std::int64_t* in, std::size_t count, std::
     for (std::size_t base = 0; base < count; base += block) {
         const std::size_t n = count - base < block ? count - base : block;
         for (std::size_t j = 0; j < n; ++j) {
-            // A value outside could lie on a cycle that never comes inside: it counts as 0.
+            // A value outside [0, size) may be on a cycle outside of it: it is treated as 0.
             const auto x = static_cast<std::uint64_t>(in[base + j]);
             from[j] = static_cast<Lane>(x < rounds.size ? x : 0);
         }

@@ -1,4 +1,4 @@
-// Bulk evaluation of a permutation's rounds; see permutation.hpp for what is computed.
+// Bulk evaluation of the rounds of a permutation, as defined in permutation.hpp.
 //
 // permute_range writes the images of start, start + 1, ..., permute_take those of the given values.
 // `in` and `out` do not overlap. Values outside of [0, size) have some image, in bounded time.

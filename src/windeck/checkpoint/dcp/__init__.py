@@ -1,12 +1,12 @@
-"""torch.distributed.checkpoint over stores: one line changes, and a save is one commit.
+"""Storage writer and reader of torch.distributed.checkpoint (dcp) for key-value stores.
 
 ::
 
     dcp.save(state, storage_writer=StoreWriter("rocksdb:///data/run", step=100))
     dcp.load(state, storage_reader=StoreReader("rocksdb:///data/run"))
 
-What `dcp.save` writes is a checkpoint like any other, which `checkpoint.open` and `checkpoint.load`
-read, and `dcp.load` reads what `checkpoint.save` wrote. Nothing is pickled in between.
+A save is one commit. `dcp.save` writes a checkpoint that `checkpoint.open` and `checkpoint.load`
+read, and `dcp.load` reads checkpoints of `checkpoint.save`. Nothing is pickled.
 """
 
 from windeck.checkpoint.dcp.reader import StoreReader

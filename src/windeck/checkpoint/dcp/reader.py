@@ -1,4 +1,4 @@
-"""The side of torch.distributed.checkpoint that loads."""
+"""`StoreReader`, the storage reader of torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from windeck.checkpoint.dcp.states import Flat, flat_of
+from windeck.checkpoint.dcp.states import FlatState, flatten_checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.chunks import check_plain
@@ -33,23 +33,23 @@ class StoreReader(StorageReader):
     store
         The URL of a store, or an open one; `checkpoint_id=` of `dcp.load` replaces it.
     generation
-        One of `log`; None: the one in force.
+        A generation from `log`; None: the one in force.
     namespace
         As for `checkpoint.save`.
     root
-        Load a state whose names are those inside a root, as ``model.state_dict()`` inside
-        ``model``. None: as the state was that was saved; for a checkpoint of `checkpoint.save`, a
-        dict of its roots, ``{"model": ..., "optimizer": ...}``.
+        The root whose content is loaded: ``model`` for ``model.state_dict()``. None: the state as
+        it was given to `dcp.save`; for a checkpoint of `checkpoint.save`, a dict of its roots,
+        ``{"model": ..., "optimizer": ...}``.
     cast
-        Cast to the targets' dtypes, instead of an error where they differ.
+        Cast to the targets' dtypes instead of raising an error if they differ.
     wait
-        Seconds to wait for other ranks where a store has one opener (LevelDB).
+        Seconds to wait for other ranks if one process at a time can open the store (LevelDB).
 
     Raises
     ------
     CheckpointException
-        Of torch, a BaseException, with what was found and expected. When it names damage, targets
-        may have been written to before, and are invalid.
+        Of torch, a BaseException, with what was found and expected. If it reports damage, targets
+        may have been written to, and are invalid.
 
     Examples
     --------
@@ -77,44 +77,44 @@ class StoreReader(StorageReader):
         wait: float = 60.0,
     ) -> None:
         super().__init__()
-        self._store, self._asked, self._root = store, generation, root
+        self._store, self._generation, self._root = store, generation, root
         self._namespace = keys.check_namespace(namespace)
         self._cast, self._wait = cast, wait
-        self._flat = Flat()
+        self._flat = FlatState()
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Another load begins; `checkpoint_id` is the URL of its store."""
+        """Start another load; `checkpoint_id` is the URL of its store."""
         if checkpoint_id is not None:
             self._store = str(checkpoint_id)
 
     def read_metadata(self, *args: Any) -> Metadata:
-        """What the checkpoint has, by the names that dcp gives things."""
-        with self._opened(self._asked) as found:
-            self._flat = flat_of(found, self._root)
+        """Return the content of the checkpoint by dcp's names."""
+        with self._opened(self._generation) as found:
+            self._flat = flatten_checkpoint(found, self._root)
         return self._flat.metadata()
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_: Any) -> None:
-        """Nothing: `read_metadata` did it."""
+        """Do nothing: `read_metadata` prepares all."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Say which generation was found."""
+        """Add the generation to the plan."""
         return replace(plan, storage_data=self._flat.generation)
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """ValueError where a save was committed between one rank's look and another's."""
+        """Raise a ValueError if the ranks found different generations in force."""
         found = sorted({plan.storage_data for plan in plans})
         if len(found) > 1:
             raise ValueError(
                 f"the ranks found the generations {found} in force, expected one: "
-                "say which with generation="
+                "choose one with generation="
             )
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read into the tensors of the plan, in place."""
+        """Read the tensors of the plan in place."""
         tensors = [item for item in plan.items if item.type == LoadItemType.TENSOR]
         targets = [planner.resolve_tensor(item).detach() for item in tensors]
-        jobs = [self._job(*pair) for pair in zip(tensors, targets, strict=True)]
+        jobs = [self._read_job(*pair) for pair in zip(tensors, targets, strict=True)]
         with self._opened(self._flat.generation) as found, torch.no_grad():
             try:
                 for _ in found.read_many(jobs):
@@ -126,7 +126,7 @@ class StoreReader(StorageReader):
                 planner.commit_tensor(item, target)
             for item in plan.items:
                 if item.type == LoadItemType.BYTE_IO:
-                    # A planner takes what torch.save made: of a value that came as JSON.
+                    # A planner expects the format of torch.save; the value is stored as JSON.
                     data = io.BytesIO()
                     torch.save(self._flat.value(item.storage_index.fqn, found), data)
                     data.seek(0)
@@ -135,7 +135,7 @@ class StoreReader(StorageReader):
         done.set_result(None)
         return done
 
-    def _job(self, item: ReadItem, target: torch.Tensor) -> Job:
+    def _read_job(self, item: ReadItem, target: torch.Tensor) -> Job:
         name = item.storage_index.fqn
         saved, info = self._flat.tensors[name]
         check_plain(name, target)
@@ -158,5 +158,5 @@ class StoreReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether it is the URL of a store."""
+        """Return whether an id is the URL of a store."""
         return is_url(checkpoint_id)

@@ -1,7 +1,7 @@
-"""States as torch.distributed.checkpoint names them: flat, ``model.layer.weight``, and back.
+"""Conversion between checkpoints and the flat states of torch.distributed.checkpoint.
 
-How a state is flattened is torch's own business, so its functions do it: on tensors without memory
-that stand for those of a checkpoint.
+Flat names are ``model.layer.weight``. Torch's own functions flatten a state in which tensors on the
+meta device take the places of those in the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,37 +26,39 @@ from torch.utils._pytree import tree_map
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 
-__all__ = ["Flat", "check_root", "flat_of", "manifest_of"]
+__all__ = ["FlatState", "build_manifest", "check_root", "flatten_checkpoint"]
 
-#: The root that says under which root a state without roots was put.
-_MARK = "dcp"
-_ROOT = "model"
+#: The reserved root that holds the name of the root of a state that was saved under one root.
+_MARK_ROOT = "dcp"
+_DEFAULT_ROOT = "model"
 
 
 @dataclass
-class Flat:
-    """A checkpoint as dcp sees it.
+class FlatState:
+    """A checkpoint with the names of dcp.
 
     Attributes
     ----------
     generation
-        Its number.
+        Of the checkpoint.
     tensors
-        By dcp's name: the name the data are under, and what the tensor is.
+        By dcp's name, the name that the data are stored under, and the tensor's info.
     values
-        By dcp's name, what is no tensor; tensors in it are stand-ins.
+        By dcp's name, values other than tensors; tensors inside them are placeholders.
     paths
-        By dcp's name, the keys that lead there.
+        By dcp's name, the keys that lead to the value.
+    placeholders
+        By id, the stored name of a placeholder, and the placeholder, which keeps the id in use.
     """
 
     generation: int = 0
     tensors: dict[str, tuple[str, TensorInfo]] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     paths: dict[str, Any] = field(default_factory=dict)
-    standing: dict[int, tuple[str, torch.Tensor]] = field(default_factory=dict)
+    placeholders: dict[int, tuple[str, torch.Tensor]] = field(default_factory=dict)
 
     def metadata(self) -> Metadata:
-        """For dcp: each tensor one chunk, since any box of it can be read."""
+        """Return dcp's metadata, with one chunk for each tensor: any box of it can be read."""
         found: dict[str, Any] = {}
         for name, (_, info) in self.tensors.items():
             zeros = torch.Size([0] * len(info.shape))
@@ -70,117 +72,117 @@ class Flat:
         return Metadata(found, planner_data=dict(self.paths))
 
     def value(self, name: str, found: Checkpoint) -> Any:
-        """What is no tensor; tensors inside it are read."""
+        """Return a value other than a tensor, after reading the tensors inside it."""
 
-        def real(leaf: Any) -> Any:
-            return found.tensor(self.standing[id(leaf)][0]) if _is_tensor(leaf) else leaf
+        def read(leaf: Any) -> Any:
+            return found.tensor(self.placeholders[id(leaf)][0]) if _is_tensor(leaf) else leaf
 
-        return tree_map(real, self.values[name])
+        return tree_map(read, self.values[name])
 
 
-def flat_of(found: Checkpoint, root: str | None) -> Flat:
-    """A checkpoint, flattened as torch flattens states.
+def flatten_checkpoint(found: Checkpoint, root: str | None) -> FlatState:
+    """Flatten a checkpoint as torch flattens states.
 
     Parameters
     ----------
     root
-        The root whose inside is the state; None: what the writer said, or all roots.
+        The root whose content is the state; None: the one that the writer recorded, or all roots.
 
     Raises
     ------
     KeyError
-        For a root there is none of.
+        For a root that was not saved.
     """
-    flat = Flat(found.generation)
-    roots = {name: tree for name, tree in found.trees.items() if name != _MARK}
-    if root is None and _MARK in found.trees:
-        root = str(trees.decode(found.trees[_MARK], str)["root"])
+    flat = FlatState(found.generation)
+    roots = {name: tree for name, tree in found.trees.items() if name != _MARK_ROOT}
+    if root is None and _MARK_ROOT in found.trees:
+        root = str(trees.decode(found.trees[_MARK_ROOT], str)["root"])
     if root is not None and root not in roots:
         raise KeyError(f"{root} was not saved in {found!r}, which has {', '.join(roots)}")
 
-    def stand_in(name: str) -> torch.Tensor:
+    def make_placeholder(name: str) -> torch.Tensor:
         info = found.info(name)
         tensor = torch.empty(info.shape, dtype=info.dtype, device="meta")
-        flat.standing[id(tensor)] = name, tensor
+        flat.placeholders[id(tensor)] = name, tensor
         return tensor
 
-    state = {name: trees.decode(tree, stand_in) for name, tree in roots.items()}
+    state = {name: trees.decode(tree, make_placeholder) for name, tree in roots.items()}
     leaves, flat.paths = flatten_state_dict(state if root is None else state[root])
     for name, leaf in leaves.items():
         if _is_tensor(leaf):
-            saved = flat.standing[id(leaf)][0]
+            saved = flat.placeholders[id(leaf)][0]
             flat.tensors[name] = saved, found.info(saved)
         else:
             flat.values[name] = leaf
     return flat
 
 
-def manifest_of(
+def build_manifest(
     metadata: Metadata, results: Sequence[Sequence[WriteResult]], root: str | None, chunk_bytes: int
 ) -> dict[str, Any]:
-    """The manifest of what all ranks say they wrote.
+    """Build the manifest from the write results of all ranks.
 
     Raises
     ------
     ValueError
-        Where something of it is missing, or ranks do not agree.
+        If something is missing, or ranks differ.
     """
-    said: dict[str, list[Any]] = {}
+    written: dict[str, list[Any]] = {}
     for rank in results:
         for result in rank:
-            said.setdefault(result.index.fqn, []).append(result.storage_data)
-    missing = sorted(metadata.state_dict_metadata.keys() - said.keys())
+            written.setdefault(result.index.fqn, []).append(result.storage_data)
+    missing = sorted(metadata.state_dict_metadata.keys() - written.keys())
     if missing:
         raise ValueError(f"no rank wrote {', '.join(missing[:20])}, expected all that was planned")
     paths = metadata.planner_data or {name: (name,) for name in metadata.state_dict_metadata}
-    standing: dict[int, tuple[str, torch.Tensor]] = {}
+    placeholders: dict[int, tuple[str, torch.Tensor]] = {}
     state: dict[str, Any] = {}
     for name, path in paths.items():
         leaf: Any = torch.empty(0, device="meta")
         if isinstance(metadata.state_dict_metadata[name], BytesStorageMetadata):
-            leaf = trees.decode(said[name][0], str)
+            leaf = trees.decode(written[name][0], str)
         else:
-            standing[id(leaf)] = name, leaf
+            placeholders[id(leaf)] = name, leaf
         set_element(state, path, leaf)
     tensors: dict[str, dict[str, Any]] = {}
 
-    def keep(place: str, tensor: Any) -> str:
+    def add(place: str, tensor: Any) -> str:
         if place in tensors:
             raise ValueError(f"two tensors have the name {place}, expected one of each name")
-        tensors[place] = _entry(place, said[standing[id(tensor)][0]])
+        tensors[place] = _tensor_entry(place, written[placeholders[id(tensor)][0]])
         return place
 
-    roots = _roots(state, root, flat=all(len(path) == 1 for path in paths.values()))
-    found = {name: trees.encode(value, name, keep) for name, value in roots.items()}
+    roots = _add_roots(state, root, flat=all(len(path) == 1 for path in paths.values()))
+    found = {name: trees.encode(value, name, add) for name, value in roots.items()}
     return {"chunk_bytes": chunk_bytes, "tensors": list(tensors.values()), "trees": found}
 
 
 def check_root(root: Any) -> str | None:
-    """A root that a state may be put under."""
+    """Return a root; raise an error unless a state may be saved under it."""
     if root is not None and not isinstance(root, str):
-        raise TypeError(f"root is of type {type(root).__name__}, expected str or None")
-    if root == _MARK:
-        raise ValueError(f"root is {root!r}, which is reserved, expected another")
+        raise TypeError(f"`root` must be a str or None, got {type(root).__name__}")
+    if root == _MARK_ROOT:
+        raise ValueError(f"`root` must be another name than {root!r}, which is reserved")
     return root
 
 
-def _roots(state: dict[str, Any], root: str | None, *, flat: bool) -> dict[str, Any]:
+def _add_roots(state: dict[str, Any], root: str | None, *, flat: bool) -> dict[str, Any]:
     if root is None and flat:
-        return {_ROOT: state, _MARK: {"root": _ROOT}}
+        return {_DEFAULT_ROOT: state, _MARK_ROOT: {"root": _DEFAULT_ROOT}}
     if root is not None:
-        return {root: state, _MARK: {"root": root}}
-    if _MARK in state:
-        raise ValueError(f"the state has a key {_MARK!r}, which is reserved, expected another")
+        return {root: state, _MARK_ROOT: {"root": root}}
+    if _MARK_ROOT in state:
+        raise ValueError(f"the state has a key {_MARK_ROOT!r}, which is reserved, expected another")
     return state
 
 
-def _entry(place: str, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A tensor of the manifest, from what the ranks say of their boxes of it."""
+def _tensor_entry(place: str, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the manifest's entry of a tensor from the boxes that the ranks wrote."""
     kinds = sorted({(p["dtype"], tuple(p["shape"]), p["chunk_bytes"]) for p in parts})
     if len(kinds) > 1:
         raise ValueError(f"{place} is {kinds[0]} on one rank and {kinds[1]} on another")
     dtype, shape, chunk_bytes = kinds[0]
-    # Ranks may own nothing of it; of a tensor without elements, one part stands for it.
+    # Boxes without elements are dropped; a tensor without elements gets one part of its shape.
     full = [part for part in parts if all(first < end for first, end in part["box"])]
     if not full:
         full = [{**parts[0], "box": [[0, size] for size in shape]}]

@@ -1,4 +1,4 @@
-"""The side of torch.distributed.checkpoint that saves."""
+"""`StoreWriter`, the storage writer of torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from windeck.checkpoint.dcp.states import check_root, manifest_of
+from windeck.checkpoint.dcp.states import build_manifest, check_root
 from windeck.checkpoint.format import keys, trees
-from windeck.checkpoint.format.chunks import check_plain, dtype_name
+from windeck.checkpoint.format.chunks import check_plain
 from windeck.checkpoint.format.keys import PartName, has_parts
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.stores import Store, write_part
 from windeck.checkpoint.stores.protocol import Items, ParallelItems
 from windeck.checkpoint.stores.urls import is_url, opened
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
-from windeck.checkpoint.write.shards import chunk_pairs
+from windeck.checkpoint.write.shards import encode_chunks
+from windeck.columns.dtypes import dtype_name
 
 __all__ = ["StoreWriter"]
 
 
 @dataclass(frozen=True)
-class _Ticket:
-    """What a rank has to know of a save: the plan, its number, whether it may open the store."""
+class _RankPlan:
+    """A save's plan, the rank's number, and whether the rank may open the store."""
 
     plan: Plan
     writer: int
@@ -44,40 +45,40 @@ class _Ticket:
 
     @property
     def part(self) -> str:
-        """The name of what the rank writes beside an embedded database."""
+        """The name of the part that the rank writes beside an embedded database."""
         plan = self.plan
         numbers = plan.generation, plan.save, self.writer
         return PartName.of(plan.namespace, *numbers, "0" * 8, "t").text
 
 
 class StoreWriter(StorageWriter):
-    """Writes what `dcp.save` and `dcp.async_save` hand it into a store, in one commit.
+    """Writes the states of `dcp.save` and `dcp.async_save` into a store, in one commit.
 
     Parameters
     ----------
     store
-        The URL of a store; `checkpoint_id=` of `dcp.save` replaces it. Or an open store: with
-        several ranks the others give the URL, and `dcp.async_save` in a process takes a URL only.
+        The URL of a store; `checkpoint_id=` of `dcp.save` replaces it. Or an open store on rank 0;
+        other ranks, and `dcp.async_save` in a process, need the URL.
     step
-        What `log` shows beside the generation; None: the number of the generation.
+        The step that `log` shows beside the generation; None: the number of the generation.
     namespace, chunk_bytes
         As for `checkpoint.save`.
     root
-        What all names begin with. None: where a value of the state is a dict, as in
-        ``{"model": ..., "optimizer": ...}``, each of its keys is a root; else ``model``. TypeError
-        for what is no text, ValueError for ``dcp``, which is reserved.
+        Prefix of all names. None: if a value of the state is a dict, as in
+        ``{"model": ..., "optimizer": ...}``, each of its keys is a root; otherwise ``model``. A
+        TypeError unless it is text, a ValueError for ``dcp``, which is reserved.
 
     Attributes
     ----------
     generation
-        What was written last, on every rank; None before.
+        The generation written last, on every rank; None before.
 
     Notes
     -----
-    Rank 0 opens the store, to take a number and to commit, and sets HEAD by compare-and-set when
-    all ranks are done. The ranks write what they own: into the store itself where it is shared,
-    else as parts beside it, which rank 0 takes in. If any rank fails, all raise torch's
-    `CheckpointException` with the reason, and the checkpoint that was in force still is.
+    Rank 0 opens the store to reserve a generation, and commits by compare-and-set of HEAD when all
+    ranks are done. Ranks write their own data: into the store if it is shared, otherwise as parts
+    beside it, which rank 0 ingests. If any rank fails, all raise torch's `CheckpointException` with
+    the reason, and the former checkpoint stays in force.
 
     Examples
     --------
@@ -111,16 +112,16 @@ class StoreWriter(StorageWriter):
         check_numbers({"step": 0 if step is None else step, "chunk_bytes": chunk_bytes})
         self.step, self._chunk_bytes = step, chunk_bytes
         self.generation: int | None = None
-        self._begun: list[_Ticket] = []
+        self._rank_plans: list[_RankPlan] = []
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Another save begins; `checkpoint_id` is the URL of its store."""
+        """Start another save; `checkpoint_id` is the URL of its store."""
         if checkpoint_id is not None:
             self._store = str(checkpoint_id)
-        self._begun = []
+        self._rank_plans = []
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """ValueError for a save that nobody would put together."""
+        """Raise a ValueError for a save without collectives, which could not be committed."""
         if not kwargs.get("use_collectives", True):
             raise ValueError(
                 "use_collectives=False leaves each rank with a checkpoint of its own, expected "
@@ -128,11 +129,11 @@ class StoreWriter(StorageWriter):
             )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """The plan as it is."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Take a number, and tell all ranks."""
+        """Reserve a generation, and add it to the plans of all ranks."""
         left_out = [rank for rank, plan in enumerate(plans) if not getattr(plan, "usable", True)]
         if left_out:
             raise ValueError(
@@ -150,78 +151,82 @@ class StoreWriter(StorageWriter):
             shared = place.facts.shared
         if self.step is None:
             plan = replace(plan, step=plan.generation, digest="")
-        self._begun = [_Ticket(plan, rank, shared) for rank in range(len(plans))]
-        return [replace(p, storage_data=t) for p, t in zip(plans, self._begun, strict=True)]
+        self._rank_plans = [_RankPlan(plan, rank, shared) for rank in range(len(plans))]
+        pairs = zip(plans, self._rank_plans, strict=True)
+        return [replace(given, storage_data=own) for given, own in pairs]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write what this rank owns; durable when the future is done."""
-        ticket: _Ticket = plan.storage_data
+        """Write the data of this rank; they are durable when the future is done."""
+        rank_plan: _RankPlan = plan.storage_data
         results = [
-            WriteResult(item.index, 0, _plain(item, planner))
+            WriteResult(item.index, 0, _encode_value(item, planner))
             for item in plan.items
             if item.type == WriteItemType.BYTE_IO
         ]
         items = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
-        # A part for each tensor: several may be written at the same time.
-        found = ParallelItems([
-            (_size(item), partial(self._pairs, number, item, planner, ticket, results))
-            for number, item in enumerate(items)
-        ])  # fmt: skip
-        if ticket.shared or ticket.plan.writers == 1:
+        # A part for each tensor, so that several threads can write.
+        encode = partial(self._encode_tensor, planner, rank_plan, results)
+        pairs = [
+            (_size_of(item), partial(encode, number, item)) for number, item in enumerate(items)
+        ]
+        found = ParallelItems(pairs)
+        if rank_plan.shared or rank_plan.plan.writers == 1:
             with opened(self._store) as place:
                 place.bulk_load(found)
                 place.sync()
         else:
             url = self._store if isinstance(self._store, str) else self._store.url
-            write_part(url, ticket.part, found)
-        self.generation = ticket.plan.generation
+            write_part(url, rank_plan.part, found)
+        self.generation = rank_plan.plan.generation
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
         return done
 
-    def _pairs(
+    def _encode_tensor(
         self,
+        planner: SavePlanner,
+        rank_plan: _RankPlan,
+        results: list[WriteResult],
         number: int,
         item: WriteItem,
-        planner: SavePlanner,
-        ticket: _Ticket,
-        results: list[WriteResult],
     ) -> Items:
-        """A tensor when its turn comes; what the manifest has to say of it goes to `results`."""
-        tensor, data = _tensor(item, planner)
-        plan = ticket.plan
+        """Yield the chunks of a tensor; add its entry for the manifest to `results`."""
+        tensor, data = _resolve_tensor(item, planner)
+        plan = rank_plan.plan
         size = plan.chunk_bytes_of(data.size, tensor.dtype.itemsize)
         box = zip(data.chunk.offsets, data.chunk.sizes, strict=True)
-        said = {
+        entry = {
             "dtype": dtype_name(tensor.dtype),
             "shape": list(data.size),
             "chunk_bytes": size,
             "box": [[first, first + count] for first, count in box],
-            "writer": ticket.writer,
+            "writer": rank_plan.writer,
             "item": number,
         }
-        results.append(WriteResult(item.index, tensor.nbytes, said))
-        yield from chunk_pairs(
+        results.append(WriteResult(item.index, tensor.nbytes, entry))
+        yield from encode_chunks(
             plan.namespace, plan.generation, plan.save, number, tensor, size,
-            writer=ticket.writer,
+            writer=rank_plan.writer,
         )  # fmt: skip
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Check that it is all there, and commit."""
-        if not self._begun:
-            raise RuntimeError("finish was called on a writer that began no save, expected one")
-        tickets, self._begun = self._begun, []
-        plan = tickets[0].plan
+        """Check that all ranks wrote everything, and commit."""
+        if not self._rank_plans:
+            raise RuntimeError(
+                "finish was called before a save began, expected prepare_global_plan first"
+            )
+        rank_plans, self._rank_plans = self._rank_plans, []
+        plan = rank_plans[0].plan
         with opened(self._store) as place:
-            if not tickets[0].shared and plan.writers > 1:
+            if not rank_plans[0].shared and plan.writers > 1:
                 if not has_parts(place):
                     raise TypeError(
-                        f"{place.url} is neither shared by ranks nor takes parts in, expected a "
-                        "store that does, or one rank"
+                        f"{place.url} can neither be shared by ranks nor ingest parts, expected a "
+                        "store that can, or one rank"
                     )
-                place.ingest_parts([ticket.part for ticket in tickets])
+                place.ingest_parts([rank_plan.part for rank_plan in rank_plans])
             try:
-                manifest = manifest_of(metadata, results, self._root, plan.chunk_bytes)
+                manifest = build_manifest(metadata, results, self._root, plan.chunk_bytes)
                 check_manifest(manifest, plan.generation, plan.save)
             except (TypeError, ValueError):
                 discard(place, plan)
@@ -230,29 +235,29 @@ class StoreWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether it is the URL of a store."""
+        """Return whether an id is the URL of a store."""
         return is_url(checkpoint_id)
 
 
-def _plain(item: WriteItem, planner: SavePlanner) -> Any:
-    """A value that is no tensor, as JSON: asked for before the planner pickles it."""
+def _encode_value(item: WriteItem, planner: SavePlanner) -> Any:
+    """Return a value other than a tensor as JSON, before the planner pickles it."""
     name = item.index.fqn
     if not hasattr(planner, "lookup_object"):
         raise TypeError(
-            f"{name} is no tensor, and {type(planner).__name__} has no lookup_object to ask for "
-            "it, expected a planner that derives from DefaultSavePlanner"
+            f"{name} is not a tensor, and {type(planner).__name__} has no lookup_object to get it, "
+            "expected a planner that derives from DefaultSavePlanner"
         )
-    return trees.encode(planner.lookup_object(item.index), name, _refused)
+    return trees.encode(planner.lookup_object(item.index), name, _refuse_tensor)
 
 
-def _refused(name: str, tensor: Any) -> str:
+def _refuse_tensor(name: str, tensor: Any) -> str:
     raise TypeError(
-        f"{name} is a tensor inside a value that dcp hands over whole, expected it in a dict or a "
+        f"{name} is a tensor inside a value that dcp does not flatten, expected it in a dict or a "
         "list, and a planner with flatten_state_dict=True"
     )
 
 
-def _tensor(item: WriteItem, planner: SavePlanner) -> tuple[torch.Tensor, TensorWriteData]:
+def _resolve_tensor(item: WriteItem, planner: SavePlanner) -> tuple[torch.Tensor, TensorWriteData]:
     name, found, data = item.index.fqn, planner.resolve_data(item), item.tensor_data
     if not isinstance(found, torch.Tensor) or data is None:
         raise TypeError(f"{name} is a {type(found).__name__} to its planner, expected a tensor")
@@ -263,7 +268,7 @@ def _tensor(item: WriteItem, planner: SavePlanner) -> tuple[torch.Tensor, Tensor
     return tensor, data
 
 
-def _size(item: WriteItem) -> int:
-    """About how many bytes."""
+def _size_of(item: WriteItem) -> int:
+    """Return the approximate bytes of a tensor."""
     data = item.tensor_data
     return 0 if data is None else math.prod(data.chunk.sizes) * data.properties.dtype.itemsize

@@ -6,7 +6,6 @@ The bytes are those of the elements in memory, little-endian, so every dtype is 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,32 +21,8 @@ from windeck.checkpoint.format.boxes import (
     slices,
 )
 
-__all__ = ["check_plain", "chunk_elements", "dtype_name", "is_plain", "iter_chunks", "parse_dtype"]
-__all__ += ["target_memory", "write_chunk"]
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a dtype: ``"float32"`` for torch.float32."""
-    return str(dtype).removeprefix("torch.")
-
-
-def parse_dtype(name: str) -> torch.dtype:
-    """Return the dtype of a name.
-
-    Raises
-    ------
-    ValueError
-        When this version of torch has no such dtype.
-
-    Examples
-    --------
-    >>> parse_dtype("bfloat16")
-    torch.bfloat16
-    """
-    found = getattr(torch, name, None) if re.fullmatch(r"[a-z0-9_]+", name) else None
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f"torch {torch.__version__} has no dtype {name!r}, expected one it has")
-    return found
+__all__ = ["check_plain", "chunk_elements", "is_plain", "iter_chunks", "target_memory"]
+__all__ += ["write_chunk"]
 
 
 def check_plain(name: str, tensor: torch.Tensor) -> None:

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from windeck.checkpoint.format.boxes import Box, find_overlap, shape_of, whole
-from windeck.checkpoint.format.manifests import Catalog, parse_int
+from windeck.checkpoint.format.manifests import Catalog, check_size
 
 __all__ = ["KeptChunks", "TensorEntry", "TensorPart", "check_tiling", "parse_entries"]
 
@@ -164,17 +164,17 @@ def _parse_part(found: Any, name: str, outer: Box, generation: int, save: int) -
         raise ValueError(
             f"{name} has a part {str(found)[:80]!r}, expected a writer, an item, a box and ranges"
         )
-    writer, item = parse_int(found[0]), parse_int(found[1])
+    writer, item = check_size(found[0]), check_size(found[1])
     box = outer if len(found) == 2 or found[2] is None else _parse_box(found[2], name, outer)
     if len(found) < 4:
         return TensorPart(box, writer, item, generation, save)
-    kept = tuple(KeptChunks(*map(parse_int, run)) for run in found[3])
+    kept = tuple(KeptChunks(*map(check_size, run)) for run in found[3])
     _check_kept(kept, f"{name} {box}", math.prod(shape_of(box)), generation)
     return TensorPart(box, writer, item, generation, save, kept)
 
 
 def _parse_box(found: Any, name: str, outer: Box) -> Box:
-    box = tuple((parse_int(first), parse_int(end)) for first, end in found)
+    box = tuple((check_size(first), check_size(end)) for first, end in found)
     if len(box) != len(outer) or any(
         not first <= end <= size for (first, end), (_, size) in zip(box, outer, strict=False)
     ):

@@ -24,10 +24,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windeck._core import crc32c
+from windeck._util.validation import check_integer
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.trees import tensor_places
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
@@ -45,6 +47,7 @@ __all__ = [
     "TensorKind",
     "can_extend_chain",
     "check_manifest",
+    "check_size",
     "encode_head",
     "encode_json",
     "encode_manifest",
@@ -52,7 +55,6 @@ __all__ = [
     "find_bases",
     "find_commit",
     "parse_catalog",
-    "parse_int",
     "parse_manifest",
     "read_catalog",
     "read_commits",
@@ -236,20 +238,16 @@ def _encode_part(part: Mapping[str, Any], shape: Sequence[int]) -> list[Any]:
 
 
 def _parse_kind(found: Mapping[str, Any]) -> TensorKind:
-    dtype, shape = found["dtype"], tuple(map(parse_int, found["shape"]))
+    dtype, shape = found["dtype"], tuple(map(check_size, found["shape"]))
     if type(dtype) is not str:
         raise ValueError(f"a tensor has dtype {str(dtype)[:80]!r}, expected the name of one")
     if math.prod(shape) * 16 >= 1 << 63:
         raise ValueError(f"a tensor has shape {shape}, expected fewer than 2^59 elements")
-    return TensorKind(dtype, shape, max(1, parse_int(found["chunk_bytes"])))
+    return TensorKind(dtype, shape, max(1, check_size(found["chunk_bytes"])))
 
 
-def parse_int(value: Any, low: int = 0, high: int = (1 << 63) - 1) -> int:
-    """Return a value of JSON; raise ValueError unless it is an integer in [low, high]."""
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"expected an integer from {low} to {high}, found {value!r}")
-    return value
-
+#: Checks that a number of a manifest is an integer from 0 to 2^63 - 1.
+check_size = partial(check_integer, "a size")
 
 #: Default for the number of generations that a save may be based on.
 LONGEST_CHAIN = 8
@@ -430,9 +428,9 @@ def _manifest_value(values: Values, namespace: str, commit: Commit) -> Iterator[
 
 
 def _parse_commit(found: Mapping[str, Any]) -> Commit:
-    commit = Commit(**{**found, "bases": tuple(map(parse_int, found.get("bases", ())))})
-    for number in (commit.generation, commit.save, commit.step, commit.manifest_bytes):
-        parse_int(number)
+    commit = Commit(**{**found, "bases": tuple(map(check_size, found.get("bases", ())))})
+    for name in ("generation", "save", "step", "manifest_bytes"):
+        check_integer(name, getattr(commit, name))
     if type(commit.time) not in (float, int) or type(commit.manifest_crc) is not int:
         raise ValueError(f"generation {commit.generation} has a time or checksum of another type")
     if any(base >= commit.generation for base in commit.bases):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from windeck.checkpoint.format.manifests import parse_int
+from windeck._util.validation import check_integer
 
 __all__ = ["BUCKETS", "ENTRY_BYTES", "PRELUDE_BYTES", "BlockSize", "LinkInfo", "ShardRange"]
 __all__ += ["TableEntry", "TableInfo", "TableLink", "TableShape", "TableShard", "check_buckets"]
@@ -219,7 +219,10 @@ def parse_table(found: Mapping[str, Any]) -> TableEntry:
     name = found["name"]
     if type(name) is not str or found["dtype"] != "float32":
         raise ValueError(f"expected a name and float32, found {name!r} of {found['dtype']!r}")
-    shape = TableShape(parse_int(found["dim"], 1, _WIDEST), parse_int(found["slots"], 0, _WIDEST))
+    shape = TableShape(
+        check_integer("dim", found["dim"], least=1, most=_WIDEST),
+        check_integer("slots", found["slots"], most=_WIDEST),
+    )
     if shape.width > _WIDEST:
         raise ValueError(f"{name} has rows of {shape.width:,} numbers, expected up to {_WIDEST:,}")
     links = tuple(_parse_link(name, link) for link in found["links"])
@@ -229,7 +232,7 @@ def parse_table(found: Mapping[str, Any]) -> TableEntry:
     chain = ranges_to_read(links)
     if not all(chain) or not _is_complete(chain):
         raise ValueError(f"the last links of {name} must be full for every bucket")
-    clock, rows, counted = (parse_int(found[key]) for key in ("clock", "rows", "counted"))
+    clock, rows, counted = (check_integer(key, found[key]) for key in ("clock", "rows", "counted"))
     return TableEntry(name, shape, found["config"], clock, rows, counted, links)
 
 
@@ -245,13 +248,16 @@ def _is_complete(chain: list[list[ShardRange]]) -> bool:
 def _parse_link(name: str, found: Mapping[str, Any]) -> TableLink:
     shards = tuple(parse_shard(shard) for shard in found["shards"])
     check_buckets(name, [shard.buckets for shard in shards])
-    return TableLink(parse_int(found["generation"]), parse_int(found["save"]), shards)
+    generation, save = (check_integer(key, found[key]) for key in ("generation", "save"))
+    return TableLink(generation, save, shards)
 
 
 def parse_shard(found: Mapping[str, Any]) -> TableShard:
     """Parse a shard of the manifest of a writer or of a generation, and check its numbers."""
-    first, end = (parse_int(bucket, 0, BUCKETS) for bucket in found["buckets"])
-    numbers = {key: parse_int(found[key], -1 if key == "since" else 0) for key in _NUMBERS}
+    first, end = (check_integer("buckets", bucket, most=BUCKETS) for bucket in found["buckets"])
+    numbers = {
+        key: check_integer(key, found[key], least=-1 if key == "since" else 0) for key in _NUMBERS
+    }
     shard = TableShard(buckets=(first, end), **numbers)
     if shard.rows + shard.dead > shard.entries or shard.blocks > shard.entries or first > end:
         raise ValueError(f"expected a shard with consistent numbers, found {shard}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, shift
-from windeck.checkpoint.format.dtypes import decode_elements, is_numeric
+from windeck.checkpoint.format.elements import decode_elements, is_numeric
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import Commit, find_commit, read_manifest
 from windeck.checkpoint.format.table_entries import BUCKETS, TableEntry

@@ -10,13 +10,14 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
-from windeck._util.parallel import in_order
+from windeck._util.parallel import parallel_map
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, intersections, shape_of, whole
-from windeck.checkpoint.format.chunks import chunk_elements, parse_dtype, target_memory, write_chunk
+from windeck.checkpoint.format.chunks import chunk_elements, target_memory, write_chunk
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import DirectView, Store
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["Job", "ChunkRun", "group_runs", "read_many", "chunk_runs"]
 
@@ -99,7 +100,7 @@ def chunk_runs(
     """Iterate over the chunks that intersect the boxes; with `direct`, with their `place`."""
     for name, targets, wanted in jobs:
         entry = entries[name]
-        dtype, box = parse_dtype(entry.dtype), whole(entry.shape) if wanted is None else wanted
+        dtype, box = torch_dtype(entry.dtype), whole(entry.shape) if wanted is None else wanted
         items = chunk_elements(dtype, entry.chunk_bytes)
         for part in entry.parts:
             size = math.prod(shape_of(part.box))
@@ -191,7 +192,7 @@ def read_many(
         for group in groups:
             yield from reader.read(group)
     else:
-        for done, error in in_order(groups, reader.attempt):
+        for done, error in parallel_map(groups, reader.attempt):
             yield from done
             if error is not None:
                 raise error

@@ -19,14 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.format.dtypes import (
-    FLOAT_FORMATS,
-    ITEM_BYTES,
-    FloatFormat,
-    decode_elements,
-    is_numeric,
-    magnitudes,
-)
+from windeck.checkpoint.format.elements import decode_elements, is_numeric, magnitudes
+from windeck.columns.dtypes import DTYPES, FLOATS, FloatFormat
 
 __all__ = ["PredicateSearch", "Predicate", "nan", "near", "parse", "rounded"]
 
@@ -80,7 +74,7 @@ class PredicateSearch:
         if self.dtype in _PARTS:
             elements = decode_elements(self.dtype, buffer)
         else:
-            elements = np.frombuffer(buffer, f"<u{ITEM_BYTES[self.dtype]}")
+            elements = np.frombuffer(buffer, f"<u{DTYPES[self.dtype].itemsize}")
         limit, count = len(elements) if limit is None else limit, 0
         places = [np.empty(0, np.int64)]
         for first in range(0, len(elements), _PIECE):
@@ -156,7 +150,7 @@ def rounded(value: Number, dtype: str) -> Number:
     if math.isinf(value):
         return value
     exact = Fraction(value)
-    form = FLOAT_FORMATS.get(_PARTS.get(dtype, dtype))
+    form = FLOATS.get(_PARTS.get(dtype, dtype))
     if form is None:
         return exact
     unit = Fraction(2) ** (_exponent(exact, form.least) - form.digits)
@@ -177,7 +171,7 @@ def _rank(value: Number, dtype: str) -> Fraction:
     rank. Among floats, zero has rank 0 and the next number rank 1: without its sign, the rank
     of a float is its bits. Infinity has a rank in each dtype.
     """
-    form = _POWERS if dtype == "float8_e8m0fnu" else FLOAT_FORMATS.get(dtype)
+    form = _POWERS if dtype == "float8_e8m0fnu" else FLOATS.get(dtype)
     if math.isinf(value):
         return Fraction(math.copysign(_END if form is None else form.top + 1, value))
     exact = Fraction(value)
@@ -192,15 +186,15 @@ def _rank(value: Number, dtype: str) -> Fraction:
 
 def _bits(first: int, last: int, dtype: str) -> _Ranges:
     """Return the bits of the elements whose ranks are from `first` to `last`, both included."""
-    size = 1 << 8 * ITEM_BYTES[dtype]
+    size = 1 << 8 * DTYPES[dtype].itemsize
     if dtype == "float8_e8m0fnu":
         return _cut(first, last, 1, 255, -1)
-    if dtype not in FLOAT_FORMATS:
+    if dtype not in FLOATS:
         least, most = (0, size - 1) if dtype[0] == "u" else (-size // 2, size // 2 - 1)
         if dtype == "bool":  # any other bits than 0 are true
             return [(low, 255 * high) for low, high in _cut(first, last, 0, 1, 0)]
         return [(low % size, high % size) for low, high in _cut(first, last, least, most, 0)]
-    _, _, top, infinite = FLOAT_FORMATS[dtype]
+    _, _, top, infinite = FLOATS[dtype]
     zero = int(dtype.endswith("fnuz"))  # the least negative number: there is no -0
     positive = _cut(first, last, 0, top + infinite, 0)
     return positive + _cut(-last, -first, zero, top + infinite, size // 2)
@@ -217,11 +211,11 @@ def _nan_bits(dtype: str) -> _Ranges:
         return [(255, 255)]
     if dtype.endswith("fnuz"):
         return [(128, 128)]
-    if dtype not in FLOAT_FORMATS:
+    if dtype not in FLOATS:
         return []
     sign, first = (
-        1 << 8 * ITEM_BYTES[dtype] - 1,
-        FLOAT_FORMATS[dtype].top + FLOAT_FORMATS[dtype].infinite + 1,
+        1 << 8 * DTYPES[dtype].itemsize - 1,
+        FLOATS[dtype].top + FLOATS[dtype].infinite + 1,
     )
     return [(first, sign - 1), (sign + first, 2 * sign - 1)]
 

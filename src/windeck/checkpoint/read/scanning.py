@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck.checkpoint.format.boxes import Box, intersections, shape_of, shift_back, slices
-from windeck.checkpoint.format.dtypes import item_bytes
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.columns.dtypes import item_bytes
 
 __all__ = ["ElementRun", "ExpectedKey", "StoredValue", "ValueRange", "chunk_elements"]
 __all__ += ["expected_keys", "read_box", "read_chunks", "read_values", "referenced_ranges"]

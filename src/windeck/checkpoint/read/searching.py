@@ -11,7 +11,7 @@ import numpy as np
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import shape_of
-from windeck.checkpoint.format.dtypes import decode_elements, is_numeric
+from windeck.checkpoint.format.elements import decode_elements, is_numeric
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.read.predicates import Predicate, PredicateSearch, parse

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.format.dtypes import ITEM_BYTES, decode_elements, magnitudes
+from windeck.checkpoint.format.elements import decode_elements, magnitudes
+from windeck.columns.dtypes import DTYPES
 
 __all__ = ["Statistics"]
 
@@ -82,7 +83,7 @@ class Statistics:
             Indices in the tensor of positions in the buffer, in the same order of size; required
             for `largest`.
         """
-        raw = np.frombuffer(buffer, f"V{ITEM_BYTES[self.dtype]}")
+        raw = np.frombuffer(buffer, f"V{DTYPES[self.dtype].itemsize}")
         with np.errstate(all="ignore"):
             for first in range(0, len(raw), _PIECE):
                 values = decode_elements(self.dtype, raw[first : first + _PIECE])

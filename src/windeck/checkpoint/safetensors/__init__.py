@@ -1,4 +1,4 @@
-"""From a checkpoint to safetensors files, and back, a chunk at a time."""
+"""Export of checkpoints to safetensors files, and import, chunk by chunk."""
 
 from windeck.checkpoint.safetensors.exporting import export
 from windeck.checkpoint.safetensors.importing import import_

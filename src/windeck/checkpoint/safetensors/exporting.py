@@ -1,7 +1,7 @@
-"""From a checkpoint to safetensors files.
+"""Export of a checkpoint to safetensors files.
 
-The library checks each file before data are written into it. The data go past it, a chunk at a
-time: its own writer wants all tensors in memory at once.
+The safetensors library checks the header of each file before data are written into it. The data are
+written chunk by chunk without the library, whose writer needs all tensors in memory at once.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from windeck.checkpoint.format.chunks import parse_dtype
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.safetensors.files import (
     CODES,
-    Slot,
+    ExportedTensor,
     check_with_library,
     header_bytes,
-    place_name,
-    renamed,
+    name_in_root,
+    rename_tensors,
     write_json,
 )
 from windeck.checkpoint.stores import Store
+from windeck.columns.dtypes import dtype_name, torch_dtype
+from windeck.io.filesystem import atomic_file
 
 __all__ = ["export"]
 
-#: Bytes of a file, unless asked otherwise: what Hugging Face's libraries write.
+#: Default bytes of a file, as Hugging Face's libraries have it.
 _SHARD_BYTES = 5_000_000_000
-#: Bytes written between two times of letting go of the file's pages.
+#: Bytes written before the mapped pages of the file are released.
 _HELD_BYTES = 8 << 20
 
 
@@ -53,12 +53,12 @@ def export(
     store, generation, namespace
         As for `checkpoint.open`.
     path
-        Of the file, ending in ``.safetensors``; replaced if it is there.
+        Of the file, ending in ``.safetensors``; an existing file is replaced.
     root
-        Whose tensors: ``model`` gives a file with the names of ``model.state_dict()``, as other
-        tools expect. None: all of the checkpoint, under names such as ``model/weight``.
+        The root to export: ``model`` gives a file with the names of ``model.state_dict()``, as
+        other tools expect. None: all roots, with names such as ``model/weight``.
     shard_bytes
-        Bytes of data in one file. Where there are more, the files are
+        Maximum bytes of data in one file. If there are more, the files are
         ``name-00001-of-00003.safetensors``, ..., with ``name.safetensors.index.json`` beside them.
 
     Returns
@@ -69,18 +69,18 @@ def export(
     Raises
     ------
     TypeError
-        For dtypes that safetensors has none for (complex128, ...), naming the tensors; nothing was
+        For dtypes that safetensors does not have (complex128, ...), naming the tensors; nothing was
         written.
     FileNotFoundError, KeyError, OSError
-        When there is no such folder, checkpoint or root, and for what is damaged. A file appears
-        under its name when it is whole.
+        If there is no such folder, checkpoint or root, and for damaged values. A file appears under
+        its name when it is complete.
 
     Notes
     -----
-    O(bytes) time; memory of some MiB. A tensor that is there under several names is written once,
-    the other names are in the metadata, as `safetensors.torch.save_model` does it. What is no
-    tensor, the step and the time are in the metadata, as JSON under ``windeck``, so `import_`
-    brings back exactly what was exported.
+    O(bytes) time; memory of some MiB. A tensor with several names is written once; the other names
+    are in the metadata, as with `safetensors.torch.save_model`. Other values than tensors, the step
+    and the time are in the metadata as JSON under ``windeck``, so that `import_` restores exactly
+    the exported state.
 
     Examples
     --------
@@ -104,22 +104,22 @@ def export(
             f"there is no folder {file.parent}, expected one to write {file.name} into"
         )
     if type(shard_bytes) is not int or shard_bytes < 1:
-        raise ValueError(f"shard_bytes is {shard_bytes!r}, expected an integer of at least 1")
+        raise ValueError(f"`shard_bytes` must be an int of at least 1, got {shard_bytes!r}")
     with Checkpoint(store, namespace, generation) as found:
-        plan = _plan(found, root)
-        shards = _shards(plan.slots, shard_bytes)
+        plan = _plan_export(found, root)
+        shards = _split_shards(plan.entries, shard_bytes)
         text = {"format": "pt", "step": str(found.step)}
         if len(shards) == 1:
-            _write(found, file, shards[0], {**text, **plan.aliases, "windeck": plan.described})
+            _write_file(found, file, shards[0], {**text, **plan.aliases, "windeck": plan.described})
             return [file]
         files = [
             file.with_name(f"{file.stem}-{i:05d}-of-{len(shards):05d}.safetensors")
             for i in range(1, len(shards) + 1)
         ]
         for name, shard in zip(files, shards, strict=True):
-            _write(found, name, shard, text)
+            _write_file(found, name, shard, text)
         index = file.with_name(f"{file.name}.index.json")
-        total = sum(slot.size for slot in plan.slots)
+        total = sum(entry.size for entry in plan.entries)
         metadata = {"total_size": total, **text, **plan.aliases, "windeck": plan.described}
         where = {s.name: f.name for f, shard in zip(files, shards, strict=True) for s in shard}
         write_json(index, {"metadata": metadata, "weight_map": where})
@@ -127,95 +127,96 @@ def export(
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """What to write: the tensors, their other names, and all the rest as JSON."""
+class _ExportPlan:
+    """The tensors to write, their other names, and the metadata as JSON."""
 
-    slots: list[Slot]
+    entries: list[ExportedTensor]
     aliases: dict[str, str]
     described: str
 
 
-def _plan(found: Checkpoint, root: str | None) -> _Plan:
+def _plan_export(found: Checkpoint, root: str | None) -> _ExportPlan:
     if root is not None and root not in found.trees:
         raise KeyError(f"{root} was not saved in {found!r}, which has {', '.join(found.trees)}")
     roots = list(found.trees) if root is None else [root]
-    names: dict[str, str] = {}  # the name data are under -> the name in the file
+    names: dict[str, str] = {}  # stored name -> name in the file
     aliases: dict[str, str] = {}
     for each in roots:
         for place, saved in found.places(each):
-            name = place if root is None else place_name(place, root)
+            name = place if root is None else name_in_root(place, root)
             if names.setdefault(saved, name) != name:
                 aliases[name] = names[saved]
     infos = {name: (saved, found.info(saved)) for saved, name in names.items()}
-    unknown = [f"{n} of {i.dtype}" for n, (_, i) in infos.items() if _dtype(i.dtype) not in CODES]
+    unknown = [
+        f"{n} of {i.dtype}" for n, (_, i) in infos.items() if dtype_name(i.dtype) not in CODES
+    ]
     if unknown:
         raise TypeError(
             f"safetensors has no dtype for {', '.join(unknown[:20])}, expected one of "
             f"{', '.join(CODES)}"
         )
-    slots = [Slot(name, saved, _dtype(i.dtype), i.shape) for name, (saved, i) in infos.items()]
-    trees = {each: renamed(found.trees[each], names) for each in roots}
+    entries = [
+        ExportedTensor(name, saved, dtype_name(i.dtype), i.shape)
+        for name, (saved, i) in infos.items()
+    ]
+    trees = {each: rename_tensors(found.trees[each], names) for each in roots}
     described = {"format": 1, "step": found.step, "time": found.time, "trees": trees}
-    # Wide dtypes first, as the library does it: so all data are aligned.
-    slots.sort(key=lambda slot: (-slot.width, slot.name))
-    return _Plan(slots, aliases, json.dumps(described, separators=(",", ":")))
+    # Wide dtypes first, as the library sorts them, so that all data are aligned.
+    entries.sort(key=lambda entry: (-entry.width, entry.name))
+    return _ExportPlan(entries, aliases, json.dumps(described, separators=(",", ":")))
 
 
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _shards(slots: Sequence[Slot], shard_bytes: int) -> list[list[Slot]]:
-    """The tensors of each file, at least one file."""
-    shards: list[list[Slot]] = [[]]
+def _split_shards(
+    entries: Sequence[ExportedTensor], shard_bytes: int
+) -> list[list[ExportedTensor]]:
+    """Split the tensors into files; return at least one file."""
+    shards: list[list[ExportedTensor]] = [[]]
     held = 0
-    for slot in slots:
-        if shards[-1] and held + slot.size > shard_bytes:
+    for entry in entries:
+        if shards[-1] and held + entry.size > shard_bytes:
             shards.append([])
             held = 0
-        shards[-1].append(slot)
-        held += slot.size
+        shards[-1].append(entry)
+        held += entry.size
     return shards
 
 
-def _write(found: Checkpoint, file: Path, slots: Sequence[Slot], text: Mapping[str, str]) -> None:
-    """A file, under its name once it is whole and on disk."""
-    head = header_bytes(slots, text)
-    size = len(head) + sum(slot.size for slot in slots)
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "x+b") as out:
-            # All of it now: a full disk is an error here, and would be a crash in mapped memory.
-            os.posix_fallocate(out.fileno(), 0, size)
-            out.write(head)
-            out.flush()
-            check_with_library(temporary, file)
-            # Not closed by hand: after an error its tensors are still held by the traceback.
-            mapped = mmap.mmap(out.fileno(), size)
-            _fill(found, mapped, len(head), slots)
-            mapped.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _write_file(
+    found: Checkpoint, file: Path, entries: Sequence[ExportedTensor], text: Mapping[str, str]
+) -> None:
+    """Write a file; it gets its name when it is complete and on disk."""
+    head = header_bytes(entries, text)
+    size = len(head) + sum(entry.size for entry in entries)
+    with atomic_file(file) as temporary, open(temporary, "x+b") as out:
+        # Reserve the space: a full disk is an error here, and a crash in mapped memory.
+        os.posix_fallocate(out.fileno(), 0, size)
+        out.write(head)
+        out.flush()
+        check_with_library(temporary, file)
+        # Not closed explicitly: after an error the traceback still holds its tensors.
+        mapped = mmap.mmap(out.fileno(), size)
+        _fill(found, mapped, len(head), entries)
+        mapped.flush()
 
 
-def _fill(found: Checkpoint, mapped: mmap.mmap, start: int, slots: Sequence[Slot]) -> None:
+def _fill(
+    found: Checkpoint, mapped: mmap.mmap, start: int, entries: Sequence[ExportedTensor]
+) -> None:
     written = 0
-    jobs = [(slot.saved, [tensor], None) for slot, tensor in _targets(mapped, start, slots)]
+    jobs = [(entry.saved, [tensor], None) for entry, tensor in _targets(mapped, start, entries)]
     for _, read in found.read_many(jobs):
         written += read
         if written >= _HELD_BYTES:
-            mapped.madvise(mmap.MADV_DONTNEED)  # the pages stay with the file, not with us
+            mapped.madvise(mmap.MADV_DONTNEED)  # releases the pages of this process
             written = 0
 
 
 def _targets(
-    mapped: mmap.mmap, start: int, slots: Sequence[Slot]
-) -> Iterator[tuple[Slot, torch.Tensor]]:
-    """Tensors whose memory is the file's."""
-    for slot in slots:
-        if slot.size:
-            raw = torch.frombuffer(mapped, dtype=torch.uint8, count=slot.size, offset=start)
-            yield slot, raw.view(parse_dtype(slot.dtype)).view(slot.shape)
-            start += slot.size
+    mapped: mmap.mmap, start: int, entries: Sequence[ExportedTensor]
+) -> Iterator[tuple[ExportedTensor, torch.Tensor]]:
+    """Yield tensors whose memory is that of the mapped file."""
+    for entry in entries:
+        if entry.size:
+            raw = torch.frombuffer(mapped, dtype=torch.uint8, count=entry.size, offset=start)
+            yield entry, raw.view(torch_dtype(entry.dtype)).view(entry.shape)
+            start += entry.size

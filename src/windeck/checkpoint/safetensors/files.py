@@ -1,22 +1,29 @@
-"""safetensors files from outside: names of dtypes, headers, and what the library says of a file."""
+"""Names of dtypes and headers of safetensors files, checked by the safetensors library."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windeck.checkpoint.format.chunks import parse_dtype
+from windeck.columns.dtypes import torch_dtype
+from windeck.io.filesystem import atomic_file
 
-__all__ = ["CODES", "DTYPES", "PACKED", "Slot", "check_with_library", "header_bytes", "place_name"]
-__all__ += ["read_header", "renamed", "write_json"]
+__all__ = [
+    "CODES",
+    "DTYPES",
+    "PACKED",
+    "ExportedTensor",
+    "check_with_library",
+    "header_bytes",
+    "name_in_root",
+]
+__all__ += ["read_header", "rename_tensors", "write_json"]
 
-#: torch's names of dtypes, and the format's.
+#: The format's names of dtypes, by torch's names.
 CODES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
@@ -26,15 +33,15 @@ CODES = {
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
 }  # fmt: skip
 DTYPES = {code: dtype for dtype, code in CODES.items()}
-#: Two elements in a byte: the format counts them one by one in the last dimension, torch in pairs.
+#: Two elements in a byte: in the last dimension the format counts elements, torch counts pairs.
 PACKED = "float4_e2m1fn_x2"
-#: The library takes none larger.
+#: The library's limit.
 _LARGEST_HEADER = 100_000_000
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A tensor in a file: its name there, the one its data are under, its dtype and shape."""
+class ExportedTensor:
+    """A tensor in a file: its name there, its stored name, its dtype and shape."""
 
     name: str
     saved: str
@@ -43,8 +50,8 @@ class Slot:
 
     @property
     def width(self) -> int:
-        """Bytes of an element."""
-        return parse_dtype(self.dtype).itemsize
+        """Bytes of one element."""
+        return torch_dtype(self.dtype).itemsize
 
     @property
     def size(self) -> int:
@@ -52,52 +59,54 @@ class Slot:
         return math.prod(self.shape) * self.width
 
 
-def place_name(place: str, root: str) -> str:
-    """The name of a tensor inside its root; one that is the root itself keeps the root's name.
+def name_in_root(place: str, root: str) -> str:
+    """Return the name of a tensor inside its root; the root itself keeps its name.
 
     Examples
     --------
-    >>> place_name("model/layer.weight", "model"), place_name("model", "model")
+    >>> name_in_root("model/layer.weight", "model"), name_in_root("model", "model")
     ('layer.weight', 'model')
     """
     return place.removeprefix(f"{root}/")
 
 
-def renamed(tree: Any, names: Mapping[str, str]) -> Any:
-    """A tree with the names that tensors have in the file."""
+def rename_tensors(tree: Any, names: Mapping[str, str]) -> Any:
+    """Return a tree with the tensors renamed by `names`."""
     if type(tree) is list:
-        return [renamed(item, names) for item in tree]
+        return [rename_tensors(item, names) for item in tree]
     if type(tree) is not dict:
         return tree
     ((kind, inside),) = tree.items()
     if kind == "tensor":
         return {"tensor": names[inside]}
     if kind == "dict":
-        return {"dict": [[key, renamed(item, names)] for key, item in inside]}
-    return {kind: renamed(inside, names)}
+        return {"dict": [[key, rename_tensors(item, names)] for key, item in inside]}
+    return {kind: rename_tensors(inside, names)}
 
 
-def header_bytes(slots: Sequence[Slot], text: Mapping[str, str]) -> bytes:
-    """What a file begins with, for tensors that follow in this order.
+def header_bytes(entries: Sequence[ExportedTensor], text: Mapping[str, str]) -> bytes:
+    """Return the header of a file, for tensors that follow in this order.
 
     Raises
     ------
     ValueError
-        For more names and metadata than the format has room for.
+        For names and metadata above the format's limit.
     """
     found: dict[str, Any] = {"__metadata__": dict(text)}
     place = 0
-    for slot in slots:
-        if slot.name == "__metadata__":
+    for entry in entries:
+        if entry.name == "__metadata__":
             raise ValueError("a tensor has the name __metadata__, expected one not reserved")
-        shape = list(slot.shape)
-        if slot.dtype == PACKED:
+        shape = list(entry.shape)
+        if entry.dtype == PACKED:
             if not shape:
-                raise ValueError(f"{slot.name} of {PACKED} has no dimensions, expected one or more")
+                raise ValueError(
+                    f"{entry.name} of {PACKED} has no dimensions, expected one or more"
+                )
             shape[-1] *= 2
-        span = [place, place + slot.size]
-        found[slot.name] = {"dtype": CODES[slot.dtype], "shape": shape, "data_offsets": span}
-        place += slot.size
+        span = [place, place + entry.size]
+        found[entry.name] = {"dtype": CODES[entry.dtype], "shape": shape, "data_offsets": span}
+        place += entry.size
     data = json.dumps(found, separators=(",", ":")).encode()
     data += b" " * (-len(data) % 8)
     if len(data) > _LARGEST_HEADER:
@@ -109,7 +118,7 @@ def header_bytes(slots: Sequence[Slot], text: Mapping[str, str]) -> bytes:
 
 
 def check_with_library(file: Path, name: Path) -> None:
-    """ValueError for what safetensors does not take as a file, ImportError where it is missing."""
+    """Raise a ValueError if safetensors rejects a file, an ImportError if it is not installed."""
     try:
         from safetensors import SafetensorError, safe_open
     except ModuleNotFoundError as error:
@@ -125,24 +134,19 @@ def check_with_library(file: Path, name: Path) -> None:
 
 
 def read_header(file: Path) -> tuple[int, dict[str, Any]]:
-    """Where the data begin, and the header, of a file that the library has checked."""
+    """Check a file; return the offset of its data, and its header."""
     check_with_library(file, file)
     with open(file, "rb") as found:
         size = int.from_bytes(found.read(8), "little")
         if size > _LARGEST_HEADER:
-            raise ValueError(f"{file} has a header of {size:,} bytes, expected fewer")
+            raise ValueError(
+                f"{file} has a header of {size:,} bytes, expected at most {_LARGEST_HEADER:,}"
+            )
         header: dict[str, Any] = json.loads(found.read(size))
     return 8 + size, header
 
 
 def write_json(file: Path, value: Any) -> None:
-    """A JSON file, under its name once it is whole and on disk."""
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8") as out:
-            json.dump(value, out, indent=2)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a JSON file; it gets its name when it is complete and on disk."""
+    with atomic_file(file) as temporary, open(temporary, "x", encoding="utf-8") as out:
+        json.dump(value, out, indent=2)

@@ -1,4 +1,4 @@
-"""safetensors files into a store: the library checks them, their bytes go in as they are."""
+"""Import of safetensors files into a store; the safetensors library checks them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from windeck.checkpoint.format import keys, trees
-from windeck.checkpoint.format.chunks import chunk_elements, parse_dtype
+from windeck.checkpoint.format.chunks import chunk_elements
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.values import Kind, Label, encode
-from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, renamed
+from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, rename_tensors
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.protocol import Items
 from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, finish
+from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["import_"]
 
-#: Metadata that are no other names of tensors.
+#: Metadata that are not other names of tensors.
 _OURS = ("format", "step", "windeck", "total_size")
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A tensor in a file: its dtype and shape, and where its bytes are."""
+class _ImportedTensor:
+    """A tensor in a file: its dtype and shape, and the place of its bytes."""
 
     name: str
     dtype: str
@@ -47,7 +48,7 @@ def import_(
     namespace: str = "windeck",
     chunk_bytes: int = CHUNK_BYTES,
 ) -> int:
-    """Make a checkpoint of safetensors files.
+    """Import safetensors files as a checkpoint.
 
     Parameters
     ----------
@@ -57,10 +58,10 @@ def import_(
     store, namespace, chunk_bytes
         As for `checkpoint.save`.
     step
-        None: that of the files' metadata, else 0.
+        None: the step in the files' metadata, or 0.
     root
-        Under which name: ``model`` for `checkpoint.load` with ``model=``. None: as it was before
-        `export`; files of others become ``model``.
+        The root to import into: ``model`` for `checkpoint.load` with ``model=``. None: the roots
+        before `export`; files of other tools become ``model``.
 
     Returns
     -------
@@ -70,53 +71,55 @@ def import_(
     Raises
     ------
     ValueError
-        For files that safetensors does not take, or that do not fit together. Nothing was written.
+        For files that safetensors rejects, or that do not belong together. Nothing was written.
     FileNotFoundError, ImportError
-        Where there is no such file, or safetensors is not installed.
+        If there is no such file, or safetensors is not installed.
     RuntimeError, OSError
-        As `checkpoint.save`. The checkpoint that was in force still is.
+        As `checkpoint.save`. The former checkpoint stays in force.
 
     Notes
     -----
     O(bytes) time; memory of a few chunks.
     """
     keys.check_namespace(namespace)
-    sources, text = _sources(Path(path))
-    described = None if root is not None else _described(text, sources)
+    sources, text = _read_tensors(Path(path))
+    described = None if root is not None else _parse_metadata(text, sources)
     if described is None:
-        said = text.get("step", "")
-        number = int(said) if re.fullmatch(r"[0-9]{1,18}", said) else 0
-        described = number, {root or "model": _plain(text, sources)}
+        digits = text.get("step", "")
+        number = int(digits) if re.fullmatch(r"[0-9]{1,18}", digits) else 0
+        described = number, {root or "model": _foreign_tree(text, sources)}
     found = described[0] if step is None else step
     check_numbers({"step": found, "chunk_bytes": chunk_bytes})
-    names = _names(described[1], sources)
+    names = _stored_names(described[1], sources)
     manifest = {
         "chunk_bytes": chunk_bytes,
-        "tensors": [_entry(number, source, names) for number, source in enumerate(sources)],
+        "tensors": [
+            _manifest_entry(number, source, names) for number, source in enumerate(sources)
+        ],
         "trees": described[1],
     }
     with opened(store) as place:
         plan = begin(place, step=found, writers=1, namespace=namespace, chunk_bytes=chunk_bytes)
         check_manifest(manifest, plan.generation, plan.save)
-        place.bulk_load(_pairs(sources, plan))
+        place.bulk_load(_encode_chunks(sources, plan))
         place.sync()
         return finish(place, plan, manifest)
 
 
-def _sources(path: Path) -> tuple[list[_Source], dict[str, str]]:
-    """The tensors of all files, in the order of their data, and the metadata."""
-    path = _file_in(path) if path.is_dir() else path
+def _read_tensors(path: Path) -> tuple[list[_ImportedTensor], dict[str, str]]:
+    """Return the tensors of all files, in the order of their data, and the metadata."""
+    path = _find_file(path) if path.is_dir() else path
     if path.suffix != ".json":
-        return _in_file(path)
-    index = _json(path)
+        return _read_file(path)
+    index = _read_json(path)
     where = index.get("weight_map") if type(index) is dict else None
     if type(where) is not dict or not all(type(name) is str for name in where.values()):
         raise ValueError(f"{path} has no weight_map of names and files, expected an index of parts")
-    sources: list[_Source] = []
+    sources: list[_ImportedTensor] = []
     for name in sorted(set(where.values())):
         if Path(name).name != name or name in (".", ".."):
             raise ValueError(f"{path} refers to the file {name!r}, expected one beside it")
-        found, _ = _in_file(path.with_name(name))
+        found, _ = _read_file(path.with_name(name))
         for source in found:
             if where.get(source.name) != name:
                 raise ValueError(
@@ -127,55 +130,55 @@ def _sources(path: Path) -> tuple[list[_Source], dict[str, str]]:
     lost = sorted(where.keys() - {source.name for source in sources})
     if lost:
         raise ValueError(f"{path} names tensors no file has: {', '.join(lost[:20])}")
-    return sources, _text(index.get("metadata"))
+    return sources, _text_metadata(index.get("metadata"))
 
 
-def _file_in(folder: Path) -> Path:
-    """What of a folder is meant: its one index, else its one file."""
+def _find_file(folder: Path) -> Path:
+    """Return the index in a folder, or its only safetensors file."""
     for pattern in ("*.safetensors.index.json", "*.safetensors"):
         found = sorted(folder.glob(pattern))
         if len(found) == 1:
             return found[0]
         if found:
             names = ", ".join(file.name for file in found[:20])
-            raise ValueError(f"{folder} has {names}, expected one: say which")
+            raise ValueError(f"{folder} has {names}, expected one: give its path")
     raise FileNotFoundError(f"{folder} has no file that ends in .safetensors, expected one")
 
 
-def _in_file(file: Path) -> tuple[list[_Source], dict[str, str]]:
+def _read_file(file: Path) -> tuple[list[_ImportedTensor], dict[str, str]]:
     start, header = read_header(file)
-    text = _text(header.pop("__metadata__", None))
+    text = _text_metadata(header.pop("__metadata__", None))
     found = []
     for name, entry in header.items():
         code, shape, (first, end) = entry["dtype"], list(entry["shape"]), entry["data_offsets"]
         if code not in DTYPES:
             raise ValueError(f"{name} in {file} has dtype {code}, expected one of {list(DTYPES)}")
         dtype = DTYPES[code]
-        parse_dtype(dtype)  # this torch may be too old for it
+        torch_dtype(dtype)  # raises if this torch is too old for it
         if dtype == PACKED:
             if not shape or shape[-1] % 2:
                 raise ValueError(f"{name} in {file} is {code} of shape {shape}, expected pairs")
             shape[-1] //= 2
-        found.append(_Source(name, dtype, tuple(shape), file, start + first, end - first))
+        found.append(_ImportedTensor(name, dtype, tuple(shape), file, start + first, end - first))
     return sorted(found, key=lambda source: source.start), text
 
 
-def _json(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} cannot be read as JSON: {error}") from error
 
 
-def _text(metadata: Any) -> dict[str, str]:
+def _text_metadata(metadata: Any) -> dict[str, str]:
     found = metadata if type(metadata) is dict else {}
     return {str(key): value for key, value in found.items() if type(value) is str}
 
 
-def _described(
-    text: Mapping[str, str], sources: Sequence[_Source]
+def _parse_metadata(
+    text: Mapping[str, str], sources: Sequence[_ImportedTensor]
 ) -> tuple[int, dict[str, Any]] | None:
-    """The step and the trees that `export` put into the metadata; None where it did not."""
+    """Return the step and the trees in metadata of `export`; None for files of other tools."""
     if "windeck" not in text:
         return None
     names = {source.name for source in sources}
@@ -188,15 +191,15 @@ def _described(
             trees.decode(tree, str)
             for place, name in trees.iter_tensors(tree, root):
                 if name not in names:
-                    raise ValueError(f"{place} is the tensor {name}, which is not there")
+                    raise ValueError(f"{place} is the tensor {name}, which is missing")
         check_numbers({"step": found["step"]})
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the metadata under windeck cannot be read: {error}") from error
     return found["step"], roots
 
 
-def _plain(text: Mapping[str, str], sources: Sequence[_Source]) -> dict[str, Any]:
-    """A tree of a file by others: one dict, tied tensors under all their names."""
+def _foreign_tree(text: Mapping[str, str], sources: Sequence[_ImportedTensor]) -> dict[str, Any]:
+    """Return the tree for a file of other tools: one dict, with tied tensors under all names."""
     names = {source.name: source.name for source in sources}
     names |= {
         name: kept
@@ -206,8 +209,8 @@ def _plain(text: Mapping[str, str], sources: Sequence[_Source]) -> dict[str, Any
     return {"dict": [[name, {"tensor": kept}] for name, kept in names.items()]}
 
 
-def _names(roots: dict[str, Any], sources: Sequence[_Source]) -> dict[str, str]:
-    """The name in the store of each in the files: where it stands first. The trees get them too."""
+def _stored_names(roots: dict[str, Any], sources: Sequence[_ImportedTensor]) -> dict[str, str]:
+    """Return stored names by names in the files: the first place of each. Renames the trees too."""
     names: dict[str, str] = {}
     for root, tree in roots.items():
         for place, name in trees.iter_tensors(tree, root):
@@ -215,11 +218,13 @@ def _names(roots: dict[str, Any], sources: Sequence[_Source]) -> dict[str, str]:
     lost = [source.name for source in sources if source.name not in names]
     if lost:
         raise ValueError(f"the metadata under windeck leave out {', '.join(lost[:20])}")
-    roots |= {root: renamed(tree, names) for root, tree in roots.items()}
+    roots |= {root: rename_tensors(tree, names) for root, tree in roots.items()}
     return names
 
 
-def _entry(number: int, source: _Source, names: Mapping[str, str]) -> dict[str, Any]:
+def _manifest_entry(
+    number: int, source: _ImportedTensor, names: Mapping[str, str]
+) -> dict[str, Any]:
     box = [[0, size] for size in source.shape]
     return {
         "name": names[source.name],
@@ -229,10 +234,10 @@ def _entry(number: int, source: _Source, names: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _pairs(sources: Sequence[_Source], plan: Plan) -> Items:
-    """Chunks straight from the files, each to be used before the next is asked for."""
+def _encode_chunks(sources: Sequence[_ImportedTensor], plan: Plan) -> Items:
+    """Yield the chunks of the files, each valid until the next one is requested."""
     for item, source in enumerate(sources):
-        dtype = parse_dtype(source.dtype)
+        dtype = torch_dtype(source.dtype)
         step = chunk_elements(dtype, plan.chunk_bytes) * dtype.itemsize
         with open(source.file, "rb", buffering=0) as file:
             for number, start in enumerate(range(0, source.size, step)):
@@ -241,7 +246,7 @@ def _pairs(sources: Sequence[_Source], plan: Plan) -> Items:
                 if len(data) != size:
                     raise ValueError(
                         f"{source.file} ended in {source.name}, expected {size:,} bytes at "
-                        f"{source.start + start:,}: it was changed meanwhile"
+                        f"{source.start + start:,}: it was changed during the import"
                     )
                 key = keys.chunk(plan.namespace, plan.generation, 0, item, number)
                 label = Label(Kind.CHUNK, plan.generation, plan.save, item, 0, number)

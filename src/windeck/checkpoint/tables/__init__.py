@@ -1,1 +1,1 @@
-"""Embedding tables in checkpoints: blocks of rows, an index of them, chains of what changed."""
+"""Embedding tables in checkpoints: blocks of rows, their index, chains of deltas, serving."""

@@ -1,12 +1,12 @@
-"""A block: up to 256 KiB of a table's entries as one value.
+"""Blocks of table entries, up to 256 KiB as one value, and the index of blocks.
 
 After the header that every value has, little-endian, without gaps::
 
     entries u32, rows u32, dead u32, dim u32, slots u32, 0 u32
     keys          int64[entries]    ascending by (bucket, key)
-    versions      int64[entries]    the clock of the last update; of the dead, of the removal
+    versions      int64[entries]    the clock of the last update; of dead entries, of the removal
     frequencies   int64[entries]
-    seen          int64[entries]    the clock when it was last looked up in training
+    seen          int64[entries]    the clock of the last lookup in training
     states        uint8[entries]    0 counted only, 1 has a row, 2 dead; 0s up to a multiple of 8
     values        float32[rows, (1 + slots) * dim]    embedding, then slots, of those with a row
 """
@@ -24,9 +24,19 @@ from windeck._core import bucket_of, pack_blocks
 from windeck.checkpoint.format.table_entries import PRELUDE_BYTES, BlockSize, TableShape
 from windeck.checkpoint.format.values import HEADER_BYTES, Label, header
 from windeck.checkpoint.stores import CorruptStoreError, Pieces
-from windeck.checkpoint.tables.entries import DEAD, ROW, Entries, Int64s, last_not_after
+from windeck.checkpoint.tables.entries import DEAD, ROW, Entries, Int64s, search_pairs
 
-__all__ = ["BLOCK_BYTES", "Block", "Index", "LINES", "line", "pack", "parse", "unpack"]
+__all__ = [
+    "BLOCK_BYTES",
+    "INDEX_LINES",
+    "INDEX_LINE_BYTES",
+    "Block",
+    "BlockIndex",
+    "index_line",
+    "pack_entries",
+    "parse_index",
+    "unpack_block",
+]
 
 
 _PRELUDE = struct.Struct("<IIIIII")
@@ -35,14 +45,14 @@ BLOCK_BYTES = (256 << 10) - HEADER_BYTES - PRELUDE_BYTES - 8
 
 
 class Block(NamedTuple):
-    """A block that was packed, as `pack_blocks` and a snapshot of native code give it.
+    """A packed block, in the fields that `pack_blocks` and native snapshots return.
 
     Attributes
     ----------
     payload, payload_crc
-        Its bytes but for the header, and their CRC32C.
+        Its bytes without the header, and their CRC32C.
     entries, rows, dead
-        How many it has.
+        Numbers of entries, of those with a row, and of dead ones.
     key, first, last
         The id and the bucket of its first entry, and the bucket of its last.
     """
@@ -56,23 +66,19 @@ class Block(NamedTuple):
     first: int
     last: int
 
-    @property
-    def size(self) -> BlockSize:
-        return BlockSize(self.entries, self.rows, self.dead)
-
     def value(self, label: Label) -> Pieces:
-        """What is stored, its payload where it is."""
+        """Return the value to store; the payload is not copied."""
         head = header(label, len(self.payload), self.payload_crc)
         return Pieces(head, self.payload, self.payload_crc)
 
 
-def pack(entries: Entries, shape: TableShape, borders: Sequence[int]) -> list[Block]:
-    """Entries in order as blocks.
+def pack_entries(entries: Entries, shape: TableShape, borders: Sequence[int]) -> list[Block]:
+    """Pack sorted entries into blocks.
 
     Parameters
     ----------
     borders
-        Buckets before which a block ends, so that readers of others need not read it too.
+        Buckets before which a block ends, so that readers of other buckets need not read it.
     """
     found = pack_blocks(
         entries.keys, entries.versions, entries.frequencies, entries.seen, entries.states,
@@ -81,15 +87,15 @@ def pack(entries: Entries, shape: TableShape, borders: Sequence[int]) -> list[Bl
     return [Block(*block) for block in found]
 
 
-def unpack(name: str, payload: memoryview, shape: TableShape, size: BlockSize) -> Entries:
-    """The entries of a block, as views of its payload, after its lengths were checked.
+def unpack_block(name: str, payload: memoryview, shape: TableShape, size: BlockSize) -> Entries:
+    """Return the entries of a block as views of its payload, after checking its lengths.
 
     Parameters
     ----------
     name
         Of the key, for messages.
     size
-        What the index says; the payload has as many bytes.
+        From the index; the payload has as many bytes.
 
     Raises
     ------
@@ -98,19 +104,19 @@ def unpack(name: str, payload: memoryview, shape: TableShape, size: BlockSize) -
 
     Notes
     -----
-    O(entries). Nothing is allocated. That the entries are in order, the index checks.
+    O(entries) time. Nothing is allocated. The order of the entries is checked by the index.
     """
     count, rows, dead, dim, slots, zero = _PRELUDE.unpack_from(payload)
     if (dim, slots, zero) != (shape.dim, shape.slots, 0):
-        raise _wrong(
+        raise _damaged(
             name, f"rows of dim {dim} with {slots} slots", f"{shape.dim} with {shape.slots}"
         )
     if BlockSize(count, rows, dead) != size:
-        raise _wrong(name, f"{BlockSize(count, rows, dead)}", f"{size} as its index says")
+        raise _damaged(name, f"{BlockSize(count, rows, dead)}", f"{size} as in its index")
     found = _views(payload, size, shape)
     counts = np.bincount(found.states, minlength=3)
     if (int(counts[ROW]), int(counts[DEAD])) != (rows, dead) or len(counts) > 3:
-        raise _wrong(name, f"{counts[ROW]} rows and {counts[DEAD]} dead", f"{rows} and {dead}")
+        raise _damaged(name, f"{counts[ROW]} rows and {counts[DEAD]} dead", f"{rows} and {dead}")
     return found
 
 
@@ -126,22 +132,28 @@ def _views(payload: memoryview, size: BlockSize, shape: TableShape) -> Entries:
     return Entries(keys, versions, frequencies, seen, states, values)
 
 
-def _wrong(name: str, found: str, expected: str) -> CorruptStoreError:
+def _damaged(name: str, found: str, expected: str) -> CorruptStoreError:
     return CorruptStoreError(f"{name} is damaged: found {found}, expected {expected}")
 
 
 #: Blocks in one value of the index.
-LINES = 1 << 16
-_LAYOUT = np.dtype(
+INDEX_LINES = 1 << 16
+_LINES_DTYPE = np.dtype(
     [("key", "<i8")]
     + [(name, "<u4") for name in ("first", "last", "entries", "rows", "dead", "zero")]
 )
-LINE_BYTES = _LAYOUT.itemsize
-_LINE = struct.Struct("<qIIIIII")  # the same, for one at a time
+INDEX_LINE_BYTES = _LINES_DTYPE.itemsize
+_LINE = struct.Struct("<qIIIIII")  # the same layout, for one line
 
 
-class Index:
-    """The lines of an index, checked; made by `parse`."""
+class BlockIndex:
+    """The checked index of a shard's blocks; made by `parse_index`.
+
+    Attributes
+    ----------
+    keys, first, last : int64[blocks]
+        Of each block the id and the bucket of its first entry, and the bucket of its last.
+    """
 
     def __init__(self, lines: npt.NDArray[np.void]) -> None:
         self._lines = lines
@@ -153,55 +165,55 @@ class Index:
         return len(self._lines)
 
     def size(self, number: int) -> BlockSize:
-        """What a block holds."""
+        """Return the numbers of entries of a block."""
         line = self._lines[number]
         return BlockSize(int(line["entries"]), int(line["rows"]), int(line["dead"]))
 
     def check(self, name: str, number: int, entries: Entries) -> Entries:
-        """The entries of a block, if they are in order and begin and end as its line says."""
+        """Return the entries of a block, after checking their order and ends against the index."""
         buckets, keys = entries.buckets, entries.keys
         later = buckets[1:] > buckets[:-1]
         later |= (buckets[1:] == buckets[:-1]) & (keys[1:] > keys[:-1])
         if not later.all():
             at = int(np.argmin(later)) + 1
-            raise CorruptStoreError(
-                f"{name} is damaged: found id {int(keys[at])} after {int(keys[at - 1])}, expected "
-                "each id once, in order of buckets and ids"
-            )
+            raise _damaged(
+                name, f"id {int(keys[at])} after {int(keys[at - 1])}",
+                "each id once, in order of buckets and ids",
+            )  # fmt: skip
         ends = int(keys[0]), int(buckets[0]), int(buckets[-1])
-        stated = int(self.keys[number]), int(self.first[number]), int(self.last[number])
-        if ends != stated:
-            raise CorruptStoreError(
-                f"{name} is damaged: found id {ends[0]} first and buckets {ends[1]} to {ends[2]}, "
-                f"expected {stated[0]} and {stated[1]} to {stated[2]} as its index says"
-            )
+        expected = int(self.keys[number]), int(self.first[number]), int(self.last[number])
+        if ends != expected:
+            raise _damaged(
+                name, f"id {ends[0]} first and buckets {ends[1]} to {ends[2]}",
+                f"{expected[0]} and {expected[1]} to {expected[2]} as in its index",
+            )  # fmt: skip
         return entries
 
     def total(self) -> BlockSize:
-        """What all of them hold."""
+        """Return the numbers of entries of all blocks."""
         names = ("entries", "rows", "dead")
         return BlockSize(*(int(self._lines[name].sum(dtype=np.int64)) for name in names))
 
     def touching(self, first: int, end: int) -> range:
-        """The blocks with something of the buckets [first, end)."""
+        """Return the numbers of the blocks with entries in the buckets [first, end)."""
         start = int(np.searchsorted(self.last, first, "left"))
         return range(start, max(start, int(np.searchsorted(self.first, end, "left"))))
 
     def find(self, keys: Int64s) -> Int64s:
-        """Of each id the one block it can be in; -1 for none."""
+        """Return for each id the number of the block that may hold it; -1 for none."""
         buckets = bucket_of(keys)
-        found = last_not_after(self.first, self.keys, buckets, keys)
+        found = search_pairs(self.first, self.keys, buckets, keys)
         outside = (found < 0) | (self.last[found] < buckets) if len(self) else found < 0
         return np.where(outside, -1, found)
 
 
-def line(block: Block) -> bytes:
-    """The line of a block."""
+def index_line(block: Block) -> bytes:
+    """Return a block's line of the index."""
     return _LINE.pack(block.key, block.first, block.last, block.entries, block.rows, block.dead, 0)
 
 
-def parse(name: str, payloads: Sequence[memoryview], buckets: tuple[int, int]) -> Index:
-    """The index of some values, every line of it checked.
+def parse_index(name: str, payloads: Sequence[memoryview], buckets: tuple[int, int]) -> BlockIndex:
+    """Parse the values of an index, and check every line.
 
     Parameters
     ----------
@@ -217,9 +229,9 @@ def parse(name: str, payloads: Sequence[memoryview], buckets: tuple[int, int]) -
     CorruptStoreError
         Naming the block.
     """
-    parts = [np.frombuffer(payload, _LAYOUT) for payload in payloads]
-    lines = np.concatenate(parts) if parts else np.empty(0, _LAYOUT)
-    found = Index(lines)
+    parts = [np.frombuffer(payload, _LINES_DTYPE) for payload in payloads]
+    lines = np.concatenate(parts) if parts else np.empty(0, _LINES_DTYPE)
+    found = BlockIndex(lines)
     low, end = buckets
     entries, rows, dead = (lines[n].astype(np.int64) for n in ("entries", "rows", "dead"))
     wrong = (found.first > found.last) | (found.first < low) | (found.last >= end)
@@ -231,8 +243,8 @@ def parse(name: str, payloads: Sequence[memoryview], buckets: tuple[int, int]) -
             same & (found.keys[1:] <= found.keys[:-1])
         )
     if wrong.any():
-        raise CorruptStoreError(
-            f"{name} is damaged: found block {int(np.argmax(wrong))} out of place, expected it "
-            f"after the one before, in the buckets {low} to {end - 1}"
-        )
+        raise _damaged(
+            name, f"block {int(np.argmax(wrong))} out of order",
+            f"it after the block before, in the buckets {low} to {end - 1}",
+        )  # fmt: skip
     return found

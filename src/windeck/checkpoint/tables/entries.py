@@ -1,7 +1,7 @@
-"""Entries of a table: what is known of each id, as arrays sorted by (bucket, id).
+"""Entries of a table: arrays with the state of each id, sorted by (bucket, id).
 
-An id has a row, or is only counted because it was not seen often enough yet, or is dead: removed
-since the save that a delta is based on.
+An id has a row; or it is only counted, because it was not seen often enough yet; or it is dead:
+removed since the save that a delta is based on.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from windeck._core import bucket_of
 __all__ = [
     "COUNTED",
     "DEAD",
-    "Entries",
     "ROW",
-    "chained",
-    "joined",
-    "last_not_after",
-    "merged",
-    "of_dead",
-    "of_snapshot",
+    "Entries",
+    "Int64s",
+    "concatenate",
+    "entries_from_removed",
+    "entries_from_snapshot",
+    "merge_entries",
+    "merge_streams",
+    "search_pairs",
 ]
 
 
@@ -37,12 +38,12 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Entries:
-    """Of each id its state, and of those that have one the row.
+    """States of ids, and the rows of those that have one.
 
     Attributes
     ----------
     keys, versions, frequencies, seen : int64[n]
-        Of the dead `versions` says when they were removed, the others are 0.
+        For dead entries `versions` is the clock of their removal, and the others are 0.
     states : uint8[n]
     values : float32[rows, width]
         Of the entries whose state is ROW, in order.
@@ -60,10 +61,11 @@ class Entries:
 
     @property
     def buckets(self) -> Int64s:
+        """The bucket of each id, computed on each access."""
         return bucket_of(self.keys)
 
-    def part(self, start: int, stop: int) -> Entries:
-        """Entries [start, stop), as views."""
+    def slice(self, start: int, stop: int) -> Entries:
+        """Return the entries [start, stop) as views."""
         if (start, stop) == (0, len(self)):
             return self
         before, inside = start, stop - start
@@ -76,7 +78,7 @@ class Entries:
         )  # fmt: skip
 
     def take(self, places: npt.NDArray[np.integer[Any]]) -> Entries:
-        """Entries at places, copied."""
+        """Return copies of the entries at `places`."""
         states = self.states[places]
         rows = places[states == ROW]
         if len(self.values) != len(self):
@@ -87,28 +89,28 @@ class Entries:
         )  # fmt: skip
 
     def in_buckets(self, first: int, end: int) -> Entries:
-        """Those in the buckets [first, end), as views."""
+        """Return the entries in the buckets [first, end) as views."""
         start, stop = np.searchsorted(self.buckets, [first, end])
-        return self.part(int(start), int(stop))
+        return self.slice(int(start), int(stop))
 
 
-def of_snapshot(found: Mapping[str, Any]) -> Entries:
-    """What `EmbeddingSnapshot.read` gives, as entries."""
+def entries_from_snapshot(found: Mapping[str, Any]) -> Entries:
+    """Return the arrays of `EmbeddingSnapshot.read` as entries."""
     return Entries(
         found["keys"], found["versions"], found["frequencies"], found["seen"],
         found["admitted"].view(np.uint8), found["values"],
     )  # fmt: skip
 
 
-def of_dead(keys: Int64s, clocks: Int64s, width: int) -> Entries:
-    """Removed ids, sorted, as entries."""
+def entries_from_removed(keys: Int64s, clocks: Int64s, width: int) -> Entries:
+    """Return sorted removed ids and the clocks of their removal as entries."""
     none = np.zeros(len(keys), np.int64)
     states = np.full(len(keys), DEAD, np.uint8)
     return Entries(keys, clocks, none, none, states, np.empty((0, width), np.float32))
 
 
-def joined(parts: Sequence[Entries]) -> Entries:
-    """Entries one after the other."""
+def concatenate(parts: Sequence[Entries]) -> Entries:
+    """Concatenate entries."""
     if len(parts) == 1:
         return parts[0]
     return Entries(
@@ -121,15 +123,15 @@ def joined(parts: Sequence[Entries]) -> Entries:
     )
 
 
-def merged(newest_first: Iterable[Entries]) -> Entries:
-    """Sorted entries as one; of an id that several have, the first one's.
+def merge_entries(newest_first: Iterable[Entries]) -> Entries:
+    """Merge sorted entries; of an id in several of them, keep that of the first.
 
     O(n log n) time.
     """
     parts = [part for part in newest_first if len(part)]
     if len(parts) == 1:
         return parts[0]
-    every = joined(parts)
+    every = concatenate(parts)
     age = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.lexsort((age, every.keys, every.buckets))
     keys = every.keys[order]
@@ -138,19 +140,19 @@ def merged(newest_first: Iterable[Entries]) -> Entries:
     return every.take(order[first])
 
 
-def last_not_after(buckets: Int64s, keys: Int64s, bucket: Int64s, key: Int64s) -> Int64s:
-    """Of each (bucket, key) asked for, the place of the last pair not after it; -1 for none.
+def search_pairs(buckets: Int64s, keys: Int64s, bucket: Int64s, key: Int64s) -> Int64s:
+    """Return for each (bucket, key) the place of the last pair that is not greater; -1 for none.
 
     Parameters
     ----------
     buckets, keys : int64[n]
-        Pairs, ascending.
+        Pairs to search in, ascending.
     bucket, key : int64[m]
-        Those asked for, in any order.
+        Pairs to search for, in any order.
 
     Notes
     -----
-    A binary search, all steps of it over all that were asked for at once: O(m log n).
+    One binary search for all pairs together: O(m log n).
     """
     low = np.searchsorted(buckets, bucket, "left")
     high = np.searchsorted(buckets, bucket, "right")
@@ -163,59 +165,59 @@ def last_not_after(buckets: Int64s, keys: Int64s, bucket: Int64s, key: Int64s) -
     return found
 
 
-def chained(newest_first: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
-    """The entries of several sorted streams in order, of an id the first stream's.
+def merge_streams(newest_first: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
+    """Merge sorted streams of entries; of an id in several of them, keep that of the first.
 
     Parameters
     ----------
     newest_first
-        Each gives entries in order of (bucket, id), some at a time.
+        Each yields entries in order of (bucket, id), some at a time.
 
     Yields
     ------
     Entries
-        In order; without those that are dead.
+        In order, without dead ones.
 
     Notes
     -----
-    Holds what each stream gave last, no more.
+    Holds the entries that each stream yielded last.
     """
     if len(newest_first) == 1:
-        yield from (_alive(found) for found in newest_first[0])
+        yield from (_drop_dead(found) for found in newest_first[0])
         return
     held = [next(stream, None) for stream in newest_first]
     while any(entries is not None for entries in held):
-        yield from _step(held)
+        yield from _merge_held(held)
         for i, stream in enumerate(newest_first):
             entries = held[i]
             if entries is not None and not len(entries):
                 held[i] = next(stream, None)
 
 
-def _step(held: list[Entries | None]) -> Iterator[Entries]:
-    """What may be given now: all up to where the first of the streams ends for now."""
-    ends = [
+def _merge_held(held: list[Entries | None]) -> Iterator[Entries]:
+    """Yield the held entries up to the least of the streams' last ids, and remove them."""
+    end = min(
         (int(entries.buckets[-1]), int(entries.keys[-1])) for entries in held if entries is not None
-    ]
-    end = min(ends)
+    )
     parts = []
     for i, entries in enumerate(held):
         if entries is not None:
-            count = _not_after(entries, end)
-            parts.append(entries.part(0, count))
-            held[i] = entries.part(count, len(entries))
-    found = _alive(merged(parts))
+            count = _count_up_to(entries, end)
+            parts.append(entries.slice(0, count))
+            held[i] = entries.slice(count, len(entries))
+    found = _drop_dead(merge_entries(parts))
     if len(found):
         yield found
 
 
-def _not_after(entries: Entries, end: tuple[int, int]) -> int:
+def _count_up_to(entries: Entries, end: tuple[int, int]) -> int:
+    """Return the number of entries that are not after the (bucket, id) `end`."""
     buckets = entries.buckets
     low = int(np.searchsorted(buckets, end[0], "left"))
     high = int(np.searchsorted(buckets, end[0], "right"))
     return low + int(np.searchsorted(entries.keys[low:high], end[1], "right"))
 
 
-def _alive(entries: Entries) -> Entries:
+def _drop_dead(entries: Entries) -> Entries:
     dead = entries.states == DEAD
     return entries.take(np.flatnonzero(~dead)) if dead.any() else entries

@@ -1,4 +1,4 @@
-"""Tables into memory: what can be compared is compared before any row is put in."""
+"""Loading of tables into memory, after everything that can be compared was compared."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Any
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.tables.entries import ROW
 from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.tables.writing import check_table, forget, remember
+from windeck.checkpoint.tables.writing import check_table, check_tables, forget_saves, remember_save
 
-__all__ = ["Targets", "check_empty"]
+__all__ = ["TableTargets", "check_empty"]
 
 
-class Targets:
-    """Tables to load into, checked against what was saved.
+class TableTargets:
+    """Tables to load into, checked against the saved ones.
 
     Parameters
     ----------
     where
-        What is loaded, for messages.
+        Name of the checkpoint, for messages.
     saved
         Its tables.
     embeddings
         Tables by name, without any ids; each takes the buckets it owns.
     strict
-        The names have to be the same on both sides. Otherwise, those on both sides are loaded.
+        Require the same names on both sides. Otherwise, load those that both have.
 
     Raises
     ------
     TypeError
-        For what is no table.
+        For a value that is not a table.
     KeyError
-        For names that are on one side only.
+        For names that only one side has.
     ValueError
         For another dim, other slots or another optimizer, or a table that has ids.
     """
@@ -42,55 +42,52 @@ class Targets:
     ) -> None:
         if embeddings is None:
             embeddings, strict = {}, False
-        if not isinstance(embeddings, Mapping):
-            raise TypeError(
-                f"embeddings is of type {type(embeddings).__name__}, expected a dict of tables"
-            )
+        check_tables(embeddings)
         lost, more = sorted(embeddings.keys() - saved.keys()), sorted(saved.keys() - embeddings)
         if strict and (lost or more):
             raise KeyError(
                 f"the tables are not those of {where}: only in the target {lost}; only in the "
                 f"checkpoint {more}; strict=False loads the others"
             )
-        self._jobs = [
-            (name, _checked(name, table, saved[name]))
+        self._cores = [
+            (name, _check_target(name, table, saved[name]))
             for name, table in embeddings.items()
             if name in saved
         ]
 
     def read(self, get: Callable[[str], SavedTable]) -> None:
-        """Put the rows in, block by block; after an error, `clear` is for the caller to call.
+        """Insert the rows block by block; after an error the caller has to call `clear`.
 
         Parameters
         ----------
         get
-            Gives the saved table of a name.
+            Returns the saved table of a name.
         """
-        for name, core in self._jobs:
+        for name, core in self._cores:
             _fill(core, get(name))
 
     def clear(self) -> None:
-        """Take all out again."""
-        for _, core in self._jobs:
-            forget(core)
+        """Remove all rows again."""
+        for _, core in self._cores:
+            forget_saves(core)
             core.clear()
 
-    def loaded(self, save: int) -> None:
-        """All is read: the next delta may be based on it."""
-        for name, core in self._jobs:
-            remember(core, save, name, core.clock, core.history)
+    def remember(self, save: int) -> None:
+        """Record, after `read`, that the tables are equal to a save: deltas can be based on it."""
+        for name, core in self._cores:
+            remember_save(core, save, name, core.clock, core.history)
 
 
 def check_empty(name: str, core: Any) -> None:
-    """ValueError for a table that has ids."""
+    """Raise a ValueError for a table that has ids."""
     if len(core) or core.counted:
         raise ValueError(
             f"the table {name} has {len(core):,} rows and counts {core.counted:,} ids without one, "
-            "expected a table without any: make a new one"
+            "expected an empty table: make a new one"
         )
 
 
-def _checked(name: str, table: Any, saved: TableEntry) -> Any:
+def _check_target(name: str, table: Any, saved: TableEntry) -> Any:
     core = check_table(name, table)
     config = saved.config if isinstance(saved.config, dict) else {}
     for key, value, wanted in (
@@ -105,7 +102,7 @@ def _checked(name: str, table: Any, saved: TableEntry) -> Any:
 
 
 def _fill(core: Any, saved: SavedTable) -> None:
-    forget(core)
+    forget_saves(core)
     for found in saved.entries(core.first_bucket, core.end_bucket, reuse=True):
         core.insert(
             found.keys, found.versions, found.frequencies, found.seen, found.states == ROW,

@@ -1,4 +1,4 @@
-"""Blocks of a table out of a store: indexes once, blocks some at a time, everything checked."""
+"""Reading of saved tables: rows of some ids, or scans, with every block checked."""
 
 from __future__ import annotations
 
@@ -24,59 +24,72 @@ from windeck.checkpoint.format.table_entries import (
 )
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
-from windeck.checkpoint.tables.blocks import LINE_BYTES, LINES, Index, parse, unpack
-from windeck.checkpoint.tables.entries import DEAD, ROW, Entries, Int64s, chained, last_not_after
+from windeck.checkpoint.tables.blocks import (
+    INDEX_LINE_BYTES,
+    INDEX_LINES,
+    BlockIndex,
+    parse_index,
+    unpack_block,
+)
+from windeck.checkpoint.tables.entries import (
+    DEAD,
+    ROW,
+    Entries,
+    Int64s,
+    merge_streams,
+    search_pairs,
+)
 
-__all__ = ["Blocks", "SavedTable", "TableRows"]
+__all__ = ["BlockReader", "SavedTable", "TableRows"]
 
 
-#: Bytes of blocks asked for at once: what was received is still in the processor's cache when the
-#: rows are put in.
+#: Bytes of blocks requested at once, so few that they are still in the processor's cache when the
+#: rows are inserted.
 READ_BYTES = 1 << 20
-#: Of a block that is read into memory used again.
+#: Bytes of memory that blocks are read into one after the other.
 _SCRATCH_BYTES = 256 << 10
 
 
-class Blocks:
-    """The blocks of one shard of a link."""
+class BlockReader:
+    """Reads the blocks of one shard of a link."""
 
     def __init__(
         self, view: View, namespace: str, link: TableLink, shard: TableShard, shape: TableShape
     ) -> None:
         self._view, self._namespace = view, namespace
         self._link, self._shard, self._shape = link, shard, shape
-        self._index: Index | None = None
+        self._index: BlockIndex | None = None
         self._scratch = np.empty(0, np.uint8)
 
     @property
-    def index(self) -> Index:
-        """The index, read when it is first asked for."""
+    def index(self) -> BlockIndex:
+        """The index, read on first access."""
         if self._index is None:
             self._index = self._read_index()
         return self._index
 
     def read(self, numbers: Iterable[int], *, reuse: bool = False) -> Iterator[tuple[int, Entries]]:
-        """Blocks by number, some read at a time.
+        """Yield blocks by number, reading some at a time.
 
         Parameters
         ----------
         reuse
-            Whether what is given may lie in memory that the next block is read into.
+            Allow the entries to be in memory that the next block is read into.
         """
         if reuse and isinstance(self._view, DirectView):
             numbers = list(numbers)
             if all(self._size(number) <= _SCRATCH_BYTES for number in numbers):
-                yield from self._straight(self._view, numbers)
+                yield from self._read_into_scratch(self._view, numbers)
                 return
         for group in self._groups(numbers):
             names = [self._key(number) for number in group]
             values = self._view.get_many(names)
             for i, number in enumerate(group):
                 value, values[i] = values[i], None  # let go of as soon as it is used
-                yield number, self._block(number, self._decoded(number, value))
+                yield number, self._block(number, self._decode(number, value))
 
-    def of_piece(self, piece: ShardRange, *, reuse: bool = False) -> Iterator[Entries]:
-        """The entries of a piece's buckets, in order, block by block."""
+    def read_piece(self, piece: ShardRange, *, reuse: bool = False) -> Iterator[Entries]:
+        """Yield the entries of a piece's buckets, in order, block by block."""
         before: tuple[int, int] | None = None
         numbers = self.index.touching(piece.first, piece.end)
         for number, found in self.read(numbers, reuse=reuse):
@@ -96,7 +109,7 @@ class Blocks:
         group: list[int] = []
         held = 0
         for number in numbers:
-            size = self.index.size(number).bytes(self._shape)
+            size = self._size(number)
             if group and held + size > READ_BYTES:
                 yield group
                 group, held = [], 0
@@ -105,8 +118,9 @@ class Blocks:
         if group:
             yield group
 
-    def _straight(self, view: DirectView, numbers: Iterable[int]) -> Iterator[tuple[int, Entries]]:
-        """Blocks, read into memory that is used again."""
+    def _read_into_scratch(
+        self, view: DirectView, numbers: Iterable[int]
+    ) -> Iterator[tuple[int, Entries]]:
         if not len(self._scratch):
             self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
         head = bytearray(HEADER_BYTES)
@@ -114,41 +128,41 @@ class Blocks:
             key, body = self._key(number), self._scratch[: self._size(number)].data
             (crc,) = view.get_many_into([(key, memoryview(head), body)])
             if crc is None or head != header(self._label(Kind.BLOCK, number), len(body), crc):
-                body = self._decoded(number, self._view.get(key))
+                body = self._decode(number, self._view.get(key))
             yield number, self._block(number, body)
 
     def _size(self, number: int) -> int:
         return self.index.size(number).bytes(self._shape)
 
-    def _decoded(self, number: int, value: bytes | None) -> memoryview:
-        size = self.index.size(number).bytes(self._shape)
-        return decode(self._key(number), value, self._label(Kind.BLOCK, number), length=size)
+    def _decode(self, number: int, value: bytes | None) -> memoryview:
+        label = self._label(Kind.BLOCK, number)
+        return decode(self._key(number), value, label, length=self._size(number))
 
     def _block(self, number: int, payload: memoryview) -> Entries:
-        name = self._key(number).decode()
-        found = unpack(name, payload, self._shape, self.index.size(number))
-        if self._shard.since == -1 and self.index.size(number).dead:
+        name, size = self._key(number).decode(), self.index.size(number)
+        found = unpack_block(name, payload, self._shape, size)
+        if self._shard.since == -1 and size.dead:
             raise CorruptStoreError(
-                f"{name} is damaged: found a removed id, expected none in what is no delta"
+                f"{name} is damaged: found a removed id, expected none outside of a delta"
             )
         return self.index.check(name, number, found)
 
-    def _read_index(self) -> Index:
+    def _read_index(self) -> BlockIndex:
         shard, link = self._shard, self._link
         payloads = []
-        # One after the other: what the manifest says may be anything, what is there is not.
-        for number in range(-(-shard.blocks // LINES)):
+        # One after the other: the number of blocks in the manifest may be wrong.
+        for number in range(-(-shard.blocks // INDEX_LINES)):
             key = self._index_key(number)
-            lines = min(LINES, shard.blocks - number * LINES)
-            label = self._label(Kind.INDEX, number)
-            payloads.append(decode(key, self._view.get(key), label, length=lines * LINE_BYTES))
+            lines = min(INDEX_LINES, shard.blocks - number * INDEX_LINES)
+            label, length = self._label(Kind.INDEX, number), lines * INDEX_LINE_BYTES
+            payloads.append(decode(key, self._view.get(key), label, length=length))
         name = self._index_key(0).decode()
-        found = parse(name, payloads, shard.buckets)
-        stated = BlockSize(shard.entries, shard.rows, shard.dead)
-        if found.total() != stated:
+        found = parse_index(name, payloads, shard.buckets)
+        expected = BlockSize(shard.entries, shard.rows, shard.dead)
+        if found.total() != expected:
             raise CorruptStoreError(
-                f"{name} is damaged: found {found.total()}, expected {stated} as the manifest of "
-                f"generation {link.generation} or a later one says"
+                f"{name} is damaged: found {found.total()}, expected {expected} as in the manifest "
+                f"of generation {link.generation} or a later one"
             )
         return found
 
@@ -167,20 +181,20 @@ class Blocks:
 
 @dataclass(frozen=True)
 class TableRows:
-    """Ids, and what is known of them.
+    """Ids of a saved table with their counters and rows.
 
     Attributes
     ----------
     keys : int64[n]
     found : bool[n]
-        Whether anything is known; where not, the rest is 0.
+        Whether the table has the id; where it has not, the rest is 0.
     versions, frequencies, seen : int64[n]
-        The clock of the last update, how often it was looked up in training, the clock of the
-        last time.
+        The clock of the last update, the number of lookups in training, the clock of the last
+        lookup.
     admitted : bool[n]
-        Whether it has a row.
+        Whether the id has a row.
     values : float32[admitted.sum(), (1 + slots) * dim]
-        Of those that have one, in order: the embedding, then the optimizer's slots.
+        Of the ids that have a row, in order: the embedding, then the optimizer's slots.
     """
 
     keys: Int64s
@@ -217,102 +231,102 @@ class SavedTable:
         self, view: View, namespace: str, entry: TableEntry, opener: object = None
     ) -> None:
         self._view, self._namespace, self._entry = view, namespace, entry
-        self._opener = opener  # kept: who opened the view closes it when nobody has it any more
-        self._blocks: dict[tuple[TableLink, TableShard], Blocks] = {}
+        self._opener = opener  # keeps the view open: its opener closes it when deleted
+        self._readers: dict[tuple[TableLink, TableShard], BlockReader] = {}
         self.info = table_info(entry)
 
     def __repr__(self) -> str:
         return f"<saved table {self.info.name}, {self.info.rows:,} rows of {self.info.dim}>"
 
     def rows(self, ids: Sequence[int] | Int64s) -> TableRows:
-        """What is known of some ids, in their order.
+        """Return counters and rows of some ids, in their order.
 
         Parameters
         ----------
         ids
-            int64 of one dimension, in any order, as often as they like.
+            int64 of one dimension, in any order, with or without duplicates.
 
         Raises
         ------
         TypeError, ValueError
             For ids of another dtype or shape.
         OSError
-            For what is damaged or missing.
+            For damaged or missing values.
 
         Notes
         -----
-        One value is read for an id and link, besides the index, which is read once: newest link
-        first, until one knows the id.
+        Reads one value for each id and link, newest link first, until a link has the id; and the
+        index, once.
         """
-        keys = _ids(ids)
-        wanted, back = np.unique(keys, return_inverse=True)
-        found = _Answer(wanted, self._entry.shape.width)
+        keys = _check_ids(ids)
+        wanted, inverse = np.unique(keys, return_inverse=True)
+        found = _RowCollector(wanted, self._entry.shape.width)
         buckets, known = bucket_of(wanted), np.zeros(len(wanted), bool)
-        for own in ranges_to_read(self._entry.links):
-            for piece in own:
+        for link_pieces in ranges_to_read(self._entry.links):
+            for piece in link_pieces:
                 inside = (buckets >= piece.first) & (buckets < piece.end) & ~known
-                self._look(piece, np.flatnonzero(inside), wanted, known, found)
-        return found.rows(keys, back.reshape(-1))
+                self._find(piece, np.flatnonzero(inside), wanted, known, found)
+        return found.rows(keys, inverse.reshape(-1))
 
     def scan(self, first_bucket: int = 0, end_bucket: int = BUCKETS) -> Iterator[TableRows]:
-        """All there is of some buckets, some MiB at a time.
+        """Yield all rows of some buckets, some MiB at a time.
 
         Yields
         ------
         TableRows
-            In order of (bucket, id), each id once, removed ones left out; arrays may be views.
+            In order of (bucket, id), each id once, without removed ones; arrays may be views.
 
         Raises
         ------
         ValueError
-            For a range that is none.
+            For an invalid range.
         OSError
-            For what is damaged or missing.
+            For damaged or missing values.
         """
-        return map(_as_rows, self.entries(first_bucket, end_bucket))
+        return map(_to_rows, self.entries(first_bucket, end_bucket))
 
     def entries(
         self, first_bucket: int = 0, end_bucket: int = BUCKETS, *, reuse: bool = False
     ) -> Iterator[Entries]:
-        """As `scan`, as they are stored; with `reuse` good only until the next are asked for."""
+        """Yield entries as `scan` does; with `reuse`, each is valid until the next is requested."""
         if not 0 <= first_bucket <= end_bucket <= BUCKETS:
             raise ValueError(
                 f"the buckets are {first_bucket} to {end_bucket}, expected a range within 0 to "
                 f"{BUCKETS}"
             )
         chain = [own for own in ranges_to_read(self._entry.links, first_bucket, end_bucket) if own]
-        return chained([self._stream(own, reuse) for own in chain]) if chain else iter(())
+        return merge_streams([self._read_link(own, reuse) for own in chain]) if chain else iter(())
 
-    def _stream(self, own: Sequence[ShardRange], reuse: bool) -> Iterator[Entries]:
-        for piece in own:
-            yield from self._of(piece).of_piece(piece, reuse=reuse)
+    def _read_link(self, link_pieces: Sequence[ShardRange], reuse: bool) -> Iterator[Entries]:
+        for piece in link_pieces:
+            yield from self._reader(piece).read_piece(piece, reuse=reuse)
 
-    def _of(self, piece: ShardRange) -> Blocks:
-        which = piece.link, piece.shard
-        if which not in self._blocks:
+    def _reader(self, piece: ShardRange) -> BlockReader:
+        key = piece.link, piece.shard
+        if key not in self._readers:
             shape = self._entry.shape
-            self._blocks[which] = Blocks(self._view, self._namespace, *which, shape)
-        return self._blocks[which]
+            self._readers[key] = BlockReader(self._view, self._namespace, *key, shape)
+        return self._readers[key]
 
-    def _look(
+    def _find(
         self, piece: ShardRange, places: Int64s, wanted: Int64s, known: npt.NDArray[np.bool_],
-        answer: _Answer,
+        result: _RowCollector,
     ) -> None:  # fmt: skip
-        """Look for some of the ids in one shard of a link."""
+        """Find the ids at some places of `wanted` in one shard of a link."""
         if not len(places):
             return
-        blocks = self._of(piece)
-        numbers = blocks.index.find(wanted[places])
-        for number, entries in blocks.read(n for n in np.unique(numbers).tolist() if n >= 0):
+        reader = self._reader(piece)
+        numbers = reader.index.find(wanted[places])
+        for number, entries in reader.read(n for n in np.unique(numbers).tolist() if n >= 0):
             asked = places[numbers == number]
-            at = _places(entries, wanted[asked])
+            at = _find_ids(entries, wanted[asked])
             there = at >= 0
             known[asked[there]] = True
-            answer.put(asked[there], entries.take(at[there]))
+            result.add(asked[there], entries.take(at[there]))
 
 
-class _Answer:
-    """What was found of distinct ids so far."""
+class _RowCollector:
+    """Collects the entries found of distinct ids."""
 
     def __init__(self, wanted: Int64s, width: int) -> None:
         self._columns = [np.zeros(len(wanted), np.int64) for _ in range(3)]
@@ -321,7 +335,8 @@ class _Answer:
         self._values = [np.empty((0, width), np.float32)]
         self._rows = 0
 
-    def put(self, places: Int64s, entries: Entries) -> None:
+    def add(self, places: Int64s, entries: Entries) -> None:
+        """Add the entries of the ids at `places`."""
         alive = entries.states != DEAD
         self._found[places] = alive
         columns = (entries.versions, entries.frequencies, entries.seen)
@@ -332,29 +347,29 @@ class _Answer:
         self._rows += len(with_row)
         self._values.append(entries.values)
 
-    def rows(self, keys: Int64s, back: npt.NDArray[np.intp]) -> TableRows:
-        """For ids as they were asked for; `back` is their places among the distinct ones."""
-        row = self._row[back]
+    def rows(self, keys: Int64s, inverse: npt.NDArray[np.intp]) -> TableRows:
+        """Return the rows of `keys`; `inverse` is their places among the distinct ids."""
+        row = self._row[inverse]
         values = np.concatenate(self._values)[row[row >= 0]]
-        versions, frequencies, seen = (column[back] for column in self._columns)
-        return TableRows(keys, self._found[back], versions, frequencies, seen, row >= 0, values)
+        versions, frequencies, seen = (column[inverse] for column in self._columns)
+        return TableRows(keys, self._found[inverse], versions, frequencies, seen, row >= 0, values)
 
 
-def _places(entries: Entries, keys: Int64s) -> Int64s:
-    """Where ids are among sorted entries; -1 for those that are not."""
-    found = last_not_after(entries.buckets, entries.keys, bucket_of(keys), keys)
+def _find_ids(entries: Entries, keys: Int64s) -> Int64s:
+    """Return the places of ids among sorted entries; -1 for missing ones."""
+    found = search_pairs(entries.buckets, entries.keys, bucket_of(keys), keys)
     there = (found >= 0) & (entries.keys[found] == keys)
     return np.where(there, found, -1)
 
 
-def _as_rows(found: Entries) -> TableRows:
+def _to_rows(found: Entries) -> TableRows:
     return TableRows(
         found.keys, np.ones(len(found), bool), found.versions, found.frequencies, found.seen,
         found.states == ROW, found.values,
     )  # fmt: skip
 
 
-def _ids(ids: Any) -> Int64s:
+def _check_ids(ids: Any) -> Int64s:
     keys = np.asarray(ids)
     if keys.size == 0 and not isinstance(ids, np.ndarray):
         keys = keys.astype(np.int64)

@@ -1,4 +1,4 @@
-"""A table as one key for each id, for those who serve it without windeck.
+"""Export of a table as one key for each id, to be served without windeck, and its import.
 
 ===============================  ================================================================
 ``namespace/r/name/<id>``        the id in decimals; float32, little-endian, nothing else
@@ -22,15 +22,16 @@ from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.table_entries import BUCKETS, TableShape
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened
-from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, joined
+from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, concatenate
 from windeck.checkpoint.tables.loading import check_empty
 from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.tables.writing import check_table, entries_of, forget
+from windeck.checkpoint.tables.writing import check_table, forget_saves, iter_entries
 
 __all__ = ["export", "import_rows"]
 
-#: Bytes of rows that are sorted and written at once, and rows read or removed at once.
+#: Bytes of rows that are sorted and written at once.
 _WRITE_BYTES = 16 << 20
+#: Keys that are read or removed at once.
 _KEYS = 8192
 
 
@@ -43,40 +44,40 @@ def export(
     slots: bool = False,
     namespace: str = "windeck",
 ) -> int:
-    """Write a table for serving: one key for each id that has a row.
+    """Export a table for serving: one key for each id that has a row.
 
     Parameters
     ----------
     store
         An open store, or the URL of one.
     table
-        A table in memory, exported as of this moment while training may go on; or a saved one,
-        from `Checkpoint.table`.
+        A table in memory, exported as it is when this is called, so that training may go on; or a
+        saved one, from `Checkpoint.table`.
     name
-        What it is called in the keys: letters, digits, ``-``, ``_`` and ``.``.
+        Its name in the keys: letters, digits, ``-``, ``_`` and ``.``.
     layout
-        ``"rows"``; as blocks a table is written by `windeck.checkpoint.save`.
+        ``"rows"``. `windeck.checkpoint.save` writes a table as blocks.
     slots
-        Write the optimizer's slots after each embedding, too.
+        Write the optimizer's slots after each embedding.
     namespace
-        What all keys begin with.
+        Prefix of all keys.
 
     Returns
     -------
     int
-        Rows written. Rows of ids that the table has no longer are removed.
+        Number of rows written. Rows of ids that the table no longer has are removed.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no table, a name that cannot be, another layout.
+        For a value that is not a table, an invalid name, another layout.
     OSError
         See `windeck.checkpoint.stores.protocol`.
 
     Notes
     -----
-    O(rows) time and 8 bytes of memory a row, beside some 30 MiB. Rows are replaced one after the
-    other: a reader may see old and new ones meanwhile. They carry no checksums.
+    O(rows) time; 8 bytes of memory for each row and some 30 MiB. Rows are replaced one after the
+    other, so a reader may see old and new rows meanwhile. They have no checksums.
 
     Examples
     --------
@@ -92,19 +93,19 @@ def export(
     array([0., 0.], dtype=float32)
     """
     if layout != "rows":
-        raise ValueError(f"layout is {layout!r}, expected 'rows'; save() writes blocks")
+        raise ValueError(f"`layout` must be 'rows', got {layout!r}; save() writes blocks")
     prefix = _prefix(namespace, name)
-    shape, clock, parts, close = _source(table, name)
+    shape, clock, parts, close = _open_table(table, name)
     try:
         with opened(store) as place:
             ids, width = [], shape.width if slots else shape.dim
-            for rows in _gathered(parts):
+            for rows in _sorted_batches(parts):
                 ids.append(rows.keys)
                 place.bulk_load(_pairs(prefix, rows, width))
             known = np.sort(np.concatenate(ids)) if ids else np.empty(0, np.int64)
             _remove_others(place, prefix, known)
-            told = {"dim": shape.dim, "slots": shape.slots, "rows": len(known), "clock": clock}
-            place.put_many([(prefix[:-1], encode_json({**told, "with_slots": bool(slots)}))])
+            header = {"dim": shape.dim, "slots": shape.slots, "rows": len(known), "clock": clock}
+            place.put_many([(prefix[:-1], encode_json({**header, "with_slots": bool(slots)}))])
             place.sync()
             return len(known)
     finally:
@@ -112,28 +113,28 @@ def export(
 
 
 def import_rows(store: Store | str, table: Any, name: str, *, namespace: str = "windeck") -> int:
-    """Read what `export` wrote into an empty table, those ids it owns.
+    """Import the rows that `export` wrote into an empty table, for the ids that it owns.
 
-    Slots that were not written start as the optimizer starts them; versions are the clock of the
+    Slots that were not exported get the optimizer's initial values. Versions are the clock of the
     export, and each id counts as seen once.
 
     Returns
     -------
     int
-        Rows put in.
+        Number of rows inserted.
 
     Raises
     ------
     FileNotFoundError
-        When there is no such export.
+        If there is no such export.
     ValueError
         For a table of another dim or with other slots, or one that has ids.
     CorruptStoreError
-        For a key or a value that is none of an export's, or rows that are missing.
+        For a key or a value that is not from an export, or missing rows.
 
     Notes
     -----
-    O(rows) time, some MiB of memory beside the table.
+    O(rows) time; some MiB of memory besides the table.
 
     Examples
     --------
@@ -149,48 +150,48 @@ def import_rows(store: Store | str, table: Any, name: str, *, namespace: str = "
     core, prefix = check_table(name, table), _prefix(namespace, name)
     check_empty(name, core)
     with opened(store, reading=True) as place:
-        told = _told(place, prefix)
-        found, wanted = (core.dim, core.slots), (told["dim"], told["slots"])
-        if found[0] != wanted[0] or (told["with_slots"] and found != wanted):
+        header = _read_header(place, prefix)
+        found, wanted = (core.dim, core.slots), (header["dim"], header["slots"])
+        if found[0] != wanted[0] or (header["with_slots"] and found != wanted):
             raise ValueError(
                 f"the table {name} has dim {found[0]} and {found[1]} slots, expected {wanted[0]} "
                 f"and {wanted[1]} as exported"
             )
-        forget(core)
+        forget_saves(core)
         count = seen = 0
         pairs = place.scan(prefix)
         while group := list(islice(pairs, _KEYS)):
             seen += len(group)
-            count += _put(core, table, prefix, group, told)
-        if seen != told["rows"]:
+            count += _insert(core, table, prefix, group, header)
+        if seen != header["rows"]:
             raise CorruptStoreError(
-                f"{prefix.decode()} has {seen:,} rows, expected {told['rows']:,} as exported: the "
-                "table is invalid"
+                f"{prefix.decode()} has {seen:,} rows, expected {header['rows']:,} as exported: "
+                "the table is invalid"
             )
-        core.set_clock(told["clock"])
+        core.set_clock(header["clock"])
         return count
 
 
 def _prefix(namespace: str, name: str) -> bytes:
     keys.check_namespace(namespace)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.\-]{1,200}", name):
-        raise ValueError(f"expected a name of letters, digits, -, _ and ., got {name!r}")
+        raise ValueError(f"`name` must have letters, digits, -, _ and . only, got {name!r}")
     return f"{namespace}/r/{name}/".encode()
 
 
-def _source(table: Any, name: str) -> tuple[TableShape, int, Iterable[Entries], Any]:
-    """Shape, clock, entries in order, and what ends the reading."""
+def _open_table(table: Any, name: str) -> tuple[TableShape, int, Iterable[Entries], Any]:
+    """Return shape, clock and entries in order, and a function to call after reading."""
     if isinstance(table, SavedTable):
         shape = TableShape(table.info.dim, table.info.slots)
         return shape, table.info.clock, table.entries(), lambda: None
     core = check_table(name, table)
     shape, snapshot = TableShape(core.dim, core.slots), core.snapshot()
-    parts = entries_of(snapshot, (0, BUCKETS), -1, shape)
+    parts = iter_entries(snapshot, (0, BUCKETS), -1, shape)
     return shape, int(snapshot.clock), parts, snapshot.close
 
 
-def _gathered(parts: Iterable[Entries]) -> Iterator[Entries]:
-    """The entries with rows, sorted as their keys are, many at a time."""
+def _sorted_batches(parts: Iterable[Entries]) -> Iterator[Entries]:
+    """Yield the entries with rows in batches, each sorted as its keys in the store are."""
     held: list[Entries] = []
     size = 0
     for part in parts:
@@ -198,14 +199,14 @@ def _gathered(parts: Iterable[Entries]) -> Iterator[Entries]:
         held.append(rows)
         size += rows.values.nbytes
         if size >= _WRITE_BYTES:
-            yield _by_key(held)
+            yield _sort_by_key(held)
             held, size = [], 0
     if size:
-        yield _by_key(held)
+        yield _sort_by_key(held)
 
 
-def _by_key(parts: list[Entries]) -> Entries:
-    rows = joined(parts)
+def _sort_by_key(parts: list[Entries]) -> Entries:
+    rows = concatenate(parts)
     return rows.take(np.argsort(rows.keys.astype("S20"), kind="stable"))
 
 
@@ -215,62 +216,63 @@ def _pairs(prefix: bytes, rows: Entries, width: int) -> Iterator[tuple[bytes, by
 
 
 def _remove_others(place: Store, prefix: bytes, known: Int64s) -> None:
-    """Rows of ids that are not among the known ones, which are sorted."""
+    """Remove the rows of ids that are not in `known`, which is sorted."""
     found = place.keys(prefix)
     while group := list(islice(found, _KEYS)):
-        ids = _ids(prefix, group)
+        ids = _parse_ids(prefix, group)
         at = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
         there = known[at] == ids if len(known) else np.zeros(len(ids), bool)
         place.delete_many(key for key, kept in zip(group, there, strict=True) if not kept)
 
 
-def _ids(prefix: bytes, found: Iterable[bytes]) -> Int64s:
+def _parse_ids(prefix: bytes, found: Iterable[bytes]) -> Int64s:
     ids = []
     for key in found:
         text = key[len(prefix) :]
         number = int(text) if re.fullmatch(rb"0|-?[1-9][0-9]{0,18}", text) else 1 << 63
         if not -(1 << 63) <= number < 1 << 63:
-            raise CorruptStoreError(f"{key!r} is no key of an id, expected one of an export")
+            raise CorruptStoreError(f"{key!r} is not the key of an id, expected a key of an export")
         ids.append(number)
     return np.array(ids, np.int64)
 
 
-def _told(place: Store, prefix: bytes) -> dict[str, Any]:
+def _read_header(place: Store, prefix: bytes) -> dict[str, Any]:
     value = place.get(prefix[:-1])
     if value is None:
         raise FileNotFoundError(f"there is no export {prefix[:-1].decode()}, expected that key")
     try:
-        told = json.loads(value)
-        numbers = [told[key] for key in ("dim", "slots", "rows", "clock")]
+        header = json.loads(value)
+        numbers = [header[key] for key in ("dim", "slots", "rows", "clock")]
         if any(type(n) is not int or not 0 <= n < 1 << 62 for n in numbers):
             raise ValueError(f"expected numbers, found {numbers}")
-        if type(told["with_slots"]) is not bool:
+        if type(header["with_slots"]) is not bool:
             raise ValueError("expected true or false in with_slots")
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise CorruptStoreError(
             f"{prefix[:-1].decode()} cannot be read as an export: {error}"
         ) from error
-    return dict(told)
+    return dict(header)
 
 
-def _put(
-    core: Any, table: Any, prefix: bytes, group: list[tuple[bytes, bytes]], told: dict[str, Any]
+def _insert(
+    core: Any, table: Any, prefix: bytes, group: list[tuple[bytes, bytes]], header: dict[str, Any]
 ) -> int:
+    """Insert the rows of the ids that a table owns; return their number."""
     width = (1 + core.slots) * core.dim
-    given = width if told["with_slots"] else core.dim
+    given = width if header["with_slots"] else core.dim
     for key, value in group:
         if len(value) != 4 * given:
             raise CorruptStoreError(
                 f"{key.decode(errors='replace')} has {len(value)} bytes, expected {4 * given}"
             )
-    ids = _ids(prefix, (key for key, _ in group))
+    ids = _parse_ids(prefix, (key for key, _ in group))
     values = np.full((len(ids), width), _slot_value(core, table), np.float32)
     rows = np.frombuffer(b"".join(value for _, value in group), "<f4")
     values[:, :given] = rows.reshape(len(ids), given)
     buckets = bucket_of(ids)
     own = (buckets >= core.first_bucket) & (buckets < core.end_bucket)
     count = int(own.sum())
-    clocks, ones = np.full(count, told["clock"], np.int64), np.ones(count, np.int64)
+    clocks, ones = np.full(count, header["clock"], np.int64), np.ones(count, np.int64)
     core.insert(ids[own], clocks, ones, clocks, np.ones(count, bool), values[own])
     return count
 

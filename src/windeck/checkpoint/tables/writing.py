@@ -1,8 +1,8 @@
-"""What tables in memory were equal to: the saves that a delta of them may be based on.
+"""Writing of tables: full or as deltas, and the saves that a delta may be based on.
 
-A delta holds what a table's clock tells of the time since a save. So it is right only for a save
-that the table once was equal to, and as long as all that happened since is something the clock
-tells of; `history` counts what is not, such as that all was cleared.
+A delta holds the entries that changed after the table's clock at another save. So it is correct
+only if the table was equal to that save once, and if everything since changed the clock. The
+table's `history` counts the changes that did not, such as clearing the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from windeck._core import bucket_of
-from windeck._util.parallel import one_ahead
+from windeck._util.parallel import read_ahead
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.table_entries import (
@@ -29,83 +29,94 @@ from windeck.checkpoint.format.table_entries import (
 )
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, encode
 from windeck.checkpoint.stores.protocol import Items, Pieces
-from windeck.checkpoint.tables.blocks import BLOCK_BYTES, LINES, Block, line, pack
-from windeck.checkpoint.tables.entries import Entries, Int64s, merged, of_dead, of_snapshot
+from windeck.checkpoint.tables.blocks import (
+    BLOCK_BYTES,
+    INDEX_LINES,
+    Block,
+    index_line,
+    pack_entries,
+)
+from windeck.checkpoint.tables.entries import (
+    Entries,
+    Int64s,
+    entries_from_removed,
+    entries_from_snapshot,
+    merge_entries,
+)
 
 __all__ = [
-    "Exports",
     "TableSnapshot",
-    "blocks_of",
+    "TablesWriter",
     "check_table",
-    "clock_at",
-    "entries_of",
-    "forget",
-    "remember",
+    "check_tables",
+    "forget_saves",
+    "iter_entries",
+    "remember_save",
 ]
 
 
-#: Saves remembered of a table. It keeps the ids of removed rows from the oldest of them on.
-_MOST = 8
+#: Saves remembered of a table. It keeps the ids of removed rows since the oldest of them.
+_MAX_SAVES = 8
 
 
-class _Bases:
-    """Of a table, clocks by save and name, oldest first."""
+class _KnownSaves:
+    """Clocks of a table at the saves that it was equal to, by save and name, oldest first."""
 
     def __init__(self, history: int) -> None:
         self.history = history
         self.clocks: dict[tuple[int, str], int] = {}
 
 
-_known: weakref.WeakKeyDictionary[Any, _Bases] = weakref.WeakKeyDictionary()
+_known_saves: weakref.WeakKeyDictionary[Any, _KnownSaves] = weakref.WeakKeyDictionary()
 
 
-def remember(core: Any, save: int, name: str, clock: int, history: int) -> None:
-    """A table was equal to what a save holds, or will when that is committed.
+def remember_save(core: Any, save: int, name: str, clock: int, history: int) -> None:
+    """Record that a table was equal to a save, even if that save is not committed yet.
 
     Parameters
     ----------
     save, name
         The random number of the save, and the table's name there.
     clock, history
-        The table's, then.
+        Of the table at that time.
     """
-    bases = _known.get(core)
-    if bases is None or bases.history != history:
-        bases = _known[core] = _Bases(history)
-    bases.clocks.pop((save, name), None)
-    bases.clocks[save, name] = clock
-    while len(bases.clocks) > _MOST:
-        del bases.clocks[next(iter(bases.clocks))]
+    known = _known_saves.get(core)
+    if known is None or known.history != history:
+        known = _known_saves[core] = _KnownSaves(history)
+    known.clocks.pop((save, name), None)
+    known.clocks[save, name] = clock
+    while len(known.clocks) > _MAX_SAVES:
+        del known.clocks[next(iter(known.clocks))]
     if core.history == history:
-        core.forget_dead(min(bases.clocks.values()))
-        bases.history = core.history
+        core.forget_dead(min(known.clocks.values()))
+        known.history = core.history
 
 
-def forget(core: Any) -> None:
-    """A table is equal to nothing that is remembered; the next save of it is full."""
-    _known.pop(core, None)
+def forget_saves(core: Any) -> None:
+    """Forget the saves that a table was equal to, so that the next save of it is full."""
+    _known_saves.pop(core, None)
 
 
-def clock_at(core: Any, save: int, name: str, history: int) -> int | None:
-    """The clock of a table when it was equal to a save; None where a delta to it is not right."""
-    bases = _known.get(core)
-    if bases is None or bases.history != history:
+def _clock_at_save(core: Any, save: int, name: str, history: int) -> int | None:
+    """Return the clock of a table when it was equal to a save; None if it never was."""
+    known = _known_saves.get(core)
+    if known is None or known.history != history:
         return None
-    return bases.clocks.get((save, name))
+    return known.clocks.get((save, name))
 
 
-#: Bytes of entries read from a snapshot at once: so few that they are still in the cache when they
+#: Bytes of entries read from a snapshot at once, so few that they are still in the cache when they
 #: are sent.
 READ_BYTES = 1 << 20
-# Where ranges of buckets begin when 2 to 8 shards share them: blocks end there, so that readers of
-# other shards do not read them too. A table smaller than this is not worth as many blocks.
-_BORDERS = sorted({rank * BUCKETS // n for n in range(2, 9) for rank in range(1, n)})
+# First buckets of the ranges that 2 to 8 shards own. Blocks end there, so that a block is read for
+# one shard only; but not in a table below `_SMALL_BYTES`, which would get too many small blocks.
+_SHARD_BORDERS = sorted({rank * BUCKETS // n for n in range(2, 9) for rank in range(1, n)})
 _SMALL_BYTES = 1 << 20
 T = TypeVar("T")
 
 
 class TableSnapshot(Protocol):
-    """One moment of a table, as `EmbeddingCore.snapshot` gives it."""
+    """The state of a table at one moment, as `EmbeddingCore.snapshot` returns it."""
 
     @property
     def clock(self) -> int: ...
@@ -117,49 +128,58 @@ class TableSnapshot(Protocol):
     def dead(self, since: int) -> tuple[Int64s, Int64s]: ...
 
 
-def entries_of(
+def iter_entries(
     snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: TableShape
 ) -> Iterator[Entries]:
-    """The entries of some buckets in order, some MiB at a time; what changed, or all for -1."""
-    for _, read in _reads(snapshot, buckets, since, shape, partial(_read, snapshot, since)):
-        yield read()
+    """Yield the entries of some buckets that changed after `since` (-1: all), in order.
+
+    About `READ_BYTES` at a time.
+    """
+    read = partial(_read_entries, snapshot, since)
+    for _, call in _plan_reads(snapshot, buckets, since, shape, read):
+        yield call()
 
 
-def blocks_of(
+def _iter_blocks(
     snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: TableShape
 ) -> Iterator[tuple[int, Callable[[], list[Block]]]]:
-    """The same as blocks: calls that make some, each with about the bytes that it gives. Any
-    thread may call them, one after the other."""
-    whole = int(snapshot.counts(since).sum()) * _entry_bytes(shape)
-    borders = _BORDERS if whole >= _SMALL_BYTES else ()
-    return _reads(
-        snapshot, buckets, since, shape, partial(_packed, snapshot, since, shape, borders)
-    )
+    """Yield calls that return blocks of these entries, each with about the bytes of its result.
+
+    Any thread may make the calls, one after the other.
+    """
+    total = int(snapshot.counts(since).sum()) * _entry_bytes(shape)
+    borders = _SHARD_BORDERS if total >= _SMALL_BYTES else ()
+    read = partial(_read_blocks, snapshot, since, shape, borders)
+    return _plan_reads(snapshot, buckets, since, shape, read)
 
 
-def _reads(
+def _plan_reads(
     snapshot: TableSnapshot,
     buckets: tuple[int, int],
     since: int,
     shape: TableShape,
     read: Callable[[int, int, Entries], T],
 ) -> Iterator[tuple[int, Callable[[], T]]]:
-    """Calls of `read` with ranges of buckets, none without entries, and with the dead of each."""
-    keys, clocks = snapshot.dead(since) if since >= 0 else (np.empty(0, np.int64),) * 2
-    dead, where = of_dead(keys, clocks, shape.width), bucket_of(keys)
-    counts = snapshot.counts(since)
-    counts = counts + np.bincount(where, minlength=BUCKETS)
-    for first, end, size in _ranges(counts.tolist(), buckets, _entry_bytes(shape)):
-        start, stop = (int(place) for place in np.searchsorted(where, [first, end]))
-        yield size, partial(read, first, end, dead.part(start, stop))
+    """Yield sizes and calls of `read` with ranges of buckets and the dead entries in each.
+
+    Ranges without entries are left out.
+    """
+    ids, clocks = snapshot.dead(since) if since >= 0 else (np.empty(0, np.int64),) * 2
+    dead, dead_buckets = entries_from_removed(ids, clocks, shape.width), bucket_of(ids)
+    counts = snapshot.counts(since) + np.bincount(dead_buckets, minlength=BUCKETS)
+    for first, end, size in _split_buckets(counts.tolist(), buckets, _entry_bytes(shape)):
+        start, stop = (int(place) for place in np.searchsorted(dead_buckets, [first, end]))
+        yield size, partial(read, first, end, dead.slice(start, stop))
 
 
-def _read(snapshot: TableSnapshot, since: int, first: int, end: int, dead: Entries) -> Entries:
-    found = of_snapshot(snapshot.read(first, end, since))
-    return merged([found, dead]) if len(dead) else found
+def _read_entries(
+    snapshot: TableSnapshot, since: int, first: int, end: int, dead: Entries
+) -> Entries:
+    found = entries_from_snapshot(snapshot.read(first, end, since))
+    return merge_entries([found, dead]) if len(dead) else found
 
 
-def _packed(
+def _read_blocks(
     snapshot: TableSnapshot,
     since: int,
     shape: TableShape,
@@ -168,10 +188,10 @@ def _packed(
     end: int,
     dead: Entries,
 ) -> list[Block]:
-    direct = getattr(snapshot, "blocks", None)  # of native code: rows are copied once
-    if len(dead) or direct is None:
-        return pack(_read(snapshot, since, first, end, dead), shape, borders)
-    found = direct(
+    native = getattr(snapshot, "blocks", None)  # copies rows once
+    if len(dead) or native is None:
+        return pack_entries(_read_entries(snapshot, since, first, end, dead), shape, borders)
+    found = native(
         first, end, since, dim=shape.dim, slots=shape.slots, most=BLOCK_BYTES, borders=borders
     )
     return [Block(*block) for block in found]
@@ -181,15 +201,17 @@ def _entry_bytes(shape: TableShape) -> int:
     return ENTRY_BYTES + 4 * shape.width
 
 
-def _ranges(
-    counts: Sequence[int], buckets: tuple[int, int], entry: int
+def _split_buckets(
+    counts: Sequence[int], buckets: tuple[int, int], entry_bytes: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Ranges of buckets with at most `READ_BYTES`, or of one bucket, and their bytes; none is
-    empty."""
+    """Yield ranges of buckets with at most `READ_BYTES`, or of one bucket, and their bytes.
+
+    No range is empty.
+    """
     first, end = buckets
     held = 0
     for bucket in range(*buckets):
-        size = counts[bucket] * entry
+        size = counts[bucket] * entry_bytes
         if held and held + size > READ_BYTES:
             yield first, bucket, held
             first, held = bucket, 0
@@ -198,47 +220,52 @@ def _ranges(
         yield first, end, held
 
 
-#: A delta of more than this share of the ids is no delta: all is written.
-_MOST_CHANGED = 0.5
+#: Above this share of changed ids a table is written in full.
+_MAX_CHANGED = 0.5
 #: Bytes of blocks that may wait for the store.
 _AHEAD_BYTES = 4 << 20
 
 
+def check_tables(embeddings: Any) -> None:
+    """Raise a TypeError unless `embeddings` is a mapping."""
+    if not isinstance(embeddings, Mapping):
+        raise TypeError(f"`embeddings` must be a dict of tables, got {type(embeddings).__name__}")
+
+
 def check_table(name: str, table: Any) -> Any:
-    """The core of a table; TypeError for what is none."""
+    """Return the core of a table; raise a TypeError for a value that is not a table."""
     core = getattr(table, "core", None)
     if core is None or not hasattr(core, "snapshot"):
         raise TypeError(
-            f"embeddings/{name} is of type {type(table).__name__}, expected a table, which has a "
-            "core and a config"
+            f"embeddings/{name} must be a table, which has a core and a config, got "
+            f"{type(table).__name__}"
         )
     return core
 
 
-class Exports:
-    """The tables of one save of one writer.
+class TablesWriter:
+    """Writes the tables of one writer in one save.
 
-    Made at the beginning of the save, which is the moment that is saved; `close` it at the end.
+    The tables are saved as they are when this is constructed; `close` it after the save.
 
     Parameters
     ----------
     embeddings
         Tables by name.
+
     Raises
     ------
     TypeError, ValueError
-        For what is no table, or a config that is no plain JSON.
+        For a value that is not a table, or a config that is not plain JSON.
     """
 
     def __init__(self, embeddings: Mapping[str, Any] | None) -> None:
-        self._stack, self._tables = ExitStack(), list[_Export]()
-        if not isinstance(embeddings or {}, Mapping):
-            raise TypeError(
-                f"embeddings is of type {type(embeddings).__name__}, expected a dict of tables"
-            )
+        self._stack, self._tables = ExitStack(), list[_TableWriter]()
+        embeddings = embeddings or {}
+        check_tables(embeddings)
         try:
-            for item, (name, table) in enumerate((embeddings or {}).items()):
-                self._tables.append(self._stack.enter_context(_Export(item, name, table)))
+            for item, (name, table) in enumerate(embeddings.items()):
+                self._tables.append(self._stack.enter_context(_TableWriter(item, name, table)))
         except BaseException:
             self._stack.close()
             raise
@@ -246,18 +273,7 @@ class Exports:
     def __bool__(self) -> bool:
         return bool(self._tables)
 
-    def items(self, namespace: str, label: Label) -> Items:
-        """The blocks, then the index of them: keys ascend, some MiB are held at a time.
-
-        Parameters
-        ----------
-        label
-            Its generation, save and part (the writer) count.
-        """
-        yield from self.blocks(namespace, label)
-        yield from self.index(namespace, label)
-
-    def base_on(self, save: int) -> None:
+    def use_base(self, save: int) -> None:
         """Write only what changed since a save, of the tables that were equal to it once.
 
         Parameters
@@ -266,49 +282,55 @@ class Exports:
             The random number of the save in force.
         """
         for table in self._tables:
-            table.base_on(save)
+            table.use_base(save)
 
     def blocks(self, namespace: str, label: Label) -> Items:
-        """The blocks alone."""
+        """Yield the keys, which ascend, and the values of all blocks.
+
+        Parameters
+        ----------
+        label
+            Its generation, save and part (the writer) are used.
+        """
         for table in self._tables:
             yield from table.blocks(namespace, label)
 
     def index(self, namespace: str, label: Label) -> Items:
-        """Their index, once the blocks were written."""
+        """Yield the keys and values of the index, after `blocks` was exhausted."""
         for table in self._tables:
             yield from table.index(namespace, label)
 
-    def stated(self, writer: int) -> list[dict[str, Any]]:
-        """What was written, once it was, as a writer's manifest says it."""
-        return [table.stated(writer) for table in self._tables]
+    def manifest_entries(self, writer: int) -> list[dict[str, Any]]:
+        """Return the tables' entries for the writer's manifest, after all was written."""
+        return [table.manifest_entry(writer) for table in self._tables]
 
-    def committed(self, save: int) -> None:
-        """All is written: the next delta may be based on that save, should it come into force.
+    def remember(self, save: int) -> None:
+        """Record, after all was written, that the next delta may be based on this save.
 
-        Whether it did shows then; until then it does no harm to say so.
+        This is safe before the commit: a delta is only based on the save in force.
         """
         for table in self._tables:
-            table.committed(save)
+            table.remember(save)
 
     def close(self) -> None:
-        """Let the snapshots go."""
+        """Close the snapshots."""
         self._stack.close()
 
-    def __enter__(self) -> Exports:
+    def __enter__(self) -> TablesWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class _Export:
-    """One table: its snapshot, and what was written of it."""
+class _TableWriter:
+    """Writes one table from a snapshot, and counts what was written."""
 
     def __init__(self, item: int, name: str, table: Any) -> None:
         if type(name) is not str:
-            raise TypeError(f"embeddings has a key of type {type(name).__name__}, expected str")
+            raise TypeError(f"keys of `embeddings` must be str, got {type(name).__name__}")
         self.core, self.name, self._item = check_table(name, table), name, item
-        self._config = _plain(name, table.config)
+        self._config = _check_config(name, table.config)
         self._shape = TableShape(self.core.dim, self.core.slots)
         if (longest := BlockSize(1, 1, 0).bytes(self._shape)) > LARGEST_PAYLOAD:
             raise ValueError(
@@ -322,29 +344,32 @@ class _Export:
         self._lines: list[bytes] = []
         self._entries = self._rows = self._dead = self._bytes = 0
 
-    def base_on(self, save: int) -> None:
-        clock = clock_at(self.core, save, self.name, int(self._snapshot.history))
+    def use_base(self, save: int) -> None:
+        """Write a delta if the table was equal to the save, and not too much has changed."""
+        clock = _clock_at_save(self.core, save, self.name, int(self._snapshot.history))
         if clock is not None:
             changed = int(self._snapshot.counts(clock).sum())
-            if changed <= _MOST_CHANGED * self._snapshot.counts(-1).sum():
+            if changed <= _MAX_CHANGED * self._snapshot.counts(-1).sum():
                 self._since = clock
 
-    def committed(self, save: int) -> None:
-        remember(self.core, save, self.name, self.clock, int(self._snapshot.history))
+    def remember(self, save: int) -> None:
+        """Record that the table was equal to a save."""
+        remember_save(self.core, save, self.name, self.clock, int(self._snapshot.history))
 
     def blocks(self, namespace: str, label: Label) -> Items:
-        calls = blocks_of(self._snapshot, self._buckets, self._since, self._shape)
-        # The store writes meanwhile what was packed before.
-        for blocks in one_ahead(calls, limit=_AHEAD_BYTES):
+        """Yield keys and values of the blocks."""
+        calls = _iter_blocks(self._snapshot, self._buckets, self._since, self._shape)
+        # Blocks are packed in another thread while the store writes those before.
+        for blocks in read_ahead(calls, limit=_AHEAD_BYTES):
             for block in blocks:
-                yield self._pair(namespace, label, block)
+                yield self._encode_block(namespace, label, block)
 
-    def _pair(self, namespace: str, label: Label, block: Block) -> tuple[bytes, Pieces]:
-        """A block with its key, noted as written."""
+    def _encode_block(self, namespace: str, label: Label, block: Block) -> tuple[bytes, Pieces]:
+        """Return key and value of a block, after counting it as written."""
         generation, writer, number = label.generation, label.part, len(self._lines)
         own = Label(Kind.BLOCK, generation, label.save, self._item, writer, number)
         value = block.value(own)
-        self._lines.append(line(block))
+        self._lines.append(index_line(block))
         self._entries += block.entries
         self._rows += block.rows
         self._dead += block.dead
@@ -352,14 +377,16 @@ class _Export:
         return keys.block(namespace, generation, writer, self._item, number), value
 
     def index(self, namespace: str, label: Label) -> Items:
+        """Yield keys and values of the index."""
         generation, writer = label.generation, label.part
-        for number, first in enumerate(range(0, len(self._lines), LINES)):
+        for number, first in enumerate(range(0, len(self._lines), INDEX_LINES)):
             own = Label(Kind.INDEX, generation, label.save, self._item, writer, number)
-            value = encode(own, *self._lines[first : first + LINES])
+            value = encode(own, *self._lines[first : first + INDEX_LINES])
             self._bytes += len(value)
             yield keys.index(namespace, generation, writer, self._item, number), value
 
-    def stated(self, writer: int) -> dict[str, Any]:
+    def manifest_entry(self, writer: int) -> dict[str, Any]:
+        """Return the table's entry for the writer's manifest."""
         shard = TableShard(
             writer=writer, item=self._item, buckets=self._buckets, since=self._since,
             clock=self.clock, blocks=len(self._lines), entries=self._entries, rows=self._rows,
@@ -373,21 +400,21 @@ class _Export:
             "shard": asdict(shard),
         }  # fmt: skip
 
-    def __enter__(self) -> _Export:
+    def __enter__(self) -> _TableWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._snapshot.close()
 
 
-def _plain(name: str, config: Any) -> Any:
-    """A config that JSON keeps as it is."""
+def _check_config(name: str, config: Any) -> Any:
+    """Return a config; raise an error unless it is a dict of plain JSON."""
     try:
         encode_json(config)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"the config of embeddings/{name} is no plain JSON: {error}") from error
+        raise type(error)(f"the config of embeddings/{name} is not plain JSON: {error}") from error
     if not isinstance(config, dict):
         raise TypeError(
-            f"the config of embeddings/{name} is of type {type(config).__name__}, expected dict"
+            f"the config of embeddings/{name} must be a dict, got {type(config).__name__}"
         )
     return config

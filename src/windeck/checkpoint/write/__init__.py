@@ -1,1 +1,1 @@
-"""Writing of a save: plans, shards, merging, incremental saves."""
+"""Writing of saves: plans, shards of several writers, merging, incremental saves."""

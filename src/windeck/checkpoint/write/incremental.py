@@ -1,8 +1,8 @@
-"""Saving only the chunks that changed: digests of all of them, compared with the last save's.
+"""Incremental saves: digests of all chunks, compared with those of the last save.
 
 A value under ``ns/d/<generation>/<writer>/<n>`` holds 16 bytes for each chunk of a writer's
-tensors, in the order of its items and of their chunks, those it did not write again among them.
-Loading never looks at it.
+tensors, in the order of its items and of their chunks, including the chunks that were not written
+again. Loading does not read them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from windeck._util.parallel import in_order
+from windeck._util.parallel import parallel_map
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of
-from windeck.checkpoint.format.chunks import chunk_elements, is_plain, iter_chunks, parse_dtype
+from windeck.checkpoint.format.chunks import chunk_elements, is_plain, iter_chunks
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import Commit, can_extend_chain, read_head, read_manifest
 from windeck.checkpoint.format.table_entries import TableEntry
@@ -29,11 +29,12 @@ from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
 from windeck.checkpoint.stores.protocol import Items, Values
 from windeck.checkpoint.write.plans import Plan
+from windeck.columns.dtypes import torch_dtype
 
-_Bytes: TypeAlias = npt.NDArray[np.uint8]
-_Numbered: TypeAlias = tuple[int, _Bytes]
+_Uint8s: TypeAlias = npt.NDArray[np.uint8]
+_NumberedChunk: TypeAlias = tuple[int, _Uint8s]
 
-__all__ = ["Base", "Increment", "base_values", "find_base"]
+__all__ = ["BaseSave", "ChunkDigests", "find_base", "read_base_values"]
 
 _DIGEST_BYTES = 16
 #: Bytes of a value of digests: those of 64 GiB in chunks of 1 MiB.
@@ -41,18 +42,17 @@ _VALUE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Base:
-    """The generation in force, for an incremental save to refer to.
+class BaseSave:
+    """The generation in force, which an incremental save may refer to.
 
     Attributes
     ----------
     commit
-        What HEAD says of it.
+        Its record in HEAD.
     entries, tables
         Its tensors and its tables, by name.
     digests
-        By writer and item, those of the item's chunks. Not there for a save that was not
-        incremental.
+        Digests of the chunks, by writer and item. Empty for a save that was not incremental.
     """
 
     commit: Commit
@@ -61,43 +61,46 @@ class Base:
     digests: Mapping[tuple[int, int], bytes]
 
 
-def find_base(values: Values, plan: Plan) -> Base | None:
-    """What an incremental save may refer to; None where it has to write everything.
+def find_base(values: Values, plan: Plan) -> BaseSave | None:
+    """Return the save that an incremental one may refer to; None if everything must be written.
 
     Parameters
     ----------
     values
-        The store; or, for who cannot open it, what `base_values` of it are.
+        The store; or the result of `read_base_values`, for a process that cannot open the store.
 
     Warns
     -----
     RuntimeWarning
-        When the last save's manifest or digests are damaged. Then all is written anew, too.
+        When the last save's manifest or digests are damaged. The result is None then.
     """
     namespace = plan.namespace
     commits = read_head(values, namespace)[1]
-    if not commits or commits[0].generation != plan.base:  # none, or a save that cannot be ours
+    if not commits or commits[0].generation != plan.base:  # none, or another save was committed
         return None
     commit = commits[0]
     if not can_extend_chain(commit, plan.longest_chain):
         return None
     try:
         manifest = read_manifest(values, namespace, commit)
-        digests = _digests(values, namespace, commit, manifest["tensors"])
+        digests = _read_digests(values, namespace, commit, manifest["tensors"])
     except CorruptStoreError as error:
-        warnings.warn(f"{error.strerror}: all is written anew", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{error.strerror}: everything is written", RuntimeWarning, stacklevel=2)
         return None
-    return Base(commit, manifest["tensors"], manifest["tables"], digests)
+    return BaseSave(commit, manifest["tensors"], manifest["tables"], digests)
 
 
-def base_values(values: Values, plan: Plan) -> dict[bytes, bytes]:
-    """What `find_base` reads, by key; nothing where it finds none. Warns as it does."""
-    noted = _Noted(values)
-    return noted.found if find_base(noted, plan) is not None else {}
+def read_base_values(values: Values, plan: Plan) -> dict[bytes, bytes]:
+    """Return the values that `find_base` reads, by key; empty if it finds no base.
+
+    Warns as `find_base` does.
+    """
+    recorded = _RecordedValues(values)
+    return recorded.found if find_base(recorded, plan) is not None else {}
 
 
-class _Noted:
-    """Values, and those of them that were asked for."""
+class _RecordedValues:
+    """Values that record each value read from them."""
 
     def __init__(self, values: Values) -> None:
         self._values, self.found = values, dict[bytes, bytes]()
@@ -109,32 +112,32 @@ class _Noted:
         return value
 
 
-def _digests(
+def _read_digests(
     values: Values, namespace: str, commit: Commit, entries: Mapping[str, TensorEntry]
 ) -> dict[tuple[int, int], bytes]:
     counts: dict[int, dict[int, int]] = {}
     for entry in entries.values():
+        step = chunk_elements(torch_dtype(entry.dtype), entry.chunk_bytes)
         for part in entry.parts:
-            counts.setdefault(part.writer, {})[part.item] = _count(entry, part)
+            chunks = -(-math.prod(shape_of(part.box)) // step)
+            counts.setdefault(part.writer, {})[part.item] = chunks
     found: dict[tuple[int, int], bytes] = {}
     for writer, items in counts.items():
-        every = _read(values, namespace, commit, writer, sum(items.values()) * _DIGEST_BYTES)
+        size = sum(items.values()) * _DIGEST_BYTES
+        digests = _read_writer_digests(values, namespace, commit, writer, size)
+        if digests is None:
+            continue
         at = 0
-        for item in sorted(items) if every is not None else ():
-            assert every is not None
+        for item in sorted(items):
             stop = at + items[item] * _DIGEST_BYTES
-            found[writer, item], at = every[at:stop], stop
+            found[writer, item], at = digests[at:stop], stop
     return found
 
 
-def _count(entry: TensorEntry, part: TensorPart) -> int:
-    """Chunks of a part."""
-    step = chunk_elements(parse_dtype(entry.dtype), entry.chunk_bytes)
-    return -(-math.prod(shape_of(part.box)) // step)
-
-
-def _read(values: Values, namespace: str, commit: Commit, writer: int, size: int) -> bytes | None:
-    """All digests of a writer, of which there are so many bytes; None where it left none."""
+def _read_writer_digests(
+    values: Values, namespace: str, commit: Commit, writer: int, size: int
+) -> bytes | None:
+    """Return the `size` bytes of digests of a writer; None if it wrote none."""
     found = bytearray()
     for number, start in enumerate(range(0, size, _VALUE_BYTES)):
         key = keys.digests(namespace, commit.generation, writer, number)
@@ -147,8 +150,8 @@ def _read(values: Values, namespace: str, commit: Commit, writer: int, size: int
 
 
 @dataclass
-class _Item:
-    """One of a writer's: what the last save says of it, and what this one finds."""
+class _ItemDigests:
+    """One item of a writer: its part and digests in the last save, and those of this one."""
 
     former: TensorPart | None
     expected: bytes
@@ -156,12 +159,12 @@ class _Item:
     kept: list[list[int]] = field(default_factory=list)
 
 
-def _digest(data: _Bytes) -> tuple[_Bytes, bytes]:
+def _hash_chunk(data: _Uint8s) -> tuple[_Uint8s, bytes]:
     return data, hashlib.sha256(data.data).digest()[:_DIGEST_BYTES]
 
 
-class Increment:
-    """What one writer of an incremental save need not write.
+class ChunkDigests:
+    """Digests of the chunks of one writer, and the chunks that the last save holds already.
 
     Parameters
     ----------
@@ -169,15 +172,15 @@ class Increment:
         From `find_base`.
     """
 
-    def __init__(self, base: Base | None) -> None:
+    def __init__(self, base: BaseSave | None) -> None:
         self._base = base
-        self._items: dict[int, _Item] = {}
+        self._items: dict[int, _ItemDigests] = {}
 
     def add(
         self, item: int, name: str, dtype: str, shape: Sequence[int], box: Box, chunk_bytes: int
     ) -> None:
-        """Tell of a tensor, or of a box of one, before its first chunk; items ascend."""
-        self._items[item] = _Item(None, b"")
+        """Add a box of a tensor before its first chunk; items ascend."""
+        self._items[item] = _ItemDigests(None, b"")
         entry = self._base.entries.get(name) if self._base else None
         wanted = (name, dtype, tuple(shape), chunk_bytes)
         if self._base is None or entry is None:
@@ -187,43 +190,46 @@ class Increment:
         for part in entry.parts:
             if part.box == box:
                 expected = self._base.digests.get((part.writer, part.item), b"")
-                self._items[item] = _Item(part, expected)
+                self._items[item] = _ItemDigests(part, expected)
 
-    def changed(self, item: int, tensor: torch.Tensor, chunk_bytes: int) -> Iterator[_Numbered]:
-        """Of an item's chunks, which this one is called once for, those that have to be written.
+    def changed(
+        self, item: int, tensor: torch.Tensor, chunk_bytes: int
+    ) -> Iterator[_NumberedChunk]:
+        """Yield the chunks of an item that have to be written. Call it once for each item.
 
         Yields
         ------
         number, data
-            To be used before the next is asked for.
+            Valid until the next one is requested.
         """
         chunks = iter_chunks(tensor, chunk_bytes)
-        # Hashed ahead in other threads, while this one writes; but not what shares one buffer.
+        # Hash ahead in other threads while this one writes, unless chunks share one buffer.
         in_memory = is_plain(tensor)
-        found = in_order(chunks, _digest) if in_memory else map(_digest, chunks)
+        found = parallel_map(chunks, _hash_chunk) if in_memory else map(_hash_chunk, chunks)
         for number, (data, digest) in enumerate(found):
-            if self._is_new(self._items[item], number, digest):
+            if self._record(self._items[item], number, digest):
                 yield number, data
 
-    def _is_new(self, here: _Item, number: int, digest: bytes) -> bool:
-        here.digests += digest
+    def _record(self, item: _ItemDigests, number: int, digest: bytes) -> bool:
+        """Record the digest of a chunk; return whether the chunk has to be written."""
+        item.digests += digest
         at = number * _DIGEST_BYTES
-        if here.former is None or here.expected[at : at + _DIGEST_BYTES] != digest:
+        if item.former is None or item.expected[at : at + _DIGEST_BYTES] != digest:
             return True
-        source = list(here.former.source(number))
-        if here.kept and here.kept[-1][1] == number and here.kept[-1][2:] == source:
-            here.kept[-1][1] = number + 1
+        source = list(item.former.source(number))
+        if item.kept and item.kept[-1][1] == number and item.kept[-1][2:] == source:
+            item.kept[-1][1] = number + 1
         else:
-            here.kept.append([number, number + 1, *source])
+            item.kept.append([number, number + 1, *source])
         return False
 
     def kept(self, item: int) -> dict[str, Any]:
-        """What a part of the manifest says about it: nothing, where all was written."""
+        """Return the manifest's fields on kept chunks of an item; empty if all were written."""
         kept = self._items[item].kept
         return {"kept": kept} if kept else {}
 
     def pairs(self, namespace: str, generation: int, save: int, writer: int) -> Items:
-        """The digests, for the save after this one, once all chunks were asked for."""
+        """Yield keys and values of the digests, after the chunks of all items were requested."""
         for number, payload in enumerate(self._payloads()):
             label = Label(Kind.DIGESTS, generation, save, 0, writer, number)
             yield keys.digests(namespace, generation, writer, number), encode(label, payload)

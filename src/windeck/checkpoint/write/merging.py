@@ -1,9 +1,9 @@
-"""What writers state of a table, united into the table of a manifest."""
+"""Merging of writers' manifests into the manifest of a save."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,26 +20,26 @@ from windeck.checkpoint.format.table_entries import (
 from windeck.checkpoint.format.trees import iter_tensors
 from windeck.checkpoint.write.plans import Plan
 
-__all__ = ["merged", "united"]
+__all__ = ["merge_shards", "merge_tables"]
 
 
-#: What has to be the same with all writers of a table.
-_SHARED = ("dim", "dtype", "slots", "config")
+#: Fields of a table that have to be equal for all writers.
+_EQUAL_KEYS = ("dim", "dtype", "slots", "config")
 
 
-def united(
-    stated: Iterable[tuple[int, Iterable[Mapping[str, Any]]]],
+def merge_tables(
+    entries_by_writer: Iterable[tuple[int, Iterable[Mapping[str, Any]]]],
     *,
     generation: int,
     save: int,
     base: Mapping[str, TableEntry],
 ) -> list[TableEntry]:
-    """The tables of a generation, checked: their buckets are complete, nobody's are another's.
+    """Merge what each writer wrote of tables; check that each bucket was written once.
 
     Parameters
     ----------
-    stated
-        Of each writer its number, and what `Exports.stated` gave there.
+    entries_by_writer
+        Pairs of a writer's number and its `TablesWriter.manifest_entries`.
     generation, save
         Of this save.
     base
@@ -51,82 +51,84 @@ def united(
         Naming the table, the writers, what was found and what was expected.
     """
     tables: dict[str, dict[int, Mapping[str, Any]]] = {}
-    for writer, entries in stated:
+    for writer, entries in entries_by_writer:
         for entry in entries:
             if tables.setdefault(entry["name"], {}).setdefault(writer, entry) is not entry:
                 raise ValueError(f"writer {writer} has the table {entry['name']} twice")
-    return [_united(name, own, generation, save, base.get(name)) for name, own in tables.items()]
+    return [
+        _merge_table(name, entries, generation, save, base.get(name))
+        for name, entries in tables.items()
+    ]
 
 
-def _united(
+def _merge_table(
     name: str,
-    stated: Mapping[int, Mapping[str, Any]],
+    entries: Mapping[int, Mapping[str, Any]],
     generation: int,
     save: int,
     base: TableEntry | None,
 ) -> TableEntry:
-    first_writer, first = next(iter(stated.items()))
+    first_writer, first = next(iter(entries.items()))
     shards: list[TableShard] = []
-    for writer, entry in stated.items():
-        for key in _SHARED:
+    for writer, entry in entries.items():
+        for key in _EQUAL_KEYS:
             if entry[key] != first[key]:
                 raise ValueError(
-                    f"the table {name} has {key} {entry[key]!r} at writer {writer}, expected "
-                    f"{first[key]!r} as at writer {first_writer}"
+                    f"the table {name} has {key} {entry[key]!r} with writer {writer}, expected "
+                    f"{first[key]!r} as with writer {first_writer}"
                 )
         shard = parse_shard(entry["shard"])
         if shard.writer != writer:
             raise ValueError(
-                f"writer {writer} states a shard of writer {shard.writer} of the table {name}, "
-                "expected its own"
+                f"the manifest of writer {writer} has a shard of writer {shard.writer} of the "
+                f"table {name}, expected its own"
             )
         shards.append(shard)
     check_buckets(name, [shard.buckets for shard in shards])
     link = TableLink(generation, save, tuple(shards))
     shape = TableShape(first["dim"], first["slots"])
-    links = (link, *_older(name, link, shape, base))
+    links = (link, *_visible_links(name, link, shape, base))
     clock, rows, counted = (
-        [int(entry[key]) for entry in stated.values()] for key in ("clock", "rows", "counted")
+        [int(entry[key]) for entry in entries.values()] for key in ("clock", "rows", "counted")
     )
     return TableEntry(name, shape, first["config"], max(clock), sum(rows), sum(counted), links)
 
 
-def _older(
+def _visible_links(
     name: str, link: TableLink, shape: TableShape, base: TableEntry | None
 ) -> tuple[TableLink, ...]:
-    """The links of the base that the new one does not hide."""
+    """Return the links of the base that the new link does not hide."""
     if all(shard.since == -1 for shard in link.shards):
         return ()
     if base is None or base.shape != shape:
         found = "none" if base is None else f"one of {base.shape}"
         raise ValueError(
-            f"the table {name} is written as what changed, expected a table of {shape} in the "
+            f"the table {name} is written as a delta, expected a table of {shape} in the "
             f"generation in force, found {found}"
         )
     chain = ranges_to_read((link, *base.links))
-    used = [older for older, own in zip(base.links, chain[1:], strict=True) if own]
-    return tuple(used)
+    return tuple(older for older, own in zip(base.links, chain[1:], strict=True) if own)
 
 
-#: Of a place in a tree: who has it, and what.
-_Found = list[tuple[int, Any]]
+#: Writers that have a place in a tree, with the value each has there.
+_ByWriter = list[tuple[int, Any]]
 
 
 @dataclass
-class _Tensor:
-    """A tensor as its writers tell of it."""
+class _ShardedTensor:
+    """A tensor in the manifests of its writers: its fields, as the first has them, and parts."""
 
     writer: int
-    said: dict[str, Any]
+    fields: dict[str, Any]
     parts: list[dict[str, Any]] = field(default_factory=list)
 
 
-def merged(
+def merge_shards(
     shards: Sequence[Mapping[str, Any]],
     plan: Plan,
     base: Mapping[str, TableEntry] | None = None,
 ) -> dict[str, Any]:
-    """The manifest of a save, from those of its writers, in their order.
+    """Merge the manifests of all writers, in their order, into the manifest of a save.
 
     Parameters
     ----------
@@ -141,65 +143,66 @@ def merged(
 
     Notes
     -----
-    O(p log p) for p parts that are cut in one dimension.
+    O(p log p) time for p parts that are cut in one dimension.
     """
-    tensors = _tensors(shards)
+    tensors = _collect_tensors(shards)
     roots: dict[str, Any] = {}
-    for root in _keys([list(shard["trees"]) for shard in shards]):
+    for root in _unique([list(shard["trees"]) for shard in shards]):
         found = [(shard["writer"], shard["trees"]) for shard in shards]
         held = [(writer, trees[root]) for writer, trees in found if root in trees]
-        roots[root] = _tree(root, held, tensors)
+        roots[root] = _merge_trees(root, held, tensors)
     used = dict.fromkeys(
         name for root, tree in roots.items() for _, name in iter_tensors(tree, root)
     )
-    entries = [_entry(name, tensors[name]) for name in used]
+    entries = [_tensor_entry(name, tensors[name]) for name in used]
     manifest = {"chunk_bytes": plan.chunk_bytes, "tensors": entries, "trees": roots}
-    stated = [(shard["writer"], shard.get("tables", ())) for shard in shards]
-    tables = united(stated, generation=plan.generation, save=plan.save, base=base or {})
+    of_tables = [(shard["writer"], shard.get("tables", ())) for shard in shards]
+    tables = merge_tables(of_tables, generation=plan.generation, save=plan.save, base=base or {})
     return {**manifest, "tables": [table.as_json() for table in tables]} if tables else manifest
 
 
-def _tensors(shards: Sequence[Mapping[str, Any]]) -> dict[str, _Tensor]:
-    found: dict[str, _Tensor] = {}
+def _collect_tensors(shards: Sequence[Mapping[str, Any]]) -> dict[str, _ShardedTensor]:
+    found: dict[str, _ShardedTensor] = {}
     for shard in shards:
+        writer = shard["writer"]
         for entry in shard["tensors"]:
-            said = {key: value for key, value in entry.items() if key != "parts"}
-            tensor = found.setdefault(entry["name"], _Tensor(shard["writer"], said))
+            fields = {key: value for key, value in entry.items() if key != "parts"}
+            tensor = found.setdefault(entry["name"], _ShardedTensor(writer, fields))
             for key in ("dtype", "shape", "chunk_bytes"):
-                was, now = tensor.said.get(key), said.get(key)
-                if was != now:
+                if tensor.fields.get(key) != fields.get(key):
                     raise ValueError(
-                        f"{entry['name']} has {key} {was} with writer {tensor.writer} and {now} "
-                        f"with writer {shard['writer']}, expected one {key}"
+                        f"{entry['name']} has {key} {tensor.fields.get(key)} with writer "
+                        f"{tensor.writer} and {fields.get(key)} with writer {writer}, expected "
+                        f"one {key}"
                     )
             for part in entry["parts"]:
-                _within(entry, part, shard["writer"])
-                tensor.parts.append({**part, "writer": shard["writer"]})
+                _check_part(entry, part, writer)
+                tensor.parts.append({**part, "writer": writer})
     return found
 
 
-def _within(entry: Mapping[str, Any], part: Mapping[str, Any], writer: int) -> None:
+def _check_part(entry: Mapping[str, Any], part: Mapping[str, Any], writer: int) -> None:
     box, shape = part["box"], entry["shape"]
     if len(box) != len(shape) or any(
         not 0 <= first <= end <= size for (first, end), size in zip(box, shape, strict=True)
     ):
         raise ValueError(
-            f"{entry['name']} has elements {_shown(box)} with writer {writer}, expected some of "
-            f"shape {tuple(shape)}"
+            f"{entry['name']} has elements {_format_box(box)} with writer {writer}, expected some "
+            f"of shape {tuple(shape)}"
         )
 
 
-def _entry(name: str, tensor: _Tensor) -> dict[str, Any]:
-    """A tensor of the manifest, if its parts make a whole."""
-    shape = tuple(tensor.said["shape"])
-    parts = [part for part in tensor.parts if math.prod(shape_of(_box(part)))]
-    boxes = [_box(part) for part in parts]
+def _tensor_entry(name: str, tensor: _ShardedTensor) -> dict[str, Any]:
+    """Return the manifest's entry of a tensor; check that its parts cover each element once."""
+    shape = tuple(tensor.fields["shape"])
+    parts = [part for part in tensor.parts if math.prod(shape_of(_box_of(part)))]
+    boxes = [_box_of(part) for part in parts]
     pair = find_overlap(boxes)
     if pair is not None:
         one, two = (parts[i] for i in pair)
         raise ValueError(
-            f"{name} has elements {_shown(one['box'])} with writer {one['writer']} and "
-            f"{_shown(two['box'])} with writer {two['writer']}, expected each element once"
+            f"{name} has elements {_format_box(one['box'])} with writer {one['writer']} and "
+            f"{_format_box(two['box'])} with writer {two['writer']}, expected each element once"
         )
     held, size = sum(math.prod(shape_of(box)) for box in boxes), math.prod(shape)
     if held != size:
@@ -207,60 +210,48 @@ def _entry(name: str, tensor: _Tensor) -> dict[str, Any]:
         missing = find_gap(whole(shape), boxes)
         raise ValueError(
             f"{name} has {held:,} of {size:,} elements with writers [{writers}], expected all of "
-            f"shape {shape}: {_shown(missing)} is missing"
+            f"shape {shape}: {_format_box(missing)} is missing"
         )
-    return {**tensor.said, "parts": [_ordered(part) for part in parts]}
+    ordered = [{**{key: part[key] for key in ("box", "writer", "item")}, **part} for part in parts]
+    return {**tensor.fields, "parts": ordered}
 
 
-def _ordered(part: Mapping[str, Any]) -> dict[str, Any]:
-    first = {key: part[key] for key in ("box", "writer", "item")}
-    return {**first, **part}
-
-
-def _tree(place: str, found: _Found, tensors: dict[str, _Tensor]) -> Any:
-    """One tree of those several writers have: dicts become their union, all else is the same."""
+def _merge_trees(place: str, found: _ByWriter, tensors: dict[str, _ShardedTensor]) -> Any:
+    """Merge one tree of several writers: unite dicts, and check that all else is equal."""
     writer, first = found[0]
-    kind = _kind(first)
+    kind = _kind_of(first)
     for other, tree in found[1:]:
-        if _kind(tree) != kind:
-            raise _differ(place, writer, first, other, tree)
+        if _kind_of(tree) != kind:
+            raise _difference(place, writer, first, other, tree)
     if kind == "tensor":
-        return {"tensor": _name(place, [(w, tree["tensor"]) for w, tree in found], tensors)}
+        return {"tensor": _merge_names(place, [(w, tree["tensor"]) for w, tree in found], tensors)}
     if kind == "dict":
-        return {"dict": _dict(place, [(w, tree["dict"]) for w, tree in found], tensors)}
+        return {"dict": _merge_dicts(place, [(w, tree["dict"]) for w, tree in found], tensors)}
     if kind == "tuple":
-        return {"tuple": _list(place, [(w, tree["tuple"]) for w, tree in found], tensors)}
+        return {"tuple": _merge_lists(place, [(w, tree["tuple"]) for w, tree in found], tensors)}
     if kind == "list":
-        return _list(place, found, tensors)
+        return _merge_lists(place, found, tensors)
     for other, tree in found[1:]:
         if repr(tree) != repr(first):
-            raise _differ(place, writer, first, other, tree)
+            raise _difference(place, writer, first, other, tree)
     return first
 
 
-def _kind(tree: Any) -> str:
+def _kind_of(tree: Any) -> str:
     return next(iter(tree), "") if isinstance(tree, dict) else type(tree).__name__
 
 
-def _dict(place: str, found: _Found, tensors: dict[str, _Tensor]) -> list[Any]:
-    held = [(writer, _keyed(pairs)) for writer, pairs in found]
-    every = _keys([list(pairs) for _, pairs in held])
-    return [
-        [
-            key,
-            _tree(
-                f"{place}/{key}", [(w, p[kind, key]) for w, p in held if (kind, key) in p], tensors
-            ),
-        ]
-        for kind, key in every
-    ]
+def _merge_dicts(place: str, found: _ByWriter, tensors: dict[str, _ShardedTensor]) -> list[Any]:
+    # With the type of a key: 1 and True are two keys.
+    held = [(writer, {(type(key), key): item for key, item in pairs}) for writer, pairs in found]
+    merged = []
+    for kind, key in _unique([list(pairs) for _, pairs in held]):
+        own = [(writer, pairs[kind, key]) for writer, pairs in held if (kind, key) in pairs]
+        merged.append([key, _merge_trees(f"{place}/{key}", own, tensors)])
+    return merged
 
 
-def _keyed(pairs: Any) -> dict[tuple[type, Any], Any]:
-    return {(type(key), key): value for key, value in pairs}
-
-
-def _list(place: str, found: _Found, tensors: dict[str, _Tensor]) -> list[Any]:
+def _merge_lists(place: str, found: _ByWriter, tensors: dict[str, _ShardedTensor]) -> list[Any]:
     writer, first = found[0]
     for other, tree in found[1:]:
         if len(tree) != len(first):
@@ -269,16 +260,16 @@ def _list(place: str, found: _Found, tensors: dict[str, _Tensor]) -> list[Any]:
                 f"{other}, expected the same everywhere"
             )
     return [
-        _tree(f"{place}/{i}", [(w, tree[i]) for w, tree in found], tensors)
+        _merge_trees(f"{place}/{i}", [(w, tree[i]) for w, tree in found], tensors)
         for i in range(len(first))
     ]
 
 
-def _name(place: str, found: _Found, tensors: dict[str, _Tensor]) -> str:
-    """The name a tensor's data are under.
+def _merge_names(place: str, found: _ByWriter, tensors: dict[str, _ShardedTensor]) -> str:
+    """Return the name that a tensor's data are stored under.
 
-    With some writers it may be the same memory as another tensor, and with others not: where all
-    they have of it is no elements, or where tied tensors were torn.
+    Some writers may hold it in the memory of another tensor, and others not: if they hold no
+    elements of it, or if tied tensors were separated.
     """
     names = dict.fromkeys(name for _, name in found)
     own = tensors.get(place)
@@ -294,28 +285,28 @@ def _name(place: str, found: _Found, tensors: dict[str, _Tensor]) -> str:
     return place
 
 
-def _keys(found: Sequence[Sequence[Any]]) -> Iterator[Any]:
-    """All of several lists, each once, as they come."""
-    return iter(dict.fromkeys(key for keys in found for key in keys))
+def _unique(lists: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the items of several lists, each once, in order."""
+    return list(dict.fromkeys(item for items in lists for item in items))
 
 
-def _differ(place: str, writer: int, was: Any, other: int, now: Any) -> ValueError:
+def _difference(place: str, writer: int, was: Any, other: int, now: Any) -> ValueError:
     return ValueError(
-        f"{place} is {_told(was)} with writer {writer} and {_told(now)} with writer {other}, "
-        "expected the same everywhere: what differs needs a name of its own on each"
+        f"{place} is {_describe(was)} with writer {writer} and {_describe(now)} with writer "
+        f"{other}, expected the same everywhere: save different values under different keys"
     )
 
 
-def _told(tree: Any) -> str:
-    kind = _kind(tree)
+def _describe(tree: Any) -> str:
+    kind = _kind_of(tree)
     if kind in ("dict", "list", "tuple", "tensor"):
         return f"a {kind}"
     return repr(float(tree["float"]) if kind == "float" and isinstance(tree, dict) else tree)[:80]
 
 
-def _box(part: Mapping[str, Any]) -> Box:
+def _box_of(part: Mapping[str, Any]) -> Box:
     return tuple((first, end) for first, end in part["box"])
 
 
-def _shown(box: Any) -> str:
+def _format_box(box: Any) -> str:
     return "[" + ", ".join(f"{first}:{end}" for first, end in box) + "]"

@@ -1,4 +1,4 @@
-"""Both ends of a save: a number nobody else has, and the compare-and-set that shows it all."""
+"""The plan of a save: its generation number, its options, and its commit by compare-and-set."""
 
 from __future__ import annotations
 
@@ -27,44 +27,42 @@ from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened
 
 __all__ = [
-    "CHUNKS",
     "CHUNK_BYTES",
-    "LEAST_BYTES",
+    "MIN_CHUNKS",
+    "MIN_CHUNK_BYTES",
     "Plan",
     "begin",
-    "check_chain",
     "check_numbers",
     "check_options",
-    "commit",
-    "conflict",
+    "check_uncommitted",
+    "commit_manifest",
+    "conflict_message",
     "discard",
     "finish",
-    "give_way",
-    "refuse_committed",
-    "reserve",
+    "reserve_generation",
 ]
 
 
-def reserve(store: Store, namespace: str, commits: Sequence[Commit]) -> int:
-    """A number no other save has or will get, even one that goes on at the same time.
+def reserve_generation(store: Store, namespace: str, commits: Sequence[Commit]) -> int:
+    """Reserve a generation number that no other save has or gets, even a concurrent one.
 
     Parameters
     ----------
     commits
-        What HEAD keeps, from `read_head`.
+        The generations that HEAD keeps, from `read_head`.
     """
     key, label = keys.next_generation(namespace), Label(Kind.NEXT)
     while True:
         was = store.get(key)
         number = 1 + max((commit.generation for commit in commits), default=0)
         if was is not None:
-            number = max(number, _number(key, decode(key, was, label, length=8)))
+            number = max(number, _parse_generation(key, decode(key, was, label, length=8)))
         value = encode(label, (number + 1).to_bytes(8, "little"))
         if store.compare_and_set(key, was, value):
             return number
 
 
-def commit(
+def commit_manifest(
     store: Store,
     namespace: str,
     manifest: Mapping[str, Any],
@@ -79,9 +77,9 @@ def commit(
     Parameters
     ----------
     generation, save, step
-        Of the save: its number from `reserve`, its random number, what the user called it.
+        Of the save: its number from `reserve_generation`, its random number, and the user's step.
     head
-        What `read_head` gave when the save began.
+        The result of `read_head` when the save began.
 
     Raises
     ------
@@ -90,7 +88,10 @@ def commit(
     """
     payload = encode_manifest(manifest)
     if len(payload) > LARGEST_PAYLOAD:
-        raise ValueError(f"the manifest has {len(payload):,} bytes, expected fewer tensors")
+        raise ValueError(
+            f"the manifest has {len(payload):,} bytes, expected at most {LARGEST_PAYLOAD:,}: save "
+            "fewer tensors"
+        )
     value = encode(Label(Kind.MANIFEST, generation, save), payload)
     store.put_many([(keys.manifest(namespace, generation), value)])
     store.sync()
@@ -98,24 +99,23 @@ def commit(
     now = Commit(generation, save, step, time.time(), len(value), crc32c(value), bases)
     key, (was, commits) = keys.head(namespace), head
     while not store.compare_and_set(key, was, encode_head([now, *commits])):
-        # A HEAD that only forgot old generations is no conflict.
+        # A HEAD from which only old generations were removed is no conflict.
         former, (was, commits) = commits, read_head(store, namespace)
         if commits[:1] != former[:1]:
-            refuse_committed(namespace, generation, commits)
-            give_way(store, namespace, generation)
-            raise RuntimeError(conflict(namespace, step, commits))
+            check_uncommitted(namespace, generation, commits)
+            _remove_generation(store, namespace, generation)
+            raise RuntimeError(conflict_message(namespace, step, commits))
     store.sync()
     return now
 
 
-def give_way(store: Store, namespace: str, generation: int) -> None:
-    """Remove all of a generation that will not be committed."""
+def _remove_generation(store: Store, namespace: str, generation: int) -> None:
     for prefix in keys.generation_prefixes(namespace, generation):
         store.delete_range(prefix)
 
 
-def refuse_committed(namespace: str, generation: int, commits: Sequence[Commit]) -> None:
-    """RuntimeError for a generation that HEAD keeps: somebody else committed the same save."""
+def check_uncommitted(namespace: str, generation: int, commits: Sequence[Commit]) -> None:
+    """Raise a RuntimeError for a generation in HEAD: another process committed the same save."""
     if generation in {found.generation for found in commits}:
         raise RuntimeError(
             f"generation {generation} of {namespace} was committed already, expected a save that "
@@ -123,8 +123,8 @@ def refuse_committed(namespace: str, generation: int, commits: Sequence[Commit])
         )
 
 
-def conflict(namespace: str, step: int, commits: Sequence[Commit]) -> str:
-    """What to say when HEAD is not what it was."""
+def conflict_message(namespace: str, step: int, commits: Sequence[Commit]) -> str:
+    """Return the error message for a HEAD that changed during a save."""
     found = "HEAD was removed"
     if commits:
         found = f"generation {commits[0].generation} of step {commits[0].step} was"
@@ -134,21 +134,24 @@ def conflict(namespace: str, step: int, commits: Sequence[Commit]) -> str:
     )
 
 
-def _number(key: bytes, payload: memoryview) -> int:
+def _parse_generation(key: bytes, payload: memoryview) -> int:
     number = int.from_bytes(payload, "little")
     if number >= 1 << 62:
-        raise CorruptStoreError(f"{key.decode()} says {number}, expected a number of a generation")
+        raise CorruptStoreError(
+            f"{key.decode()} holds {number}, expected the number of a generation"
+        )
     return number
 
 
-#: Bytes of a chunk, unless asked otherwise.
+#: Default bytes of a chunk.
 CHUNK_BYTES = 1 << 20
-#: A tensor that several writers share is cut into this many chunks or more, so that whoever reads
-#: it in other parts reads little more than its own; but not into smaller ones than that.
-CHUNKS = 64
-LEAST_BYTES = 16 << 10
-#: What one writer has is cut where 8, 4 or 2 ranks would cut its rows, unless parts are smaller.
-EVEN_BYTES = 512 << 10
+#: A tensor that several writers share is cut into at least this many chunks, so that a reader of
+#: other parts reads little more than its own, but not into chunks below `MIN_CHUNK_BYTES`.
+MIN_CHUNKS = 64
+MIN_CHUNK_BYTES = 16 << 10
+#: A tensor of a single writer is cut where 8, 4 or 2 ranks would cut its rows, unless the parts
+#: are smaller than this.
+_MIN_EVEN_BYTES = 512 << 10
 _LIMITS = {
     "generation": (1, (1 << 62) - 1),
     "save": (0, (1 << 63) - 1),
@@ -156,24 +159,25 @@ _LIMITS = {
     "writers": (1, 1 << 24),
     "chunk_bytes": (16, 64 << 20),
     "base": (0, (1 << 62) - 1),
+    "longest_chain": (0, 1000),
 }
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What all writers of one save have to know; made by `begin`.
+    """The parameters of a save that all its writers share; made by `begin`.
 
-    It goes to them in any way: ``dataclasses.asdict(plan)`` is fit for JSON, ``Plan(**found)``
-    makes it again.
+    Send it to the writers in any way: ``dataclasses.asdict(plan)`` can be written as JSON, and
+    ``Plan(**found)`` restores it.
 
     Attributes
     ----------
     generation, save
-        The number of the save, which no other has, and a random one.
+        Number of the save, which no other save has, and a random number.
     step
-        What the user called it.
+        The user's step.
     writers
-        How many there are; they are numbered from 0.
+        Number of writers; they are numbered from 0.
     namespace, chunk_bytes
         As given to `begin`.
     base
@@ -181,7 +185,7 @@ class Plan:
     incremental, longest_chain
         As given to `begin`.
     digest
-        Of all the others: a plan that was changed on the way is a ValueError.
+        Hash of all other fields: a plan that was changed on the way is a ValueError.
     """
 
     generation: int
@@ -197,19 +201,19 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_numbers({name: getattr(self, name) for name in _LIMITS})
-        check_chain(self.incremental, self.longest_chain)
+        _check_bool("incremental", self.incremental)
         keys.check_namespace(self.namespace)
-        said = {name: value for name, value in asdict(self).items() if name != "digest"}
-        digest = hashlib.blake2b(encode_json(said), digest_size=16).hexdigest()
+        fields = {name: value for name, value in asdict(self).items() if name != "digest"}
+        digest = hashlib.blake2b(encode_json(fields), digest_size=16).hexdigest()
         if self.digest not in ("", digest):
             raise ValueError(
-                f"the digest of a plan is {self.digest!r}, expected {digest!r} of what it says: "
+                f"the digest of a plan is {self.digest!r}, expected {digest!r} for its fields: "
                 "it was changed after begin made it"
             )
         object.__setattr__(self, "digest", digest)
 
     def chunk_bytes_of(self, shape: Sequence[int], width: int) -> int:
-        """Bytes of a chunk of a tensor: the same on all writers, by the shape of the whole alone.
+        """Return the bytes of a chunk of a tensor, which are the same for all writers.
 
         Parameters
         ----------
@@ -217,54 +221,54 @@ class Plan:
             Of the whole tensor; bytes of an element.
         """
         if self.writers == 1:
-            return _even_chunk(shape, width, self.chunk_bytes)
-        share = math.prod(shape) * width // CHUNKS
-        return min(self.chunk_bytes, max(LEAST_BYTES, 1 << max(0, share.bit_length() - 1)))
+            return _even_chunk_bytes(shape, width, self.chunk_bytes)
+        share = math.prod(shape) * width // MIN_CHUNKS
+        return min(self.chunk_bytes, max(MIN_CHUNK_BYTES, 1 << max(0, share.bit_length() - 1)))
 
 
-def _even_chunk(shape: Sequence[int], width: int, most: int) -> int:
-    """Bytes of a chunk that ends where 2, 4 or 8 ranks cut the rows, so that each reads its own.
+def _even_chunk_bytes(shape: Sequence[int], width: int, max_bytes: int) -> int:
+    """Return bytes of chunks that end where 2, 4 or 8 ranks cut the rows.
 
-    As few chunks as make such parts; `most` where rows do not divide, or parts would be small.
+    Each rank then reads only its own rows. The number of chunks is the least that makes such parts;
+    the result is `max_bytes` if the rows do not divide or the parts would be small.
     """
     size = math.prod(shape)
     for parts in (8, 4, 2):
         part = size // parts
-        if shape and shape[0] % parts == 0 and part * width >= EVEN_BYTES:
-            least = -(-part * width // most)
+        if shape and shape[0] % parts == 0 and part * width >= _MIN_EVEN_BYTES:
+            least = -(-part * width // max_bytes)
             for count in range(least, 2 * least + 1):
                 if part % count == 0:
                     return part // count * width
-    return most
+    return max_bytes
 
 
 def check_options(
     *, step: int, namespace: str, chunk_bytes: int, incremental: bool, longest_chain: int
 ) -> None:
-    """TypeError or ValueError for options of a save that cannot be ones."""
+    """Raise a TypeError or ValueError for invalid options of a save."""
     keys.check_namespace(namespace)
-    check_numbers({"step": step, "chunk_bytes": chunk_bytes})
-    check_chain(incremental, longest_chain)
+    check_numbers({"step": step, "chunk_bytes": chunk_bytes, "longest_chain": longest_chain})
+    _check_bool("incremental", incremental)
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:
-    """TypeError or ValueError for a number of a plan that cannot be one."""
+    """Raise a TypeError or ValueError for an invalid number of a plan.
+
+    Only `int` itself is accepted, since plans are hashed and sent as JSON.
+    """
     for name, value in given.items():
         low, high = _LIMITS[name]
         if type(value) is not int:
-            raise TypeError(f"{name} is of type {type(value).__name__}, expected int")
+            raise TypeError(f"`{name}` must be an int, got {type(value).__name__}")
         if not low <= value <= high:
-            raise ValueError(f"{name} is {value}, expected {low} to {high}")
+            bound = f"at least {low}" if value < low else f"at most {high}"
+            raise ValueError(f"`{name}` must be {bound}, got {value}")
 
 
-def check_chain(incremental: Any, longest_chain: Any) -> None:
-    """TypeError or ValueError for options of incremental saves that cannot be ones."""
-    if type(incremental) is not bool:
-        raise TypeError(f"incremental is of type {type(incremental).__name__}, expected bool")
-    if type(longest_chain) is not int:
-        raise TypeError(f"longest_chain is of type {type(longest_chain).__name__}, expected int")
-    if not 0 <= longest_chain <= 1000:
-        raise ValueError(f"longest_chain is {longest_chain}, expected 0 to 1000")
+def _check_bool(name: str, value: Any) -> None:
+    if type(value) is not bool:
+        raise TypeError(f"`{name}` must be a bool, got {type(value).__name__}")
 
 
 def begin(
@@ -277,32 +281,32 @@ def begin(
     incremental: bool = False,
     longest_chain: int = LONGEST_CHAIN,
 ) -> Plan:
-    """Begin a save by several writers, who need not know each other.
+    """Begin a save by several writers, which need no connection to each other.
 
-    Each then calls `save_shard` with the plan and a number of its own, and when all have returned,
-    somebody calls `merge`. See docs/sharded.md.
+    Each writer calls `save_shard` with the plan and its own number. When all have returned, one
+    process calls `merge`. See docs/sharded.md.
 
     Parameters
     ----------
     store
         An open store, or the URL of one.
     step
-        What `log` shows beside the generation.
+        The step that `log` shows beside the generation.
     writers
-        How many processes write; those that own nothing are not counted.
+        Number of processes that write; processes that own nothing are not counted.
     namespace, chunk_bytes, incremental, longest_chain
         See `save`.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument that cannot be one.
+        For an invalid argument.
     OSError
         See `windeck.checkpoint.stores.protocol`.
 
     Notes
     -----
-    O(1). Nothing but the next number is written.
+    O(1) time. Only the next generation number is written.
 
     Examples
     --------
@@ -326,7 +330,7 @@ def begin(
     check_numbers({"writers": writers})
     with opened(store) as place:
         _, commits = read_head(place, namespace)
-        generation = reserve(place, namespace, commits)
+        generation = reserve_generation(place, namespace, commits)
         base = commits[0].generation if commits else 0
         save = secrets.randbits(63)
         return Plan(
@@ -336,19 +340,19 @@ def begin(
 
 
 def finish(store: Store, plan: Plan, manifest: Mapping[str, Any]) -> int:
-    """Put a save in force whose data are durable; its generation.
+    """Commit a save whose data are durable; return its generation.
 
     Raises
     ------
     RuntimeError
-        When another one was since this one began; the data of this one are removed then.
+        When another save was committed since this one began; the data of this one are removed.
     """
     head = read_head(store, plan.namespace)
     in_force = head[1][0].generation if head[1] else 0
     if in_force != plan.base:
         discard(store, plan)
-        raise RuntimeError(conflict(plan.namespace, plan.step, head[1]))
-    commit(
+        raise RuntimeError(conflict_message(plan.namespace, plan.step, head[1]))
+    commit_manifest(
         store, plan.namespace, manifest,
         generation=plan.generation, save=plan.save, step=plan.step, head=head,
     )  # fmt: skip
@@ -356,8 +360,8 @@ def finish(store: Store, plan: Plan, manifest: Mapping[str, Any]) -> int:
 
 
 def discard(store: Store, plan: Plan) -> None:
-    """Remove what was written for a save that will not be committed."""
-    refuse_committed(plan.namespace, plan.generation, read_head(store, plan.namespace)[1])
-    give_way(store, plan.namespace, plan.generation)
+    """Remove the data of a save that will not be committed."""
+    check_uncommitted(plan.namespace, plan.generation, read_head(store, plan.namespace)[1])
+    _remove_generation(store, plan.namespace, plan.generation)
     left = list_parts(store, plan.namespace, unfinished=True)
     drop_parts(store, [part for part in left if part.save == plan.save])

@@ -1,4 +1,4 @@
-"""State to be saved: trees of what is given, and the tensors in them, each memory once."""
+"""The state that one process saves, and the shard of a save that it writes."""
 
 from __future__ import annotations
 
@@ -11,85 +11,92 @@ import torch
 
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.chunks import dtype_name, iter_chunks
+from windeck.checkpoint.format.chunks import iter_chunks
 from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.values import Kind, Label, encode_pieces
 from windeck.checkpoint.stores.protocol import Items, ParallelItems, Store
-from windeck.checkpoint.tables.writing import Exports
-from windeck.checkpoint.write.incremental import Base, Increment
-from windeck.checkpoint.write.pieces import Piece, Pieces, is_distributed, pieces_of, stretches
-from windeck.checkpoint.write.plans import CHUNKS, LEAST_BYTES, Plan
+from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.write.incremental import BaseSave, ChunkDigests
+from windeck.checkpoint.write.local_tensors import (
+    LocalTensor,
+    TensorPiece,
+    is_distributed,
+    split_piece,
+    to_local_tensor,
+)
+from windeck.checkpoint.write.plans import MIN_CHUNK_BYTES, MIN_CHUNKS, Plan
+from windeck.columns.dtypes import dtype_name
 
-__all__ = ["Shard", "State", "chunk_pairs", "shard_on"]
+__all__ = ["LocalState", "ShardWriter", "encode_chunks"]
 
 
-#: What has to be a place that `load` can put it back to.
+#: Roots that have to be a dict or an object with `state_dict`, so that `load` can fill them.
 _LOADED_IN_PLACE = ("model", "optimizer")
 
 
-class State:
-    """What one process has of a step.
+class LocalState:
+    """The state of a step that one process holds.
 
     Attributes
     ----------
     trees
-        What was given, by name, as JSON.
+        The given values as JSON, by root.
     tensors
-        By the name of its first place, what of each tensor is here.
+        The local part of each tensor, by the name of its first place.
 
     Parameters
     ----------
     given
-        ``model``, ``optimizer``, ...; those that are None are left out.
+        ``model``, ``optimizer``, ...; roots that are None are left out.
     alone
-        Whether there are no other processes: tensors then have to be here as a whole.
+        Whether this process saves alone, so that tensors have to be whole.
     """
 
     def __init__(self, given: Mapping[str, Any], *, alone: bool = False) -> None:
-        self.tensors: dict[str, Pieces] = {}
-        self._same: dict[Any, str] = {}
+        self.tensors: dict[str, LocalTensor] = {}
+        self._first_names: dict[Any, str] = {}
         self._names: set[str] = set()
         self._alone = alone
         present = {name: value for name, value in given.items() if value is not None}
-        self.trees = {name: self._tree(name, value) for name, value in present.items()}
-        # As JSON before anything is written: no text that is none, no number too long for it.
+        self.trees = {name: self._encode(name, value) for name, value in present.items()}
+        # Fail before anything is written for text and numbers that JSON cannot hold.
         encode_json(self.trees)
 
-    def _tree(self, name: str, value: Any) -> Any:
+    def _encode(self, name: str, value: Any) -> Any:
         if hasattr(value, "state_dict") and not isinstance(value, Mapping):
             value = value.state_dict()
         elif name in _LOADED_IN_PLACE and not isinstance(value, Mapping):
             raise TypeError(
-                f"{name} is of type {type(value).__name__}, expected a dict or an object with "
-                "state_dict, as load does"
+                f"`{name}` must be a dict or an object with state_dict, got {type(value).__name__}"
             )
-        return trees.encode(value, name, self._keep)
+        return trees.encode(value, name, self._add)
 
-    def _keep(self, name: str, value: Any) -> str:
+    def _add(self, name: str, value: Any) -> str:
+        """Add a tensor; return the name that its data are stored under."""
         if name in self._names:
             raise ValueError(f"two tensors have the name {name}, expected one of each name")
         self._names.add(name)
-        pieces = pieces_of(name, value)
-        if self._alone and not pieces.is_whole:
-            raise ValueError(_lonely(name, value, pieces))
-        memory = pieces.memory
-        first = self._same.setdefault(name if memory is None else memory, name)
+        local = to_local_tensor(name, value)
+        if self._alone and not local.is_whole:
+            raise ValueError(_incomplete_message(name, value, local))
+        memory = local.memory
+        first = self._first_names.setdefault(name if memory is None else memory, name)
         if first == name:
-            self.tensors[name] = pieces
+            self.tensors[name] = local
         return first
 
 
-def _lonely(name: str, value: Any, pieces: Pieces) -> str:
+def _incomplete_message(name: str, value: Any, local: LocalTensor) -> str:
     kind = "DTensor" if is_distributed(value) else "Partition"
-    held = [str([f"{s.start}:{s.stop}" for s in slices(piece.box)]) for piece in pieces.parts]
+    held = [str([f"{s.start}:{s.stop}" for s in slices(piece.box)]) for piece in local.pieces]
     found = " and ".join(held).replace("'", "") or "no elements"
     return (
-        f"{name} is a {kind} of shape {pieces.shape} with {found} of it in this process, expected "
+        f"{name} is a {kind} of shape {local.shape} with {found} of it in this process, expected "
         "all: save it with group=, or save_shard"
     )
 
 
-def chunk_pairs(
+def encode_chunks(
     namespace: str,
     generation: int,
     save: int,
@@ -98,109 +105,109 @@ def chunk_pairs(
     chunk_bytes: int,
     *,
     writer: int = 0,
-    increment: Increment | None = None,
+    digests: ChunkDigests | None = None,
 ) -> Items:
-    """The chunks of a tensor with their keys, each to be used before the next is asked for.
+    """Yield the chunks of a tensor with their keys, each valid until the next one is requested.
 
     Parameters
     ----------
     generation, save, writer
-        Of the save: its number, its random number, who of it writes.
+        Number of the save, its random number, and the writer's number.
     item, tensor
-        The number of the tensor among those of the writer, and what is to be written.
+        Number of the tensor among those of the writer, and the tensor.
     chunk_bytes
         Bytes of a full chunk.
-    increment
-        Says which chunks need not be written; None: all are.
+    digests
+        Skips the chunks that need not be written; None: all are written.
     """
-    every = enumerate(iter_chunks(tensor, chunk_bytes))
-    for number, data in increment.changed(item, tensor, chunk_bytes) if increment else every:
+    chunks = enumerate(iter_chunks(tensor, chunk_bytes))
+    for number, data in digests.changed(item, tensor, chunk_bytes) if digests else chunks:
         label = Label(Kind.CHUNK, generation, save, item, writer, number)
         yield keys.chunk(namespace, generation, writer, item, number), encode_pieces(label, data)
 
 
 @dataclass(frozen=True)
-class _Item:
+class _TensorItem:
     """A piece to be written, and its number."""
 
     number: int
-    piece: Piece
+    piece: TensorPiece
     chunk_bytes: int
 
+    @property
+    def size(self) -> int:
+        """Bytes of its elements."""
+        return self.piece.tensor.numel() * self.piece.tensor.dtype.itemsize
 
-def _size(item: _Item) -> int:
-    return item.piece.tensor.numel() * item.piece.tensor.dtype.itemsize
 
-
-class Shard:
-    """One writer's share of a save.
+class ShardWriter:
+    """Writes one writer's shard of a save.
 
     Parameters
     ----------
     plan, writer
         Of the save; the writer's number.
     state
-        What the writer has.
-    chosen
-        Whether the writer writes a box of a tensor of a name; None: what is its own.
-    increment
-        Says which chunks need not be written; None: all are.
+        The state of the writer.
+    is_chosen
+        Returns whether this writer writes a box of a tensor of a name; None: it writes the tensors
+        that it owns.
+    base
+        The save that an incremental one refers to; None: everything is written.
     tables
-        What it has of embedding tables.
+        The embedding tables of the writer.
     """
 
     def __init__(
         self,
         plan: Plan,
         writer: int,
-        state: State,
-        chosen: Callable[[str, Box], bool] | None = None,
-        increment: Increment | None = None,
-        tables: Exports | None = None,
+        state: LocalState,
+        *,
+        is_chosen: Callable[[str, Box], bool] | None = None,
+        base: BaseSave | None = None,
+        tables: TablesWriter | None = None,
     ) -> None:
         self.plan, self.writer, self.state = plan, writer, state
-        self._increment, self._tables = increment, tables
-        self._items: dict[str, list[_Item]] = {}
+        self._digests = ChunkDigests(base) if plan.incremental else None
+        self._tables = tables
+        if base is not None and tables is not None:
+            tables.use_base(base.commit.save)
+        self._items: dict[str, list[_TensorItem]] = {}
         number = 0
-        for name, pieces in state.tensors.items():
-            size = self._chunk_bytes(pieces)
+        for name, local in state.tensors.items():
+            size = self._chunk_bytes(local)
             self._items[name] = []
-            for piece in self._own(name, pieces, chosen):
-                self._items[name].append(_Item(number, piece, size))
-                if increment is not None:
-                    dtype = dtype_name(pieces.dtype)
-                    increment.add(number, name, dtype, pieces.shape, piece.box, size)
+            for piece in _chosen_pieces(name, local, is_chosen):
+                self._items[name].append(_TensorItem(number, piece, size))
+                if self._digests is not None:
+                    dtype = dtype_name(local.dtype)
+                    self._digests.add(number, name, dtype, local.shape, piece.box, size)
                 number += 1
 
-    def _own(
-        self, name: str, pieces: Pieces, chosen: Callable[[str, Box], bool] | None
-    ) -> Iterator[Piece]:
-        """The boxes of a tensor that are to be written here."""
-        for piece in pieces.parts:
-            if pieces.mine if chosen is None else chosen(name, piece.box):
-                yield from stretches(piece, pieces.shape, CHUNKS, LEAST_BYTES)
+    def bulk_loads(self) -> Iterator[tuple[str, Items]]:
+        """Yield the letter of a kind of keys and its pairs in ascending order.
 
-    def loads(self) -> Iterator[tuple[str, Items]]:
-        """The letter of a kind of keys, and its pairs in ascending order; each to be used up
-        before the next. What has no pairs is left out."""
+        Kinds without pairs are left out. Each iterator has to be exhausted before the next.
+        """
         if self._tables:
             label = Label(Kind.BLOCK, self.plan.generation, self.plan.save, part=self.writer)
             yield "e", self._tables.blocks(self.plan.namespace, label)
             yield "i", self._tables.index(self.plan.namespace, label)
         if any(self._items.values()):
             yield "t", self._chunks()
-            if self._increment is not None:
+            if self._digests is not None:
                 of = self.plan.namespace, self.plan.generation, self.plan.save
-                yield "d", self._increment.pairs(*of, self.writer)
+                yield "d", self._digests.pairs(*of, self.writer)
 
     def write(self, store: Store) -> None:
-        """Write all of it into a store that is open here; it is durable after a `sync`."""
-        for kind, items in self.loads():
-            # The index of a table's blocks is small: a load of its own would cost more.
+        """Write the shard into an open store; it is durable after a `sync`."""
+        for kind, items in self.bulk_loads():
+            # The index of a table's blocks is too small for a bulk load of its own.
             (store.put_many if kind == "i" else store.bulk_load)(items)
 
     def manifest(self) -> dict[str, Any]:
-        """What was written, once `loads` was used up."""
+        """Return the writer's manifest, after `bulk_loads` was exhausted."""
         found: dict[str, Any] = {
             "plan": self.plan.digest,
             "step": self.plan.step,
@@ -209,16 +216,16 @@ class Shard:
             "trees": self.state.trees,
         }
         if self._tables:
-            found["tables"] = self._tables.stated(self.writer)
+            found["tables"] = self._tables.manifest_entries(self.writer)
         return found
 
     def _chunks(self) -> ParallelItems:
-        """The chunks, a part for each tensor: several may be written at the same time."""
+        """Return the chunks, in a part for each tensor, so that several threads can write."""
         every = (item for items in self._items.values() for item in items)
-        return ParallelItems([(_size(item), partial(self._chunks_of, item)) for item in every])
+        return ParallelItems([(item.size, partial(self._encode, item)) for item in every])
 
-    def _chunks_of(self, item: _Item) -> Items:
-        return chunk_pairs(
+    def _encode(self, item: _TensorItem) -> Items:
+        return encode_chunks(
             self.plan.namespace,
             self.plan.generation,
             self.plan.save,
@@ -226,40 +233,34 @@ class Shard:
             item.piece.tensor,
             item.chunk_bytes,
             writer=self.writer,
-            increment=self._increment,
+            digests=self._digests,
         )
 
     def _entry(self, name: str) -> dict[str, Any]:
-        pieces = self.state.tensors[name]
+        local = self.state.tensors[name]
         entry: dict[str, Any] = {
             "name": name,
-            "dtype": dtype_name(pieces.dtype),
-            "shape": list(pieces.shape),
+            "dtype": dtype_name(local.dtype),
+            "shape": list(local.shape),
         }
-        size = self._chunk_bytes(pieces)
+        size = self._chunk_bytes(local)
         if size != self.plan.chunk_bytes:
             entry["chunk_bytes"] = size
         entry["parts"] = [self._part(item) for item in self._items[name]]
         return entry
 
-    def _part(self, item: _Item) -> dict[str, Any]:
-        kept = {} if self._increment is None else self._increment.kept(item.number)
-        return {"box": [list(run) for run in item.piece.box], "item": item.number, **kept}
+    def _part(self, item: _TensorItem) -> dict[str, Any]:
+        kept = {} if self._digests is None else self._digests.kept(item.number)
+        return {"box": [list(side) for side in item.piece.box], "item": item.number, **kept}
 
-    def _chunk_bytes(self, pieces: Pieces) -> int:
-        return self.plan.chunk_bytes_of(pieces.shape, pieces.dtype.itemsize)
+    def _chunk_bytes(self, local: LocalTensor) -> int:
+        return self.plan.chunk_bytes_of(local.shape, local.dtype.itemsize)
 
 
-def shard_on(
-    base: Base | None,
-    plan: Plan,
-    writer: int,
-    state: State,
-    chosen: Callable[[str, Box], bool] | None = None,
-    tables: Exports | None = None,
-) -> Shard:
-    """A shard of which only what changed since `base` is written, where the plan is incremental."""
-    increment = Increment(base) if plan.incremental else None
-    if base is not None and tables is not None:
-        tables.base_on(base.commit.save)
-    return Shard(plan, writer, state, chosen, increment, tables)
+def _chosen_pieces(
+    name: str, local: LocalTensor, is_chosen: Callable[[str, Box], bool] | None
+) -> Iterator[TensorPiece]:
+    """Yield the boxes of a tensor that this writer writes."""
+    for piece in local.pieces:
+        if local.is_owner if is_chosen is None else is_chosen(name, piece.box):
+            yield from split_piece(piece, local.shape, MIN_CHUNKS, MIN_CHUNK_BYTES)

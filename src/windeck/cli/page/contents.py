@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windeck.checkpoint.format import trees
-from windeck.checkpoint.format.dtypes import is_numeric, item_bytes
+from windeck.checkpoint.format.elements import is_numeric
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.manifests import find_commit, read_head, read_manifest
 from windeck.checkpoint.read.predicates import nan, parse
@@ -25,6 +25,7 @@ from windeck.cli.page.samples import (
     statistics_document,
     table_item,
 )
+from windeck.columns.dtypes import item_bytes
 
 __all__ = ["Budget", "Limits", "collect"]
 

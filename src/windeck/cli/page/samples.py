@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from windeck.checkpoint.format.boxes import boxes_in_range
-from windeck.checkpoint.format.dtypes import decode_elements
+from windeck.checkpoint.format.elements import decode_elements
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.read.scanning import read_box
@@ -140,7 +140,7 @@ def statistics_document(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table_item(view: View, namespace: str, entry: TableEntry, budget: Budget) -> dict[str, Any]:
-    """Return a table as JSON; its note tells of damage."""
+    """Return a table as JSON; its note reports damage."""
     table = SavedTable(view, namespace, entry)
     info = table.info
     links = [
@@ -180,11 +180,11 @@ def _add_rows(table: SavedTable, item: dict[str, Any], budget: Budget) -> None:
     item["frequencies"] = _bars(used)
 
 
-def _rows(rows: TableRows, dim: int, room: int, budget: Budget) -> list[dict[str, Any]]:
+def _rows(rows: TableRows, dim: int, limit: int, budget: Budget) -> list[dict[str, Any]]:
     """Return the first rows as JSON; ids are text, because JavaScript would round them."""
     row = np.cumsum(rows.admitted) - 1
     shown = []
-    for i in range(min(room, len(rows))):
+    for i in range(min(limit, len(rows))):
         values = None
         if rows.admitted[i]:
             decode_elements = rows.values[row[i], : min(dim, budget.limits.columns)].tolist()

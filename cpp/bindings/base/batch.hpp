@@ -1,0 +1,107 @@
+// The arrays of a batch: new ones in memory of the pool, or those that the caller passes as `out`.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/arrays.hpp"
+#include "windeck/base/pool.hpp"
+
+namespace windeck {
+
+/// Memory of the pool. Arrays on it have `owner` as their base; when the last of them is deleted,
+/// the memory goes back to the pool.
+struct PooledMemory {
+    std::byte* data;
+    py::capsule owner;
+};
+
+inline PooledMemory pooled_memory(std::size_t bytes) {
+    Slab* const slab = take_slab(bytes);
+    try {
+        return {slab->data,
+                py::capsule(slab, [](void* held) { give_slab(static_cast<Slab*>(held)); })};
+    } catch (...) {
+        give_slab(slab);
+        throw;
+    }
+}
+
+/// One array of a batch.
+struct BatchArray {
+    py::str key;
+    py::dtype dtype;
+    std::vector<py::ssize_t> shape;  // the first entry stands for the rows of the batch
+    std::size_t row_bytes;
+
+    std::vector<py::ssize_t> shape_of_rows(py::ssize_t rows) const {
+        std::vector<py::ssize_t> out = shape;
+        out.front() = rows;
+        return out;
+    }
+};
+
+/// New arrays of `rows` rows in one slab, each at a multiple of 64 bytes. Throws std::bad_alloc.
+inline std::vector<py::array> new_batch(const std::vector<BatchArray>& parts, py::ssize_t rows) {
+    const auto count = static_cast<std::size_t>(rows);
+    std::size_t total = 0;
+    for (const BatchArray& part : parts) {
+        std::size_t bytes = 0;
+        if (__builtin_mul_overflow(part.row_bytes, count, &bytes) || bytes > PTRDIFF_MAX / 2 ||
+            __builtin_add_overflow(total, aligned_size(bytes), &total)) {
+            throw std::bad_alloc();
+        }
+    }
+    auto [data, owner] = pooled_memory(total);
+    std::vector<py::array> arrays;
+    for (const BatchArray& part : parts) {
+        arrays.emplace_back(part.dtype, part.shape_of_rows(rows), std::vector<py::ssize_t>(), data,
+                            owner);
+        data += aligned_size(part.row_bytes * count);
+    }
+    return arrays;
+}
+
+/// The arrays of `out`, in the order of `parts`, all checked before any is written to. `inputs` are
+/// the memory that they must not overlap.
+inline std::vector<py::array> checked_batch(py::handle out, const std::vector<BatchArray>& parts,
+                                            py::ssize_t rows, const std::vector<Extent>& inputs) {
+    if (!py::isinstance<py::dict>(out)) {
+        throw py::type_error("out is of type " + type_name(out) + ", expected a dict of arrays");
+    }
+    const auto dict = py::reinterpret_borrow<py::dict>(out);
+    std::vector<py::array> arrays;
+    std::vector<Extent> written;
+    for (const BatchArray& part : parts) {
+        const std::string name = "out['" + text(part.key) + "']";
+        if (!dict.contains(part.key)) {
+            throw py::key_error(name + " is missing, expected an array for every key");
+        }
+        arrays.push_back(out_array(dict[part.key], part.dtype, part.shape_of_rows(rows), name));
+        written.push_back(extent(arrays.back(), name));
+    }
+    for (const auto& [key, value] : dict) {
+        const auto is_this = [&](const BatchArray& part) { return part.key.equal(key); };
+        if (std::ranges::none_of(parts, is_this)) {
+            throw py::key_error("out holds the key '" + text(key) +
+                                "', which the batch does not have");
+        }
+    }
+    require_disjoint(std::move(written), inputs);
+    return arrays;
+}
+
+/// The dict of a batch.
+inline py::dict batch_dict(const std::vector<BatchArray>& parts, std::vector<py::array>&& arrays) {
+    py::dict batch;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+        batch[parts[i].key] = std::move(arrays[i]);
+    return batch;
+}
+
+}  // namespace windeck

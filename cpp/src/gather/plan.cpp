@@ -1,0 +1,291 @@
+#include "gather/plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+#include "windeck/base/dispatch.hpp"
+
+namespace windeck {
+namespace {
+
+constexpr std::int64_t row_limit = std::int64_t{1} << 62;
+constexpr std::int64_t value_limit = std::int64_t{1} << 40;  // values of one window
+
+[[noreturn]] void refuse(const FieldSpec& spec, const std::string& what) {
+    throw std::invalid_argument("field '" + spec.name + "' " + what);
+}
+
+std::int64_t count_steps(const FieldSpec& spec) {
+    std::int64_t steps = 0;
+    for (const Segment& segment : spec.segments) {
+        if (segment.length < 0 || segment.length > value_limit ||
+            (steps += segment.length) > value_limit) {
+            refuse(spec, "has a segment of length " + std::to_string(segment.length) +
+                             ", expected 0 to 2^40 steps altogether");
+        }
+    }
+    if (steps == 0) refuse(spec, "has no steps, expected 1 or more");
+    return steps;
+}
+
+void check_shape(const FieldSpec& spec, std::int64_t steps) {
+    const std::size_t columns = spec.columns.size();
+    if (columns == 0) refuse(spec, "has no columns, expected 1 or more");
+    if (spec.layout == Layout::bt && columns != 1) {
+        refuse(spec, "has " + std::to_string(columns) + " columns, layout bt takes 1");
+    }
+    if (spec.layout == Layout::bc && steps != 1) {
+        refuse(spec, "has " + std::to_string(steps) + " steps, layout bc takes 1");
+    }
+    if (steps > value_limit / static_cast<std::int64_t>(columns)) {
+        refuse(spec, "has " + std::to_string(steps) + " steps of " + std::to_string(columns) +
+                         " columns, expected at most 2^40 values a window");
+    }
+    if (spec.dilation < 1) {
+        refuse(spec, "has dilation " + std::to_string(spec.dilation) + ", expected 1 or more");
+    }
+}
+
+/// No row of any window leaves [-2^62, 2^62], so that no arithmetic on rows can overflow.
+void check_rows(const FieldSpec& spec, std::span<const std::int64_t> bounds,
+                const WindowIndex& index) {
+    const bool on_window = spec.anchor == Anchor::window;
+    const std::int64_t low = on_window ? index.min_row() : bounds.front();
+    const std::int64_t high = on_window ? index.max_row() : bounds.back();
+    const auto fits = [](std::int64_t anchor, std::int64_t offset, std::int64_t reach) {
+        std::int64_t row = 0;
+        return !__builtin_add_overflow(anchor, offset, &row) &&
+               !__builtin_add_overflow(row, reach, &row) && row >= -row_limit && row <= row_limit;
+    };
+    for (const Segment& segment : spec.segments) {
+        std::int64_t reach = 0;
+        if (__builtin_mul_overflow(segment.length, spec.dilation, &reach) ||
+            !fits(low, segment.offset, 0) || !fits(high, segment.offset, 0) ||
+            !fits(high, segment.offset, reach)) {
+            refuse(spec, "has rows beyond 2^62 in a segment of offset " +
+                             std::to_string(segment.offset) + ", length " +
+                             std::to_string(segment.length) + " and dilation " +
+                             std::to_string(spec.dilation));
+        }
+    }
+}
+
+void check_coefficients(const FieldSpec& spec, const Coefficients& found, const char* what,
+                        std::size_t series) {
+    const std::size_t expected =
+        found.per_series ? series * spec.columns.size() : spec.columns.size();
+    if (found.values.empty() || found.values.size() == expected) return;
+    refuse(spec, "has " + std::to_string(found.values.size()) + " entries of " + what +
+                     ", expected " + std::to_string(expected) +
+                     (found.per_series ? ", one a series and column" : ", one a column"));
+}
+
+std::array<std::byte, 8> fill_bytes(const FieldSpec& spec, const GatherKernels& kernels) {
+    std::array<std::byte, 8> bytes{};
+    const auto type = code(spec.dtype);
+    if (is_float(spec.dtype)) {
+        kernels.convert64[type](&spec.fill, 1, nullptr, nullptr, 0, nullptr, bytes.data());
+    } else if (std::nearbyint(spec.fill) != spec.fill ||
+               kernels.round[type](&spec.fill, 1, bytes.data()) != 1) {
+        refuse(spec, "has fill " + std::to_string(spec.fill) + ", which " + name(spec.dtype) +
+                         " cannot hold");
+    }
+    return bytes;
+}
+
+ColumnPlan plan_column(const FieldSpec& spec, const Column& column, bool scaled) {
+    ColumnPlan plan{};
+    plan.source = &column;
+    plan.data = column.data;
+    plan.log2_in = log2_size(column.dtype);
+    if (__builtin_mul_overflow(column.stride, spec.dilation, &plan.stride)) {
+        plan.stride = 0;  // no series is long enough for a second step
+    }
+    if (column.dtype == spec.dtype && !scaled) {
+        plan.conversion = Conversion::copy;
+    } else if (!is_float(column.dtype) && !is_float(spec.dtype) && !scaled) {
+        plan.conversion = Conversion::integer;
+    } else {
+        plan.conversion = Conversion::real;
+    }
+    const bool wide = column.dtype == DType::int64 || column.dtype == DType::uint64;
+    plan.round_odd = wide && !scaled && spec.dtype != DType::float64;
+    plan.find_nan = spec.mask && is_float(column.dtype) && column.nan_is_missing;
+    const bool direct = column.dtype == DType::float64 || column.dtype == DType::float32;
+    plan.fills_nan = plan.find_nan && direct && is_float(spec.dtype);
+    plan.fused = plan.fills_nan && column.dtype == DType::float64 && spec.dtype == DType::float32;
+    plan.aligned =
+        (reinterpret_cast<std::uintptr_t>(column.data) | static_cast<std::uintptr_t>(plan.stride)) %
+            static_cast<std::uintptr_t>(size_of(column.dtype)) ==
+        0;
+    return plan;
+}
+
+/// Whether the columns are adjacent in the rows of one matrix.
+bool side_by_side(const std::vector<Column>& columns) {
+    const Column& first = columns.front();
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+        const auto offset = static_cast<std::int64_t>(c) * size_of(first.dtype);
+        if (columns[c].dtype != first.dtype || columns[c].stride != first.stride ||
+            columns[c].validity != nullptr || columns[c].nan_is_missing != first.nan_is_missing ||
+            reinterpret_cast<std::intptr_t>(columns[c].data) !=
+                reinterpret_cast<std::intptr_t>(first.data) + offset) {
+            return false;
+        }
+    }
+    return true;
+}
+
+GatherMethod choose_method(const FieldPlan& plan) {
+    const bool plain = std::ranges::all_of(plan.sources, [](const ColumnPlan& column) {
+        return column.conversion == Conversion::copy && !column.find_nan &&
+               column.source->validity == nullptr;
+    });
+    if (plan.channels_first()) return plain ? GatherMethod::strips : GatherMethod::columns;
+    if (!side_by_side(plan.spec->columns)) return GatherMethod::columns;
+    if (plain) return GatherMethod::strips;
+    const bool worth_it = plan.columns > 1 && plan.columns <= max_row_columns;
+    return worth_it && is_float(plan.spec->dtype) ? GatherMethod::rows : GatherMethod::columns;
+}
+
+/// Scale and shift of each column (of each series); a missing one is neutral: x * 1 and x + -0.
+void plan_coefficients(FieldPlan& plan) {
+    const FieldSpec& spec = *plan.spec;
+    plan.scaled = !spec.scale.values.empty() || !spec.shift.values.empty();
+    plan.period = plan.scaled ? 1 : 0;
+    if (!plan.scaled) return;
+    const bool per_series = spec.scale.per_series || spec.shift.per_series;
+    const std::size_t columns = spec.columns.size();
+    const std::size_t size = per_series ? columns * (plan.bounds.size() - 1) : columns;
+    const auto spread = [&](const Coefficients& from, double neutral) {
+        if (from.values.empty()) return std::vector<double>(size, neutral);
+        std::vector<double> all(size);
+        for (std::size_t i = 0; i < size; ++i)
+            all[i] = from.values[i % from.values.size()];
+        return all;
+    };
+    plan.scale = spread(spec.scale, 1.0);
+    plan.shift = spread(spec.shift, -0.0);
+}
+
+/// Plans the prefetching of a window: a span for each strip, one for the rows of a matrix, one for
+/// each column; columns in the cache lines of another one get an empty span. Without conversion the
+/// processor itself prefetches the rest of a long window.
+void plan_prefetch(FieldPlan& plan) {
+    constexpr std::int64_t line = 64;
+    const std::int64_t most = plan.method == GatherMethod::strips ? 4 : 32;
+    const bool apart = plan.method == GatherMethod::columns || plan.channels_first();
+    const std::int64_t spans = apart ? plan.columns : 1;
+    const std::int64_t width = plan.columns / spans;
+    const std::int64_t length = std::min(plan.steps, plan.block_steps);
+    std::int64_t bytes = 0;
+    std::uintptr_t last = 0;
+    for (std::int64_t s = 0; s < spans; ++s) {
+        const ColumnPlan& source = plan.sources[static_cast<std::size_t>(s)];
+        const auto data = reinterpret_cast<std::uintptr_t>(source.data);
+        const std::int64_t reach = std::abs(source.stride);
+        const bool packed = reach <= line || source.stride == width << source.log2_in;
+        const std::int64_t lines = packed ? length * reach / line + 2 : length;
+        const bool seen = s > 0 && !packed && data - last < static_cast<std::uintptr_t>(line);
+        plan.spans.push_back({data, source.source->stride, packed ? line : source.stride,
+                              seen ? 0 : std::min(lines, most)});
+        if (seen) continue;
+        last = data;
+        bytes += lines * line;
+    }
+    plan.ahead =
+        std::clamp<std::int64_t>(1536 / bytes, plan.method == GatherMethod::strips ? 1 : 2, 16);
+    plan.prefetch_spread = plan.method == GatherMethod::columns && plan.break_at_windows;
+}
+
+}  // namespace
+
+const GatherKernels& gather_kernels() {
+    switch (simd()) {
+#ifdef WINDECK_X86
+        case Simd::avx512:
+            return avx512::gather_kernels;
+        case Simd::avx2:
+            return avx2::gather_kernels;
+#endif
+        default:
+            return baseline::gather_kernels;
+    }
+}
+
+FieldPlan plan_field(const FieldSpec& spec, std::span<const std::int64_t> bounds,
+                     const WindowIndex& index) {
+    FieldPlan plan{};
+    plan.spec = &spec;
+    plan.bounds = bounds;
+    plan.kernels = &gather_kernels();
+    plan.steps = count_steps(spec);
+    plan.columns = static_cast<std::int64_t>(spec.columns.size());
+    check_shape(spec, plan.steps);
+    check_rows(spec, bounds, index);
+    check_coefficients(spec, spec.scale, "scale", bounds.size() - 1);
+    check_coefficients(spec, spec.shift, "shift", bounds.size() - 1);
+    for (const Column& column : spec.columns) {
+        if (column.rows >= bounds.back()) continue;
+        refuse(spec, "has column '" + column.name + "' of " + std::to_string(column.rows) +
+                         " rows, expected " + std::to_string(bounds.back()) +
+                         ", where the bounds end");
+    }
+    plan.log2_out = log2_size(spec.dtype);
+    plan.fill = fill_bytes(spec, *plan.kernels);
+    plan_coefficients(plan);
+    for (const Column& column : spec.columns) {
+        plan.sources.push_back(plan_column(spec, column, plan.scaled));
+    }
+    plan.method = choose_method(plan);
+
+    // Few columns make long blocks; only short windows share a block.
+    const std::int64_t columns_at_once =
+        plan.method == GatherMethod::rows ? plan.columns : std::min(plan.columns, group_columns);
+    plan.block_steps = std::min(tile_values / columns_at_once, max_block_steps);
+    const bool per_series = spec.scale.per_series || spec.shift.per_series;
+    plan.break_at_windows =
+        per_series || plan.channels_first() || plan.steps * 4 > plan.block_steps;
+    plan_prefetch(plan);
+    return plan;
+}
+
+Cursor::Cursor(const FieldPlan& plan, std::int64_t series, std::int64_t start)
+    : segment_(plan.spec->segments.data()),
+      end_(segment_ + plan.spec->segments.size()),
+      dilation_(plan.spec->dilation),
+      low_(plan.bounds[static_cast<std::size_t>(series)]),
+      high_(plan.bounds[static_cast<std::size_t>(series) + 1]) {
+    anchor_ = plan.spec->anchor == Anchor::window ? start : low_;
+    skip_empty();
+}
+
+void Cursor::skip_empty() {
+    while (segment_ != end_ && segment_->length == 0)
+        ++segment_;
+}
+
+StepRange Cursor::next(std::int64_t most) {
+    const std::int64_t steps = std::min(most, segment_->length - done_);
+    const std::int64_t row = anchor_ + segment_->offset + done_ * dilation_;
+    // The number of steps that lie before a row.
+    const auto before = [&](std::int64_t limit) {
+        if (limit <= row) return std::int64_t{0};
+        if (dilation_ == 1) return std::min(limit - row, steps);
+        return std::min((limit - row - 1) / dilation_ + 1, steps);
+    };
+    const std::int64_t lead = before(low_);
+    const std::int64_t body = std::max(before(high_) - lead, std::int64_t{0});
+    done_ += steps;
+    if (done_ == segment_->length) {
+        ++segment_;
+        done_ = 0;
+        skip_empty();
+    }
+    return {row + lead * dilation_, lead, body, steps - lead - body};
+}
+
+}  // namespace windeck

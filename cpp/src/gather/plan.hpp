@@ -1,0 +1,167 @@
+// The plan of a field, computed once: its method, kernels and constants.
+//
+// Three methods, cheapest first:
+//     strips   bytes are copied unchanged, in whole rows of the batch (or of a channel)
+//     rows     adjacent columns of a row-major matrix are converted as one run of values
+//     columns  each column is converted into a tile in the first-level cache, and the tile is
+//              interleaved into the batch
+// The work is done in blocks of steps, which stay in the cache for all passes but the first. Short
+// windows share a block.
+
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gather/kernels/gather.hpp"
+#include "windeck/gather/gather.hpp"
+
+namespace windeck {
+
+inline constexpr std::int64_t tile_values = 2048;  // a block, all its columns
+inline constexpr std::int64_t group_columns = 64;  // columns in a tile
+inline constexpr std::int64_t max_block_steps = 1024;
+inline constexpr std::int64_t max_row_columns = 1024;  // columns the method `rows` takes
+
+enum class GatherMethod { strips, rows, columns };
+
+/// The conversion from values of a column to values of the field.
+enum class Conversion { copy, integer, real };
+
+struct ColumnPlan {
+    const Column* source;
+    const std::byte* data;
+    std::int64_t stride;  // bytes from one step to the next, dilation included
+    int log2_in;
+    Conversion conversion;
+    bool find_nan;
+    bool aligned;    // may be read in place
+    bool fills_nan;  // the kernel puts the fill where NaN was
+    bool fused;      // a kernel finds NaN and converts in one pass
+    bool round_odd;  // a large integer to a narrow float
+};
+
+/// Adjacent memory of a window, for prefetching: addresses data + row * stride + i *
+/// step.
+struct PrefetchSpan {
+    std::uintptr_t data;
+    std::int64_t stride;
+    std::int64_t step;
+    std::int64_t lines;
+};
+
+struct FieldPlan {
+    const FieldSpec* spec;
+    std::span<const std::int64_t> bounds;
+    const GatherKernels* kernels;
+    GatherMethod method;
+    std::int64_t steps;  // of a window
+    std::int64_t columns;
+    int log2_out;
+    std::array<std::byte, 8> fill;  // in the field's type
+    std::vector<ColumnPlan> sources;
+    std::int64_t block_steps;
+    bool break_at_windows;  // a block holds steps of one window only
+
+    // Scale and shift; without them period is 0. For rows they are repeated to a longer period.
+    bool scaled;
+    std::vector<double> scale;
+    std::vector<double> shift;
+    std::int64_t period;
+
+    std::vector<PrefetchSpan> spans;
+    std::int64_t ahead;    // windows to prefetch before they are needed
+    bool prefetch_spread;  // each column's span while that column of this window is at work
+
+    /// The index of the first coefficient of a series.
+    std::int64_t coefficients_of(std::int64_t series) const {
+        return spec->scale.per_series || spec->shift.per_series ? series * columns : 0;
+    }
+    bool channels_first() const { return spec->layout == Layout::bct && columns > 1; }
+};
+
+/// Consecutive steps of a window in one segment: `lead` steps before the series, `body` steps
+/// inside it from `row` on, `tail` steps after it.
+struct StepRange {
+    std::int64_t row;
+    std::int64_t lead;
+    std::int64_t body;
+    std::int64_t tail;
+
+    std::int64_t steps() const { return lead + body + tail; }
+};
+
+/// Walks the steps of one window.
+class Cursor {
+  public:
+    Cursor(const FieldPlan& plan, std::int64_t series, std::int64_t start);
+
+    bool done() const { return segment_ == end_; }
+    /// The next steps, at most `most` and at least one.
+    StepRange next(std::int64_t most);
+
+  private:
+    void skip_empty();
+
+    const Segment* segment_;
+    const Segment* end_;
+    std::int64_t dilation_;
+    std::int64_t anchor_;
+    std::int64_t low_;
+    std::int64_t high_;
+    std::int64_t done_ = 0;  // steps of the segment so far
+};
+
+/// Validates the field against the series and plans it.
+FieldPlan plan_field(const FieldSpec& spec, std::span<const std::int64_t> bounds,
+                     const WindowIndex& index);
+
+/// Windows [begin, end) of the batch, whose series and start rows are at series[0] and starts[0].
+struct Task {
+    std::int64_t begin;
+    std::int64_t end;
+    const std::int64_t* series;
+    const std::int64_t* starts;
+};
+
+/// Prefetches spans of a window of the task: windows come in random order, which the processor
+/// cannot predict. Always inlined: GCC 12 treats a function that only prefetches as without effect.
+[[gnu::always_inline]] inline void prefetch(const FieldPlan& plan, const Task& task,
+                                            std::int64_t window,
+                                            std::span<const PrefetchSpan> spans) {
+    const std::int64_t i = window - task.begin;
+    const bool on_window = plan.spec->anchor == Anchor::window;
+    const std::int64_t row =
+        (on_window ? task.starts[i] : plan.bounds[static_cast<std::size_t>(task.series[i])]) +
+        plan.spec->segments.front().offset;
+    for (const PrefetchSpan& span : spans) {
+        // A hint may point anywhere, a pointer may not: hence the integers.
+        std::uintptr_t address =
+            span.data + static_cast<std::uintptr_t>(row) * static_cast<std::uintptr_t>(span.stride);
+        for (std::int64_t line = 0; line < span.lines; ++line) {
+            __builtin_prefetch(reinterpret_cast<const void*>(address));
+            address += static_cast<std::uintptr_t>(span.step);
+        }
+    }
+}
+
+[[gnu::always_inline]] inline void prefetch_ahead(const FieldPlan& plan, const Task& task,
+                                                  std::int64_t window) {
+    if (window + plan.ahead < task.end) prefetch(plan, task, window + plan.ahead, plan.spans);
+}
+
+[[gnu::always_inline]] inline void prefetch_first(const FieldPlan& plan, const Task& task) {
+    const std::int64_t end = std::min(task.begin + plan.ahead, task.end);
+    for (std::int64_t w = task.begin; w < end; ++w)
+        prefetch(plan, task, w, plan.spans);
+}
+
+void gather_strips(const FieldPlan& plan, const Task& task, const FieldOut& out);
+void gather_rows(const FieldPlan& plan, const Task& task, const FieldOut& out);
+void gather_columns(const FieldPlan& plan, const Task& task, const FieldOut& out);
+
+}  // namespace windeck

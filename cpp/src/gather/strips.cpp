@@ -1,0 +1,148 @@
+// Bytes copied as they are.
+
+#include <algorithm>
+#include <cstring>
+
+#include "gather/plan.hpp"
+
+namespace windeck {
+namespace {
+
+/// `n` values, all `fill`.
+void put_fill(const FieldPlan& plan, std::int64_t n, std::byte* to) {
+    static constexpr std::uint8_t absent[64] = {};
+    for (; n > 0; n -= 64, to += 64 << plan.log2_out) {
+        const std::int64_t some = n < 64 ? n : 64;
+        plan.kernels->patch[plan.log2_out](absent, some, plan.fill.data(), to);
+    }
+}
+
+void put_mask(const StepRange& piece, std::int64_t width, std::uint8_t* mask) {
+    std::memset(mask, 0, static_cast<std::size_t>(piece.lead * width));
+    mask += piece.lead * width;
+    std::memset(mask, 1, static_cast<std::size_t>(piece.body * width));
+    std::memset(mask + piece.body * width, 0, static_cast<std::size_t>(piece.tail * width));
+}
+
+/// `n` rows of `width` bytes.
+void copy_rows(const FieldPlan& plan, const std::byte* from, std::int64_t stride,
+               std::int64_t width, std::int64_t n, std::byte* to) {
+    if (stride == width || n == 1) {
+        std::memcpy(to, from, static_cast<std::size_t>(n * width));
+    } else if (width == std::int64_t{1} << plan.log2_out) {
+        plan.kernels->pack[plan.log2_out](from, stride, n, to);
+    } else {
+        for (std::int64_t i = 0; i < n; ++i) {
+            std::memcpy(to + i * width, from + i * stride, static_cast<std::size_t>(width));
+        }
+    }
+}
+
+/// The windows of a task. A strip is all columns of a window, or one where channels come first.
+class StripCopier {
+  public:
+    StripCopier(const FieldPlan& plan, const Task& task, const FieldOut& out)
+        : plan_(plan),
+          task_(task),
+          out_(out),
+          strips_(plan.channels_first() ? plan.columns : 1),
+          values_(plan.columns / strips_),
+          width_(values_ << plan.log2_out),
+          bytes_(plan.steps * width_) {}
+
+    /// Every window, most of them whole: a memcpy each.
+    void copy_whole() const {
+        prefetch_first(plan_, task_);
+        for (std::int64_t w = task_.begin; w < task_.end; ++w) {
+            prefetch_ahead(plan_, task_, w);
+            const std::int64_t row = first_row_if_inside(w);
+            for (std::int64_t s = 0; s < strips_; ++s) {
+                if (row < 0) {
+                    window(w, s);
+                    continue;
+                }
+                const std::int64_t to = (w * strips_ + s) * plan_.steps * values_;
+                std::memcpy(out_.values + (to << plan_.log2_out),
+                            source(s).data + row * source(s).source->stride,
+                            static_cast<std::size_t>(bytes_));
+                if (out_.mask == nullptr) continue;
+                std::memset(out_.mask + to, 1, static_cast<std::size_t>(plan_.steps * values_));
+            }
+        }
+    }
+
+    void copy_pieces() const {
+        for (std::int64_t w = task_.begin; w < task_.end; ++w) {
+            for (std::int64_t s = 0; s < strips_; ++s)
+                window(w, s);
+        }
+    }
+
+    /// Whether a window inside its series is one stretch of memory in every strip.
+    bool adjacent() const {
+        return plan_.spec->segments.size() == 1 &&
+               std::ranges::all_of(plan_.sources, [this](const ColumnPlan& column) {
+                   return column.stride == width_;
+               });
+    }
+
+  private:
+    const ColumnPlan& source(std::int64_t strip) const {
+        return plan_.sources[static_cast<std::size_t>(strip)];
+    }
+
+    /// The first row of a window all of whose steps lie inside its series, else -1.
+    std::int64_t first_row_if_inside(std::int64_t w) const {
+        const auto* const bounds = plan_.bounds.data() + task_.series[w - task_.begin];
+        const bool on_window = plan_.spec->anchor == Anchor::window;
+        const std::int64_t row = (on_window ? task_.starts[w - task_.begin] : bounds[0]) +
+                                 plan_.spec->segments.front().offset;
+        const std::int64_t last = row + (plan_.steps - 1) * plan_.spec->dilation;
+        return row >= bounds[0] && last < bounds[1] ? row : -1;
+    }
+
+    /// Any window, piece by piece.
+    void window(std::int64_t w, std::int64_t strip) const {
+        const std::int64_t first = (w * strips_ + strip) * plan_.steps * values_;
+        std::byte* to = out_.values + (first << plan_.log2_out);
+        std::uint8_t* mask = out_.mask == nullptr ? nullptr : out_.mask + first;
+        Cursor cursor(plan_, task_.series[w - task_.begin], task_.starts[w - task_.begin]);
+        while (!cursor.done()) {
+            const StepRange piece = cursor.next(plan_.steps);
+            put_fill(plan_, piece.lead * values_, to);
+            to += piece.lead * width_;
+            if (piece.body > 0) {
+                const std::byte* const from =
+                    source(strip).data + piece.row * source(strip).source->stride;
+                copy_rows(plan_, from, source(strip).stride, width_, piece.body, to);
+            }
+            to += piece.body * width_;
+            put_fill(plan_, piece.tail * values_, to);
+            to += piece.tail * width_;
+            if (mask == nullptr) continue;
+            put_mask(piece, values_, mask);
+            mask += piece.steps() * values_;
+        }
+    }
+
+    const FieldPlan& plan_;
+    const Task& task_;
+    const FieldOut& out_;
+    std::int64_t strips_;
+    std::int64_t values_;  // in a row of a strip
+    std::int64_t width_;   // bytes of that row
+    std::int64_t bytes_;   // of a window in a strip
+};
+
+}  // namespace
+
+void gather_strips(const FieldPlan& plan, const Task& task, const FieldOut& out) {
+    const StripCopier strips(plan, task, out);
+    if (strips.adjacent()) {
+        strips.copy_whole();
+    } else {
+        strips.copy_pieces();
+    }
+}
+
+}  // namespace windeck

@@ -1,0 +1,327 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "packing/kernels/pack.hpp"
+#include "windeck/base/dispatch.hpp"
+#include "windeck/base/guard.hpp"
+#include "windeck/base/parallel.hpp"
+#include "windeck/packing/packing.hpp"
+#include "windeck/tokens/tokens.hpp"
+
+namespace windeck {
+
+const PackKernels& pack_kernels() {
+    switch (simd()) {
+#ifdef WINDECK_X86
+        case Simd::avx512:
+            return avx512::pack_kernels;
+        case Simd::avx2:
+            return avx2::pack_kernels;
+#endif
+        default:
+            return baseline::pack_kernels;
+    }
+}
+
+namespace {
+
+/// The fewest tokens of a batch per thread.
+constexpr std::int64_t tokens_per_share = 1 << 15;
+
+/// Bytes of a document to prefetch; the processor prefetches the rest by itself.
+constexpr std::int64_t fetched_ahead = 4096;
+
+std::size_t at(std::int64_t position) {
+    return static_cast<std::size_t>(position);
+}
+
+std::size_t width_of(DType dtype) {
+    return dtype == DType::int64 ? 0 : 1;
+}
+
+/// The error of a row, as plain data, since a fault may end the function that writes it.
+struct WriteError {
+    enum Kind { none, changed, absent, misfit };
+    Kind kind = none;
+    std::int64_t run = 0;
+    std::int64_t place = 0;
+    std::int64_t token = 0;  // the value, or its bits
+    bool is_unsigned = false;
+};
+
+std::string value_text(const WriteError& error) {
+    if (error.is_unsigned) return std::to_string(static_cast<std::uint64_t>(error.token));
+    return std::to_string(error.token);
+}
+
+/// Writes rows. Its functions neither allocate nor throw: a fault in mapped memory leaves them by a
+/// long jump.
+class RowWriter {
+  public:
+    RowWriter(std::span<const DocumentRun* const> runs, const PieceSpans& pieces,
+              const PackOut& out)
+        : runs_(runs),
+          pieces_(pieces),
+          out_(out),
+          kernels_(pack_kernels()),
+          width_(width_of(out.dtype)),
+          bytes_(size_of(out.dtype)) {}
+
+    WriteError error;
+
+    void rows(std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            if (!one_row(row)) return;
+        }
+    }
+
+  private:
+    bool one_row(std::int64_t row) {
+        row_ = row;
+        column_ = 0;
+        for (std::int64_t p = pieces_.row_offsets[at(row)]; p < pieces_.row_offsets[at(row + 1)];
+             ++p) {
+            if (!one_piece(p)) return false;
+        }
+        if (const std::int64_t left = out_.length + 1 - column_; left > 0) {
+            for (std::int64_t i = 0; i < left; ++i)
+                put(column_ + i, out_.pad);
+            if (out_.targets_mask != nullptr) mask(left, 0);
+            count(left);
+            column_ += left;
+        }
+        return true;
+    }
+
+    bool one_piece(std::int64_t p) {
+        error.run = pieces_.run_of[at(p)];
+        const DocumentRun& run = *runs_[at(error.run)];
+        std::int64_t left = pieces_.lengths[at(p)];
+        if (left == 0) return true;
+        error.place = run.find(pieces_.starts[at(p)]);
+        std::int64_t within = pieces_.starts[at(p)] - run.before(error.place);
+        for (; left > 0; ++error.place, within = 0) {
+            const std::int64_t framed = run.before(error.place + 1) - run.before(error.place);
+            const std::int64_t taken = std::min(left, framed - within);
+            if (taken == 0) continue;
+            if (!document(run, within, taken, framed)) return false;
+            if (out_.targets_mask != nullptr) mask(taken, 1);
+            count(taken);
+            column_ += taken;
+            left -= taken;
+        }
+        return true;
+    }
+
+    /// Writes tokens [within, within + taken) of the current framed document to the current column.
+    bool document(const DocumentRun& run, std::int64_t within, std::int64_t taken,
+                  std::int64_t framed) {
+        const Frame& frame = run.frame();
+        const std::int64_t lead = frame.bos ? 1 : 0;
+        const std::int64_t body = framed - frame.tokens();
+        const std::int64_t first = std::max(within - lead, std::int64_t{0});
+        const std::int64_t last = std::min(within + taken - lead, body);
+        std::int64_t column = column_;
+        if (frame.bos && within == 0) put(column++, *frame.bos);
+        if (last > first) {
+            const StoredTokens tokens = view(run, error.place);
+            look_ahead(run, error.place + 1);
+            if (tokens.length != body || tokens.data == nullptr) {
+                error.kind = tokens.length != body ? WriteError::changed : WriteError::absent;
+                return false;
+            }
+            const std::int64_t count = last - first;
+            const std::byte* const from = tokens.data + first * size_of(tokens.dtype);
+            if (!kernels_.copy[code(tokens.dtype)][width_](from, count, token(column))) {
+                find_misfit(tokens, first, count);
+                return false;
+            }
+            column += count;
+        }
+        if (frame.eos && within + taken == framed) put(column, *frame.eos);
+        return true;
+    }
+
+    /// Consecutive pieces often read the same documents, so the last two views are cached.
+    StoredTokens view(const DocumentRun& run, std::int64_t place) {
+        CachedView& cached = cached_[at(place & 1)];
+        if (cached.run != &run || cached.place != place) cached = {&run, place, run.view(place)};
+        return cached.tokens;
+    }
+
+    /// Prefetches the next document while this one is written: documents are in random places, and
+    /// each would otherwise wait for memory several times.
+    void look_ahead(const DocumentRun& run, std::int64_t place) {
+        if (place >= run.documents()) return;
+        const StoredTokens next = view(run, place);
+        const std::int64_t bytes = std::min(next.length * size_of(next.dtype), fetched_ahead);
+        for (std::int64_t i = 0; i < bytes && next.data != nullptr; i += 64)
+            __builtin_prefetch(next.data + i);
+    }
+
+    /// Finds the first of `count` tokens that does not fit. A value may have changed meanwhile.
+    void find_misfit(const StoredTokens& tokens, std::int64_t first, std::int64_t count) {
+        const auto& copy = kernels_.copy[code(tokens.dtype)];
+        error.kind = WriteError::misfit;
+        error.is_unsigned = tokens.dtype == DType::uint64;
+        for (std::int64_t i = first; i < first + count; ++i) {
+            const std::byte* const from = tokens.data + i * size_of(tokens.dtype);
+            std::int64_t narrow = 0;
+            const bool fits = copy[width_](from, 1, &narrow);
+            // To 64 bits the bits are right even where a uint64 does not fit.
+            copy[0](from, 1, &error.token);
+            if (!fits) return;
+        }
+    }
+
+    std::byte* token(std::int64_t column) const {
+        return out_.tokens + (row_ * (out_.length + 1) + column) * bytes_;
+    }
+
+    void put(std::int64_t column, std::int64_t value) {
+        if (width_ == 0) {
+            std::memcpy(token(column), &value, sizeof value);
+        } else {
+            const auto narrow = static_cast<std::int32_t>(value);
+            std::memcpy(token(column), &narrow, sizeof narrow);
+        }
+    }
+
+    /// position_ids 0, 1, ... for `tokens` tokens; a row's last token has none.
+    void count(std::int64_t tokens) {
+        const std::int64_t ids = std::min(tokens, out_.length - column_);
+        std::byte* const to = out_.position_ids + (row_ * out_.length + column_) * bytes_;
+        if (ids > 0) kernels_.count[width_](ids, to);
+    }
+
+    void mask(std::int64_t tokens, std::uint8_t value) {
+        std::uint8_t* const to = out_.targets_mask + row_ * out_.length + column_;
+        const std::int64_t inside = std::min(tokens, out_.length - column_);
+        if (inside > 0) std::memset(to, value, at(inside));
+        // The target of a piece's last token is another piece's first.
+        if (tokens - 1 < inside) to[tokens - 1] = 0;
+    }
+
+    std::span<const DocumentRun* const> runs_;
+    const PieceSpans& pieces_;
+    const PackOut& out_;
+    const PackKernels& kernels_;
+    std::size_t width_;
+    std::int64_t bytes_;
+    std::int64_t row_ = 0;
+    std::int64_t column_ = 0;
+
+    struct CachedView {
+        const DocumentRun* run = nullptr;
+        std::int64_t place = 0;
+        StoredTokens tokens;
+    };
+    std::array<CachedView, 2> cached_;
+};
+
+[[noreturn]] void refuse(const WriteError& error, std::span<const DocumentRun* const> runs,
+                         DType dtype) {
+    const DocumentRun& run = *runs[at(error.run)];
+    const std::string document = run.describe(error.place);
+    if (error.kind == WriteError::changed) {
+        throw FileChanged(document +
+                          " has another length than a moment ago, expected files that "
+                          "stay as they are");
+    }
+    if (error.kind == WriteError::absent) {
+        throw std::invalid_argument(document +
+                                    " is there by its length alone, expected its tokens as well");
+    }
+    throw std::invalid_argument(document + " holds token " + value_text(error) + ", which " +
+                                name(dtype) + " cannot hold");
+}
+
+}  // namespace
+
+void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pieces,
+                  const PackOut& out) {
+    const auto count = static_cast<std::int64_t>(pieces.run_of.size());
+    const auto fail = [](const std::string& what) { throw std::invalid_argument(what); };
+    if (pieces.starts.size() != pieces.run_of.size() ||
+        pieces.lengths.size() != pieces.run_of.size()) {
+        fail("run_of, starts and lengths have " + std::to_string(count) + ", " +
+             std::to_string(pieces.starts.size()) + " and " +
+             std::to_string(pieces.lengths.size()) + " entries, expected one each for a piece");
+    }
+    if (pieces.row_offsets.empty() || pieces.row_offsets.front() != 0 ||
+        pieces.row_offsets.back() != count || !std::ranges::is_sorted(pieces.row_offsets)) {
+        fail("row_offsets do not lead from 0 to " + std::to_string(count) +
+             ", expected offsets that do not decrease");
+    }
+    for (std::int64_t row = 0; row + 1 < static_cast<std::int64_t>(pieces.row_offsets.size());
+         ++row) {
+        std::int64_t tokens = 0;
+        for (std::int64_t p = pieces.row_offsets[at(row)]; p < pieces.row_offsets[at(row + 1)];
+             ++p) {
+            const std::int64_t run = pieces.run_of[at(p)];
+            const std::int64_t start = pieces.starts[at(p)];
+            const std::int64_t length = pieces.lengths[at(p)];
+            if (run < 0 || run >= static_cast<std::int64_t>(runs.size())) {
+                fail("piece " + std::to_string(p) + " is of run " + std::to_string(run) +
+                     ", expected one of " + std::to_string(runs.size()));
+            }
+            if (start < 0 || length < 0 || length > runs[at(run)]->total() ||
+                start > runs[at(run)]->total() - length) {
+                fail("piece " + std::to_string(p) + " has " + std::to_string(length) +
+                     " tokens from " + std::to_string(start) + " on, expected a part of the " +
+                     std::to_string(runs[at(run)]->total()) + " tokens of its run");
+            }
+            tokens = length > out.length + 1 - tokens ? out.length + 2 : tokens + length;
+        }
+        if (tokens > out.length + 1 || (out.targets_mask == nullptr && tokens < out.length + 1)) {
+            fail("row " + std::to_string(row) + " has " +
+                 (tokens > out.length + 1 ? "more than " : "less than ") +
+                 std::to_string(out.length + 1) + " tokens, expected " +
+                 (out.targets_mask == nullptr ? "exactly" : "at most") + " as many");
+        }
+    }
+}
+
+void pack(std::span<const DocumentRun* const> runs, const PieceSpans& pieces, const PackOut& out,
+          int threads) {
+    const std::int64_t grain =
+        std::max<std::int64_t>(tokens_per_share / (out.length + 1), std::int64_t{1});
+    const bool mapped = std::ranges::any_of(runs, &DocumentRun::mapped);
+    parallel_for(out.rows, grain, threads, [&](std::int64_t begin, std::int64_t end) {
+        RowWriter writer(runs, pieces, out);
+        if (!mapped) {
+            writer.rows(begin, end);
+        } else if (!guarded([&] { writer.rows(begin, end); })) {
+            runs[at(writer.error.run)]->confirm(false);
+        }
+        if (writer.error.kind != WriteError::none) refuse(writer.error, runs, out.dtype);
+    });
+    for (const DocumentRun* const run : runs)
+        run->confirm(true);
+}
+
+std::vector<std::int32_t> sequence_bounds(const void* ids, std::int64_t count, DType dtype) {
+    constexpr std::int64_t block = 4096;
+    if (count > std::numeric_limits<std::int32_t>::max()) {
+        throw std::invalid_argument("a batch of " + std::to_string(count) +
+                                    " tokens has no int32 cu_seqlens, expected less than 2^31");
+    }
+    const auto* const from = static_cast<const std::byte*>(ids);
+    std::vector<std::int32_t> bounds{0};
+    std::int32_t found[block];
+    for (std::int64_t begin = 0; begin < count; begin += block) {
+        const std::int64_t n = std::min(block, count - begin);
+        const std::int64_t zeros = pack_kernels().zeros[width_of(dtype)](
+            from + begin * size_of(dtype), n, static_cast<std::int32_t>(begin), found);
+        const std::int64_t skipped = begin == 0 && zeros > 0 && found[0] == 0 ? 1 : 0;
+        bounds.insert(bounds.end(), found + skipped, found + zeros);
+    }
+    if (count > 0) bounds.push_back(static_cast<std::int32_t>(count));
+    return bounds;
+}
+
+}  // namespace windeck

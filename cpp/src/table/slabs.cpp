@@ -1,0 +1,106 @@
+#include "table/slabs.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+namespace windeck {
+namespace {
+
+constexpr std::size_t about = std::size_t{256} << 10;
+constexpr std::size_t line = 64;
+
+constexpr std::size_t rounded(std::size_t bytes) {
+    return (bytes + line - 1) / line * line;
+}
+
+/// log2 of the rows of a slab: a power of two that fits, and at least one.
+unsigned shift_for(std::size_t width) {
+    const std::size_t row = sizeof(RowHead) + width * sizeof(float);
+    return static_cast<unsigned>(std::bit_width(std::max<std::size_t>(about / row, 1)) - 1);
+}
+
+}  // namespace
+
+void SlabRef::release() noexcept {
+    const std::shared_ptr<SlabAllocator> allocator = std::move(slab_->allocator);
+    const SlabAllocator::Allocation allocation = slab_->allocation;
+    slab_->~TableSlab();
+    allocator->give(allocation);
+}
+
+RowView::RowView(std::size_t width) : width_(width), shift_(shift_for(width)) {
+    values_at_ = rounded(sizeof(TableSlab) + (sizeof(RowHead) << shift_));
+}
+
+RowStore::RowStore(std::size_t width)
+    : RowView(width), allocator_(std::make_shared<SlabAllocator>(slab_bytes())) {}
+
+std::size_t RowStore::slab_bytes() const {
+    return rounded(values_at_ + slab_rows() * width_ * sizeof(float));
+}
+
+SlabRef RowStore::new_slab() {
+    const SlabAllocator::Allocation allocation = allocator_->take();
+    return SlabRef(::new (allocation.data) TableSlab{
+        .references{1}, .allocation = allocation, .allocator = allocator_});
+}
+
+std::uint64_t RowStore::append() {
+    const std::uint64_t slab = size_ >> shift_;
+    if (slab == slabs_.size()) {
+        if (shared_.size() == slab) shared_.push_back(0);  // there already if what follows threw
+        SlabRef fresh = new_slab();
+        slabs_.push_back(std::move(fresh));
+    }
+    make_writable(size_);
+    head_to_change(size_) = RowHead{};
+    return size_++;
+}
+
+void RowStore::pop() noexcept {
+    --size_;
+    // One slab is kept in reserve, so that rows that come and go at its edge cost nothing.
+    while (slabs_.size() > (size_ >> shift_) + 2) {
+        slabs_.pop_back();
+        shared_.pop_back();
+    }
+}
+
+void RowStore::clear() noexcept {
+    slabs_.clear();
+    shared_.clear();
+    size_ = 0;
+}
+
+void RowStore::copy_shared_slab(std::uint64_t slab) {
+    if (!slabs_[slab].is_unique()) {
+        // Rows behind the last one were never written to.
+        const std::size_t used = std::min<std::size_t>(size_ - (slab << shift_), slab_rows());
+        SlabRef copy = new_slab();
+        const std::byte* const from = slabs_[slab].memory();
+        std::memcpy(copy.memory() + sizeof(TableSlab), from + sizeof(TableSlab),
+                    used * sizeof(RowHead));
+        std::memcpy(copy.memory() + values_at_, from + values_at_, used * width_ * sizeof(float));
+        slabs_[slab] = std::move(copy);
+    }
+    shared_[slab] = 0;
+}
+
+void RowStore::move_row(std::uint64_t from, std::uint64_t to) noexcept {
+    head_to_change(to) = head(from);
+    if (width_ != 0) std::memcpy(values_to_change(to), values(from), width_ * sizeof(float));
+}
+
+RowView RowStore::view() {
+    RowView taken(*this);
+    std::ranges::fill(shared_, std::uint8_t{1});
+    return taken;
+}
+
+std::size_t RowStore::bytes() const noexcept {
+    return slabs_.size() * slab_bytes();
+}
+
+}  // namespace windeck

@@ -1,0 +1,172 @@
+"""Options of reading: columns, ids, time, rows, dtype and categories."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from windeck._util.text import unknown_column
+from windeck.io import conversion
+from windeck.io.conversion import CategoryNames
+
+Categories: TypeAlias = bool | str | Iterable[str] | Mapping[str, Sequence[str] | None]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Validated options of reading. `columns` is None for all columns but ids and time."""
+
+    columns: tuple[str, ...] | None = None
+    ids: tuple[str, ...] = ()
+    time: str | None = None
+    dtype: np.dtype[Any] | None = None
+    rows: tuple[int, int | None] | None = None
+    categories: Mapping[str, CategoryNames] = field(default_factory=dict)
+    all_categories: bool = False
+    sort: bool = False
+
+    @classmethod
+    def from_arguments(
+        cls,
+        columns: str | Iterable[str] | None,
+        ids: str | Iterable[str] | None,
+        time: str | None,
+        dtype: Any = None,
+        rows: tuple[int, int | None] | None = None,
+        categories: Categories = (),
+        *,
+        sort: bool = False,
+    ) -> ReadOptions:
+        """Return the options for a user's arguments; an error names a wrong one."""
+        asked = None if columns is None else as_names("columns", columns)
+        keys = as_names("id_columns", ids or ())
+        every = categories is True
+        named = {} if isinstance(categories, bool) else _categories(categories)
+        return cls(asked, keys, time, floating_dtype(dtype), _rows(rows), named, every, sort)
+
+    @property
+    def index_columns(self) -> tuple[str, ...]:
+        """Columns that identify a row and are not values: ids and time."""
+        return (*self.ids, *(() if self.time is None else (self.time,)))
+
+    def value_columns(self, schema: Any, where: str) -> tuple[str, ...]:
+        """Return the names of value columns. The schema must have each column exactly once."""
+        wanted = schema.names if self.columns is None else self.columns
+        names = tuple(name for name in wanted if name not in self.index_columns)
+        known = Counter(schema.names)
+        for name in (*self.index_columns, *names, *self.categories):
+            if name not in known:
+                raise unknown_column(name, known, where)
+            if known[name] > 1:
+                raise ValueError(f"{where} has {known[name]} columns named {name!r}; expected one")
+        if not names:
+            raise ValueError(
+                f"{where} has no value column beside ids and time; expected at least one"
+            )
+        return names
+
+    def category_names(self, name: str, kind: Any, where: str) -> CategoryNames | None:
+        """Return the category names of a column, None for numbers."""
+        if not conversion.is_categorical(kind):
+            if name in self.categories:
+                raise TypeError(f"column {name!r} of {where} is {kind}; expected strings")
+            return None
+        if name in self.categories:
+            return self.categories[name]
+        if self.all_categories or pa.types.is_dictionary(kind):
+            return True
+        raise TypeError(
+            f"column {name!r} of {where} is a string column without a category; pass "
+            f"categories=[{name!r}] to read it as codes, or leave it out of columns="
+        )
+
+
+def as_names(argument: str, names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple, in which no name is twice."""
+    if not isinstance(names, Iterable):
+        raise TypeError(f"`{argument}` must be names of columns, got {names!r}")
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    for number, name in enumerate(listed):
+        if not isinstance(name, str):
+            raise TypeError(f"`{argument}` must be names of columns, got {name!r} among them")
+        if name in listed[:number]:
+            raise ValueError(f"`{argument}` must name each column once, got {name!r} twice")
+    return listed
+
+
+def _categories(asked: Any) -> dict[str, CategoryNames]:
+    if isinstance(asked, str) or not isinstance(asked, Mapping):
+        return dict.fromkeys(as_names("categories", asked), True)
+    return {
+        name: True if names is None else as_names(f"categories[{name!r}]", names)
+        for name, names in asked.items()
+    }
+
+
+def floating_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """Return the dtype that floating columns are cast to, None for their own."""
+    if dtype is None:
+        return None
+    try:
+        found = np.dtype(
+            str(dtype).removeprefix("torch.") if not isinstance(dtype, type) else dtype
+        )
+    except TypeError:
+        found = np.dtype(np.void)
+    if found.kind != "f" or found.itemsize > 8:
+        raise ValueError(
+            f"`dtype` must be float16, float32 or float64, got {dtype!r}; it applies to floating "
+            "columns only, all others keep their dtype"
+        )
+    return found
+
+
+def _rows(rows: Any) -> tuple[int, int | None] | None:
+    if rows is None:
+        return None
+    try:
+        start, stop = rows
+        start = 0 if start is None else operator.index(start)
+        stop = None if stop is None else operator.index(stop)
+    except (TypeError, ValueError):
+        raise TypeError(f"`rows` must be a pair of integers (start, stop), got {rows!r}") from None
+    if start < 0 or (stop is not None and stop < start):
+        raise ValueError(f"`rows` must have 0 <= start <= stop, got {rows!r}")
+    return start, stop
+
+
+def budget_bytes(budget: Any) -> float | None:
+    """Return a memory budget in bytes, None for no limit."""
+    if budget is None:
+        return None
+    if isinstance(budget, (bool, str)) or not isinstance(budget, numbers.Real):
+        raise TypeError(f"`memory_budget` must be a number of bytes, such as 8e9, got {budget!r}")
+    size = float(budget)
+    if not size >= 0:  # Also refuses NaN, which no size exceeds.
+        raise ValueError(f"`memory_budget` must be at least 0 bytes, got {budget!r}")
+    return size
+
+
+def is_interleaved(storage: str) -> bool:
+    """Return True if `storage` is one row-major matrix."""
+    if storage not in ("columns", "rows"):
+        raise ValueError(f"`storage` must be 'columns' or 'rows', got {storage!r}")
+    return storage == "rows"
+
+
+def row_range(options: ReadOptions, total: int) -> tuple[int, int]:
+    """Return the range of rows to read of `total` rows."""
+    start, stop = options.rows or (0, total)
+    stop = total if stop is None else stop
+    if stop > total or start > total:
+        raise ValueError(
+            f"`rows` must be within the {total} rows of the data, got ({start}, {stop})"
+        )
+    return start, stop

@@ -1,0 +1,276 @@
+"""Weights of the parts of a mixture: exact shares, rounded to slots, and their schedule."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.slots import Slots, SlotSchedule
+
+__all__ = [
+    "PERIOD",
+    "MixtureWeights",
+    "exact_shares",
+    "explain_weights_change",
+    "quote_name",
+    "slot_counts",
+]
+
+
+#: Maximum number of slots in a period; the period of shares with a smaller common denominator is
+#: that denominator.
+PERIOD = 4096
+
+
+def exact_shares(weights: Mapping[str, object], where: str = "") -> list[Fraction]:
+    """Return weights as exact shares, which add up to 1.
+
+    Parameters
+    ----------
+    weights
+        Numbers by part, at least 0; a float means the decimal it is written as, so 0.1 is a
+        tenth.
+    where
+        Text to add to the message of an error.
+
+    Raises
+    ------
+    TypeError
+        For a weight that is not a number.
+    ValueError
+        For a weight that is negative, infinite or NaN, and if all are 0.
+
+    Examples
+    --------
+    >>> exact_shares({"c4": 0.7, "wiki": 0.3})
+    [Fraction(7, 10), Fraction(3, 10)]
+    """
+    exact = [_exact(name, weight, where) for name, weight in weights.items()]
+    total = sum(exact)
+    if not total:
+        raise ValueError(f"at least one weight must be above 0{where}, got only zeros")
+    return [weight / total for weight in exact]
+
+
+def _exact(name: str, weight: object, where: str) -> Fraction:
+    if isinstance(weight, (float, np.floating, Decimal)):
+        if not math.isfinite(weight):
+            raise ValueError(
+                f"the weight of {name!r} must be finite and at least 0{where}, got {weight!s}"
+            )
+        exact = Fraction(str(weight))
+    elif isinstance(weight, Fraction):
+        exact = weight
+    else:
+        try:
+            number = operator.index(weight)  # type: ignore[arg-type]
+        except TypeError:
+            number = None
+        if number is None or isinstance(weight, (bool, np.bool_)):
+            raise TypeError(
+                f"the weight of {name!r} must be a number{where}, got {type(weight).__name__} "
+                f"{weight!r}"
+            )
+        exact = Fraction(number)
+    if exact < 0:
+        raise ValueError(
+            f"the weight of {name!r} must be finite and at least 0{where}, got {weight}"
+        )
+    return exact
+
+
+def slot_counts(shares: Sequence[Fraction], limit: int = PERIOD) -> list[int]:
+    """Return the number of slots of each part in a period; their sum is the period.
+
+    The counts are exact if the shares have a common denominator of at most `limit`. Otherwise the
+    period is `limit`, shares are rounded by largest remainders, and each share above 0 gets at
+    least one slot.
+
+    Raises
+    ------
+    ValueError
+        For more shares above 0 than slots.
+
+    Examples
+    --------
+    >>> slot_counts([Fraction(7, 10), Fraction(3, 10)])
+    [7, 3]
+    >>> slot_counts([Fraction(99999, 100000), Fraction(1, 100000)])
+    [4095, 1]
+    """
+    served = sum(share > 0 for share in shares)
+    if served > limit:
+        raise ValueError(
+            f"a mixture must have at most {limit} parts with a weight above 0, got {served}"
+        )
+    common = math.lcm(*(share.denominator for share in shares))
+    wanted = [share.numerator * (common // share.denominator) for share in shares]
+    if common <= limit:
+        return wanted
+    counts = [max(1, size * limit // common) if size else 0 for size in wanted]
+
+    def deficit(part: int) -> int:
+        """Return the exact share of a part less its slots, in units of 1 / common slots."""
+        return wanted[part] * limit - counts[part] * common
+
+    missing = limit - sum(counts)
+    # The sort is stable: among equal parts the first gets the slot.
+    for part in sorted(range(len(counts)), key=deficit, reverse=True)[: max(0, missing)]:
+        counts[part] += 1
+    for _ in range(-missing):  # Parts that were raised to one slot took it from others.
+        counts[min((p for p in range(len(counts)) if counts[p] > 1), key=deficit)] -= 1
+    return counts
+
+
+@dataclass(frozen=True)
+class WeightsEntry:
+    """The shares from position `start` on: those requested, and their slots."""
+
+    start: int
+    requested: list[Fraction]
+    slots: Slots
+
+
+class MixtureWeights:
+    """The weights of the parts of a mixture, from position 0 on and in its schedule.
+
+    Parameters
+    ----------
+    weights
+        Weights by part, from position 0 on.
+    schedule
+        Pairs (position, weights by part), ascending.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `exact_shares`; for positions that are not ascending and above 0, and for entries whose
+        names are not exactly those of the parts.
+    """
+
+    def __init__(self, weights: Mapping[str, object], schedule: Sequence[Any] = ()) -> None:
+        self.names = tuple(weights)
+        self.entries = [self._entry(0, weights, "")]
+        for item in schedule:
+            try:
+                position, changed = item
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"`schedule` must be a list of pairs (position, weights), got {item!r}"
+                ) from None
+            start = check_integer("a position in the schedule", position, most=LIMIT - 1)
+            if start <= self.entries[-1].start:
+                raise ValueError(
+                    f"the positions in `schedule` must be ascending and above 0, got {start} "
+                    f"after {self.entries[-1].start}"
+                )
+            self.entries.append(self._entry(start, changed, f" in the schedule at {start}"))
+        self.slots = SlotSchedule([(entry.start, entry.slots) for entry in self.entries])
+
+    def _entry(self, start: int, weights: Any, where: str) -> WeightsEntry:
+        if not isinstance(weights, Mapping):
+            raise TypeError(
+                f"the weights must be a mapping by part{where}, got {type(weights).__name__}"
+            )
+        for names, others, fault in (
+            (self.names, weights, "have no part"),
+            (weights, self.names, "have an unknown part"),
+        ):
+            for name in names:
+                if name not in others:
+                    raise ValueError(
+                        f"the weights{where} {fault} {name!r}, expected {', '.join(self.names)}"
+                    )
+        requested = exact_shares({name: weights[name] for name in self.names}, where)
+        return WeightsEntry(start, requested, Slots.from_counts(slot_counts(requested)))
+
+    def shares_at(self, position: int) -> dict[str, float]:
+        """Return the shares at a position, after rounding."""
+        slots = self.entries[self.slots.entry(position)].slots
+        return {
+            name: int(count) / slots.period
+            for name, count in zip(self.names, slots.counts, strict=True)
+        }
+
+    def _begun(self, position: int) -> list[WeightsEntry]:
+        """Return the first entry, and those that begin before a position."""
+        return [entry for entry in self.entries if entry.start < position or not entry.start]
+
+    def parts_before(self, position: int) -> list[int]:
+        """Return the parts that any of these entries serves."""
+        counts = sum(entry.slots.counts for entry in self._begun(position))
+        parts: list[int] = np.flatnonzero(counts).tolist()
+        return parts
+
+    def fields(self, position: int) -> dict[str, str | int]:
+        """Return the fields of the fingerprint that took effect before a position.
+
+        Later entries are not in them, so they may be added or changed during a run. Neither are
+        parts that only such an entry serves.
+        """
+        first, *later = self._begun(position)
+        parts = ", ".join(quote_name(self.names[part]) for part in self.parts_before(position))
+        scheduled = {f"schedule.{entry.start}": self._format_slots(entry) for entry in later}
+        return {"shares": self._format_slots(first), **scheduled, "mixture": parts}
+
+    def _format_slots(self, entry: WeightsEntry) -> str:
+        period = entry.slots.period
+        return ", ".join(
+            f"{quote_name(name)}={count}/{period}"
+            for name, count in zip(self.names, entry.slots.counts.tolist(), strict=True)
+            if count
+        )
+
+    def explain(self) -> str:
+        """Return the requested and the rounded shares, and the largest difference, as text."""
+        lines = []
+        for entry in self.entries:
+            period, error = entry.slots.period, Fraction(0)
+            lines.append(f"from position {entry.start:,}, in periods of {period:,} samples:")
+            for name, share, count in zip(
+                self.names, entry.requested, entry.slots.counts.tolist(), strict=True
+            ):
+                error = max(error, abs(share - Fraction(count, period)))
+                lines.append(
+                    f"  {name}: {float(share):.6f} requested, "
+                    f"{count:,} slot{'' if count == 1 else 's'} = {count / period:.6f}"
+                )
+            exact = f"rounded by at most {float(error):.2g}" if error else "exact"
+            lines.append(f"  shares are {exact}")
+        return "\n".join(lines)
+
+
+def explain_weights_change(field: str, was: object, now: object) -> str | None:
+    """Return a sentence that explains a changed field of a schedule; None for other fields."""
+    if not field.startswith("schedule."):
+        return None
+    where = f"position {field.removeprefix('schedule.')}"
+    if now is None:
+        return (
+            f"it was saved with a schedule entry at {where} ({was}), which has taken effect and "
+            "is missing here"
+        )
+    if was is None:
+        return (
+            f"the schedule has an entry at {where} ({now}), but the position had been passed "
+            "without it when the state was saved: entries may be added for later positions only"
+        )
+    return (
+        f"the schedule entry at {where} has taken effect and must not change: it was {was}, here "
+        f"it is {now}"
+    )
+
+
+def quote_name(name: str) -> str:
+    """Return a part's name for a fingerprint field, quoted unless it is plain."""
+    return name if re.fullmatch(r"[\w-]+", name) else json.dumps(name)

@@ -1,0 +1,168 @@
+"""Types and helpers that the packing orders share: layouts, pieces of rows, pieces of documents."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from windeck import _core
+from windeck._util.validation import check_integer
+from windeck.documents.protocol import Corpus, Int64s
+from windeck.packing.options import Options
+
+__all__ = [
+    "DocumentLocation",
+    "EpochLayout",
+    "PackingLayout",
+    "Piece",
+    "RowPieces",
+    "TooManyParts",
+    "check_parts",
+    "check_run",
+    "locate_document",
+    "name_pieces",
+    "overlapping_samples",
+    "too_few_tokens",
+]
+
+#: Parts (shards, or blocks of the global order) that rows are written from at a time. A mapped
+#: shard takes two descriptors, of which a process often may have 1,024; a block holds its tokens.
+MAX_PARTS = 64
+
+
+class Piece(NamedTuple):
+    """Tokens [start, stop) of a framed document, as a sequence contains them.
+
+    Token 0 is the BOS token, if there is one.
+    """
+
+    dataset_id: str
+    shard_id: int
+    doc_id: int
+    start: int
+    stop: int
+
+
+class DocumentLocation(NamedTuple):
+    """Location of a document: shard s of the corpus, and its number in the shard."""
+
+    shard: int
+    document: int
+
+
+class RowPieces(NamedTuple):
+    """The rows of a batch as pieces of runs; see `windeck._core.pack`."""
+
+    runs: list[_core.DocumentRun]
+    row_offsets: Int64s
+    run_of: Int64s
+    starts: Int64s
+    lengths: Int64s
+
+
+class EpochLayout(Protocol):
+    """The documents in the sequences of one epoch."""
+
+    def rows(self, indices: Int64s, /) -> RowPieces:
+        """Return the pieces of a batch; raise TooManyParts if it should be split."""
+        ...
+
+    def documents(self, sample: int, /) -> list[Piece]:
+        """Return the pieces of a sequence, in its order."""
+        ...
+
+    def sequences_of(self, location: DocumentLocation, /) -> Int64s:
+        """Return the sequences that contain tokens of a document, ascending."""
+        ...
+
+
+class PackingLayout(Protocol):
+    """The documents in the sequences of any epoch."""
+
+    samples: int
+    tokens: int
+    documents: Corpus
+    options: Options
+
+    def at_epoch(self, epoch: int, seed: int, /) -> EpochLayout:
+        """Return the layout of one epoch."""
+        ...
+
+
+class TooManyParts(Exception):
+    """Raised for rows of so many parts that they should be written a few at a time."""
+
+
+def check_parts(parts: int, rows: int) -> None:
+    """Raise TooManyParts for more than MAX_PARTS parts, unless they belong to a single row."""
+    if parts > MAX_PARTS and rows > 1:
+        raise TooManyParts
+
+
+def too_few_tokens(tokens: int, options: Options) -> ValueError:
+    """Return the error for documents that do not fill one sequence."""
+    return ValueError(
+        f"the documents have {tokens} tokens with their frames, expected {options.length + 1} or "
+        f"more for a sequence of `sequence_length` {options.length} and its targets"
+    )
+
+
+def check_run(
+    documents: Corpus, shard: int, run: _core.DocumentRun, expected: int
+) -> _core.DocumentRun:
+    """Return the run; raise a ValueError if its counts differ from those of the corpus."""
+    counted = int(documents.shard_documents[shard])
+    if (len(run), run.total) != (counted, expected):
+        dataset_id, shard_id = documents.shard_name(shard)
+        raise ValueError(
+            f"shard {shard_id} of {dataset_id!r} has {len(run)} documents of {run.total} tokens "
+            f"with their frames, expected {counted} of {expected} as counted at the start"
+        )
+    return run
+
+
+def locate_document(documents: Corpus, document: object) -> DocumentLocation:
+    """Return the location of the document ``(dataset_id, shard_id, doc_id)``.
+
+    Raises
+    ------
+    TypeError
+        If `document` is not such a triple.
+    KeyError
+        If the shard does not exist.
+    IndexError
+        If the shard has fewer documents.
+    """
+    if not isinstance(document, tuple) or len(document) < 3 or not isinstance(document[0], str):
+        raise TypeError(f"`document` must be (dataset_id, shard_id, doc_id), got {document!r}")
+    dataset_id, shard_id, doc_id = document[:3]
+    shard = documents.shard_index(dataset_id, check_integer("shard_id", shard_id))
+    number = check_integer("doc_id", doc_id, least=-(2**63))
+    count = int(documents.shard_documents[shard])
+    if not 0 <= number < count:
+        raise IndexError(
+            f"document {number} is out of range for the {count} documents of shard {shard_id} of "
+            f"{dataset_id!r}"
+        )
+    return DocumentLocation(shard, number)
+
+
+def name_pieces(
+    documents: Corpus, shard: int, numbers: Int64s, starts: Int64s, stops: Int64s
+) -> list[Piece]:
+    """Return token ranges of documents of one shard as pieces."""
+    dataset_id, shard_id = documents.shard_name(shard)
+    spans = zip(numbers.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    return [Piece(dataset_id, shard_id, *span) for span in spans]
+
+
+def overlapping_samples(start: int, stop: int, length: int, samples: int) -> Int64s:
+    """Return the samples that contain any of the epoch's tokens [start, stop), ascending.
+
+    Sample s consists of the tokens [s * length, s * length + length + 1).
+    """
+    if start >= stop:
+        return np.empty(0, np.int64)
+    first = max(start - 1, 0) // length
+    return np.arange(first, min((stop - 1) // length, samples - 1) + 1, dtype=np.int64)

@@ -1,0 +1,112 @@
+"""Files are opened, listed, mapped and sized in `windeck.io` alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[1] / "src" / "windeck"
+
+#: Files and folders that may use the file system themselves, each with the reason.
+EXCEPTIONS = {
+    "io": "the one place for access to files",
+    "checkpoint/stores": "an engine of a store opens the files of its own database",
+    "checkpoint/safetensors": "safetensors opens its files itself, and takes local paths only",
+    "cli/demo_data.py": "pyarrow.dataset lists and opens the files of the demo",
+    "cli/demo_job.py": "the demo writes its losses and states, and reads them after a kill",
+    "cli/demo_steps.py": "the demo writes its report",
+    "cli/export.py": "writes tensors to a local file",
+    "cli/html.py": "writes a page to a local file, and reads its templates",
+    "cli/main.py": "replaces output streams that are closed",
+    "cli/output.py": "replaces a local file by a result that is complete",
+    "cli/session.py": "replaces standard output after a broken pipe",
+}
+
+#: Functions and methods that use the file system, as they are written.
+USES = re.compile(
+    # One line for each of: os, os.path, glob and shutil, open, pathlib, numpy, pyarrow.
+    r"os\.(access|chmod|fsync|link|listdir|lstat|makedirs|mkdir|open|pread|pwrite|readlink|remove"
+    r"|rename|replace|rmdir|scandir|stat|symlink|truncate|unlink|walk)"
+    r"|os\.path\.(abspath|exists|getmtime|getsize|isdir|isfile|islink|lexists|realpath|samefile)"
+    r"|glob\.i?glob|shutil\.(copy\w*|disk_usage|move|rmtree)"
+    r"|open|io\.open|.*[Pp]ath(\(.*\))?\.open"
+    r"|.*\.(exists|r?glob|is_dir|is_file|is_symlink|iterdir|lstat|mkdir|read_bytes|read_text"
+    r"|stat|touch|unlink|write_bytes|write_text)"
+    r"|.*\.(fromfile|memmap|open_memmap|tofile)"
+    r"|.*\.(OSFile|ParquetFile|input_stream|memory_map|open_csv|open_file|open_stream"
+    r"|output_stream|read_csv|read_feather|read_metadata|read_parquet)",
+    re.DOTALL,
+)
+#: Modules that read and write files.
+MODULES = re.compile(
+    r"bz2|fileinput|gzip|lzma|mmap|tempfile|pyarrow\.(csv|dataset|feather|fs|json|parquet)"
+)
+
+
+def uses(path: Path) -> Iterator[str]:
+    """Yield the uses of the file system in a source file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [name.name for name in node.names if MODULES.fullmatch(name.name)]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names = [f"{module}.{name.name}" for name in node.names]
+            found = [name for name in names if USES.fullmatch(name)]
+            found += [name for name in (module, *names) if MODULES.fullmatch(name)]
+            found = [] if module.startswith("windeck.") else found
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            own = name in defined or name.startswith("filesystem.")
+            found = [name] if USES.fullmatch(name) and not own else []
+        else:
+            continue
+        yield from (f"{path}:{node.lineno}: {name}" for name in found)
+
+
+def _excepted(path: Path) -> bool:
+    own = path.relative_to(SOURCES)
+    return any(own.is_relative_to(place) for place in EXCEPTIONS)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(SOURCES.rglob("*.py")) if not _excepted(path)],
+    ids=lambda path: str(path.relative_to(SOURCES)),
+)
+def test_files_are_opened_by_io_alone(path: Path) -> None:
+    assert not list(uses(path))
+
+
+@pytest.mark.parametrize("place", EXCEPTIONS)
+def test_exceptions_are_needed(place: str) -> None:
+    below = [SOURCES / place, *(SOURCES / place).rglob("*.py")]
+    assert any(use for path in below if path.is_file() for use in uses(path))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(path)",
+        "from os import stat",
+        "os.stat(path)",
+        "os.path.getsize(path)",
+        "import mmap",
+        "from pyarrow import parquet",
+        "import pyarrow.dataset as ds",
+        "path.read_bytes()",
+        "pathlib.Path(name).open()",
+        "glob.glob(pattern)",
+        "pa.memory_map(path)",
+        "pa.ipc.open_file(path)",
+    ],
+)
+def test_uses_are_found(line: str, tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text(f"{line}\n")
+    assert list(uses(source))
