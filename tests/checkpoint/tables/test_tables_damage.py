@@ -198,7 +198,7 @@ def rewrite(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
     first, rest = bytes(values.decode(key, store.get(key), label)).split(b"\n")
     found = json.loads(first)
     change(found["tables"][0])
-    value = values.encode(label, manifests.as_json(found), b"\n", rest)
+    value = values.encode(label, manifests.encode_json(found), b"\n", rest)
     sums: dict[str, Any] = {"manifest_bytes": len(value), "manifest_crc": crc32c(value)}
     now = manifests.Commit(**{**commit._asdict(), **sums})
     store.put_many([(key, value), (keys.head("windeck"), manifests.encode_head([now, *older]))])
@@ -211,7 +211,7 @@ def test_a_table_that_needs_what_head_does_not_name(memory: Store) -> None:
     assert commit.bases == (1,)
     head = manifests.encode_head([commit._replace(bases=()), older])
     memory.put_many([(keys.head("windeck"), head)])
-    words = r"the table t refers to generation 1, expected one of \[\], as HEAD says"
+    words = r"the table t refers to generation 1, expected one of \[\], the bases in HEAD"
     with pytest.raises(CorruptStoreError, match=words):
         load(memory, core)
     with pytest.raises(CorruptStoreError, match=words):
@@ -261,18 +261,21 @@ def shard(**changes: Any) -> Callable[[dict[str, Any]], None]:
         (lambda t: t["links"].reverse(), r"are of generations \[1, 2\], expected descending"),
         (lambda t: t["links"][1].update(generation=2), r"of generations \[2, 2\], expected desc"),
         (lambda t: t["links"][0].update(generation=9), r"t refers to generation 9, expected"),
-        (lambda t: t["links"].pop(), "the links of t do not end with full ones"),
+        (lambda t: t["links"].pop(), "the last links of t must be full"),
         (lambda t: t.pop("rows"), "'rows'"),
         (lambda t: t["links"][-1].update(generation=3), r"of generations \[2, 3\], expected desc"),
-        (lambda t: t["links"][0].update(save=1), "the table t is of another save than"),
-        (shard(buckets=[0, 1000]), "has buckets 1000 to 1023 written by nobody, expected each"),
-        (shard(buckets=[1, 1024]), "has buckets 0 to 0 written by nobody, expected each of 1,024"),
+        (lambda t: t["links"][0].update(save=1), "the table t belongs to another save"),
+        (shard(buckets=[0, 1000]), "has buckets 1000 to 1023 written by no writer, expected each"),
+        (
+            shard(buckets=[1, 1024]),
+            "has buckets 0 to 0 written by no writer, expected each of 1,024",
+        ),
         (shard(buckets=[0, 1025]), "`buckets` must be at most 1024, got 1025"),
-        (shard(buckets=[5, 3]), "expected a shard whose numbers agree"),
-        (shard(blocks=2**40, entries=2**40), "expected a shard whose numbers agree"),
-        (shard(rows=5), "expected a shard whose numbers agree"),
-        (shard(since=2), "expected a shard whose numbers agree"),
-        (shard(since=0), "the links of t do not end with full ones"),
+        (shard(buckets=[5, 3]), "expected a shard with consistent numbers"),
+        (shard(blocks=2**40, entries=2**40), "expected a shard with consistent numbers"),
+        (shard(rows=5), "expected a shard with consistent numbers"),
+        (shard(since=2), "expected a shard with consistent numbers"),
+        (shard(since=0), "the last links of t must be full"),
         (shard(since=-2), "`since` must be at least -1, got -2"),
     ],
 )
@@ -307,7 +310,7 @@ def test_a_manifest_that_refers_to_what_gc_may_take(memory: Store) -> None:
     _, (commit, *older) = manifests.read_head(memory, "windeck")
     now = manifests.Commit(**{**commit._asdict(), "bases": ()})
     memory.put_many([(keys.head("windeck"), manifests.encode_head([now, *older]))])
-    words = r"(the table t refers|keeps chunks) .*generation 1, expected one of \[\], as HEAD says"
+    words = r"(the table t refers|refers to chunks) .*generation 1, expected one of \[\]"
     with pytest.raises(CorruptStoreError, match=words):
         checkpoint.open(memory)
 
