@@ -165,7 +165,7 @@ def test_any_slice_means_what_numpy_means(case: tuple[tuple[int, ...], list[Any]
     try:
         expected = array[where]
     except IndexError:
-        with pytest.raises(UsageError, match="expected for example '0:3,:' within shape"):
+        with pytest.raises(UsageError, match="expected such as '0:3,:' within shape"):
             parse_slice(text, shape)
         return
     found = parse_slice(text, shape)
@@ -205,9 +205,7 @@ def test_the_head_has_the_first_rows_and_few_more(
 def test_a_slice_that_is_none(fresh: Fresh, text: str, words: str) -> None:
     url = saved(fresh("rocksdb"))
     told = refused(url, "show", "model/layers.0.w", "--slice", text, code=2)
-    assert told == (
-        f"the slice {text!r} {words}, expected for example '0:3,:' within shape [12, 5]"
-    )
+    assert told == (f"the slice {text!r} {words}, expected such as '0:3,:' within shape [12, 5]")
 
 
 @pytest.mark.parametrize("asked", [["--stats"], ["--head", "1"], ["--slice", ":"]])
@@ -222,7 +220,7 @@ def test_a_slice_of_numbers_without_end(fresh: Fresh) -> None:
     for text in (digits, f":{digits}", f"-{digits}:"):
         told = refused(url, "show", "model/layers.0.w", "--slice", text, code=2)
         assert told == (
-            f"the slice {text[:80]!r} has {text[:40]!r}, expected for example '0:3,:' within shape "
+            f"the slice {text[:80]!r} has {text[:40]!r}, expected such as '0:3,:' within shape "
             "[12, 5]"
         )
     assert run(url, "show", "model/ids", "--slice", f"2:{digits[:100]}")[1].count("\n") == 3

@@ -127,8 +127,14 @@ FOREIGN = next(key for key in range(1, 9999) if bucket(key) < bucket(IDS[1]))
 @pytest.mark.parametrize(
     ("key", "at", "layout", "numbers", "words"),
     [
-        (BLOCK, 0, "<I", (2**32 - 1,), "Size.entries=4294967295, .*expected Size.entries=4"),
-        (BLOCK, 4, "<I", (2**32 - 1,), "rows=4294967295, .*expected Size.entries=4, rows=4"),
+        (
+            BLOCK,
+            0,
+            "<I",
+            (2**32 - 1,),
+            "BlockSize.entries=4294967295, .*expected BlockSize.entries=4",
+        ),
+        (BLOCK, 4, "<I", (2**32 - 1,), "rows=4294967295, .*expected BlockSize.entries=4, rows=4"),
         (BLOCK, 12, "<I", (2**32 - 1,), "rows of dim 4294967295 with 1 slots, expected 2 with 1"),
         (BLOCK, 16, "<I", (0,), "rows of dim 2 with 0 slots, expected 2 with 1"),
         (BLOCK, 20, "<I", (1,), "rows of dim 2 with 1 slots, expected 2 with 1"),
@@ -154,9 +160,21 @@ FOREIGN = next(key for key in range(1, 9999) if bucket(key) < bucket(IDS[1]))
         (INDEX, 12, "<I", (1024,), "found block 0 out of order"),
         (INDEX, 16, "<I", (0,), "found block 0 out of order"),
         (INDEX, 16, "<III", (0, 0, 0), "found block 0 out of order"),
-        (INDEX, 16, "<I", (2**32 - 1,), "found Size.entries=4294967295, .* as in the manifest of"),
+        (
+            INDEX,
+            16,
+            "<I",
+            (2**32 - 1,),
+            "found BlockSize.entries=4294967295, .* as in the manifest of",
+        ),
         (INDEX, 20, "<I", (5,), "found block 0 out of order"),
-        (INDEX, 20, "<I", (3,), "found Size.entries=4, rows=3, dead=0., expected Size.entries=4"),
+        (
+            INDEX,
+            20,
+            "<I",
+            (3,),
+            "found BlockSize.entries=4, rows=3, dead=0., expected BlockSize.entries=4",
+        ),
         (INDEX, 24, "<I", (1,), "found block 0 out of order"),
         (INDEX, 28, "<I", (1,), "found block 0 out of order"),
         (DELTA, 24 + 32 * 2, "<BB", (1, 1), "found 2 rows and 0 dead, expected 1 and 1"),
@@ -295,7 +313,7 @@ def test_lengths_that_overflow_are_refused_before_anything_is_made(memory: Store
         load(memory, core)
     rewrite(memory, shard(blocks=1, entries=2**62, rows=2**62))
     with pytest.raises(
-        CorruptStoreError, match=r"found Size.entries=4, .*entries=4611686018427387"
+        CorruptStoreError, match=r"found BlockSize.entries=4, .*entries=4611686018427387"
     ):
         load(memory, core)
     rewrite(memory, lambda table: table.update(dim=2**27, slots=0))

@@ -275,7 +275,7 @@ def near(value: complex, tolerance: float = 0) -> Predicate:
             raise TypeError(f"{name} is of type {type(given).__name__}, expected a number")
         _check_size(given)
         if cmath.isnan(given):
-            raise ValueError(f"{name} is nan, expected a number; use nan() for nan")
+            raise ValueError(f"{name} is nan, expected a number; nan needs a separate condition")
     if tolerance < 0 or tolerance == math.inf:
         raise ValueError(f"tolerance is {tolerance}, expected a finite number of at least 0")
     sought: Any = value
