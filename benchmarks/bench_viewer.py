@@ -23,7 +23,7 @@ import torch
 from measure import Ratio, Row
 
 import windeck
-from windeck.checkpoint.format.partition import Partition
+from windeck.checkpoint.format.boxes import Partition
 from windeck.checkpoint.stores import open_store
 from windeck.checkpoint.write.merging import merge_shards
 from windeck.checkpoint.write.plans import begin, finish

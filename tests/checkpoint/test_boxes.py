@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from windeck.checkpoint.format.boxes import common, pieces, shape_of, slices, whole
+from windeck.checkpoint.format.boxes import boxes_in_range, intersection, shape_of, slices, whole
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (2, 1, 3), (1, 4, 2), (2, 2, 2, 2)])
@@ -16,11 +16,11 @@ def test_pieces_hold_each_element_once_and_in_order(shape: tuple[int, ...]) -> N
     array = np.arange(math.prod(shape)).reshape(shape)
     for start, stop in itertools.combinations_with_replacement(range(array.size + 1), 2):
         found: list[int] = []
-        for box, place in pieces(shape, start, stop):
+        for box, place in boxes_in_range(shape, start, stop):
             assert place == start + len(found)
             found += array[slices(box)].ravel().tolist()
         assert found == list(range(start, stop))
-        assert len(list(pieces(shape, start, stop))) <= max(1, 2 * len(shape))
+        assert len(list(boxes_in_range(shape, start, stop))) <= max(1, 2 * len(shape))
 
 
 def test_common_is_what_both_hold() -> None:
@@ -28,12 +28,12 @@ def test_common_is_what_both_hold() -> None:
     for a, b in itertools.product(itertools.product(ranges, repeat=2), repeat=2):
         marks = np.zeros((2, 3, 3), bool)
         marks[0][slices(a)] = marks[1][slices(b)] = True
-        shared = common(a, b)
+        shared = intersection(a, b)
         expected = marks.all(axis=0)
         found = np.zeros((3, 3), bool)
         if shared is not None:
             found[slices(shared)] = True
             assert min(shape_of(shared)) > 0
         assert (found == expected).all()
-    assert common((), ()) == ()
+    assert intersection((), ()) == ()
     assert whole((2, 3)) == ((0, 2), (0, 3))

@@ -164,10 +164,10 @@ def test_slices_and_rows_read_what_they_need(memory: Store, chunk_bytes: int) ->
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("extra/near", r"it is something else, which tree\('extra'\) has"),
-        ("extra/a/0", r"it is something else, which tree\('extra'\) has"),
-        ("extra/a", r"it is something else, which tree\('extra'\) has"),
-        ("model", r"it is something else, which tree\('model'\) has"),
+        ("extra/near", r"it is not a tensor, expected tree\('extra'\)"),
+        ("extra/a/0", r"it is not a tensor, expected tree\('extra'\)"),
+        ("extra/a", r"it is not a tensor, expected tree\('extra'\)"),
+        ("model", r"it is not a tensor, expected tree\('model'\)"),
         ("user", r"it is an embedding table, expected table\('user'\)"),
         ("embeddings/user", r"it is an embedding table, expected table\('user'\)"),
         ("extra/nearer", r"did you mean extra/nears\?"),
@@ -327,7 +327,7 @@ def test_generations_are_kept_read_and_collected(kind: str, fresh: Fresh) -> Non
         with pytest.raises(FileNotFoundError, match="no generation 1 in windeck, expected one of"):
             checkpoint.load(store, model=target, generation=1)
         assert checkpoint.open(store, namespace="other").tree("extra") == 1
-        with pytest.raises(ValueError, match="keep is 0, expected an integer of at least 1"):
+        with pytest.raises(ValueError, match="`keep` must be an integer of at least 1, got 0"):
             checkpoint.gc(store, keep=0)
 
 

@@ -82,7 +82,7 @@ def test_a_target_that_has_one_is_refused_unless_told(memory: Store) -> None:
         assert [commit.step for commit in checkpoint.log(target)] == [1]
         assert verify(target, deep=True).unreferenced == 0
         assert verify(target, deep=True, namespace="beside/it").ok
-        with pytest.raises(ValueError, match="is the checkpoint that is to be copied, or a"):
+        with pytest.raises(ValueError, match="is the checkpoint to be copied, or a"):
             copy(memory, target, replace=True)
         assert verify(target, deep=True).ok
 
@@ -92,7 +92,7 @@ def test_a_place_by_two_names_is_not_removed(fresh: Fresh) -> None:
     with open_store(url) as store:
         fill(store, 1)
         was = dict(store.scan(b""))
-        with pytest.raises(ValueError, match="is the checkpoint that is to be copied, or a"):
+        with pytest.raises(ValueError, match="is the checkpoint to be copied, or a"):
             copy(url.replace("127.0.0.1", "localhost"), url, replace=True)
         assert dict(store.scan(b"")) == was
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as some
 
 from windeck.checkpoint.format import trees
 from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.entries import Part, Run, check_tiles, parse_entries
+from windeck.checkpoint.format.entries import KeptChunks, TensorPart, check_tiling, parse_entries
 from windeck.checkpoint.format.manifests import (
-    as_json,
-    as_lines,
-    catalog_of,
     check_size,
-    whole_tree,
+    encode_json,
+    encode_manifest,
+    expand_tree,
+    parse_catalog,
 )
 
 
@@ -33,7 +33,7 @@ def tiles(shape: tuple[int, ...], boxes: list[Box]) -> bool:
 
 def accepted(shape: tuple[int, ...], boxes: list[Box]) -> bool:
     try:
-        check_tiles("w", shape, boxes)
+        check_tiling("w", shape, boxes)
     except ValueError as error:
         told = str(error)
     else:
@@ -90,18 +90,18 @@ def test_many_parts_and_the_one_that_is_wrong() -> None:
         for j in range(side)
     ]
     shape = (10 * side, 5, 7 * side)
-    check_tiles("w", shape, grid[::-1])
+    check_tiling("w", shape, grid[::-1])
     with pytest.raises(ValueError, match="w has 1,713,600 elements in its parts, expected 1,715,0"):
-        check_tiles("w", shape, grid[:-4])
+        check_tiling("w", shape, grid[:-4])
     twice = [*grid[:-1], grid[777]]
     with pytest.raises(ValueError, match=re.escape(f"w has parts {grid[777]} and {grid[777]}, wh")):
-        check_tiles("w", shape, twice)
+        check_tiling("w", shape, twice)
     line: list[Box] = [((i, i + 1),) for i in range(5000)]
-    check_tiles("w", (5000,), line)
+    check_tiling("w", (5000,), line)
     # As many dimensions as tensors have, each cut.
     deep: list[Box] = [tuple((int(i == j), 2) for j in range(60)) for i in range(60)]
     with pytest.raises(ValueError, match="which overlap"):
-        check_tiles("w", (2,) * 60, deep)
+        check_tiling("w", (2,) * 60, deep)
 
 
 @given(some.lists(some.tuples(some.integers(1, 4), some.booleans()), max_size=12))
@@ -109,11 +109,11 @@ def test_sources_of_chunks(pieces: list[tuple[int, bool]]) -> None:
     model, runs, at = {}, [], 0
     for serial, (length, is_kept) in enumerate(pieces):
         if is_kept:
-            runs.append(Run(at, at + length, serial, 100 + serial, 3, serial))
+            runs.append(KeptChunks(at, at + length, serial, 100 + serial, 3, serial))
         for number in range(at, at + length):
             model[number] = (serial, 100 + serial, 3, serial) if is_kept else (50, 500, 1, 2)
         at += length
-    part = Part(((0, 99),), 1, 2, 50, 500, tuple(runs))
+    part = TensorPart(((0, 99),), 1, 2, 50, 500, tuple(runs))
     assert {number: part.source(number) for number in range(at)} == model
     assert part.source(at + 5) == (50, 500, 1, 2)
 
@@ -131,7 +131,7 @@ def test_what_is_read_back() -> None:
         ],
         "trees": {"m": {"dict": [[name, {"tensor": f"m/{name}"}] for name in ("v", "u", "w")]}},
     }
-    first, second = as_lines(found).decode().split("\n")
+    first, second = encode_manifest(found).decode().split("\n")
     assert json.loads(first) == {
         "kinds": [
             {"dtype": "int8", "shape": [4, 3], "chunk_bytes": 6},
@@ -145,15 +145,17 @@ def test_what_is_read_back() -> None:
         [[2, 9, None, []]],
         [[2, 9, None, [run]]],
     ]
-    entries = parse_entries(catalog_of(first), json.loads(second), 7, 77)
+    entries = parse_entries(parse_catalog(first), json.loads(second), 7, 77)
     assert [(entry.name, *entry[1:3], entry.chunk_bytes) for entry in entries.values()] == [
         ("m/v", "int8", (4, 3), 6), ("m/u", "int8", (4,), 16), ("m/w", "int8", (4,), 16)
     ]  # fmt: skip
-    assert entries["m/w"].parts == (Part(((0, 4),), 2, 9, 7, 77, (Run(0, 1, 3, 33, 2, 8),)),)
+    assert entries["m/w"].parts == (
+        TensorPart(((0, 4),), 2, 9, 7, 77, (KeptChunks(0, 1, 3, 33, 2, 8),)),
+    )
     assert [part.box for part in entries["m/v"].parts] == [((0, 2), (0, 3)), ((2, 4), (0, 3))]
     found["tensors"] *= 2
-    with pytest.raises(ValueError, match="m/w is there twice, expected each tensor once"):
-        as_lines(found)
+    with pytest.raises(ValueError, match="the tensor m/w is listed twice, expected once"):
+        encode_manifest(found)
     for wrong in (True, 1.0, -1, 1 << 63, "1", None):
         with pytest.raises((TypeError, ValueError), match="a size must be "):
             check_size(wrong)
@@ -163,10 +165,10 @@ def test_tensors_and_trees_that_do_not_agree() -> None:
     entry = {"name": "m/w", "dtype": "int8", "shape": [], "parts": []}
     of = {"chunk_bytes": 16, "tensors": [entry]}
     with pytest.raises(ValueError, match="the tensor m/w is in no tree, expected tensors and tre"):
-        as_lines({**of, "trees": {"m": {"dict": []}}})
+        encode_manifest({**of, "trees": {"m": {"dict": []}}})
     tree = {"dict": [["w", {"tensor": "m/w"}], ["v", {"tensor": "m/v"}]]}
-    with pytest.raises(ValueError, match="the tensor m/v is named by a tree, and not there, expec"):
-        as_lines({**of, "trees": {"m": tree}})
+    with pytest.raises(ValueError, match="the tensor m/v is in a tree, but is missing, expec"):
+        encode_manifest({**of, "trees": {"m": tree}})
 
 
 def test_a_manifest_as_it_is_stored() -> None:
@@ -186,7 +188,9 @@ def test_a_manifest_as_it_is_stored() -> None:
         | {"parts": [{"box": [[0, shape[0]]], "writer": 0, "item": item}]}
         for item, (name, (dtype, shape, chunk_bytes)) in enumerate(zip(names, kinds, strict=True))
     ]
-    lines = as_lines({"tensors": tensors, "trees": {"m": model, "e": extra}, "chunk_bytes": 64})
+    lines = encode_manifest(
+        {"tensors": tensors, "trees": {"m": model, "e": extra}, "chunk_bytes": 64}
+    )
     stated = ",".join(
         f'{{"dtype":"{dtype}","shape":[{shape[0]}],"chunk_bytes":{chunk_bytes}}}'
         for dtype, shape, chunk_bytes in kinds
@@ -198,13 +202,13 @@ def test_a_manifest_as_it_is_stored() -> None:
         '"e":{"tuple":[{"dict":["y",["w",{"tensor":"m/w"}]]}]}}}'
         "\n[[[0,0]],[[0,1]],[[0,2]],[[0,3]],[[0,4]]]"
     )
-    catalog = catalog_of(lines.decode().split("\n")[0])
+    catalog = parse_catalog(lines.decode().split("\n")[0])
     assert list(catalog.tensors) == names
     assert catalog.names["e"] == ["e/0/y", "e/0/w"]
     assert catalog.data["e"] == ["e/0/y", "m/w"]
-    assert as_json(["\u00e9", None]) == rb'["\u00e9",null]'
+    assert encode_json(["\u00e9", None]) == rb'["\u00e9",null]'
     with pytest.raises(ValueError, match="not JSON compliant"):
-        as_json({"a": [float("nan")]})
+        encode_json({"a": [float("nan")]})
 
 
 def test_the_largest_tensor_and_the_smallest_chunks() -> None:
@@ -212,13 +216,13 @@ def test_the_largest_tensor_and_the_smallest_chunks() -> None:
 
     def read(shape: list[int], chunk_bytes: int) -> Any:
         kind = {"dtype": "int8", "shape": shape, "chunk_bytes": chunk_bytes}
-        (found,) = catalog_of(json.dumps({"kinds": [kind], "tensors": [], "trees": {}})).kinds
+        (found,) = parse_catalog(json.dumps({"kinds": [kind], "tensors": [], "trees": {}})).kinds
         return found
 
     assert read([(1 << 59) - 1, 1], 5) == ("int8", ((1 << 59) - 1, 1), 5)
     assert read([1 << 62, 0], 1).shape == (1 << 62, 0)
     for shape in ([1 << 59], [1 << 30, 1 << 29], [1 << 62] * 9):
-        with pytest.raises(ValueError, match=r"a tensor has shape \(.*\), more than can be"):
+        with pytest.raises(ValueError, match=r"a tensor has shape \(.*\), expected fewer than"):
             read(shape, 16)
     assert read([2], 0).chunk_bytes == 1  # a chunk has an element at least
 
@@ -256,13 +260,13 @@ def test_trees_are_stored_short_and_come_back_whole(value: Any) -> None:
         for i, name in enumerate(dict.fromkeys(names))
     ]
     found = {"chunk_bytes": 16, "tensors": entries[::-1], "trees": {"m": tree}}
-    catalog = catalog_of(as_lines(found).decode().split("\n")[0])
-    assert whole_tree(catalog.trees["m"], "m") == tree
+    catalog = parse_catalog(encode_manifest(found).decode().split("\n")[0])
+    assert expand_tree(catalog.trees["m"], "m") == tree
     assert catalog.data["m"] == names
-    assert list(zip(catalog.names["m"], names, strict=True)) == list(trees.tensors_in(tree, "m"))
+    assert list(zip(catalog.names["m"], names, strict=True)) == list(trees.iter_tensors(tree, "m"))
     assert [(name, *catalog.kinds[kind][:2]) for name, kind in catalog.tensors.items()] == [
         (entry["name"], entry["dtype"], tuple(entry["shape"])) for entry in entries
     ]
     if catalog.trees["m"] != tree:
         with pytest.raises(ValueError, match="expected a key and a value"):
-            list(trees.tensors_in(catalog.trees["m"], "m"))  # what else has trees has whole ones
+            list(trees.iter_tensors(catalog.trees["m"], "m"))  # what else has trees has whole ones

@@ -37,19 +37,19 @@ TROUBLES: dict[str, tuple[Any, type[OSError], int | None, str, Any]] = {
     ),
     "replica": (
         lambda s: s.say("REPLICAOF", "127.0.0.1", free_port()), OSError, errno.EROFS,
-        "is a replica that only reads: ", lambda s: s.say("REPLICAOF", "NO", "ONE"),
+        "is a read-only replica: ", lambda s: s.say("REPLICAOF", "NO", "ONE"),
     ),
     "password": (
         lambda s: [
             s.say("CONFIG", "SET", "requirepass", "p"),
             s.say("CLIENT", "KILL", "TYPE", "normal", password="p"),
         ],
-        PermissionError, errno.EACCES, "does not allow it: ",
+        PermissionError, errno.EACCES, "denies access: ",
         lambda s: s.say("CONFIG", "SET", "requirepass", "", password="p"),
     ),
     "eviction": (
         lambda s: s.say("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"),
-        OSError, errno.ENOTSUP, "throws keys away when its memory is full ",
+        OSError, errno.ENOTSUP, "evicts keys when its memory is full ",
         lambda s: s.say("CONFIG", "SET", "maxmemory-policy", "noeviction"),
     ),
 }  # fmt: skip
@@ -105,7 +105,7 @@ def test_a_restarting_server(tmp_path: Path) -> None:
         checkpoint.save(redis.url, step=0, model=noise, chunk_bytes=1024)
         redis.kill()
         redis.start()
-        words = "was started and is loading its data: try again"
+        words = "is loading its data after a start: try again"
         with pytest.raises(ConnectionError, match=words):
             save(redis.url, 1)
         with pytest.raises(ConnectionError, match=words):
@@ -118,7 +118,7 @@ def test_a_replica_that_only_reads_is_loaded_from(tmp_path: Path) -> None:
         redis.say("REPLICAOF", "127.0.0.1", free_port())
         assert load(redis.url) == 3
         assert checkpoint.gc(redis.url, keep=1) == []  # nothing to be removed
-        with pytest.raises(OSError, match="is a replica that only reads: ") as caught:
+        with pytest.raises(OSError, match="is a read-only replica: ") as caught:
             save(redis.url, 4)
         assert caught.value.errno == errno.EROFS
 
@@ -128,7 +128,7 @@ def test_a_server_that_evicts(tmp_path: Path) -> None:
         save(redis.url, 0)
         redis.say("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
         for call in (save, lambda url, _: load(url)):
-            with pytest.raises(OSError, match="throws keys away when its memory is full"):
+            with pytest.raises(OSError, match="evicts keys when its memory is full"):
                 call(redis.url, 1)
         url = f"{redis.url}?allow_eviction=1"
         assert load(url) == 0
@@ -147,7 +147,7 @@ def test_a_server_that_begins_to_evict_below_an_open_store(tmp_path: Path) -> No
         save(store, 0)
         redis.say("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
         assert load(store) == 0  # all is still there
-        with pytest.raises(OSError, match="throws keys away when its memory is full"):
+        with pytest.raises(OSError, match="evicts keys when its memory is full"):
             save(store, 1)
         assert load(store) == 0
         limit = redis.client().info("memory")["used_memory"]
@@ -179,7 +179,7 @@ def test_a_server_that_is_started_anew_amid_a_save(tmp_path: Path) -> None:
                 force = left + 1
             else:
                 assert isinstance(error, ConnectionError)
-                assert "was started anew after something was written, which may be" in str(error)
+                assert "was restarted after data was written, which may be" in str(error)
                 refused.append(watched.made[-1])
             assert load(redis.url) == force
         assert left > 5
@@ -229,7 +229,7 @@ def durable_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[R
         yield servers
 
 
-LOST = "cannot be reached: |the cluster is not whole: |did not answer in time: "
+LOST = "cannot be reached: |the cluster is incomplete: |did not answer in time: "
 
 
 def test_a_server_of_a_cluster_that_is_killed_amid_a_save(

@@ -51,11 +51,11 @@ def test_gc_leaves_other_namespaces(kind: str, fresh: Fresh) -> None:
         for step in range(3):
             for name in ("run", *others):
                 checkpoint.save(store, step=step, model={"w": torch.ones(3)}, namespace=name)
-        before = {key for key in list(store.keys()) if keys.numbers("run", key) is None}
+        before = {key for key in list(store.keys()) if keys.parse_numbers("run", key) is None}
         assert checkpoint.gc(store, keep=1, namespace="run") == [1, 2]
         after = set(store.keys())
         assert before <= after
-        assert {keys.numbers("run", key) for key in after - before} == {(3,), (3, 0, 0, 0)}
+        assert {keys.parse_numbers("run", key) for key in after - before} == {(3,), (3, 0, 0, 0)}
         assert all(len(checkpoint.log(store, namespace=name)) == 3 for name in others)
 
 

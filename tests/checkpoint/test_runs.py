@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from windeck.checkpoint.format.boxes import Box, common, shape_of, whole
-from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.format.boxes import Box, intersection, shape_of, whole
+from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.read import fetching as module
-from windeck.checkpoint.read.fetching import Run, grouped, runs
+from windeck.checkpoint.read.fetching import ChunkRun, chunk_runs, group_runs
 
 
 def parts_of(shape: Sequence[int], cuts: Sequence[int]) -> list[Box]:
@@ -25,12 +25,12 @@ def parts_of(shape: Sequence[int], cuts: Sequence[int]) -> list[Box]:
     return list(itertools.product(*ranges))
 
 
-def entry_of(boxes: Sequence[Box], shape: Sequence[int], chunk_bytes: int) -> Entry:
-    parts = tuple(Part(box, 0, i, 1, 2) for i, box in enumerate(boxes))
-    return Entry("w", "float32", tuple(shape), parts, chunk_bytes)
+def entry_of(boxes: Sequence[Box], shape: Sequence[int], chunk_bytes: int) -> TensorEntry:
+    parts = tuple(TensorPart(box, 0, i, 1, 2) for i, box in enumerate(boxes))
+    return TensorEntry("w", "float32", tuple(shape), parts, chunk_bytes)
 
 
-def touching(part: Part, items: int, wanted: Box) -> set[int]:
+def touching(part: TensorPart, items: int, wanted: Box) -> set[int]:
     """The numbers of chunks with an element of a box in them, element by element."""
     found = set()
     for place, index in enumerate(itertools.product(*(range(a, b) for a, b in part.box))):
@@ -51,8 +51,8 @@ def test_each_chunk_with_something_of_the_box_is_in_one_run(seed: int) -> None:
     wanted = whole(shape) if box is None else box
     target = torch.zeros(shape_of(wanted))
     found: dict[int, list[int]] = {part.item: [] for part in entry.parts}
-    straight = draw.choice([False, True])
-    for run in runs({"w": entry}, [("w", [target], box)], straight=straight):
+    direct = draw.choice([False, True])
+    for run in chunk_runs({"w": entry}, [("w", [target], box)], direct=direct):
         assert (run.name, run.dtype, run.box, run.items) == ("w", torch.float32, wanted, items)
         assert run.place is None  # small ones are not read to their place
         found[run.part.item] += range(run.first, run.stop)
@@ -73,14 +73,14 @@ def test_a_chunk_lies_in_the_target_where_its_elements_belong(
     for first, stop in [(0, 10), (2, 5), (3, 4), (9, 10)]:
         target = torch.full((stop - first, 7), torch.nan)
         job = ("w", [target], ((first, stop), (0, 7)))
-        for run in runs({"w": entry}, [job], straight=True):
+        for run in chunk_runs({"w": entry}, [job], direct=True):
             flat = saved[slice(*run.part.box[0])].reshape(-1)
             for number in range(run.first, run.stop):
                 chunk = flat[number * 5 :][:5].numpy().tobytes()
                 assert run.bytes_of(number) == len(chunk)
                 memory = run.memory(number)
                 if memory is None:  # not all of it is wanted
-                    run.use(number, memoryview(bytearray(chunk)))
+                    run.write(number, memoryview(bytearray(chunk)))
                 else:
                     memory[:] = chunk
         assert torch.equal(target, saved[first:stop])
@@ -100,14 +100,14 @@ def test_no_place_for_two_targets_or_another_dtype_or_columns(
         ([torch.zeros(4, 3)], ((0, 4), (0, 3)), False),
     ]
     for targets, box, placed in jobs:
-        (run,) = runs({"w": entry}, [("w", targets, box)], straight=True)
+        (run,) = chunk_runs({"w": entry}, [("w", targets, box)], direct=True)
         assert (run.place is not None) == placed
         assert run.memory(0) is None or placed
-    (run,) = runs({"w": entry}, [("w", [plain], None)], straight=False)
+    (run,) = chunk_runs({"w": entry}, [("w", [plain], None)], direct=False)
     assert run.place is None
 
 
-def any_runs(draw: random.Random) -> list[Run]:
+def any_runs(draw: random.Random) -> list[ChunkRun]:
     made = []
     for i in range(draw.randrange(40)):
         items = draw.choice([1, 10, 1000, 20_000, 300_000])
@@ -115,19 +115,19 @@ def any_runs(draw: random.Random) -> list[Run]:
         size = math.prod(shape_of(box))
         first = draw.randrange(-(-size // items))
         stop = draw.randint(first + 1, min(-(-size // items), first + 3000))
-        part = Part(box, 0, i, 1, 2)
-        made.append(Run(f"{i}", torch.float32, [], box, part, first, stop, items, size, None))
+        part = TensorPart(box, 0, i, 1, 2)
+        made.append(ChunkRun(f"{i}", torch.float32, [], box, part, first, stop, items, size, None))
     return made
 
 
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("straight", [False, True])
-def test_groups_have_all_chunks_in_order_and_are_small(seed: int, straight: bool) -> None:
+@pytest.mark.parametrize("direct", [False, True])
+def test_groups_have_all_chunks_in_order_and_are_small(seed: int, direct: bool) -> None:
     given = any_runs(random.Random(seed))
     found: dict[bool, list[tuple[str, int]]] = {True: [], False: []}
-    for large, group in grouped(given, straight=straight):
+    for large, group in group_runs(given, direct=direct):
         chunks = [(run, number) for run in group for number in range(run.first, run.stop)]
-        assert all((straight and run.chunk_bytes >= 65_536) == large for run, _ in chunks)
+        assert all((direct and run.chunk_bytes >= 65_536) == large for run, _ in chunks)
         most = module.LARGE_GROUP_BYTES if large else module.GROUP_BYTES
         size = sum(run.bytes_of(number) for run, number in chunks)
         assert len(chunks) == 1 or (chunks and size <= most)
@@ -137,7 +137,7 @@ def test_groups_have_all_chunks_in_order_and_are_small(seed: int, straight: bool
         assert found[large] == [
             (run.name, number)
             for run in given
-            if (straight and run.chunk_bytes >= 65_536) == large
+            if (direct and run.chunk_bytes >= 65_536) == large
             for number in range(run.first, run.stop)
         ]
 
@@ -145,12 +145,13 @@ def test_groups_have_all_chunks_in_order_and_are_small(seed: int, straight: bool
 def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
     """A tensor of a little more than a group: its last chunk goes with the next one's first."""
     box = ((0, 33 << 18),)
-    part = Part(box, 0, 0, 1, 2)
+    part = TensorPart(box, 0, 0, 1, 2)
     given = [
-        Run(f"{i}", torch.float32, [], box, part, 0, 33, 1 << 18, 33 << 18, None) for i in range(15)
+        ChunkRun(f"{i}", torch.float32, [], box, part, 0, 33, 1 << 18, 33 << 18, None)
+        for i in range(15)
     ]
     counts = [
-        sum(run.stop - run.first for run in group) for _, group in grouped(given, straight=True)
+        sum(run.stop - run.first for run in group) for _, group in group_runs(given, direct=True)
     ]
     assert counts == [32] * 15 + [15]
 
@@ -160,17 +161,19 @@ def test_a_large_group_comes_last() -> None:
     given = []
     for i, size in enumerate([100, 1 << 18, 200, 3 << 18]):
         box = ((0, size),)
-        part = Part(box, 0, i, 1, 2)
-        run = Run(
+        part = TensorPart(box, 0, i, 1, 2)
+        run = ChunkRun(
             f"{i}", torch.float32, [], box, part, 0, -(-size // (1 << 18)), 1 << 18, size, None
         )
         given.append(run)
-    found = [(large, [run.name for run in group]) for large, group in grouped(given, straight=True)]
+    found = [
+        (large, [run.name for run in group]) for large, group in group_runs(given, direct=True)
+    ]
     assert found == [(False, ["0", "2"]), (True, ["1", "3"])]
 
 
 def test_common_is_what_touching_means() -> None:
     """The model of the test above against the box's own arithmetic."""
-    part = Part(((2, 5), (1, 4)), 0, 0, 1, 2)
+    part = TensorPart(((2, 5), (1, 4)), 0, 0, 1, 2)
     for wanted in [((0, 3), (0, 2)), ((4, 9), (3, 9)), ((0, 2), (0, 9))]:
-        assert bool(touching(part, 1, wanted)) == (common(part.box, wanted) is not None)
+        assert bool(touching(part, 1, wanted)) == (intersection(part.box, wanted) is not None)

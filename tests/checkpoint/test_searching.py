@@ -16,10 +16,10 @@ from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
 from windeck import checkpoint
+from windeck.checkpoint.format.elements import decode_elements
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.format.numbers import numbers
-from windeck.checkpoint.format.payloads import read_box
 from windeck.checkpoint.read.predicates import nan, near, parse
+from windeck.checkpoint.read.scanning import read_box
 from windeck.checkpoint.read.searching import search, search_table, statistics
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
@@ -76,7 +76,7 @@ def test_tensors_in_parts_have_indices_of_the_whole(memory: Store) -> None:
     entry = entry_of(memory)
     for box in [((0, 9), (0, 7)), ((2, 5), (3, 6)), ((4, 4), (0, 7)), ((8, 9), (6, 7))]:
         wanted = whole[box[0][0] : box[0][1], box[1][0] : box[1][1]]
-        got = numbers("float32", read_box(memory, "windeck", entry, box))
+        got = decode_elements("float32", read_box(memory, "windeck", entry, box))
         assert got.tolist() == wanted.reshape(-1).tolist()
     told = statistics(memory, "windeck", entry, bins=7, largest=4)
     assert told["largest"] == [((8, 6), 62.0), ((8, 5), 61.0), ((8, 4), 60.0), ((8, 3), 59.0)]
@@ -113,7 +113,7 @@ def test_a_condition_may_be_text(memory: Store) -> None:
     checkpoint.save(memory, step=1, model={"w": torch.tensor([1.0, -5.0, 3.0])})
     assert [*search(memory, "abs > 2")] == [*search(memory, parse("abs > 2"))]
     assert next(search(memory, "abs > 2")).count == 2
-    with pytest.raises(ValueError, match="cannot read the condition 'weight > 2', expected such"):
+    with pytest.raises(ValueError, match="cannot parse the condition 'weight > 2', expected for"):
         next(search(memory, "weight > 2"))
     with pytest.raises(TypeError, match="a condition is of type int, expected str"):
         next(search(memory, 2))  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def test_what_is_no_number_is_skipped_and_says_so(memory: Store) -> None:
     from windeck.checkpoint.read.searching import search_tensor
 
     found = search_tensor(memory, "windeck", entry, nan())
-    assert found.skipped == "elements of dtype quint8 are no numbers"
+    assert found.skipped == "elements of dtype quint8 are not numbers"
     with pytest.raises(TypeError, match="model/w has elements of dtype quint8, expected numbers"):
         statistics(memory, "windeck", entry)
     with pytest.raises(ValueError, match="has dtype 'float99', expected one that this windeck"):

@@ -15,7 +15,7 @@ from support.failing import Between
 from support.sharded_parts import W, fails, force, share_of_all, write
 from windeck import checkpoint
 from windeck.checkpoint import Partition
-from windeck.checkpoint.format.part_names import PartName
+from windeck.checkpoint.format.keys import PartName
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]

@@ -138,7 +138,7 @@ def test_damage_without_end_is_not_told_without_end(
     monkeypatch.setattr(verifying, "MOST", 3)
     *told, last = verify(memory, deep=deep).damages
     assert [damage.key for damage in told] == every[:3]
-    assert last.problem == "that is damage in 3 places: it was not looked for more"
+    assert last.problem == "verification stopped after 3 damages"
 
 
 class Worn(MappingStore):
@@ -183,7 +183,7 @@ def test_next_and_head_are_looked_at(memory: Store) -> None:
     fill(memory, 2)
     memory.put_many([(b"windeck/NEXT", encode(Label(Kind.NEXT), (2).to_bytes(8, "little")))])
     (damage,) = verify(memory).damages
-    assert damage.problem == "windeck/NEXT says 2, expected more than the generation in force, 2"
+    assert damage.problem == "windeck/NEXT is 2, expected more than the current generation, 2"
     memory.delete_many([b"windeck/NEXT"])
     (damage,) = verify(memory).damages
     assert damage.problem == "windeck/NEXT is missing, expected a next"
@@ -198,7 +198,7 @@ def test_a_head_in_another_order_is_told(order: list[int], memory: Store) -> Non
     kept = {commit.generation: commit for commit in checkpoint.log(memory)}
     memory.put_many([(b"windeck/HEAD", encode_head([kept[number] for number in order]))])
     (damage,) = verify(memory).damages
-    words = f"windeck/HEAD lists generations {order}, expected them descending"
+    words = f"windeck/HEAD lists generations {order}, expected descending numbers"
     assert (damage.key, damage.problem) == ("windeck/HEAD", words)
 
 
@@ -229,7 +229,7 @@ def test_a_table_that_does_not_add_up(memory: Store) -> None:
     problem = _table_problem(memory, "windeck", replace(table, rows=table.rows + 1))
     assert problem.startswith(f"the table user has {table.rows} rows and 0 other ids, expected")
     problem = _table_problem(memory, "windeck", replace(table, counted=2))
-    assert problem.endswith(f"expected {table.rows} and 2 as its manifest says")
+    assert problem.endswith(f"expected {table.rows} and 2 from its manifest")
 
 
 def test_parts_of_several_writers(memory: Store) -> None:

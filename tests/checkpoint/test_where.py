@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from support.threads import at_once
-from windeck.checkpoint.format.numbers import numbers
-from windeck.checkpoint.read.predicates import Where, nan, near, parse, rounded
+from windeck.checkpoint.format.elements import decode_elements
+from windeck.checkpoint.read.predicates import Predicate, nan, near, parse, rounded
 
 
 def holds(text: str, value: float) -> bool:
@@ -70,7 +70,7 @@ OTHERS += [
 @pytest.mark.parametrize("text", OTHERS)
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(
-        ValueError, match=r"cannot read the condition ['\"].*['\"], expected such as 'abs >"
+        ValueError, match=r"cannot parse the condition ['\"].*['\"], expected for example 'abs >"
     ):
         parse(text)
 
@@ -202,14 +202,14 @@ def test_every_code_of_the_small_dtypes(name: str) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_what_is_no_number_or_infinite(name: str) -> None:
     raw, values = codes(name)
-    numbers = values.astype(np.float64)
+    decode_elements = values.astype(np.float64)
     for where, wanted in (
-        (nan(), np.isnan(numbers)),
-        (parse("inf"), np.isinf(numbers)),
-        (parse("finite"), np.isfinite(numbers)),
-        (parse("nan or inf"), ~np.isfinite(numbers)),
-        (parse("not nan"), ~np.isnan(numbers)),
-        (parse("nan and inf"), np.zeros(len(numbers), bool)),
+        (nan(), np.isnan(decode_elements)),
+        (parse("inf"), np.isinf(decode_elements)),
+        (parse("finite"), np.isfinite(decode_elements)),
+        (parse("nan or inf"), ~np.isfinite(decode_elements)),
+        (parse("not nan"), ~np.isnan(decode_elements)),
+        (parse("nan and inf"), np.zeros(len(decode_elements), bool)),
     ):
         found, _ = where.search(name).find(raw)
         assert found.tolist() == np.flatnonzero(wanted).tolist(), where
@@ -220,8 +220,12 @@ def test_near_is_exact(name: str) -> None:
     raw, values = codes(name)
     for value, tolerance in ((0.1, 0.05), (3, 1), (-2.5, 1e-3), (100, 60), (0, 2.0**-24)):
         low, high = Fraction(value) - Fraction(tolerance), Fraction(value) + Fraction(tolerance)
-        numbers = values.astype(np.float64)
-        wanted = [i for i, x in enumerate(numbers) if np.isfinite(x) and low <= Fraction(x) <= high]
+        decode_elements = values.astype(np.float64)
+        wanted = [
+            i
+            for i, x in enumerate(decode_elements)
+            if np.isfinite(x) and low <= Fraction(x) <= high
+        ]
         assert near(value, tolerance).search(name).find(raw)[0].tolist() == wanted
 
 
@@ -328,7 +332,9 @@ def test_random_unions_against_numpy() -> None:
     values[::17] = np.nan
     for _ in range(100):
         a, b, c = np.sort(rng.normal(size=3)).astype(np.float32)
-        where: Where = (parse(f"value < {a}") | parse(f"{b} < value <= {c}")) & ~parse("abs < 0.1")
+        where: Predicate = (parse(f"value < {a}") | parse(f"{b} < value <= {c}")) & ~parse(
+            "abs < 0.1"
+        )
         wanted = ((values < a) | ((b < values) & (values <= c))) & ~(
             np.abs(values) < np.float32(0.1)
         )
@@ -345,7 +351,7 @@ def test_threads_share_a_search() -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_values_are_those_of_torch(name: str) -> None:
     raw, values = codes(name)
-    assert np.array_equal(numbers(name, raw), values, equal_nan=values.dtype.kind == "f")
+    assert np.array_equal(decode_elements(name, raw), values, equal_nan=values.dtype.kind == "f")
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])

@@ -354,7 +354,7 @@ def test_a_catalog_says_the_same_of_tensors_as_the_manifest(fresh: Fresh) -> Non
     } == {name: short.kinds[number] for name, number in short.tensors.items()}
     for root, pairs in whole["places"].items():
         assert pairs == list(zip(short.names[root], short.data[root], strict=True))
-        assert pairs == list(trees.tensors_in(whole["trees"][root], root))
+        assert pairs == list(trees.iter_tensors(whole["trees"][root], root))
 
 
 @given(

@@ -312,8 +312,8 @@ def test_a_copy_does_not_replace_its_own_source(fresh: Fresh) -> None:
     assert run(url, "copy", target)[0] == 0
     told = refused(url, "copy", target, "--replace", code=2)
     assert told == (
-        f"windeck in {target} is the checkpoint that is to be copied, or a copy of it, expected "
-        "another one to replace"
+        f"windeck in {target} is the checkpoint to be copied, or a copy of it, expected another "
+        "one to replace"
     )
     assert run_json(target, "verify", "--deep")["ok"]
 

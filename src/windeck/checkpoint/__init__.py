@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from windeck.checkpoint import stores
+    from windeck.checkpoint.format.boxes import Partition
     from windeck.checkpoint.format.manifests import Commit
-    from windeck.checkpoint.format.partition import Partition
     from windeck.checkpoint.format.table_entries import TableInfo
     from windeck.checkpoint.inspecting import Checkpoint, TensorInfo, open
     from windeck.checkpoint.loading import Loaded, load
@@ -65,7 +65,7 @@ _MODULE_OF = {
     "Checkpoint": "inspecting",
     "Commit": "format.manifests",
     "Loaded": "loading",
-    "Partition": "format.partition",
+    "Partition": "format.boxes",
     "Plan": "write.plans",
     "SavedTable": "tables.reading",
     "TableInfo": "format.table_entries",

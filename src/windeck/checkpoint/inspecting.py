@@ -1,4 +1,4 @@
-"""Reading a generation: all of it, one tensor, one slice, one row."""
+"""Reading of a generation: all of it, one tensor, one slice, one row, one table."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import torch
 
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.boxes import Box, shape_of
-from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.format.table_entries import TableEntry, TableInfo, info_of
+from windeck.checkpoint.format.table_entries import TableEntry, TableInfo, table_info
 from windeck.checkpoint.read.fetching import Job, read_many
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable
 from windeck.columns.dtypes import torch_dtype
 
@@ -27,7 +27,7 @@ __all__ = ["Checkpoint", "TensorInfo", "open"]
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What a saved tensor is: `name`, `dtype`, `shape`, `bytes`."""
+    """Description of a saved tensor: `name`, `dtype`, `shape`, `bytes`."""
 
     name: str
     dtype: torch.dtype
@@ -36,12 +36,12 @@ class TensorInfo:
 
 
 class Checkpoint:
-    """One generation in a store, made by `open`; only what is asked for is read.
+    """A generation in a store, opened by `open`. Data are read on request.
 
     Attributes
     ----------
     generation, step, time
-        Its number, the step it was saved as, and when, in seconds since 1970.
+        Number of the generation, step given to `save`, and time of the save in seconds since 1970.
     """
 
     def __init__(self, store: Store | str, namespace: str, generation: int | None) -> None:
@@ -54,7 +54,7 @@ class Checkpoint:
         except BaseException:
             self.close()
             raise
-        self.entries: dict[str, Entry] = manifest["tensors"]
+        self.entries: dict[str, TensorEntry] = manifest["tensors"]
         self.trees: dict[str, Any] = manifest["trees"]
         self.table_entries: dict[str, TableEntry] = manifest["tables"]
         self.generation, self.step = self._commit.generation, self._commit.step
@@ -64,36 +64,38 @@ class Checkpoint:
         return f"<checkpoint {self._namespace}, generation {self.generation}, step {self.step}>"
 
     def names(self) -> list[str]:
-        """The names of all tensors, such as ``model/layer.weight``, as they were saved."""
+        """Return the names of all tensors, such as ``model/layer.weight``, in stored order."""
         return [name for root in self.trees for name, _ in self.places(root)]
 
     def places(self, root: str) -> Iterator[tuple[str, str]]:
-        """Of each tensor of ``model``, ..., its name, and the name that its data are under."""
-        return trees.tensors_in(self.trees.get(root), root)
+        """Iterate over the tensors of a root, such as ``model``: their names, and names of data."""
+        return trees.iter_tensors(self.trees.get(root), root)
 
     def info(self, name: str) -> TensorInfo:
-        """What the tensor of a name is; KeyError for a name there is none of."""
+        """Return the description of a tensor; raise KeyError if there is no such tensor."""
         entry = self.entries[self._saved(name)]
         dtype = torch_dtype(entry.dtype)
         return TensorInfo(name, dtype, entry.shape, math.prod(entry.shape) * dtype.itemsize)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """A tensor, in memory of its own."""
+        """Return a tensor, in new memory."""
         return self.slice(name, ())
 
     def row(self, name: str, row: int) -> torch.Tensor:
-        """One row of a tensor, shape (...) for (rows, ...); its chunks alone are read."""
+        """Return a row of a tensor, of shape (...) for (rows, ...); only its chunks are read."""
         return self.slice(name, row)
 
     def slice(self, name: str, where: Any) -> torch.Tensor:
-        """``tensor[where]`` for integers, slices of step 1 and ``...``; its chunks alone are read.
+        """Return ``tensor[where]`` for integers, slices of step 1 and ``...``.
+
+        Only chunks that intersect the slice are read.
 
         Raises
         ------
         KeyError
-            For a name there is no tensor of.
+            When there is no such tensor.
         IndexError, TypeError, ValueError
-            For what lies outside, another kind of index, or a slice with a step.
+            For an index out of range, another type of index, or a slice with a step.
         """
         saved = self._saved(name)
         entry = self.entries[saved]
@@ -105,16 +107,16 @@ class Checkpoint:
 
     @property
     def tables(self) -> dict[str, TableInfo]:
-        """What the embedding tables are, by name."""
-        return {name: info_of(entry) for name, entry in self.table_entries.items()}
+        """Descriptions of the embedding tables, by name."""
+        return {name: table_info(entry) for name, entry in self.table_entries.items()}
 
     def table(self, name: str) -> SavedTable:
-        """An embedding table: some rows of it, or all in order, without loading it.
+        """Return an embedding table, from which rows can be read without loading all of it.
 
         Raises
         ------
         KeyError
-            For a name there is none of.
+            When there is no such table.
         """
         if name not in self.table_entries:
             raise KeyError(
@@ -123,9 +125,9 @@ class Checkpoint:
         return SavedTable(self._store, self._namespace, self.table_entries[name], self)
 
     def tree(self, root: str) -> Any:
-        """``model``, ``optimizer``, ``loader`` or ``extra`` as saved, tensors in fresh memory.
+        """Return ``model``, ``optimizer``, ``loader`` or ``extra`` as saved, with new tensors.
 
-        None for one that was not saved.
+        None if it was not saved.
         """
         made: dict[str, torch.Tensor] = {}
 
@@ -137,22 +139,22 @@ class Checkpoint:
         return trees.decode(self.trees.get(root), get)
 
     def read_into(self, saved: str, targets: Sequence[torch.Tensor], box: Box | None = None) -> int:
-        """Read a tensor, or a box of it, into tensors of that shape, in place; see `read_many`."""
+        """Read a tensor, or a box of it, into tensors of that shape; return the bytes read."""
         return sum(read for _, read in self.read_many([(saved, targets, box)]))
 
     def read_many(self, jobs: Iterable[Job]) -> Iterator[tuple[str, int]]:
-        """Read tensors in place, small ones many at a time.
+        """Read tensors into existing ones, many small tensors at a time.
 
         Parameters
         ----------
         jobs
-            The name the data are under, what to write them to (other dtypes are cast), and the
-            box they stand for; None: all of the tensor.
+            The name of the data, the tensors to write to (values are cast to their dtype), and the
+            box of the saved tensor that they hold; None: all of it.
 
         Yields
         ------
         name, bytes
-            After each chunk, what was read.
+            After each chunk, the name of its data and the bytes read.
         """
         return read_many(self._store, self._namespace, self.entries, jobs)
 
@@ -177,13 +179,13 @@ class Checkpoint:
         raise KeyError(f"there is no tensor {name!r} in {self!r}: {self._hint(name)}")
 
     def _hint(self, name: str) -> str:
-        """What to say of a name that no tensor has."""
+        """Return a hint for the message about an unknown name."""
         table = name.removeprefix("embeddings/")
         if table in self.table_entries:
             return f"it is an embedding table, expected table({table!r})"
         for root, tree in self.trees.items():
             if name in {root, *trees.dict_places(tree, root)}:
-                return f"it is something else, which tree({root!r}) has"
+                return f"it is not a tensor, expected tree({root!r})"
         import difflib
 
         near = difflib.get_close_matches(name, self.names(), 3, 0.5)
@@ -193,21 +195,21 @@ class Checkpoint:
 def open(
     store: Store | str, *, generation: int | None = None, namespace: str = "windeck"
 ) -> Checkpoint:
-    """Look into a checkpoint without reading its tensors.
+    """Open a checkpoint without reading its tensors.
 
     Parameters
     ----------
     store
         An open store, or the URL of one, which stays open until the checkpoint is closed.
     generation
-        One of `log`; None: the one in force.
+        A generation of `log`; None: the current one.
 
     Raises
     ------
     FileNotFoundError
         When there is no checkpoint, or no such generation.
     OSError
-        `CorruptStoreError` for what is damaged, and what stores raise.
+        `CorruptStoreError` for damaged data, and other errors of stores.
 
     Examples
     --------
@@ -223,14 +225,14 @@ def open(
 
 
 def _box_of(where: Any, shape: tuple[int, ...], name: str) -> tuple[Box, set[int]]:
-    """The box an index means, and the dimensions that integers take away."""
+    """Return the box of an index, and the dimensions that integers remove."""
     given = where if isinstance(where, tuple) else (where,)
     dots = [i for i, item in enumerate(given) if item is Ellipsis]
     if len(given) - len(dots[:1]) > len(shape):
         raise IndexError(f"{name} has shape {shape}, got an index of {len(given)} dimensions")
-    if len(dots) == 1:  # stands for as many whole dimensions as there are left
-        all_of = (slice(None),) * (len(shape) + 1 - len(given))
-        given = (*given[: dots[0]], *all_of, *given[dots[0] + 1 :])
+    if len(dots) == 1:  # stands for all remaining dimensions
+        full = (slice(None),) * (len(shape) + 1 - len(given))
+        given = (*given[: dots[0]], *full, *given[dots[0] + 1 :])
     box, dropped = [], set()
     for axis, size in enumerate(shape):
         item = given[axis] if axis < len(given) else slice(None)

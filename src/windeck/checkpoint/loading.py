@@ -12,8 +12,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from windeck.checkpoint.format import trees
-from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.partition import Partition
+from windeck.checkpoint.format.boxes import Box, Partition
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.loading import TableTargets
@@ -253,11 +252,11 @@ class _RootTarget:
         )
         if self._is_module:
             if not all(isinstance(value, torch.Tensor) for value in self._state.values()):
-                self.given.load_state_dict(trees.merged(dict(self._state), state))
+                self.given.load_state_dict(trees.merge_state(dict(self._state), state))
         elif self._is_object:
             self.given.load_state_dict(state)
         else:
-            trees.merged(self.given, state)
+            trees.merge_state(self.given, state)
 
 
 def _plan_reads(

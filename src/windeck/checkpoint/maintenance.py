@@ -1,84 +1,139 @@
-"""Removing old generations, but for what newer ones need of them."""
+"""Maintenance of checkpoints: listing, removing and copying generations."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import NamedTuple
 
 from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.entries import TensorEntry
+from windeck.checkpoint.format.keys import drop_parts, list_parts
 from windeck.checkpoint.format.manifests import (
     Commit,
     encode_head,
+    read_commits,
     read_head,
-    read_kept,
     read_manifest,
 )
-from windeck.checkpoint.format.part_names import drop_parts, parts_of
-from windeck.checkpoint.format.payloads import Holding, expected_keys, holdings_of, values_of
-from windeck.checkpoint.format.references import Span, needed_by
+from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.read.scanning import (
+    ValueRange,
+    expected_keys,
+    read_values,
+    referenced_ranges,
+)
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 
-__all__ = ["Copied", "copy", "gc", "log", "sweep"]
+__all__ = ["CopyResult", "copy", "gc", "log", "remove_generations"]
 
 
-#: Keys removed at once.
+#: Keys of one call of `delete_many`.
 _BATCH = 1000
-#: As the end of a range of numbers in a key: none is so large.
+#: An end of a range of numbers that is larger than any number in a key.
 _ALL = 1 << 63
 _first: Callable[[tuple[int, int]], int] = itemgetter(0)
 
 
-def sweep(
+class NeededValues(NamedTuple):
+    """Values [first, stop) of one item of a writer, or all from `first` on if `stop` is None."""
+
+    letter: str
+    generation: int
+    writer: int
+    item: int
+    first: int
+    stop: int | None
+
+
+def find_needed(view: View, namespace: str, commits: Iterable[Commit]) -> set[NeededValues]:
+    """Return the values of older generations that some generations refer to.
+
+    Raises
+    ------
+    CorruptStoreError
+        When a manifest is damaged, so that its references are unknown.
+    """
+    needed: set[NeededValues] = set()
+    for commit in commits:
+        if commit.bases:
+            manifest = read_manifest(view, namespace, commit)
+            needed.update(_needed_chunks(manifest["tensors"]))
+            needed.update(_needed_blocks(manifest["tables"], commit.generation))
+    return needed
+
+
+def _needed_chunks(entries: Mapping[str, TensorEntry]) -> Iterator[NeededValues]:
+    for entry in entries.values():
+        for part in entry.parts:
+            for run in part.kept:
+                yield NeededValues("t", run.generation, run.writer, run.item, run.first, run.stop)
+
+
+def _needed_blocks(tables: Mapping[str, TableEntry], own: int) -> Iterator[NeededValues]:
+    """Iterate over all blocks and indices of the links of other generations."""
+    for table in tables.values():
+        for link in table.links:
+            for shard in link.shards if link.generation != own else ():
+                yield NeededValues("e", link.generation, shard.writer, shard.item, 0, None)
+                yield NeededValues("i", link.generation, shard.writer, shard.item, 0, None)
+
+
+def remove_generations(
     store: Store,
     namespace: str,
     is_old: Callable[[int], bool],
-    needed: set[Span],
+    needed: set[NeededValues],
     *,
     dry_run: bool = False,
 ) -> list[int]:
-    """Remove what is not needed of old generations, their manifests first.
+    """Remove the values of old generations that are not needed, their manifests first.
 
     Parameters
     ----------
     is_old
-        Whether HEAD has forgotten a generation, or never knew it.
+        A function that returns True for generations that are not in HEAD.
     needed
-        What the generations that HEAD knows need of others.
+        Values that the generations in HEAD refer to.
     dry_run
-        Remove nothing, only look.
+        Remove nothing.
 
     Returns
     -------
     list of int
-        The generations of which something was removed, ascending.
+        The generations of which values were removed, ascending.
 
     Notes
     -----
-    A few looks for each generation and each gap in what is needed; where a store has no order, one
-    look at every key.
+    A few reads for each generation and each range of needed values. In a store that is not ordered,
+    a scan of all keys.
     """
     if not store.facts.ordered:
-        return _listed(store, namespace, is_old, needed, dry_run)
+        return _remove_by_scan(store, namespace, is_old, needed, dry_run)
     old = sorted(filter(is_old, _generations(store, namespace)))
-    return [n for n in old if _thin(store, namespace, n, needed, dry_run)]
+    return [n for n in old if _remove_by_range(store, namespace, n, needed, dry_run)]
 
 
-def _listed(
-    store: Store, namespace: str, is_old: Callable[[int], bool], needed: set[Span], dry_run: bool
+def _remove_by_scan(
+    store: Store,
+    namespace: str,
+    is_old: Callable[[int], bool],
+    needed: set[NeededValues],
+    dry_run: bool,
 ) -> list[int]:
-    held = _Held(needed)
+    index = _NeededIndex(needed)
     doomed: dict[str, list[bytes]] = {}
     found: set[int] = set()
     for key in store.keys(f"{namespace}/".encode()):
-        numbers = keys.numbers(namespace, key)
+        numbers = keys.parse_numbers(namespace, key)
         if numbers is not None and is_old(numbers[0]):
             letter = key[len(namespace) + 1 :][:1].decode()
-            if not held.has(letter, numbers):
+            if not index.has(letter, numbers):
                 doomed.setdefault(letter, []).append(key)
                 found.add(numbers[0])
     every = [key for letter in keys.LETTERS for key in doomed.get(letter, ())]
@@ -87,26 +142,29 @@ def _listed(
     return sorted(found)
 
 
-class _Held:
-    """Letters and numbers of keys that are needed."""
+class _NeededIndex:
+    """Lookup of keys among needed values."""
 
-    def __init__(self, needed: set[Span]) -> None:
+    def __init__(self, needed: set[NeededValues]) -> None:
         self._runs: dict[tuple[str | int, ...], list[tuple[int, int]]] = {}
         for span in sorted(needed):
             first, stop = span.first, _ALL if span.stop is None else span.stop
             runs = self._runs.setdefault(span[:4], [])
-            if runs and first <= runs[-1][1]:  # they may overlap: several generations need them
+            if runs and first <= runs[-1][1]:  # several generations may need the same values
                 first, stop = runs[-1][0], max(stop, runs.pop()[1])
             runs.append((first, stop))
 
     def has(self, letter: str, numbers: tuple[int, ...]) -> bool:
+        """Return True if the key of a letter and numbers is needed."""
         runs = self._runs.get((letter, *numbers[:-1]), [])
         place = bisect_right(runs, numbers[-1], key=_first) - 1
         return place >= 0 and numbers[-1] < runs[place][1]
 
 
-def _thin(store: Store, namespace: str, generation: int, needed: set[Span], dry_run: bool) -> bool:
-    """Whether there was anything to be removed of a generation."""
+def _remove_by_range(
+    store: Store, namespace: str, generation: int, needed: set[NeededValues], dry_run: bool
+) -> bool:
+    """Remove the values of a generation that are not needed; return True if there were any."""
     key = keys.manifest(namespace, generation)
     found = store.get(key) is not None
     if found and not dry_run:
@@ -122,8 +180,8 @@ def _thin(store: Store, namespace: str, generation: int, needed: set[Span], dry_
     return found
 
 
-def _range(prefix: bytes, span: Span) -> tuple[bytes, bytes]:
-    """The first key of a span, and the one after its last."""
+def _range(prefix: bytes, span: NeededValues) -> tuple[bytes, bytes]:
+    """Return the first key of some needed values, and the key after the last one."""
     last = (span.item + 1, 0) if span.stop is None else (span.item, span.stop)
     ends = (span.item, span.first), last
     first, stop = (prefix + b"%08x/%08x/%08x" % (span.writer, *end) for end in ends)
@@ -133,7 +191,7 @@ def _range(prefix: bytes, span: Span) -> tuple[bytes, bytes]:
 def _gaps(
     store: Store, prefix: bytes, held: Sequence[tuple[bytes, bytes]]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """Ranges of keys between the ranges held, if there is any key in them."""
+    """Iterate over the ranges between needed ranges that have any key."""
     at: bytes | None = None
     for first, stop in [*held, (None, None)]:
         if at is None or first is None or at < first:
@@ -144,7 +202,7 @@ def _gaps(
 
 
 def _generations(store: Store, namespace: str) -> set[int]:
-    """Those of which any key is there."""
+    """Return the generations that have any key."""
     return {number for letter in keys.LETTERS for number in _numbers(store, namespace, letter)}
 
 
@@ -152,7 +210,7 @@ def _numbers(store: Store, namespace: str, letter: str) -> Iterator[int]:
     prefix = f"{namespace}/{letter}/".encode()
     key = next(iter(store.keys(prefix)), None)
     while key is not None:  # from the first key of one to the first of the next
-        numbers = keys.numbers(namespace, key)
+        numbers = keys.parse_numbers(namespace, key)
         after = key + b"\0"  # of another namespace, whose name begins like our keys
         if numbers is not None:
             yield numbers[0]
@@ -161,10 +219,10 @@ def _numbers(store: Store, namespace: str, letter: str) -> Iterator[int]:
 
 
 def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
-    """The generations kept, the one in force first; none where there is no checkpoint.
+    """Return the committed generations, the current one first; none without a checkpoint.
 
-    Each has its `generation`, `step`, `time` in seconds since 1970, and `bases`, the generations
-    whose data it refers to.
+    Each has its `generation`, `step`, `time` in seconds since 1970, and `bases`, the older
+    generations whose data it refers to.
 
     Examples
     --------
@@ -183,72 +241,71 @@ def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
 def gc(
     store: Store | str, *, keep: int, namespace: str = "windeck", dry_run: bool = False
 ) -> list[int]:
-    """Keep the newest generations; remove the others, and what saves that were killed left.
+    """Remove all generations but the newest ones, and data left by saves that were killed.
 
-    Of a generation that a kept one is based on, the chunks and blocks that one refers to stay, and
-    nothing else.
+    Data of removed generations that the remaining ones refer to are kept.
 
     Parameters
     ----------
     store
         An open store, or the URL of one.
     keep
-        How many, at least one.
+        Number of generations to keep, at least one.
     dry_run
-        Remove nothing, only tell what would be.
+        Remove nothing; the result is the same.
 
     Returns
     -------
     list of int
-        The generations of which something was removed, ascending. Those later than the one in
-        force stay: a save that goes on may own them.
+        The generations of which data were removed, ascending. Generations after the current one
+        are kept, since a save in progress may own them.
 
     Raises
     ------
     ValueError
         For a `keep` below 1.
     FileNotFoundError
-        For the URL of a database that is not there.
+        When there is no database at the URL.
     RuntimeError
-        When a save was committed meanwhile; nothing was removed then.
+        When a save was committed meanwhile; then nothing is removed.
     CorruptStoreError
-        When the manifest of a generation to be kept is damaged, so that nobody knows what it
-        needs; nothing was removed then.
+        When the manifest of a generation to be kept is damaged, so that its references are unknown;
+        then nothing is removed.
 
     Notes
     -----
-    HEAD forgets a generation before its data go, so a crash leaves data nobody refers to, never a
-    reference without data. A reader of a removed generation gets an error.
+    A generation is removed from HEAD before its data are removed, so a crash can leave data without
+    references, but no reference without data. A reader of a removed generation gets an error.
     """
     keys.check_namespace(namespace)
     if type(keep) is not int or keep < 1:
-        raise ValueError(f"keep is {keep!r}, expected an integer of at least 1")
-    with opened(store, reading=dry_run, making=False) as place:
+        raise ValueError(f"`keep` must be an integer of at least 1, got {keep!r}")
+    with opened(store, reading=dry_run, create=False) as place:
         was, commits = read_head(place, namespace)
         if not commits:
             return []
-        needed = needed_by(place, namespace, commits[:keep])
+        needed = find_needed(place, namespace, commits[:keep])
         if commits[keep:] and not dry_run:
             head = encode_head(commits[:keep])
             if not place.compare_and_set(keys.head(namespace), was, head):
                 raise RuntimeError(f"{namespace} was saved to meanwhile, expected no other writer")
             place.sync()
         kept = {commit.generation for commit in commits[:keep]}
-        # A save that goes on refers to nothing but what the generation in force refers to.
-        gone = sweep(
+        # A save in progress refers only to data that the current generation refers to.
+        gone = remove_generations(
             place, namespace, lambda n: n < commits[0].generation and n not in kept, needed,
             dry_run=dry_run,
         )  # fmt: skip
         if not dry_run:
-            left = parts_of(place, namespace, unfinished=True)
+            left = list_parts(place, namespace, unfinished=True)
             drop_parts(place, [part for part in left if part.generation <= commits[0].generation])
             place.sync()
         return gone
 
 
 @dataclass(frozen=True)
-class Copied:
-    """What `copy` did: `generations`, the one in force first, and how many values and bytes."""
+class CopyResult:
+    """Result of `copy`: generations, the current one first, and numbers of values and bytes."""
 
     generations: list[int]
     values: int
@@ -264,7 +321,7 @@ def copy(
     target_namespace: str | None = None,
     replace: bool = False,
     progress: Callable[[int], object] | None = None,
-) -> Copied:
+) -> CopyResult:
     """Copy a checkpoint into another store, or under another namespace.
 
     Parameters
@@ -272,32 +329,33 @@ def copy(
     source, target
         Open stores or URLs of any kind.
     generations
-        Which of those that are kept; None: all. What they refer to of others is copied with them.
+        The generations to copy; None: all. Data of others that they refer to are copied, too.
     namespace, target_namespace
-        What the keys begin with; the same unless said otherwise.
+        Prefixes of the keys in source and target, by default the same.
     replace
-        Remove a checkpoint that the target has there first. A copy that then fails leaves none.
+        First remove a checkpoint in the namespace of the target. If the copy fails then, the target
+        has no checkpoint.
     progress
-        Called with the bytes of each value that was copied.
+        A function that is called with the bytes of each value that was copied.
 
     Raises
     ------
     FileExistsError
         When the target has a checkpoint in that namespace.
     FileNotFoundError
-        When the source has none, or no such generation.
+        When the source has no checkpoint or no such generation.
     ValueError
-        When both are the same place, or have the same HEAD.
+        When source and target are the same, or have the same HEAD.
     RuntimeError
-        When somebody else committed to the target meanwhile.
+        When another process committed to the target meanwhile.
     OSError
-        For what is damaged at the source or cannot be reached; the target's HEAD is not written.
+        When data of the source are damaged or cannot be reached; then HEAD is not written.
 
     Notes
     -----
-    Every value is compared with its sums on its way. HEAD is set by compare-and-set when all else
-    is durable, so a copy that was killed leaves data that nobody refers to, and no checkpoint.
-    O(bytes) time; memory of some chunks and of manifests.
+    Every value is compared with its checksums. HEAD is set by compare-and-set after all other
+    values are durable, so a copy that was killed leaves data without references, no checkpoint.
+    O(bytes) time; memory for some chunks and the manifests.
 
     Examples
     --------
@@ -313,58 +371,65 @@ def copy(
     """
     keys.check_namespace(namespace)
     space = keys.check_namespace(target_namespace or namespace)
-    alike = source == target if isinstance(source, str) else source is target
-    if alike and space == namespace:
+    same_store = source == target if isinstance(source, str) else source is target
+    if same_store and space == namespace:
         raise ValueError(f"source and target are both {namespace} in one store, expected two")
     with ExitStack() as stack:
-        # One URL is opened once: an embedded store can be written by one opener alone. And no
-        # target is made for a source that is not there.
-        view = stack.enter_context(opened(source, reading=not alike))
-        commits = chosen(view, namespace, generations)
-        place = view if alike else stack.enter_context(opened(target))
+        # Open one URL only once, since an embedded store allows one writer. Open the source first,
+        # so that no target is created for a missing source.
+        view = stack.enter_context(opened(source, reading=not same_store))
+        commits = select_commits(view, namespace, generations)
+        place = view if same_store else stack.enter_context(opened(target))
         there = place.get(keys.head(space))
         if there is not None:
             if not replace:
                 raise FileExistsError(
-                    f"{place.url} has a checkpoint in {space} already, expected none; to remove "
-                    "it first say replace=True"
+                    f"{place.url} has a checkpoint in {space} already, expected none; pass "
+                    "replace=True to remove it first"
                 )
-            if there == view.get(keys.head(namespace)):  # also one place by two names
-                raise ValueError(same(place.url, space))
-            _remove(place, space)
-        return _Copy(view, namespace, place, space, progress).run(commits)
+            if there == view.get(keys.head(namespace)):  # also the same store by two URLs
+                raise ValueError(same_checkpoint_message(place.url, space))
+            _remove_checkpoint(place, space)
+        return _Copier(view, namespace, place, space, progress).run(commits)
 
 
-def same(url: str, namespace: str) -> str:
-    """Why a checkpoint is not replaced by itself: it may be one place by two names."""
+def same_checkpoint_message(url: str, namespace: str) -> str:
+    """Return the error message for a copy that would replace its own source."""
     return (
-        f"{namespace} in {url} is the checkpoint that is to be copied, or a copy of it, expected "
-        "another one to replace"
+        f"{namespace} in {url} is the checkpoint to be copied, or a copy of it, expected another "
+        "one to replace"
     )
 
 
-def chosen(view: View, namespace: str, generations: Collection[int] | None) -> list[Commit]:
-    """The generations to be copied, the one in force first; None: all. FileNotFoundError for one
-    that is not there."""
-    commits = read_kept(view, namespace)
+def select_commits(view: View, namespace: str, generations: Collection[int] | None) -> list[Commit]:
+    """Return the commits to be copied, the current one first; all of them for None.
+
+    Raises
+    ------
+    FileNotFoundError
+        When a generation does not exist.
+    """
+    commits = read_commits(view, namespace)
     wanted = {commit.generation for commit in commits} if generations is None else {*generations}
-    lost = wanted - {commit.generation for commit in commits}
-    if lost or not wanted:
+    missing = wanted - {commit.generation for commit in commits}
+    if missing or not wanted:
         kept = ", ".join(str(commit.generation) for commit in commits)
-        what = f"generation {min(lost)}" if lost else "generation asked for"
+        what = f"generation {min(missing)}" if missing else "generation asked for"
         raise FileNotFoundError(f"there is no {what} in {namespace}, expected some of {kept}")
     return [commit for commit in commits if commit.generation in wanted]
 
 
-def _remove(place: Store, namespace: str) -> None:
-    """HEAD goes first: without it nothing else is a checkpoint. NEXT stays, numbers only grow."""
+def _remove_checkpoint(place: Store, namespace: str) -> None:
+    """Remove HEAD and then all values. NEXT stays, so that numbers of generations only grow."""
     place.delete_many([keys.head(namespace)])
     place.sync()
     for letter in keys.LETTERS:
         place.delete_range(f"{namespace}/{letter}/".encode())
 
 
-class _Copy:
+class _Copier:
+    """Copies generations from a view to a store, and counts values and bytes."""
+
     def __init__(
         self,
         view: View,
@@ -378,13 +443,13 @@ class _Copy:
         self._progress = progress
         self._values = self._bytes = 0
 
-    def run(self, commits: list[Commit]) -> Copied:
-        holdings: list[tuple[int, Holding]] = []
+    def run(self, commits: list[Commit]) -> CopyResult:
+        ranges: list[tuple[int, ValueRange]] = []
         for commit in commits:
             manifest = read_manifest(self._view, self._namespace, commit)
-            holdings += [(commit.generation, holding) for holding in holdings_of(manifest)]
-        for letter in keys.LETTERS:  # keys that begin alike by themselves, as stores like it
-            own = [pair for pair in holdings if pair[1].letter == letter]
+            ranges += [(commit.generation, values) for values in referenced_ranges(manifest)]
+        for letter in keys.LETTERS:  # one load for each letter: key ranges of loads do not overlap
+            own = [pair for pair in ranges if pair[1].letter == letter]
             if own:
                 self._place.bulk_load(self._data(own))
         for commit in commits:
@@ -400,22 +465,22 @@ class _Copy:
             )
         self._place.sync()
         numbers = [commit.generation for commit in commits]
-        return Copied(numbers, self._values, self._bytes)
+        return CopyResult(numbers, self._values, self._bytes)
 
-    def _data(self, holdings: list[tuple[int, Holding]]) -> Iterator[tuple[bytes, bytes]]:
+    def _data(self, ranges: list[tuple[int, ValueRange]]) -> Iterator[tuple[bytes, bytes]]:
         wanted = (
-            (holding, number) for _, _, holding, number in expected_keys(self._namespace, holdings)
+            (values, number) for _, _, values, number in expected_keys(self._namespace, ranges)
         )
-        for value in values_of(self._view, self._namespace, wanted):
+        for value in read_values(self._view, self._namespace, wanted):
             if value.error is not None:
                 raise value.error
             yield self._moved(value.key, value.stored)
 
     def _digests(self, commit: Commit) -> Iterator[tuple[bytes, bytes]]:
-        """What the next incremental save compares with; another save may do without."""
+        """Iterate over the digests of a generation, which only incremental saves need."""
         prefix = f"{self._namespace}/d/{commit.generation:016x}/".encode()
         for key, value in self._view.scan(prefix):
-            found = keys.numbers(self._namespace, key)
+            found = keys.parse_numbers(self._namespace, key)
             if found is None or len(found) != 3:
                 continue
             label = Label(Kind.DIGESTS, commit.generation, commit.save, 0, found[1], found[2])
@@ -436,7 +501,7 @@ class _Copy:
         return self._space.encode() + key[len(self._namespace) :], value
 
     def _reserve(self, commits: list[Commit]) -> None:
-        """Saves at the target go on with numbers that none of the copied ones has."""
+        """Set NEXT, so that later saves to the target get numbers after all copied generations."""
         key, label = keys.next_generation(self._space), Label(Kind.NEXT)
         number = 1 + max(commit.generation for commit in commits)
         while True:

@@ -15,14 +15,13 @@ import torch.distributed as dist
 
 from windeck._core import crc32c
 from windeck.checkpoint.format.boxes import Box, shape_of
-from windeck.checkpoint.format.chunks import cut
+from windeck.checkpoint.format.chunks import iter_chunks
 from windeck.checkpoint.format.manifests import find_commit
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.loading import Loaded, LoadOperation, name_mismatch_message
 from windeck.checkpoint.saving import merge_open_store, write_shard
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.stores.opening import opened
-from windeck.checkpoint.stores.urls import takes_parts, takes_turns
+from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
 from windeck.checkpoint.tables.writing import TablesWriter
 from windeck.checkpoint.write.incremental import read_base_values
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_options, discard
@@ -373,7 +372,7 @@ def _check_replicas(
 
 def _checksum(tensor: torch.Tensor) -> int:
     total = 0
-    for data in cut(tensor, CHUNK_BYTES):
+    for data in iter_chunks(tensor, CHUNK_BYTES):
         total = crc32c(data, total)
     return total
 

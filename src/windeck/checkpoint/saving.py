@@ -13,14 +13,20 @@ from typing import Any
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.manifests import Commit, as_json, as_lines, parse_manifest, read_head
-from windeck.checkpoint.format.part_names import PartName, drop_parts, has_parts, parts_of
-from windeck.checkpoint.format.references import LONGEST_CHAIN, bases_of
+from windeck.checkpoint.format.keys import PartName, drop_parts, has_parts, list_parts
+from windeck.checkpoint.format.manifests import (
+    LONGEST_CHAIN,
+    Commit,
+    encode_json,
+    encode_manifest,
+    find_bases,
+    parse_manifest,
+    read_head,
+)
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
-from windeck.checkpoint.stores.opening import opened, patiently
 from windeck.checkpoint.stores.protocol import Values
-from windeck.checkpoint.stores.urls import takes_parts
+from windeck.checkpoint.stores.urls import opened, retry_while_open, takes_parts
 from windeck.checkpoint.tables.writing import TablesWriter
 from windeck.checkpoint.write.incremental import BaseSave, find_base
 from windeck.checkpoint.write.merging import merge_shards
@@ -87,7 +93,7 @@ def save_shard(
         For state that cannot be saved, a number that no writer of the plan has, or a writer that
         has saved already.
     OSError
-        See `windeck.checkpoint.stores.errors`.
+        See `windeck.checkpoint.stores.protocol`.
 
     Notes
     -----
@@ -187,7 +193,7 @@ def _find_base_at_url(url: str, plan: Plan) -> BaseSave | None:
             return find_base(place, plan)
 
     try:
-        return patiently(find, seconds=WAIT_SECONDS)
+        return retry_while_open(find, seconds=WAIT_SECONDS)
     except BlockingIOError as error:
         warnings.warn(f"{error.strerror}: everything is written", RuntimeWarning, stacklevel=2)
         return None
@@ -228,7 +234,7 @@ def _write_into_store(store: Store, shard: ShardWriter) -> None:
 
 def _encode_manifest(plan: Plan, writer: int, manifest: Mapping[str, Any]) -> tuple[bytes, bytes]:
     label = Label(Kind.SHARD, plan.generation, plan.save, part=writer)
-    return keys.shard(plan.namespace, plan.generation, writer), encode(label, as_json(manifest))
+    return keys.shard(plan.namespace, plan.generation, writer), encode(label, encode_json(manifest))
 
 
 def merge_open_store(store: Store, plan: Plan) -> int:
@@ -252,9 +258,9 @@ def merge_open_store(store: Store, plan: Plan) -> int:
     try:
         manifest = merge_shards(found, plan, base.tables if base else None)
         # Writers' manifests are not trusted: parse the result before it is committed.
-        bases = bases_of(manifest, plan.generation)
+        bases = find_bases(manifest, plan.generation)
         now = Commit(plan.generation, plan.save, plan.step, 0.0, 0, 0, bases)
-        parse_manifest(as_lines(manifest), now)
+        parse_manifest(encode_manifest(manifest), now)
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError) as error:
         prefix = keys.shard(plan.namespace, plan.generation, 0)[:-9].decode()
         raise CorruptStoreError(
@@ -262,7 +268,7 @@ def merge_open_store(store: Store, plan: Plan) -> int:
         ) from error
     generation = finish(store, plan, manifest)
     with suppress(OSError):  # the save is committed; gc tries again
-        drop_parts(store, _parts_of_plan(plan, parts_of(store, plan.namespace, unfinished=True)))
+        drop_parts(store, _parts_of_plan(plan, list_parts(store, plan.namespace, unfinished=True)))
     return generation
 
 
@@ -272,7 +278,7 @@ def _parts_of_plan(plan: Plan, names: list[PartName]) -> list[PartName]:
 
 def _ingest_parts(store: Store, plan: Plan) -> None:
     """Ingest the parts of all writers; check that each writer finished one attempt only."""
-    names = _parts_of_plan(plan, parts_of(store, plan.namespace))
+    names = _parts_of_plan(plan, list_parts(store, plan.namespace))
     if not names or not has_parts(store):
         return
     finished: dict[int, PartName] = {}
@@ -410,8 +416,8 @@ def save(
     RuntimeError
         When another save was committed since this one began; that one is in force.
     OSError
-        See `windeck.checkpoint.stores.errors`. The former checkpoint is in force; if the error came
-        after HEAD was sent, the new one may be. Either is complete.
+        See `windeck.checkpoint.stores.protocol`. The former checkpoint is in force; if the error
+        came after HEAD was sent, the new one may be. Either is complete.
 
     Notes
     -----

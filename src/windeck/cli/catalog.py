@@ -17,7 +17,7 @@ from windeck.columns.dtypes import item_bytes
 
 if TYPE_CHECKING:
     from windeck.checkpoint.format import manifests
-    from windeck.checkpoint.format.entries import Entry
+    from windeck.checkpoint.format.entries import TensorEntry
     from windeck.checkpoint.format.table_entries import TableEntry
 
 __all__ = ["TABLES", "Catalog", "Listing", "checkpoint_document", "find_table", "name_filter"]
@@ -34,7 +34,7 @@ class Catalog(NamedTuple):
     url: str
     namespace: str
     commit: Commit
-    entries: dict[str, Entry]
+    entries: dict[str, TensorEntry]
     trees: dict[str, Any]
     #: By root: each tensor's name, and the name under which its data are stored.
     places: dict[str, list[tuple[str, str]]]
@@ -149,7 +149,7 @@ def _plain_values(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _has_tensor(tree: Any) -> bool:
-    return bool(trees.places_in(tree, "", short=True)[0])
+    return bool(trees.tensor_places(tree, "", short=True)[0])
 
 
 def checkpoint_document(found: Catalog | Listing) -> dict[str, Any]:
@@ -164,7 +164,9 @@ def checkpoint_document(found: Catalog | Listing) -> dict[str, Any]:
     }
 
 
-def tensor_document(name: str, data: str, kind: Entry | manifests.TensorKind) -> dict[str, Any]:
+def tensor_document(
+    name: str, data: str, kind: TensorEntry | manifests.TensorKind
+) -> dict[str, Any]:
     """Return a tensor in JSON, with the name under which its data are stored."""
     held = tensor_bytes(kind.dtype, kind.shape)
     return {"name": name, "dtype": kind.dtype, "shape": kind.shape, "bytes": held, "data": data}
@@ -181,6 +183,6 @@ def table_document(entry: TableEntry) -> dict[str, Any]:
     """Return a table in JSON."""
     from dataclasses import asdict
 
-    from windeck.checkpoint.format.table_entries import info_of
+    from windeck.checkpoint.format.table_entries import table_info
 
-    return {"dtype": "float32", **asdict(info_of(entry))}
+    return {"dtype": "float32", **asdict(table_info(entry))}

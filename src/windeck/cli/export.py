@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
@@ -83,7 +83,7 @@ def _write_safetensors(store: Store, found: Catalog, file: Path, name: str | Non
     return written
 
 
-def _tensor(found: Catalog, name: str | None) -> Entry:
+def _tensor(found: Catalog, name: str | None) -> TensorEntry:
     data = tensor_names(found).get(name or "")
     if data is None:
         if name is None:
@@ -92,12 +92,12 @@ def _tensor(found: Catalog, name: str | None) -> Entry:
     return found.entries[data]
 
 
-def _write_npy(store: Store, found: Catalog, file: Path, entry: Entry) -> Path:
+def _write_npy(store: Store, found: Catalog, file: Path, entry: TensorEntry) -> Path:
     """Copy one chunk at a time into the mapped file."""
     import numpy as np
 
-    from windeck.checkpoint.format.boxes import pieces, shape_of, slices
-    from windeck.checkpoint.format.payloads import runs_of
+    from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, slices
+    from windeck.checkpoint.read.scanning import read_chunks
     from windeck.io.filesystem import atomic_file  # imports pyarrow
 
     try:
@@ -108,10 +108,10 @@ def _write_npy(store: Store, found: Catalog, file: Path, entry: Entry) -> Path:
         ) from None
     with atomic_file(file) as part:
         made = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=entry.shape)
-        for run in runs_of(store, found.namespace, entry):
+        for run in read_chunks(store, found.namespace, entry):
             values = np.frombuffer(run.payload, dtype)
             inside = made[slices(run.part.box)] if entry.shape else made
-            for box, place in pieces(shape_of(run.part.box), run.start, run.stop):
+            for box, place in boxes_in_range(shape_of(run.part.box), run.start, run.stop):
                 shape = shape_of(box)
                 count = int(np.prod(shape, dtype=np.int64))
                 inside[slices(box)] = values[place - run.start :][:count].reshape(shape)

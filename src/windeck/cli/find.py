@@ -22,7 +22,7 @@ from windeck.cli.parser import PATTERN, Namespace, add_command, add_generation, 
 from windeck.cli.session import NegativeResult, UsageError, escaped
 
 if TYPE_CHECKING:
-    from windeck.checkpoint.read.predicates import Where
+    from windeck.checkpoint.read.predicates import Predicate
 
 __all__ = ["add_parser", "run"]
 
@@ -80,10 +80,10 @@ def run(arguments: Namespace) -> None:
             raise NegativeResult
 
 
-def _value_condition(arguments: Namespace) -> Where | None:
+def _value_condition(arguments: Namespace) -> Predicate | None:
     from windeck.checkpoint.read import predicates
 
-    found: list[Where] = []
+    found: list[Predicate] = []
     try:
         if arguments.where is not None:
             found.append(predicates.parse(arguments.where))
@@ -105,7 +105,7 @@ def _value_condition(arguments: Namespace) -> Where | None:
     return either
 
 
-def _row_conditions(arguments: Namespace) -> dict[str, Where]:
+def _row_conditions(arguments: Namespace) -> dict[str, Predicate]:
     from windeck.checkpoint.read import predicates
 
     found = {}
@@ -148,7 +148,7 @@ def _searched(found: Catalog, pattern: str | None) -> tuple[dict[str, str], list
 
 
 def _in_tensors(
-    store: Store, found: Catalog, tensors: dict[str, str], values: Where, limit: int
+    store: Store, found: Catalog, tensors: dict[str, str], values: Predicate, limit: int
 ) -> list[dict[str, Any]]:
     from windeck.checkpoint.read.searching import search_tensor
 
@@ -166,8 +166,8 @@ def _in_table(
     store: Store,
     found: Catalog,
     name: str,
-    values: Where | None,
-    rows: dict[str, Where],
+    values: Predicate | None,
+    rows: dict[str, Predicate],
     limit: int,
 ) -> dict[str, Any]:
     from windeck.checkpoint.read.searching import search_table

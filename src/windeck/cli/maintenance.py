@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import read_kept
+from windeck.checkpoint.format.manifests import read_commits
 from windeck.cli.output import (
     colored,
     format_size,
@@ -64,7 +64,7 @@ def add_parser(commands: Any) -> None:
 def _log(arguments: Namespace) -> None:
     with opened_store(arguments.url) as store:
         namespace = checked_namespace(arguments.namespace)
-        commits = read_kept(store, namespace)
+        commits = read_commits(store, namespace)
     if arguments.json:
         kept = [commit._asdict() for commit in commits]
         url = redacted_url(arguments.url)
@@ -129,7 +129,7 @@ def _gc(arguments: Namespace) -> None:
 
     namespace, dry_run = checked_namespace(arguments.namespace), arguments.dry_run
     with opened_store(arguments.url, writing=not dry_run) as store:
-        commits = read_kept(store, namespace)
+        commits = read_commits(store, namespace)
         gone = maintenance.gc(store, keep=arguments.keep, namespace=namespace, dry_run=dry_run)
     kept = [commit.generation for commit in commits[: arguments.keep]]
     if arguments.json:
@@ -153,7 +153,7 @@ def _copy(arguments: Namespace) -> None:
     if (url, namespace) == (target, to_namespace):
         raise UsageError(f"source and target are both {namespace} in {url}, expected two")
     with opened_store(arguments.url) as source:
-        maintenance.chosen(source, namespace, generations)  # before a target is made
+        maintenance.select_commits(source, namespace, generations)  # before a target is made
         with opened_store(arguments.target, create=True) as store:
             head = store.get(keys.head(to_namespace))
             if head is not None and not arguments.replace:
@@ -162,7 +162,7 @@ def _copy(arguments: Namespace) -> None:
                     "or --replace to remove it first"
                 )
             if head is not None and head == source.get(keys.head(namespace)):
-                raise UsageError(maintenance.same(target, to_namespace))
+                raise UsageError(maintenance.same_checkpoint_message(target, to_namespace))
             done = maintenance.copy(
                 source,
                 store,

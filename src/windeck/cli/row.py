@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
@@ -74,7 +74,7 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _tensor_row(store: Store, found: Catalog, entry: Entry, index: int) -> dict[str, Any]:
+def _tensor_row(store: Store, found: Catalog, entry: TensorEntry, index: int) -> dict[str, Any]:
     if not entry.shape:
         raise UsageError(f"{entry.name} has no dimensions, expected a tensor with rows")
     count = entry.shape[0]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
-from windeck.checkpoint.stores.opening import existing_url, reading_url
+from windeck.checkpoint.stores.urls import existing_url, reading_url
 from windeck.cli.parser import USAGE_ERROR, print_error
 
 __all__ = ["NegativeResult", "UsageError", "checked_namespace", "escaped", "opened_store"]

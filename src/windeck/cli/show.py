@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
     Catalog,
@@ -104,7 +104,7 @@ def _show_tensor(arguments: Namespace, store: Store, found: Catalog, data: str) 
         _print_stats(stats)
 
 
-def _selection(arguments: Namespace, entry: Entry) -> Selection | None:
+def _selection(arguments: Namespace, entry: TensorEntry) -> Selection | None:
     """Return the part of a tensor to print; None for nothing."""
     if arguments.part is not None:
         found = parse_slice(arguments.part, entry.shape)
@@ -121,18 +121,18 @@ def _selection(arguments: Namespace, entry: Entry) -> Selection | None:
     return first_rows(arguments.head or ROWS, entry.shape, columns)
 
 
-def read_values(store: Store, found: Catalog, entry: Entry, selection: Selection) -> Any:
+def read_values(store: Store, found: Catalog, entry: TensorEntry, selection: Selection) -> Any:
     """Return the values as an array; values that are no numbers as hexadecimal text."""
     import numpy as np
 
-    from windeck.checkpoint.format.numbers import numbers, searchable
-    from windeck.checkpoint.format.payloads import read_box
+    from windeck.checkpoint.format.elements import decode_elements, is_numeric
+    from windeck.checkpoint.read.scanning import read_box
 
     if item_bytes(entry.dtype) is None:
         raise UsageError(f"{entry.name} has dtype {entry.dtype}, which this windeck does not know")
     raw = np.ascontiguousarray(read_box(store, found.namespace, entry, selection.box))
-    if searchable(entry.dtype):
-        return numbers(entry.dtype, raw.reshape(-1)).reshape(selection.shape)
+    if is_numeric(entry.dtype):
+        return decode_elements(entry.dtype, raw.reshape(-1)).reshape(selection.shape)
     texts = [f"0x{item.tobytes().hex()}" for item in raw.reshape(-1)]
     return np.array(texts, dtype=object).reshape(selection.shape)
 
@@ -186,7 +186,7 @@ def _print_rest(shape: Sequence[int], selection: Selection) -> None:
         print_lines(colored(f"and {' and '.join(counts)} more", "dim"))
 
 
-def _stats(store: Store, found: Catalog, entry: Entry) -> dict[str, Any]:
+def _stats(store: Store, found: Catalog, entry: TensorEntry) -> dict[str, Any]:
     from windeck.checkpoint.read.searching import statistics
 
     try:

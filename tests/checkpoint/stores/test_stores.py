@@ -265,7 +265,7 @@ def test_a_scan_gives_all_that_stays_while_others_come_and_go(store: Store) -> N
 def test_a_snapshot_stays_as_it_was(store: Store, kind: str) -> None:
     store.put_many([(b"a", b"1"), (b"b", b"2")])
     if not store.facts.snapshots:
-        with pytest.raises(io.UnsupportedOperation, match="Redis has no snapshots; read keys that"):
+        with pytest.raises(io.UnsupportedOperation, match="Redis has no snapshots; read only"):
             store.snapshot()
         return
     with store.snapshot() as view:

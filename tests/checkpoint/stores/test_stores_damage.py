@@ -163,7 +163,7 @@ def test_a_lost_end_of_the_log_is_noticed(kind: str, tmp_path: Path) -> None:
             errors.append(str(error))
     assert len(errors) > 25  # the others cut off a note that an old log is not needed any more
     assert all(
-        re.search(r"the end of its log is lost, it came back as of sync \d and was reported", error)
+        re.search(r"the end of its log is lost, it was opened as of sync \d, expected sync", error)
         for error in errors
     )
     (copy / "windeck.seal").unlink()

@@ -283,5 +283,5 @@ def test_parts_of_stores_that_have_none() -> None:
     ):
         write_part("memory://x", "a", [])
     need("redis")
-    with pytest.raises(io.UnsupportedOperation, match="other stores are opened by each process"):
+    with pytest.raises(io.UnsupportedOperation, match="each process that writes opens"):
         write_part("redis://localhost", "a", [])

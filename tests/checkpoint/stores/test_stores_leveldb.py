@@ -112,8 +112,8 @@ def test_every_batch_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """A sync is of the log that is written now; that of an earlier batch may be another."""
     from windeck.checkpoint.stores import leveldb
 
-    asked, opened = list[dict[str, bool]](), leveldb._opened
-    monkeypatch.setattr(leveldb, "_opened", lambda *where: Watched(opened(*where), asked))
+    asked, opened = list[dict[str, bool]](), leveldb._open_database
+    monkeypatch.setattr(leveldb, "_open_database", lambda *where: Watched(opened(*where), asked))
     url = f"leveldb://{tmp_path}/x"
     write_part(url, "a", [(b"p", b"1")])
     with open_store(url) as store:

@@ -41,7 +41,7 @@ def test_a_cluster_is_found_out(fresh: Fresh, redis_cluster: list[RedisServer]) 
 
 
 def test_a_single_server_is_no_cluster(redis_server: RedisServer) -> None:
-    with pytest.raises(ConnectionError, match="the cluster is not whole: opening failed: "):
+    with pytest.raises(ConnectionError, match="the cluster is incomplete: opening failed: "):
         open_store(f"redis+cluster://127.0.0.1:{redis_server.port}")
 
 
@@ -80,7 +80,7 @@ def test_one_of_them_that_begins_to_evict(fresh: Fresh, redis_cluster: list[Redi
         store.put_many([(b"a", b"1")])
         redis_cluster[1].say("CONFIG", "SET", "maxmemory-policy", "allkeys-lfu")
         try:
-            with pytest.raises(OSError, match="throws keys away when its memory is full") as caught:
+            with pytest.raises(OSError, match="evicts keys when its memory is full") as caught:
                 store.sync()
             assert caught.value.errno == errno.ENOTSUP
         finally:

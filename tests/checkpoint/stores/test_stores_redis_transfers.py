@@ -184,10 +184,14 @@ def test_many_values_wait_for_few_answers() -> None:
     ("said", "kind", "words"),
     [
         (b"-OOM command not allowed when used memory > 'maxmemory'.\r\n", OSError, "out of memory"),
-        (b"-READONLY You can't write against a read only replica.\r\n", OSError, "only reads"),
+        (
+            b"-READONLY You can't write against a read only replica.\r\n",
+            OSError,
+            "read-only replica",
+        ),
         (b"-LOADING Redis is loading the dataset in memory\r\n", ConnectionError, "is loading"),
         (b"-MISCONF Errors writing to the AOF file\r\n", OSError, "cannot write to its disk"),
-        (b"-NOPERM this user has no permissions\r\n", PermissionError, "does not allow it"),
+        (b"-NOPERM this user has no permissions\r\n", PermissionError, "denies access"),
         (b"-ERR something else\r\n", OSError, "writing failed: something else"),
         (b"\x00\x01\x02\r\n", OSError, "writing failed: Protocol [Ee]rror"),
         (None, ConnectionError, "cannot be reached: writing failed: "),

@@ -16,7 +16,7 @@ from support.programs import printed
 from support.store_servers import need
 from support.threads import at_once
 from windeck.checkpoint.stores import open_store, write_part
-from windeck.checkpoint.stores.lanes import LANE_BYTES, Lanes
+from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES, ParallelItems
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ def test_keys_in_another_order_are_no_damage(options: str, tmp_path: Path) -> No
 
     rocksdict.Rdict(str(tmp_path / "x")).close()
     (tmp_path / "x" / "rocksdict-config.json").unlink()  # as another library would leave it
-    with pytest.raises(FileExistsError, match=r"expected .* with keys in order of their bytes"):
+    with pytest.raises(FileExistsError, match=r"expected .* with keys in byte order"):
         open_store(f"rocksdb://{tmp_path}/x{options}")
 
 
@@ -205,17 +205,19 @@ def test_keys_ascend_from_lane_to_lane(
 ) -> None:
     from windeck.checkpoint.stores import rocksdb_bulk
 
-    monkeypatch.setattr(rocksdb_bulk, "LANES", lanes)
+    monkeypatch.setattr(rocksdb_bulk, "THREADS", lanes)
     one = [(b"b", b"1"), (b"d", b"2")]
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         for first in (b"a", b"b", b"c", b"d"):
             other = [(first, b"3"), (b"e", b"4")]
-            wrong = Lanes([(LANE_BYTES, one.copy), (LANE_BYTES, other.copy)])
+            wrong = ParallelItems([(MIN_SPLIT_BYTES, one.copy), (MIN_SPLIT_BYTES, other.copy)])
             words = f"expected keys in ascending order, got {first!r} after b'd'"
             with pytest.raises(ValueError, match=words):
                 store.bulk_load(wrong)
         assert list(store.keys()) == []
-        right = Lanes([(LANE_BYTES, one.copy), (LANE_BYTES, lambda: [(b"d\0", b"3")])])
+        right = ParallelItems(
+            [(MIN_SPLIT_BYTES, one.copy), (MIN_SPLIT_BYTES, lambda: [(b"d\0", b"3")])]
+        )
         assert store.bulk_load(right) == 3
 
 
@@ -285,7 +287,7 @@ def test_a_damaged_part_changes_nothing(tmp_path: Path) -> None:
         write_part(url, "b", [(b"z", b"1")])
         part = tmp_path / "x" / "windeck.parts" / "b"
         part.write_bytes(part.read_bytes()[:-9])
-        with pytest.raises(OSError, match="is damaged: taking in table files failed: Corruption"):
+        with pytest.raises(OSError, match="is damaged: ingesting table files failed: Corruption"):
             store.ingest_parts(["a", "b"])  # type: ignore[attr-defined]
         assert list(store.scan()) == []
         assert store.parts() == ["a", "b"]  # type: ignore[attr-defined]
@@ -324,7 +326,11 @@ def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.Mo
     """A sync while it opens might hide what was synced, and show what came after."""
     from windeck.checkpoint.stores import rocksdb
 
-    url, opening, meanwhile = f"rocksdb://{tmp_path}/x", rocksdb.RocksDBStore._opened, [b"1", b"2"]
+    url, opening, meanwhile = (
+        f"rocksdb://{tmp_path}/x",
+        rocksdb.RocksDBStore._open_engine,
+        [b"1", b"2"],
+    )
     with open_store(url) as writer:
 
         def interrupted(self: rocksdb.RocksDBStore) -> object:
@@ -334,11 +340,11 @@ def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.Mo
                 writer.sync()
             return found
 
-        monkeypatch.setattr(rocksdb.RocksDBStore, "_opened", interrupted)
+        monkeypatch.setattr(rocksdb.RocksDBStore, "_open_engine", interrupted)
         with open_store(f"{url}?readonly=1") as reader:
             assert not meanwhile
             assert reader.get(b"a") == b"2"
         monkeypatch.setattr(rocksdb, "SETTLING_SECONDS", 0)
         meanwhile += [b"3"]
-        with pytest.raises(BlockingIOError, match="expected its writer to pause for an instant"):
+        with pytest.raises(BlockingIOError, match="expected a moment without a sync of its writer"):
             open_store(f"{url}?readonly=1")

@@ -23,7 +23,7 @@ import rocksdict  # noqa: E402
 
 from windeck.checkpoint.stores import rocksdb_bulk, rocksdb_sst  # noqa: E402
 from windeck.checkpoint.stores.embedded import SEAL_KEY  # noqa: E402
-from windeck.checkpoint.stores.lanes import Lanes  # noqa: E402
+from windeck.checkpoint.stores.protocol import ParallelItems  # noqa: E402
 from windeck.checkpoint.stores.rocksdb import options_for  # noqa: E402
 from windeck.checkpoint.stores.urls import StoreURL  # noqa: E402
 
@@ -271,7 +271,7 @@ def test_an_error_of_the_file_system_is_named_and_nothing_stays(
             assert len(os.listdir("/proc/self/fd")) == before
 
 
-def lanes_of(model: dict[bytes, bytes], parts: int, *, broken: bool = False) -> Lanes:
+def lanes_of(model: dict[bytes, bytes], parts: int, *, broken: bool = False) -> ParallelItems:
     """A model in parts, each said to be large."""
     pairs, size = sorted(model.items()), -(-len(model) // parts)
 
@@ -280,7 +280,7 @@ def lanes_of(model: dict[bytes, bytes], parts: int, *, broken: bool = False) -> 
         if broken and at:
             raise RuntimeError(f"no more after {at}")
 
-    return Lanes([(32 << 20, partial(make, at)) for at in range(0, len(pairs), size)])
+    return ParallelItems([(32 << 20, partial(make, at)) for at in range(0, len(pairs), size)])
 
 
 def test_lanes_are_written_at_the_same_time(
@@ -291,23 +291,23 @@ def test_lanes_are_written_at_the_same_time(
     assert [sum(1 for _ in lane) for lane in lanes.split(3)] == [258, 387, 255]
     assert [pair for lane in lanes.split(3) for pair in lane] == sorted(model.items())
     assert len(lanes.split(100)) == 7
-    assert len(Lanes([(1, lambda: [(b"a", b"1")])] * 2).split(8)) == 1
-    assert Lanes([]).split(8) == [()]
-    monkeypatch.setattr(rocksdb_bulk, "LANES", 4)
+    assert len(ParallelItems([(1, lambda: [(b"a", b"1")])] * 2).split(8)) == 1
+    assert ParallelItems([]).split(8) == [()]
+    monkeypatch.setattr(rocksdb_bulk, "THREADS", 4)
     before = threading.active_count()
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         assert store.bulk_load(lanes) == 900
         assert dict(store.scan()) == model
-        assert store.bulk_load(Lanes([])) == 0
+        assert store.bulk_load(ParallelItems([])) == 0
         holes = [(32 << 20, lambda pairs=pairs: pairs) for pairs in ([(b"y", b"1")], [], [])]
-        assert store.bulk_load(Lanes([*holes, (32 << 20, lambda: [(b"y2", b"2")])])) == 2
+        assert store.bulk_load(ParallelItems([*holes, (32 << 20, lambda: [(b"y2", b"2")])])) == 2
         assert [key for key, _ in store.scan(b"y")] == [b"y", b"y2"]
         store.delete_range(b"y")
         with pytest.raises(RuntimeError, match="no more after "):
             store.bulk_load(lanes_of({b"z" + k: v for k, v in model.items()}, 7, broken=True))
         mixed = [(32 << 20, lambda: [(b"z2", b"1")]), (32 << 20, lambda: [(b"z1", b"2")])]
         with pytest.raises(ValueError, match="in ascending order, got b'z1' after b'z2'"):
-            store.bulk_load(Lanes(mixed))
+            store.bulk_load(ParallelItems(mixed))
         assert dict(store.scan()) == model
         assert os.listdir(tmp_path / "x" / "windeck.parts") == []
     assert threading.active_count() == before
@@ -335,13 +335,13 @@ def test_lanes_end_when_another_fails(
         begun.wait()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rocksdb_bulk, "LANES", 2)
+    monkeypatch.setattr(rocksdb_bulk, "THREADS", 2)
     if how == "the user":
         monkeypatch.setattr(rocksdb_bulk, "wait", interrupted)
     expected = RuntimeError if how == "a lane" else KeyboardInterrupt
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         with pytest.raises(expected):
-            store.bulk_load(Lanes([(32 << 20, long), (32 << 20, failing)]))
+            store.bulk_load(ParallelItems([(32 << 20, long), (32 << 20, failing)]))
         assert asked[0] < many - 1
         assert list(store.scan()) == []
 

@@ -169,7 +169,7 @@ def test_a_mapping_that_changes_while_it_is_scanned() -> None:
 
 @pytest.mark.parametrize("scheme", ["redis", "Upper", "", "a b", "1a"])
 def test_schemes_that_cannot_be_taken(scheme: str) -> None:
-    with pytest.raises(ValueError, match="expected a scheme of your own in lower case, got"):
+    with pytest.raises(ValueError, match="`scheme` must be in lower case and not built-in, got"):
         register(scheme, lambda url: MappingStore({}))
 
 

@@ -217,7 +217,7 @@ def test_what_cannot_be_saved(memory: Store) -> None:
         checkpoint.save(memory, step=0, embeddings={"t": bare})
     half = ModelTable(ModelCore(2, first_bucket=3, end_bucket=700))
     with pytest.raises(
-        ValueError, match="table t has buckets 0 to 2 written by nobody, expected e"
+        ValueError, match="table t has buckets 0 to 2 written by no writer, expected e"
     ):
         checkpoint.save(memory, step=0, embeddings={"t": half})
     assert checkpoint.log(memory) == []

@@ -162,8 +162,11 @@ def shard(first: int, end: int, dim: int = 3, slots: int = 1, **config: Any) -> 
     ("tables", "words"),
     [
         ((shard(0, 512), shard(500, 1024)), "t has buckets 500 to 511 written twice, expected ea"),
-        ((shard(0, 512), shard(513, 1024)), "t has buckets 512 to 512 written by nobody, expect"),
-        ((shard(0, 512), shard(512, 1000)), "t has buckets 1000 to 1023 written by nobody"),
+        (
+            (shard(0, 512), shard(513, 1024)),
+            "t has buckets 512 to 512 written by no writer, expect",
+        ),
+        ((shard(0, 512), shard(512, 1000)), "t has buckets 1000 to 1023 written by no writer"),
         ((shard(0, 1024), shard(0, 1024)), "t has buckets 0 to 1023 written twice"),
         ((shard(0, 512), shard(512, 1024, 4)), "table t has dim 4 with writer 1, expected 3 as wi"),
         ((shard(0, 512), shard(512, 1024, 3, 2)), "t has slots 2 with writer 1, expected 1 as wit"),

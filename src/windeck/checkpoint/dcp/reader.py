@@ -20,7 +20,7 @@ from windeck.checkpoint.format.chunks import check_plain
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.read.fetching import Job
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.stores.opening import is_url, patiently
+from windeck.checkpoint.stores.urls import is_url, retry_while_open
 
 __all__ = ["StoreReader"]
 
@@ -152,7 +152,7 @@ class StoreReader(StorageReader):
         return saved, [target], box
 
     def _opened(self, generation: int | None) -> Checkpoint:
-        return patiently(
+        return retry_while_open(
             lambda: Checkpoint(self._store, self._namespace, generation), seconds=self._wait
         )
 

@@ -23,12 +23,11 @@ from torch.futures import Future
 from windeck.checkpoint.dcp.states import build_manifest, check_root
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.chunks import check_plain
+from windeck.checkpoint.format.keys import PartName, has_parts
 from windeck.checkpoint.format.manifests import check_manifest
-from windeck.checkpoint.format.part_names import PartName, has_parts
 from windeck.checkpoint.stores import Store, write_part
-from windeck.checkpoint.stores.lanes import Lanes
-from windeck.checkpoint.stores.opening import is_url, opened
-from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.stores.protocol import Items, ParallelItems
+from windeck.checkpoint.stores.urls import is_url, opened
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
 from windeck.checkpoint.write.shards import encode_chunks
 from windeck.columns.dtypes import dtype_name
@@ -170,7 +169,7 @@ class StoreWriter(StorageWriter):
         pairs = [
             (_size_of(item), partial(encode, number, item)) for number, item in enumerate(items)
         ]
-        found = Lanes(pairs)
+        found = ParallelItems(pairs)
         if rank_plan.shared or rank_plan.plan.writers == 1:
             with opened(self._store) as place:
                 place.bulk_load(found)

@@ -1,1 +1,1 @@
-"""What is stored: keys, values, manifests, and tensors as boxes and chunks."""
+"""The stored format: keys, values, manifests, and tensors as boxes and chunks."""

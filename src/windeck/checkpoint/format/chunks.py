@@ -1,31 +1,32 @@
-"""Tensors as chunks of bytes: the elements in row-major order, cut every so many bytes.
+"""Tensors as chunks of bytes: their elements in row-major order, in pieces of equal size.
 
-Bytes are those of the elements in memory, little-endian, so any dtype comes back bit for bit.
+The bytes are those of the elements in memory, little-endian, so every dtype is preserved exactly.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from windeck.checkpoint.format.boxes import Box, common, pieces, shape_of, slices
+from windeck.checkpoint.format.boxes import (
+    Box,
+    boxes_in_range,
+    intersections,
+    shape_of,
+    shift_back,
+    slices,
+)
 
-__all__ = [
-    "check_plain",
-    "chunk_items",
-    "cut",
-    "is_plain",
-    "memory_of",
-    "put",
-]
-__all__ += ["touches"]
+__all__ = ["check_plain", "chunk_elements", "is_plain", "iter_chunks"]
+__all__ += ["target_memory", "write_chunk"]
 
 
 def check_plain(name: str, tensor: torch.Tensor) -> None:
-    """TypeError for a tensor that is not simply elements in memory."""
+    """Raise TypeError unless a tensor is a dense torch.Tensor with data."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise TypeError(f"{name} is a {type(tensor).__name__}, expected a plain torch.Tensor")
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
@@ -33,67 +34,65 @@ def check_plain(name: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"{name} is a {kind} tensor, expected a dense one with data")
 
 
-def chunk_items(dtype: torch.dtype, chunk_bytes: int) -> int:
-    """Elements of a full chunk, at least one."""
+def chunk_elements(dtype: torch.dtype, chunk_bytes: int) -> int:
+    """Return the number of elements of a full chunk, at least one."""
     return max(1, chunk_bytes // dtype.itemsize)
 
 
-def lies_in_memory(tensor: torch.Tensor) -> bool:
-    """Whether the chunks `cut` gives are the tensor's own memory: then all stay valid."""
-    return _plain_bytes(tensor.detach()) is not None
+def iter_chunks(tensor: torch.Tensor, chunk_bytes: int) -> Iterator[npt.NDArray[np.uint8]]:
+    """Iterate over the chunks of a tensor. A chunk is valid until the next one is requested.
 
-
-def cut(tensor: torch.Tensor, chunk_bytes: int) -> Iterator[npt.NDArray[np.uint8]]:
-    """The chunks of a tensor, each to be used before the next is asked for.
-
-    A contiguous tensor in memory is not copied; another one, chunk by chunk.
+    A tensor that `is_plain` is not copied, and all its chunks stay valid. Other tensors are copied
+    chunk by chunk.
     """
     tensor = tensor.detach()
-    step, total = chunk_items(tensor.dtype, chunk_bytes), tensor.numel()
+    step, total = chunk_elements(tensor.dtype, chunk_bytes), tensor.numel()
     flat = _plain_bytes(tensor)
     if flat is not None:
         width = tensor.dtype.itemsize
         for start in range(0, total, step):
             yield flat[start * width : min(start + step, total) * width]
         return
-    # The same memory for each: the first touch of fresh memory costs more than the copy. Pinned for
-    # a device, which else copies by way of pinned memory of its own.
+    # One buffer for all chunks: the first access to new memory costs more than the copy. It is
+    # pinned for tensors of a device: CUDA would otherwise copy through pinned memory of its own.
     buffer = torch.empty(min(step, total), dtype=tensor.dtype, pin_memory=tensor.is_cuda)
     for start in range(0, total, step):
         stop = min(start + step, total)
         held = buffer[: stop - start]
-        for box, place in pieces(tensor.shape, start, stop):
-            into = held[place - start :][: _count(box)]
-            into.view(shape_of(box)).copy_(tensor[slices(box)])
+        for box, position in boxes_in_range(tensor.shape, start, stop):
+            shape = shape_of(box)
+            into = held[position - start :][: math.prod(shape)]
+            into.view(shape).copy_(tensor[slices(box)])
         yield _bytes_of(held)
 
 
-def memory_of(
+def target_memory(
     target: torch.Tensor, box: Box, *, dtype: torch.dtype, part: Box
 ) -> tuple[memoryview, int] | None:
-    """The memory of a target that the elements of a part are to fill, if runs of them stay runs.
+    """Return the memory of a target, if contiguous elements of a part are contiguous in it.
 
     Parameters
     ----------
     target, box, dtype, part
-        As for `put`.
+        As for `write_chunk`.
 
     Returns
     -------
-    memory, moved
-        All bytes of the target; how many elements later an element lies there than in the part.
+    memory, offset
+        All bytes of the target, and the difference between the position of an element in the target
+        and its position in the part. None for any other target.
     """
     if target.dtype != dtype or part[1:] != box[1:]:
         return None
     flat = _plain_bytes(target)
     if flat is None:
         return None
-    # So many elements before: rows above, all of them as long here as there.
-    moved = (part[0][0] - box[0][0]) * _count(box[1:]) if box else 0
-    return flat.data, moved
+    # The rows before the part; they have the same length in part and target.
+    offset = (part[0][0] - box[0][0]) * math.prod(shape_of(box[1:])) if box else 0
+    return flat.data, offset
 
 
-def put(
+def write_chunk(
     payload: memoryview,
     target: torch.Tensor,
     box: Box,
@@ -102,14 +101,14 @@ def put(
     part: Box,
     start: int,
 ) -> None:
-    """Write the part of a chunk that falls into a target, in place.
+    """Copy the elements of a chunk that belong to a target into it.
 
     Parameters
     ----------
     target, box
-        A tensor and the box of the whole that it stands for.
+        A tensor, and the box of the whole tensor that it holds.
     dtype, part, start
-        Of the chunk: its dtype, the box it was cut from, and its first element's place there.
+        The chunk: its dtype, the box it is a chunk of, and the position of its first element there.
     """
     target = target.detach()
     raw = np.frombuffer(payload, np.uint8)
@@ -122,51 +121,27 @@ def put(
         _bytes_of(held)[:] = raw
     else:
         held = torch.from_numpy(raw).view(dtype)
-    origin = [first for first, _ in part]
-    for inner, place in pieces(shape_of(part), start, start + held.numel()):
-        piece = _moved(inner, origin)
-        shared = common(piece, box)
-        if shared is None:
-            continue
-        values = held[place - start :][: _count(inner)].view(shape_of(inner))
-        values = values[slices(_moved(shared, [-first for first, _ in piece]))]
-        target[slices(_moved(shared, [-first for first, _ in box]))].copy_(values)
-
-
-def touches(part: Box, start: int, stop: int, box: Box) -> bool:
-    """Whether some of the elements [start, stop) of a part lie in a box."""
-    origin = [first for first, _ in part]
-    return any(
-        common(_moved(inner, origin), box) is not None
-        for inner, _ in pieces(shape_of(part), start, stop)
-    )
-
-
-def _moved(box: Box, by: list[int]) -> Box:
-    return tuple((first + d, end + d) for (first, end), d in zip(box, by, strict=True))
-
-
-def _count(box: Box) -> int:
-    count = 1
-    for first, end in box:
-        count *= end - first
-    return count
+    for piece, shared, position in intersections(part, start, start + held.numel(), box):
+        shape = shape_of(piece)
+        values = held[position - start :][: math.prod(shape)].view(shape)
+        values = values[slices(shift_back(shared, piece))]
+        target[slices(shift_back(shared, box))].copy_(values)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the elements lie in this computer's memory one after the other, as they are."""
+    """Return True if a tensor is contiguous in host memory, without lazy conjugation or sign."""
     lazy = tensor.is_conj() or tensor.is_neg()
     return tensor.device.type == "cpu" and not lazy and tensor.is_contiguous()
 
 
 def _plain_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8] | None:
-    """The memory of a tensor whose elements lie there one after the other; else None."""
+    """Return the memory of a tensor that `is_plain`, otherwise None."""
     return _bytes_of(tensor.detach()) if is_plain(tensor) else None
 
 
 def _bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
-    """The memory of a contiguous tensor."""
-    # Strides of what has one element or none may be anything; reshape would keep them.
+    """Return the memory of a contiguous tensor."""
+    # With at most one element, strides are arbitrary, and reshape would keep them.
     flat = tensor.as_strided((tensor.numel(),), (1,))
     found: npt.NDArray[np.uint8] = flat.view(torch.uint8).numpy()
     return found

@@ -1,43 +1,50 @@
-"""Keys of a checkpoint in a store: a namespace, a letter for the kind, numbers of fixed width.
+"""Keys of a checkpoint in a store, and names of the parts of an embedded database.
+
+A key has a namespace, a letter for the kind of value, and numbers of fixed width.
 
 =============================================  ===================================================
-``ns/HEAD``                                    which generation is in force
-``ns/NEXT``                                    the next number of a generation
+``ns/HEAD``                                    the committed generations, the current one first
+``ns/NEXT``                                    the number of the next generation
 ``ns/m/<generation>``                          the manifest of a generation
-``ns/s/<generation>/<writer>``                 what one writer wrote
+``ns/s/<generation>/<writer>``                 the manifest of one writer
 ``ns/t/<generation>/<writer>/<object>/<n>``    chunk n of a tensor
 ``ns/e/<generation>/<writer>/<object>/<n>``    block n of a table's rows
 ``ns/i/<generation>/<writer>/<object>/<n>``    value n of the index of these blocks
 ``ns/d/<generation>/<writer>/<n>``             value n of the digests of a writer's chunks
 =============================================  ===================================================
 
-Numbers are hexadecimal, so keys sort as the numbers do. There are no braces: in a Redis Cluster the
-whole key is the hash tag, each chunk is alone in its slot, and a checkpoint spreads over all
-servers. `ns/HEAD` and `ns/NEXT` alone are compared and set, each by itself.
+Numbers are hexadecimal, so keys sort as the numbers do. Keys have no braces: in a Redis Cluster the
+whole key is the hash tag, so the chunks of a checkpoint spread over all servers. Only `ns/HEAD` and
+`ns/NEXT` are set by compare-and-set, each of them alone.
+
+A part is written beside an embedded database by a process that does not have it open. Its name is
+``<namespace>-<generation>-<save>-<writer>-<attempt>-<kind>``: a hash and hexadecimal numbers. The
+kind is the letter of its keys. For the manifest of the writer, which is written last, the kind is
+``s`` and the letters of the parts before it: an attempt without this part was not finished.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import NamedTuple, TypeGuard
 
-__all__ = [
-    "LETTERS",
-    "block",
-    "check_namespace",
-    "chunk",
-    "digests",
-    "generation_of",
-    "generations",
-]
-__all__ += ["head", "index", "manifest", "next_generation", "numbers", "of_generation", "shard"]
+from windeck.checkpoint.stores import PartStore, Store
 
-#: Of all that belongs to a generation, its manifest first.
+__all__ = ["LETTERS", "PartName", "block", "check_namespace", "chunk", "digests", "drop_parts"]
+__all__ += ["generation_prefixes", "has_parts", "head", "index", "list_parts", "manifest"]
+__all__ += ["next_generation", "parse_numbers", "shard"]
+
+#: The letters of the keys of a generation, its manifest first.
 LETTERS = "msdeit"
 _NAMESPACE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/")
+_PART_NAME = (
+    r"([0-9a-f]{16})-([0-9a-f]{1,16})-([0-9a-f]{1,16})-([0-9a-f]{1,8})-([0-9a-f]{8})-([a-z]{1,9})"
+)
 
 
 def check_namespace(namespace: str) -> str:
-    """The namespace itself; ValueError if it cannot be one.
+    """Return the namespace; raise TypeError or ValueError if it is not valid.
 
     Examples
     --------
@@ -55,17 +62,17 @@ def check_namespace(namespace: str) -> str:
 
 
 def head(namespace: str) -> bytes:
-    """The key of the record that says which generation is in force."""
+    """Return the key of the record of committed generations."""
     return f"{namespace}/HEAD".encode()
 
 
 def next_generation(namespace: str) -> bytes:
-    """The key of the record that deals out the numbers of generations."""
+    """Return the key of the record of the next generation number."""
     return f"{namespace}/NEXT".encode()
 
 
 def manifest(namespace: str, generation: int) -> bytes:
-    """The key of a generation's manifest.
+    """Return the key of the manifest of a generation.
 
     Examples
     --------
@@ -75,25 +82,8 @@ def manifest(namespace: str, generation: int) -> bytes:
     return f"{namespace}/m/{generation:016x}".encode()
 
 
-def generations(namespace: str) -> bytes:
-    """What the keys of all manifests begin with."""
-    return f"{namespace}/m/".encode()
-
-
-def generation_of(namespace: str, key: bytes) -> int | None:
-    """The generation whose manifest a key is; None for a key that is none's.
-
-    Examples
-    --------
-    >>> generation_of("run", b"run/m/000000000000000a")
-    10
-    """
-    found = re.fullmatch(re.escape(f"{namespace}/m/").encode() + rb"([0-9a-f]{16})", key)
-    return int(found[1], 16) if found else None
-
-
 def shard(namespace: str, generation: int, writer: int) -> bytes:
-    """The key of what one writer says it wrote.
+    """Return the key of the manifest of one writer.
 
     Examples
     --------
@@ -104,7 +94,7 @@ def shard(namespace: str, generation: int, writer: int) -> bytes:
 
 
 def chunk(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
-    """The key of chunk `number` of the tensor that a writer numbered `item`.
+    """Return the key of chunk `number` of tensor `item` of a writer.
 
     Examples
     --------
@@ -115,7 +105,7 @@ def chunk(namespace: str, generation: int, writer: int, item: int, number: int) 
 
 
 def block(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
-    """The key of block `number` of the table that a writer numbered `item`.
+    """Return the key of block `number` of table `item` of a writer.
 
     Examples
     --------
@@ -126,7 +116,7 @@ def block(namespace: str, generation: int, writer: int, item: int, number: int) 
 
 
 def index(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
-    """The key of value `number` of the index of a table's blocks.
+    """Return the key of value `number` of the index of a table's blocks.
 
     Examples
     --------
@@ -137,7 +127,7 @@ def index(namespace: str, generation: int, writer: int, item: int, number: int) 
 
 
 def digests(namespace: str, generation: int, writer: int, number: int) -> bytes:
-    """The key of value `number` of the digests of what a writer's chunks hold.
+    """Return the key of value `number` of the digests of a writer's chunks.
 
     Examples
     --------
@@ -147,12 +137,12 @@ def digests(namespace: str, generation: int, writer: int, number: int) -> bytes:
     return f"{namespace}/d/{generation:016x}/{writer:08x}/{number:08x}".encode()
 
 
-def numbers(namespace: str, key: bytes) -> tuple[int, ...] | None:
-    """The numbers in a key, its generation first; None for a key that none of ours could be.
+def parse_numbers(namespace: str, key: bytes) -> tuple[int, ...] | None:
+    """Return the numbers in a key, its generation first, or None for another kind of key.
 
     Examples
     --------
-    >>> numbers("run", b"run/t/000000000000000a/00000003/00000102/00000001")
+    >>> parse_numbers("run", b"run/t/000000000000000a/00000003/00000102/00000001")
     (10, 3, 258, 1)
     """
     found = re.fullmatch(
@@ -161,7 +151,76 @@ def numbers(namespace: str, key: bytes) -> tuple[int, ...] | None:
     return tuple(int(number, 16) for number in found[1].split(b"/")) if found else None
 
 
-def of_generation(namespace: str, generation: int) -> tuple[bytes, ...]:
-    """What the keys of a generation begin with, its manifest first: without it there is none."""
+def generation_prefixes(namespace: str, generation: int) -> tuple[bytes, ...]:
+    """Return the prefixes of all keys of a generation, its manifest first."""
     data = (f"{namespace}/{letter}/{generation:016x}/".encode() for letter in LETTERS[1:])
     return (manifest(namespace, generation), *data)
+
+
+class PartName(NamedTuple):
+    """A parsed name of a part.
+
+    Examples
+    --------
+    >>> name = PartName.of("run", 7, 255, 3, "00c0ffee", "t")
+    >>> name.text, PartName.parse(name.text) == name
+    ('fb4b0d4947c68395-7-ff-3-00c0ffee-t', True)
+    """
+
+    namespace: str
+    generation: int
+    save: int
+    writer: int
+    attempt: str
+    kind: str
+
+    @staticmethod
+    def of(
+        namespace: str, generation: int, save: int, writer: int, attempt: str, kind: str
+    ) -> PartName:
+        """Return the name of a part of a save to a namespace."""
+        return PartName(_hash(namespace), generation, save, writer, attempt, kind)
+
+    @staticmethod
+    def parse(text: str) -> PartName | None:
+        """Parse a name; return None for a part that windeck.checkpoint did not write."""
+        found = re.fullmatch(_PART_NAME, text)
+        if found is None:
+            return None
+        generation, save, writer = (int(found[i], 16) for i in (2, 3, 4))
+        return PartName(found[1], generation, save, writer, found[5], found[6])
+
+    @property
+    def text(self) -> str:
+        """Name of the part in the store."""
+        numbers = f"{self.generation:x}-{self.save:x}-{self.writer:x}"
+        return f"{self.namespace}-{numbers}-{self.attempt}-{self.kind}"
+
+
+def has_parts(store: object) -> TypeGuard[PartStore]:
+    """Return True if a store can ingest parts of other processes."""
+    return hasattr(store, "ingest_parts")
+
+
+def list_parts(store: Store, namespace: str, *, unfinished: bool = False) -> list[PartName]:
+    """Return the parts of a namespace that were not ingested; none for a store without parts.
+
+    With `unfinished`, include parts that are being written or whose writer was killed.
+    """
+    if not has_parts(store):
+        return []
+    found = (PartName.parse(text) for text in store.parts(unfinished=unfinished))
+    return [name for name in found if name is not None and name.namespace == _hash(namespace)]
+
+
+def drop_parts(store: Store, names: Iterable[PartName]) -> None:
+    """Remove parts, including unfinished ones."""
+    texts = [name.text for name in names]
+    if texts and has_parts(store):
+        store.drop_parts(texts)
+
+
+def _hash(namespace: str) -> str:
+    from hashlib import blake2b  # its import takes longer than listing a small checkpoint
+
+    return blake2b(namespace.encode(), digest_size=8).hexdigest()

@@ -1,16 +1,20 @@
-"""The text of a manifest: two lines of JSON, of which who only lists tensors reads the first.
+"""HEAD, which lists the committed generations, and manifests, which describe their contents.
 
-The first line, the catalog, says what there is::
+A manifest is two lines of JSON. To list tensors, the first line is sufficient: the catalog::
 
     {"kinds": [{"dtype": "float32", "shape": [4, 3], "chunk_bytes": 1048576}, ...],
      "tensors": [0, 0, 1, ...], "trees": {"model": {"dict": ["weight", ...]}}, "tables": [...]}
 
-`tensors` has the place in `kinds` of each tensor, in the order in which the trees name them first.
-A key that stands alone in a dict of a tree is a tensor that is saved under the name of its place.
+`tensors` has for each tensor its index in `kinds`, in the order in which the trees first name the
+tensors. A key without value in a dict of a tree is a tensor that is saved under the name of its
+place: the names of the root and of all keys on the way to it, joined by slashes.
 
-The second line says where the tensors' data are, in the same order: of each its parts, a part being
-``[writer, item]`` where it is the whole tensor; else its box follows, ``[[0, 4], [0, 3]]`` (null:
-the whole), and the runs of chunks that were not written anew, if there are any.
+The second line lists the parts of each tensor, in the same order. A part is ``[writer, item]`` if
+it is the whole tensor. Otherwise its box follows, ``[[0, 4], [0, 3]]`` (null: the whole tensor),
+and the ranges of chunks that older saves wrote, if there are any.
+
+References to older saves are not chained: they name the save that wrote the data. The generations
+that a manifest refers to are the `bases` of its commit.
 """
 
 from __future__ import annotations
@@ -27,37 +31,40 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windeck._core import crc32c
 from windeck._util.validation import check_integer
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.trees import places_in
+from windeck.checkpoint.format.trees import tensor_places
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
 
 if TYPE_CHECKING:
-    from windeck.checkpoint.format.entries import Entry
+    from windeck.checkpoint.format.entries import TensorEntry
     from windeck.checkpoint.format.table_entries import TableEntry
     from windeck.checkpoint.stores.protocol import Values
 
 __all__ = [
+    "LONGEST_CHAIN",
     "Catalog",
     "Commit",
     "TensorKind",
-    "as_json",
-    "as_lines",
-    "catalog_of",
+    "can_extend_chain",
     "check_manifest",
     "check_size",
     "encode_head",
+    "encode_json",
+    "encode_manifest",
+    "expand_tree",
+    "find_bases",
     "find_commit",
+    "parse_catalog",
     "parse_manifest",
     "read_catalog",
+    "read_commits",
     "read_head",
-    "read_kept",
     "read_manifest",
-    "whole_tree",
 ]
 
 
 class TensorKind(NamedTuple):
-    """What a tensor is, beside its name."""
+    """Dtype, shape and size of chunks of a tensor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -65,20 +72,20 @@ class TensorKind(NamedTuple):
 
 
 class Catalog(NamedTuple):
-    """What the first line says.
+    """The first line of a manifest.
 
     Attributes
     ----------
     kinds
-        What tensors are, each once.
+        The distinct kinds of tensors.
     tensors
-        By the names that data are under, in the order in which the trees name them: of which kind.
+        Index in `kinds` by the name that data are saved under, in the order of the trees.
     trees
-        State by root, as stored: see `whole_tree`.
+        Stored state by root; see `expand_tree`.
     names, data
-        By root, as `places_in` gives them: what each tensor is called, what its data are.
+        By root, as `tensor_places` gives them: names of places, and names of data.
     tables
-        As JSON.
+        JSON of the embedding tables.
     """
 
     kinds: list[TensorKind]
@@ -89,30 +96,31 @@ class Catalog(NamedTuple):
     tables: Any
 
 
-def as_json(value: Any) -> bytes:
-    """JSON as it is stored: ASCII, no NaN, one line."""
+def encode_json(value: Any) -> bytes:
+    """Encode a value as one line of ASCII JSON, without NaN."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
-def as_lines(manifest: Mapping[str, Any]) -> bytes:
-    """A manifest as it is stored.
+def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
+    """Encode a manifest as it is stored.
 
     Parameters
     ----------
     manifest
-        What writers agree on: ``"chunk_bytes"``, ``"tensors"``, ``"trees"`` and ``"tables"``.
+        The merged manifests of the writers: ``"chunk_bytes"``, ``"tensors"``, ``"trees"`` and
+        ``"tables"``.
 
     Raises
     ------
     ValueError
-        For tensors that are there twice, or that no tree names, and names that are no tensors.
+        For duplicate tensors, tensors that no tree names, and names without a tensor.
 
     Examples
     --------
     >>> w = {"name": "m/w", "dtype": "int8", "shape": [2]}
     >>> w["parts"] = [{"box": [[0, 2]], "writer": 0, "item": 7}]
     >>> tree = {"dict": [["w", {"tensor": "m/w"}], ["lr", 0.1]]}
-    >>> first, second = as_lines(
+    >>> first, second = encode_manifest(
     ...     {"chunk_bytes": 16, "tensors": [w], "trees": {"m": tree}}
     ... ).splitlines()
     >>> json.loads(first)["kinds"]
@@ -123,46 +131,46 @@ def as_lines(manifest: Mapping[str, Any]) -> bytes:
     entries: dict[str, Mapping[str, Any]] = {}
     for entry in manifest["tensors"]:
         if entry["name"] in entries:
-            raise ValueError(f"{entry['name']} is there twice, expected each tensor once")
+            raise ValueError(f"the tensor {entry['name']} is listed twice, expected once")
         entries[entry["name"]] = entry
     trees = manifest["trees"]
-    ordered = dict.fromkeys(chain(*(places_in(tree, root)[1] for root, tree in trees.items())))
+    ordered = dict.fromkeys(chain(*(tensor_places(tree, root)[1] for root, tree in trees.items())))
     for name in ordered.keys() ^ entries.keys():
-        what = "is in no tree" if name in entries else "is named by a tree, and not there"
+        what = "is in no tree" if name in entries else "is in a tree, but is missing"
         raise ValueError(f"the tensor {name} {what}, expected tensors and trees to agree")
     kinds: dict[str, int] = {}
-    numbers, parts, stated = list[int](), list[Any](), list[Any]()
+    numbers, parts, distinct = list[int](), list[Any](), list[Any]()
     for name in ordered:
         entry = entries[name]
         kind = {"dtype": entry["dtype"], "shape": entry["shape"]}
         kind["chunk_bytes"] = entry.get("chunk_bytes", manifest["chunk_bytes"])
         number = kinds.setdefault(repr(kind), len(kinds))
-        if number == len(stated):
-            stated.append(kind)
+        if number == len(distinct):
+            distinct.append(kind)
         numbers.append(number)
-        parts.append([_stored(part, entry["shape"]) for part in entry["parts"]])
-    short = {root: _shortened(tree, root) for root, tree in trees.items()}
-    catalog = {"kinds": stated, "tensors": numbers, "trees": short}
+        parts.append([_encode_part(part, entry["shape"]) for part in entry["parts"]])
+    short = {root: _shorten(tree, root) for root, tree in trees.items()}
+    catalog = {"kinds": distinct, "tensors": numbers, "trees": short}
     if "tables" in manifest:
         catalog["tables"] = manifest["tables"]
-    return as_json(catalog) + b"\n" + as_json(parts)
+    return encode_json(catalog) + b"\n" + encode_json(parts)
 
 
-def catalog_of(line: str) -> Catalog:
-    """What the first line of a manifest says, all of it checked but the tables.
+def parse_catalog(line: str) -> Catalog:
+    """Parse the first line of a manifest, and check everything except the tables.
 
     Raises
     ------
     AttributeError, KeyError, RecursionError, TypeError, ValueError
-        For what cannot be one.
+        When it is not valid.
     """
     found = json.loads(line)
-    kinds, numbers, trees = [*map(_kind, found["kinds"])], found["tensors"], found["trees"]
+    kinds, numbers, trees = [*map(_parse_kind, found["kinds"])], found["tensors"], found["trees"]
     if type(trees) is not dict:
         raise ValueError(f"expected trees by root, found {str(trees)[:80]!r}")
     names, data = dict[str, list[str]](), dict[str, list[str]]()
     for root, tree in trees.items():
-        names[root], data[root] = places_in(tree, root, short=True)
+        names[root], data[root] = tensor_places(tree, root, short=True)
     ordered = dict.fromkeys(chain(*data.values()))
     if type(numbers) is not list or len(numbers) != len(ordered):
         raise ValueError(
@@ -179,49 +187,49 @@ def catalog_of(line: str) -> Catalog:
     return Catalog(kinds, tensors, trees, names, data, found.get("tables"))
 
 
-def whole_tree(tree: Any, name: str) -> Any:
-    """A tree of a catalog as `trees` knows it, where all keys have values.
+def expand_tree(tree: Any, name: str) -> Any:
+    """Return a tree of a catalog in the form of `trees`, where every key has a value.
 
     Examples
     --------
-    >>> whole_tree({"dict": ["w", ["lr", 0.1]]}, "m")
+    >>> expand_tree({"dict": ["w", ["lr", 0.1]]}, "m")
     {'dict': [['w', {'tensor': 'm/w'}], ['lr', 0.1]]}
     """
     if type(tree) is list:
-        return [whole_tree(item, f"{name}/{i}") for i, item in enumerate(tree)]
+        return [expand_tree(item, f"{name}/{i}") for i, item in enumerate(tree)]
     if type(tree) is dict and "tuple" in tree:
-        return {"tuple": whole_tree(tree["tuple"], name)}
+        return {"tuple": expand_tree(tree["tuple"], name)}
     if type(tree) is not dict or "dict" not in tree:
         return tree
     return {
         "dict": [
             [item, {"tensor": f"{name}/{item}"}]
             if type(item) is str
-            else [item[0], whole_tree(item[1], f"{name}/{item[0]}")]
+            else [item[0], expand_tree(item[1], f"{name}/{item[0]}")]
             for item in tree["dict"]
         ]
     }
 
 
-def _shortened(tree: Any, name: str) -> Any:
-    """The reverse of `whole_tree`."""
+def _shorten(tree: Any, name: str) -> Any:
+    """Return the short form of a tree; the inverse of `expand_tree`."""
     if type(tree) is list:
-        return [_shortened(item, f"{name}/{i}") for i, item in enumerate(tree)]
+        return [_shorten(item, f"{name}/{i}") for i, item in enumerate(tree)]
     if type(tree) is dict and "tuple" in tree:
-        return {"tuple": _shortened(tree["tuple"], name)}
+        return {"tuple": _shorten(tree["tuple"], name)}
     if type(tree) is not dict or "dict" not in tree:
         return tree
-    return {"dict": [*_shortened_items(tree["dict"], name)]}
+    return {"dict": [*_shorten_items(tree["dict"], name)]}
 
 
-def _shortened_items(pairs: Sequence[Sequence[Any]], name: str) -> Iterator[Any]:
+def _shorten_items(pairs: Sequence[Sequence[Any]], name: str) -> Iterator[Any]:
     for key, item in pairs:
         place = f"{name}/{key}"
         alone = type(key) is str and item == {"tensor": place}
-        yield key if alone else [key, _shortened(item, place)]
+        yield key if alone else [key, _shorten(item, place)]
 
 
-def _stored(part: Mapping[str, Any], shape: Sequence[int]) -> list[Any]:
+def _encode_part(part: Mapping[str, Any], shape: Sequence[int]) -> list[Any]:
     box = [list(side) for side in part["box"]]
     found = [part["writer"], part["item"], None if box == [[0, n] for n in shape] else box]
     if "kept" in part:
@@ -229,41 +237,44 @@ def _stored(part: Mapping[str, Any], shape: Sequence[int]) -> list[Any]:
     return found if found[2] is not None else found[:2]
 
 
-def _kind(found: Mapping[str, Any]) -> TensorKind:
+def _parse_kind(found: Mapping[str, Any]) -> TensorKind:
     dtype, shape = found["dtype"], tuple(map(check_size, found["shape"]))
     if type(dtype) is not str:
         raise ValueError(f"a tensor has dtype {str(dtype)[:80]!r}, expected the name of one")
     if math.prod(shape) * 16 >= 1 << 63:
-        raise ValueError(f"a tensor has shape {shape}, more than can be")
+        raise ValueError(f"a tensor has shape {shape}, expected fewer than 2^59 elements")
     return TensorKind(dtype, shape, max(1, check_size(found["chunk_bytes"])))
 
 
 #: Returns a value of a manifest if it is an integer from 0 to 2^63 - 1.
 check_size = partial(check_integer, "a size")
 
-#: What is added to the URL of a store that is opened to be read.
+
+#: Default for the number of generations that a save may be based on.
+LONGEST_CHAIN = 8
+#: The option that is added to the URL of a store that is opened for reading.
 _ADDED = re.compile(r"[?&](readonly=1|create=0)$")
-#: What JSON that says something else than expected leads to.
+#: Errors of code that parses invalid JSON.
 _UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 
 class Commit(NamedTuple):
-    """A generation that was committed.
+    """A committed generation.
 
     Attributes
     ----------
     generation
-        Its number; numbers grow, with gaps.
+        Its number. Numbers grow, with gaps.
     save
         The random number of the save that wrote it.
     step
-        What the user called it.
+        The step that the user gave.
     time
         Seconds since 1970, by the clock of the process that committed it.
     manifest_bytes, manifest_crc
-        Of its manifest, as stored.
+        Size and CRC32C of the stored manifest.
     bases
-        The generations whose data its manifest refers to, ascending; none for a full save.
+        The older generations whose data its manifest refers to, ascending; none for a full save.
     """
 
     generation: int
@@ -275,26 +286,50 @@ class Commit(NamedTuple):
     bases: tuple[int, ...] = ()
 
 
+def can_extend_chain(current: Commit, longest_chain: int) -> bool:
+    """Return True if the next save may refer to the current generation and its bases.
+
+    Otherwise the next save writes all tensors and tables, and begins a new chain.
+
+    Examples
+    --------
+    >>> can_extend_chain(Commit(7, 0, 70, 0.0, 0, 0, bases=(3, 5)), 3)
+    True
+    >>> can_extend_chain(Commit(7, 0, 70, 0.0, 0, 0, bases=(3, 5)), 2)
+    False
+    """
+    return len(current.bases) + 1 <= longest_chain
+
+
+def find_bases(manifest: Mapping[str, Any], generation: int) -> tuple[int, ...]:
+    """Return the other generations that a manifest (JSON) refers to, ascending."""
+    runs = (run for tensor in manifest["tensors"] for part in tensor["parts"]
+            for run in part.get("kept", ()))  # fmt: skip
+    links = (link for table in manifest.get("tables", ()) for link in table["links"])
+    found = {run[2] for run in runs} | {link["generation"] for link in links}
+    return tuple(sorted(found - {generation}))
+
+
 def encode_head(commits: Sequence[Commit]) -> bytes:
-    """The value of HEAD."""
-    return encode(Label(Kind.HEAD), as_json({"kept": [commit._asdict() for commit in commits]}))
+    """Encode the value of HEAD."""
+    return encode(Label(Kind.HEAD), encode_json({"kept": [commit._asdict() for commit in commits]}))
 
 
 def read_head(values: Values, namespace: str) -> tuple[bytes | None, list[Commit]]:
-    """The value of HEAD as stored, and the generations it keeps; (None, []) where there is none."""
+    """Return the stored value of HEAD and its commits, newest first; (None, []) without HEAD."""
     key = keys.head(namespace)
     value = values.get(key)
     if value is None:
         return None, []
     payload = decode(key, value, Label(Kind.HEAD))
     try:
-        return value, [_commit(entry) for entry in json.loads(bytes(payload))["kept"]]
+        return value, [_parse_commit(entry) for entry in json.loads(bytes(payload))["kept"]]
     except _UNREADABLE as error:
         raise _unreadable(key, "a HEAD", error) from error
 
 
-def read_kept(values: Values, namespace: str) -> list[Commit]:
-    """The generations kept, newest first; FileNotFoundError where there is no checkpoint."""
+def read_commits(values: Values, namespace: str) -> list[Commit]:
+    """Return the commits, newest first; raise FileNotFoundError if there is no checkpoint."""
     commits = read_head(values, namespace)[1]
     if not commits:
         url = _ADDED.sub("", getattr(values, "url", ""))  # a snapshot has none
@@ -304,18 +339,18 @@ def read_kept(values: Values, namespace: str) -> list[Commit]:
 
 
 def find_commit(values: Values, namespace: str, generation: int | None) -> Commit:
-    """The generation asked for, or the one in force.
+    """Return the commit of a generation, by default of the current one.
 
     Raises
     ------
     FileNotFoundError
-        When there is no checkpoint, or it is not kept.
+        When there is no checkpoint or no such generation.
     TypeError
-        For what is no number.
+        When `generation` is not an int.
     """
     if generation is not None and type(generation) is not int:
         raise TypeError(f"generation is of type {type(generation).__name__}, expected int or None")
-    commits = read_kept(values, namespace)
+    commits = read_commits(values, namespace)
     if generation is None:
         return commits[0]
     for commit in commits:
@@ -328,17 +363,17 @@ def find_commit(values: Values, namespace: str, generation: int | None) -> Commi
 
 
 def read_catalog(values: Values, namespace: str, commit: Commit) -> Catalog:
-    """What there is in a generation: names, dtypes and shapes, but not where the data are.
+    """Read the names, dtypes and shapes of a generation, without the locations of their data.
 
     `tables` has entries by name, as in `read_manifest`.
     """
-    with _reading(values, namespace, commit) as value:
-        catalog = catalog_of(_first_line(value, HEADER_BYTES)[0])
+    with _manifest_value(values, namespace, commit) as value:
+        catalog = parse_catalog(_first_line(value, HEADER_BYTES)[0])
         return catalog._replace(tables=_parse_tables(catalog.tables, commit))
 
 
 def read_manifest(values: Values, namespace: str, commit: Commit) -> dict[str, Any]:
-    """The manifest of a generation, compared with what HEAD says of it.
+    """Read the manifest of a generation, and check it against its commit.
 
     Returns
     -------
@@ -346,39 +381,39 @@ def read_manifest(values: Values, namespace: str, commit: Commit) -> dict[str, A
         ``"tensors"``, entries by name; ``"trees"``, state by root; ``"places"``, of each root what
         `tensors_in` gives; ``"tables"``, entries by name.
     """
-    with _reading(values, namespace, commit) as value:
+    with _manifest_value(values, namespace, commit) as value:
         return parse_manifest(value, commit, at=HEADER_BYTES)
 
 
 def parse_manifest(data: bytes, commit: Commit, *, at: int = 0) -> dict[str, Any]:
-    """What `read_manifest` gives, of the bytes of a manifest, which begins at `at`.
+    """Parse a manifest that begins at an offset of some bytes, as `read_manifest` returns it.
 
     Raises
     ------
     AttributeError, KeyError, RecursionError, TypeError, ValueError
-        For what cannot be one.
+        When it is not valid.
     """
-    from windeck.checkpoint.format.entries import parse_entries  # who lists a catalog needs none
+    from windeck.checkpoint.format.entries import parse_entries  # not needed for a catalog
 
     line, rest = _first_line(data, at)
-    catalog = catalog_of(line)
+    catalog = parse_catalog(line)
     parts = json.loads(str(memoryview(data)[rest:], "utf-8"))
     entries = parse_entries(catalog, parts, commit.generation, commit.save)
     tables = _parse_tables(catalog.tables, commit)
     _check_kept(entries, commit)
-    trees = {root: whole_tree(tree, root) for root, tree in catalog.trees.items()}
+    trees = {root: expand_tree(tree, root) for root, tree in catalog.trees.items()}
     places = {root: [*zip(catalog.names[root], catalog.data[root], strict=True)] for root in trees}
     return {"tensors": entries, "trees": trees, "places": places, "tables": tables}
 
 
 def check_manifest(manifest: Mapping[str, Any], generation: int, save: int) -> None:
-    """Raises what a reader of a full save's manifest would: ValueError or TypeError."""
-    parse_manifest(as_lines(manifest), Commit(generation, save, 0, 0.0, 0, 0))
+    """Raise ValueError or TypeError, as a reader would, if the manifest is not valid."""
+    parse_manifest(encode_manifest(manifest), Commit(generation, save, 0, 0.0, 0, 0))
 
 
 @contextmanager
-def _reading(values: Values, namespace: str, commit: Commit) -> Iterator[bytes]:
-    """The value of a manifest; what is wrong with what they say becomes a CorruptStoreError."""
+def _manifest_value(values: Values, namespace: str, commit: Commit) -> Iterator[bytes]:
+    """Yield the value of a manifest; errors of parsing it become a CorruptStoreError."""
     key = keys.manifest(namespace, commit.generation)
     value = values.get(key)
     decode(key, value, Label(Kind.MANIFEST, commit.generation, commit.save))
@@ -393,19 +428,19 @@ def _reading(values: Values, namespace: str, commit: Commit) -> Iterator[bytes]:
         raise _unreadable(key, "a manifest", error) from error
 
 
-def _commit(found: Mapping[str, Any]) -> Commit:
+def _parse_commit(found: Mapping[str, Any]) -> Commit:
     commit = Commit(**{**found, "bases": tuple(map(check_size, found.get("bases", ())))})
     for name in ("generation", "save", "step", "manifest_bytes"):
         check_integer(name, getattr(commit, name))
     if type(commit.time) not in (float, int) or type(commit.manifest_crc) is not int:
-        raise ValueError(f"the time or the checksum of generation {commit.generation} is no number")
+        raise ValueError(f"generation {commit.generation} has a time or checksum of another type")
     if any(base >= commit.generation for base in commit.bases):
         raise ValueError(f"generation {commit.generation} is based on {commit.bases}")
     return commit
 
 
 def _parse_tables(found: Any, commit: Commit) -> dict[str, TableEntry]:
-    if found is None:  # as most models
+    if found is None:  # most models have none
         return {}
     from windeck.checkpoint.format.table_entries import parse_tables
 
@@ -414,28 +449,28 @@ def _parse_tables(found: Any, commit: Commit) -> dict[str, TableEntry]:
         for generation in sorted(table.bases - {commit.generation, *commit.bases}):
             raise ValueError(
                 f"the table {table.name} refers to generation {generation}, expected one of "
-                f"{list(commit.bases)}, as HEAD says"
+                f"{list(commit.bases)}, the bases in HEAD"
             )
     return tables
 
 
-def _check_kept(entries: Mapping[str, Entry], commit: Commit) -> None:
-    """What is not among the bases, `gc` would take away."""
+def _check_kept(entries: Mapping[str, TensorEntry], commit: Commit) -> None:
+    """Raise ValueError for a reference to data that `gc` would remove: not of one of the bases."""
     for entry in entries.values():
         for part in entry.parts:
             for run in part.kept:
                 if run.generation not in commit.bases:
                     raise ValueError(
-                        f"{entry.name} keeps chunks of generation {run.generation}, expected one "
-                        f"of {list(commit.bases)}, as HEAD says"
+                        f"{entry.name} refers to chunks of generation {run.generation}, expected "
+                        f"one of {list(commit.bases)}, the bases in HEAD"
                     )
 
 
 def _first_line(data: bytes, at: int) -> tuple[str, int]:
-    """The line of a manifest that begins at `at`, and where the next one does."""
+    """Return the line of a manifest that begins at an offset, and the offset of the next line."""
     end = data.find(b"\n", at)
     if end < 0:
-        raise ValueError("it is one line of JSON, expected two")
+        raise ValueError("expected two lines of JSON, found one")
     return str(memoryview(data)[at:end], "utf-8"), end + 1
 
 

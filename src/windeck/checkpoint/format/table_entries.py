@@ -1,4 +1,4 @@
-"""How large tables and blocks are."""
+"""The embedding tables of a manifest: their sizes, and the saves that wrote their rows."""
 
 from __future__ import annotations
 
@@ -8,80 +8,64 @@ from typing import Any
 
 from windeck._util.validation import check_integer
 
-__all__ = [
-    "BUCKETS",
-    "ENTRY_BYTES",
-    "Link",
-    "LinkInfo",
-    "PRELUDE_BYTES",
-    "Piece",
-    "Shape",
-    "Shard",
-    "Size",
-    "TableEntry",
-    "TableInfo",
-    "check_cover",
-    "info_of",
-    "parse_table",
-    "parse_tables",
-    "pieces",
-    "shard_of",
-]
+__all__ = ["BUCKETS", "ENTRY_BYTES", "PRELUDE_BYTES", "BlockSize", "LinkInfo", "ShardRange"]
+__all__ += ["TableEntry", "TableInfo", "TableLink", "TableShape", "TableShard", "check_buckets"]
+__all__ += ["parse_shard", "parse_table", "parse_tables", "ranges_to_read", "table_info"]
 
 
-#: Ids fall into so many buckets, by their hash.
+#: Number of buckets, to which ids belong by their hash.
 BUCKETS = 1024
-#: Bytes of a block before its arrays, and of an entry beside its row.
+#: Bytes of a block before its arrays, and bytes of an entry without its row.
 PRELUDE_BYTES = 24
 ENTRY_BYTES = 33
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Of a table: an embedding of `dim` numbers and `slots` of the optimizer as long."""
+class TableShape:
+    """Shape of a row: an embedding of `dim` numbers, and `slots` optimizer slots of that size."""
 
     dim: int
     slots: int
 
     @property
     def width(self) -> int:
-        """Numbers of a row."""
+        """Number of floats of a row."""
         return (1 + self.slots) * self.dim
 
 
 @dataclass(frozen=True)
-class Size:
-    """Of a block: how many entries, and of these with a row, and dead."""
+class BlockSize:
+    """Number of entries of a block, of entries with a row, and of dead entries."""
 
     entries: int
     rows: int
     dead: int
 
-    def bytes(self, shape: Shape) -> int:
-        """Bytes of its payload."""
+    def bytes(self, shape: TableShape) -> int:
+        """Return the bytes of the payload of the block."""
         head = PRELUDE_BYTES + ENTRY_BYTES * self.entries
         return head + -head % 8 + 4 * shape.width * self.rows
 
 
-#: Numbers of a row, of which a store takes one at a time.
+#: Limit for the floats of a row, since a row must fit into a value of a store.
 _WIDEST = 1 << 27
 _NUMBERS = ("writer", "item", "since", "clock", "blocks", "entries", "rows", "dead", "bytes")
 
 
 @dataclass(frozen=True)
-class Shard:
-    """What one writer wrote of a table in one save.
+class TableShard:
+    """The part of a table that one writer wrote in one save.
 
     Attributes
     ----------
     writer, item
-        As in the keys of its blocks.
+        Numbers in the keys of its blocks.
     buckets
-        The range it owns.
+        The range of its buckets.
     since, clock
-        It holds what changed after `since` up to `clock`; all, where `since` is -1.
+        It has the changes after `since` up to `clock`, or all rows if `since` is -1.
     blocks, entries, rows, dead, bytes
-        How many it wrote; bytes are those of the values of blocks and index.
+        Amounts written; `bytes` counts the values of blocks and index.
     """
 
     writer: int
@@ -97,12 +81,12 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Link:
-    """One save's share of a table."""
+class TableLink:
+    """The part of a table that one save wrote."""
 
     generation: int
     save: int
-    shards: tuple[Shard, ...]
+    shards: tuple[TableShard, ...]
 
 
 @dataclass(frozen=True)
@@ -112,35 +96,35 @@ class TableEntry:
     Attributes
     ----------
     clock
-        Of the newest link.
+        Clock of the newest link.
     rows, counted
-        Ids with a row, and ids that are only counted.
+        Number of ids with a row, and of ids that are only counted.
     config
-        Plain JSON, what the table was made with.
+        JSON of the configuration of the table.
     links
-        Newest first.
+        The saves that wrote it, newest first.
     """
 
     name: str
-    shape: Shape
+    shape: TableShape
     config: Any
     clock: int
     rows: int
     counted: int
-    links: tuple[Link, ...]
+    links: tuple[TableLink, ...]
 
     @property
     def bases(self) -> set[int]:
-        """The generations that hold it."""
+        """Generations that hold data of the table."""
         return {link.generation for link in self.links}
 
     @property
     def bytes(self) -> int:
-        """Bytes of the values of all links."""
+        """Bytes of all its values."""
         return sum(shard.bytes for link in self.links for shard in link.shards)
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in a manifest."""
+        """Return the JSON of the table in a manifest."""
         return {
             "name": self.name, "dim": self.shape.dim, "dtype": "float32",
             "slots": self.shape.slots, "config": self.config, "clock": self.clock,
@@ -150,38 +134,40 @@ class TableEntry:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A range of buckets that is read from one shard of a link."""
+class ShardRange:
+    """A range of buckets to read from one shard of a link."""
 
-    link: Link
-    shard: Shard
+    link: TableLink
+    shard: TableShard
     first: int
     end: int
 
 
-def pieces(links: Iterable[Link], first: int = 0, end: int = BUCKETS) -> list[list[Piece]]:
-    """Of each link, newest first, what is read of it for some buckets, in order.
+def ranges_to_read(
+    links: Iterable[TableLink], first: int = 0, end: int = BUCKETS
+) -> list[list[ShardRange]]:
+    """Return for each link, newest first, the ranges to read for some buckets, ascending.
 
-    Links that newer full shards hide altogether are given as empty lists.
+    The list of a link is empty if newer full shards cover all of it.
     """
-    open_ = [(first, end)] if first < end else []
+    needed = [(first, end)] if first < end else []
     found = []
     for link in links:
         own = []
         for shard in sorted(link.shards, key=lambda shard: shard.buckets):
             low, high = shard.buckets
             own += [
-                Piece(link, shard, max(a, low), min(b, high))
-                for a, b in open_
+                ShardRange(link, shard, max(a, low), min(b, high))
+                for a, b in needed
                 if max(a, low) < min(b, high)
             ]
             if shard.since == -1:
-                open_ = list(_without(open_, low, high))
+                needed = list(_subtract(needed, low, high))
         found.append(own)
     return found
 
 
-def _without(ranges: Iterable[tuple[int, int]], low: int, high: int) -> Iterator[tuple[int, int]]:
+def _subtract(ranges: Iterable[tuple[int, int]], low: int, high: int) -> Iterator[tuple[int, int]]:
     for a, b in ranges:
         if a < min(b, low):
             yield a, min(b, low)
@@ -189,12 +175,12 @@ def _without(ranges: Iterable[tuple[int, int]], low: int, high: int) -> Iterator
             yield max(a, high), b
 
 
-def check_cover(name: str, ranges: Iterable[tuple[int, int]]) -> None:
-    """ValueError unless the ranges of buckets are all of them, each once."""
+def check_buckets(name: str, ranges: Iterable[tuple[int, int]]) -> None:
+    """Raise ValueError unless the ranges cover every bucket exactly once."""
     at = 0
     for first, end in sorted(ranges):
         if first != at or not first <= end <= BUCKETS:
-            kind = "twice" if first < at else "by nobody"
+            kind = "twice" if first < at else "by no writer"
             raise ValueError(
                 f"the table {name} has buckets {min(first, at)} to {max(first, at) - 1} written "
                 f"{kind}, expected each of {BUCKETS:,} once"
@@ -202,89 +188,89 @@ def check_cover(name: str, ranges: Iterable[tuple[int, int]]) -> None:
         at = end
     if at != BUCKETS:
         raise ValueError(
-            f"the table {name} has buckets {at} to {BUCKETS - 1} written by nobody, expected each "
-            f"of {BUCKETS:,} once"
+            f"the table {name} has buckets {at} to {BUCKETS - 1} written by no writer, expected "
+            f"each of {BUCKETS:,} once"
         )
 
 
 def parse_tables(
     found: Iterable[Mapping[str, Any]], generation: int, save: int
 ) -> dict[str, TableEntry]:
-    """The tables of a manifest by name; KeyError, TypeError, ValueError for what cannot be."""
+    """Parse the tables of a manifest, by name; raise KeyError, TypeError or ValueError."""
     tables: dict[str, TableEntry] = {}
     for given in found:
         table = parse_table(given)
         if table.name in tables:
-            raise ValueError(f"the table {table.name} is there twice, expected once")
+            raise ValueError(f"the table {table.name} is listed twice, expected once")
         if any(k.generation == generation and k.save != save for k in table.links):
-            raise ValueError(f"the table {table.name} is of another save than {save}")
+            raise ValueError(f"the table {table.name} belongs to another save, expected {save}")
         tables[table.name] = table
     return tables
 
 
 def parse_table(found: Mapping[str, Any]) -> TableEntry:
-    """A table of a manifest, everything about it checked but whose generations it may refer to.
+    """Parse a table of a manifest, and check everything except the generations of its links.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        For what cannot be.
+        When it is not valid.
     """
     name = found["name"]
     if type(name) is not str or found["dtype"] != "float32":
         raise ValueError(f"expected a name and float32, found {name!r} of {found['dtype']!r}")
-    shape = Shape(
+    shape = TableShape(
         check_integer("dim", found["dim"], least=1, most=_WIDEST),
         check_integer("slots", found["slots"], most=_WIDEST),
     )
     if shape.width > _WIDEST:
         raise ValueError(f"{name} has rows of {shape.width:,} numbers, expected up to {_WIDEST:,}")
-    links = tuple(_link(name, link) for link in found["links"])
+    links = tuple(_parse_link(name, link) for link in found["links"])
     numbers = [link.generation for link in links]
     if not links or numbers != sorted(set(numbers), reverse=True):
         raise ValueError(f"the links of {name} are of generations {numbers}, expected descending")
-    chain = pieces(links)
-    if not all(chain) or not _ends(chain):
-        raise ValueError(f"the links of {name} do not end with full ones, expected so")
+    chain = ranges_to_read(links)
+    if not all(chain) or not _is_complete(chain):
+        raise ValueError(f"the last links of {name} must be full for every bucket")
     clock, rows, counted = (check_integer(key, found[key]) for key in ("clock", "rows", "counted"))
     return TableEntry(name, shape, found["config"], clock, rows, counted, links)
 
 
-def _ends(chain: list[list[Piece]]) -> bool:
+def _is_complete(chain: list[list[ShardRange]]) -> bool:
     full = [(p.first, p.end) for own in chain for p in own if p.shard.since == -1]
     try:
-        check_cover("", full)
+        check_buckets("", full)
     except ValueError:
         return False
     return True
 
 
-def _link(name: str, found: Mapping[str, Any]) -> Link:
-    shards = tuple(shard_of(shard) for shard in found["shards"])
-    check_cover(name, [shard.buckets for shard in shards])
+def _parse_link(name: str, found: Mapping[str, Any]) -> TableLink:
+    shards = tuple(parse_shard(shard) for shard in found["shards"])
+    check_buckets(name, [shard.buckets for shard in shards])
     generation, save = (check_integer(key, found[key]) for key in ("generation", "save"))
-    return Link(generation, save, shards)
+    return TableLink(generation, save, shards)
 
 
-def shard_of(found: Mapping[str, Any]) -> Shard:
-    """A shard as a writer or a manifest states it, its numbers checked."""
+def parse_shard(found: Mapping[str, Any]) -> TableShard:
+    """Parse a shard of the manifest of a writer or of a generation, and check its numbers."""
     first, end = (check_integer("buckets", bucket, most=BUCKETS) for bucket in found["buckets"])
     numbers = {
         key: check_integer(key, found[key], least=-1 if key == "since" else 0) for key in _NUMBERS
     }
-    shard = Shard(buckets=(first, end), **numbers)
+    shard = TableShard(buckets=(first, end), **numbers)
     if shard.rows + shard.dead > shard.entries or shard.blocks > shard.entries or first > end:
-        raise ValueError(f"expected a shard whose numbers agree, found {shard}")
+        raise ValueError(f"expected a shard with consistent numbers, found {shard}")
     if shard.blocks >= 1 << 32 or shard.since > shard.clock:
-        raise ValueError(f"expected a shard whose numbers agree, found {shard}")
+        raise ValueError(f"expected a shard with consistent numbers, found {shard}")
     return shard
 
 
 @dataclass(frozen=True)
 class LinkInfo:
-    """One save's share of a table: what changed after `since`, or all where that is -1.
+    """The part of a table that one save wrote: changes after `since`, or all rows if it is -1.
 
-    Where shards differ, `since` is the least of theirs.
+    `since` is the minimum over the shards.
     """
 
     generation: int
@@ -297,18 +283,18 @@ class LinkInfo:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """What a saved table is.
+    """Description of a saved embedding table.
 
     Attributes
     ----------
     rows, counted
-        Ids with a row, and ids that are only counted so far.
+        Number of ids with a row, and of ids that are only counted so far.
     bytes
-        Of the values that hold it, of all links.
+        Bytes of all its values in the store.
     slots
-        Rows of the optimizer beside each embedding.
+        Optimizer slots of each embedding.
     links
-        Newest first.
+        The saves that wrote it, newest first.
     """
 
     name: str
@@ -322,8 +308,8 @@ class TableInfo:
     links: tuple[LinkInfo, ...]
 
 
-def info_of(entry: TableEntry) -> TableInfo:
-    """What a table of a manifest is, for people."""
+def table_info(entry: TableEntry) -> TableInfo:
+    """Return the description of a table of a manifest."""
     links = tuple(
         LinkInfo(
             link.generation,

@@ -1,4 +1,4 @@
-"""State as JSON: dicts, lists, tuples, numbers and text as they are, tensors by name.
+"""Trees: state as JSON, with tensors by name.
 
 =========================  =========================================
 dict                       ``{"dict": [[key, value], ...]}``
@@ -9,7 +9,7 @@ None, bool, int, str,      themselves
 other floats, list
 =========================  =========================================
 
-Nothing else is taken, nothing is pickled, and what comes back has the types that went in.
+Other types are errors, nothing is pickled, and decoding restores the types.
 """
 
 from __future__ import annotations
@@ -19,39 +19,41 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from windeck.checkpoint.format.partition import Partition
+from windeck.checkpoint.format.boxes import Partition
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ABSENT", "decode", "dict_places", "encode", "merged", "places_in", "tensors_in"]
+__all__ = ["ABSENT", "decode", "dict_places", "encode", "iter_tensors", "merge_state"]
+__all__ += ["tensor_places"]
 
 _DEEPEST = 100
-#: Bits of an integer: Python reads no more than 4,300 digits.
+#: Limit for the bits of an integer, since Python parses at most 4,300 digits.
 _LONGEST = 14_000
-#: Stands for a tensor that was saved and has no place to go.
+#: Placeholder for a saved tensor that has no target.
 ABSENT: Any = object()
 
-#: Called for each tensor with its name; gives the name it is saved under.
+#: A function of the name of a place and its tensor that returns the name to save it under.
 Keep: TypeAlias = "Callable[[str, torch.Tensor | Partition], str]"
 
 
 def encode(value: Any, name: str, keep: Keep) -> Any:
-    """A value as JSON.
+    """Encode a value as JSON.
 
     Parameters
     ----------
     value
-        What the table above says.
+        A value of the types above.
     name
-        Where it stands, for messages; what is inside has a name that begins with it and a slash.
+        Name of its place. Names of places inside begin with it and a slash.
     keep
-        Called for each tensor with its name; the name it is saved under.
+        A function that is called with the name of the place of each tensor and the tensor. It
+        returns the name that the tensor is saved under.
 
     Raises
     ------
     TypeError, ValueError
-        Naming the place of what cannot be kept.
+        For another type or too large a value. The message names the place.
 
     Examples
     --------
@@ -93,17 +95,17 @@ def _encode(value: Any, name: str, keep: Keep, depth: int) -> Any:
 
 
 def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # not imported: then nothing is a tensor
+    torch = sys.modules.get("torch")  # if it was not imported, no value is a tensor
     return torch is not None and isinstance(value, (torch.Tensor, Partition))
 
 
 def decode(tree: Any, tensor: Callable[[str], Any]) -> Any:
-    """The value of a tree; `tensor` gives the tensor of a name.
+    """Decode a tree; the function `tensor` returns the tensor of a name.
 
     Raises
     ------
     ValueError
-        For what `encode` does not make.
+        For a tree that `encode` does not make.
 
     Examples
     --------
@@ -127,25 +129,25 @@ def decode(tree: Any, tensor: Callable[[str], Any]) -> Any:
     raise ValueError(f"expected a tree of state, found {str(tree)[:80]!r}")
 
 
-def tensors_in(tree: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Of each tensor in a tree, the name of its place and the name it is saved under.
+def iter_tensors(tree: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Iterate over the tensors of a tree: the name of the place, and the name of the data.
 
     Raises
     ------
     ValueError
-        For a tree that `encode` does not make, naming the place: then `decode` takes any other.
+        For a tree that `encode` does not make. `decode` accepts every other tree.
     """
-    return zip(*places_in(tree, name), strict=True)
+    return zip(*tensor_places(tree, name), strict=True)
 
 
-def places_in(tree: Any, name: str, *, short: bool = False) -> tuple[list[str], list[str]]:
-    """The same as two lists: the names of the places, and the names of the data.
+def tensor_places(tree: Any, name: str, *, short: bool = False) -> tuple[list[str], list[str]]:
+    """Return the results of `iter_tensors` as two lists: names of places, and names of data.
 
     Parameters
     ----------
     short
-        Whether a key may stand alone in a dict, as in the trees of a catalog, for a tensor that is
-        saved under the name of its place.
+        If True, dicts may have keys without values, as in the trees of a catalog, for tensors that
+        are saved under the name of their place.
     """
     places, data = list[str](), list[str]()
     _collect(tree, name, 0, short, places, data)
@@ -166,8 +168,8 @@ def _collect(
         places.append(name)
         data.append(inside)
     elif kind == "dict" and type(inside) is list:
-        alone = short and depth < _DEEPEST and {*map(type, inside)} == {str}
-        if alone and len({*inside}) == len(inside):  # the dict of most models
+        only_keys = short and depth < _DEEPEST and {*map(type, inside)} == {str}
+        if only_keys and len({*inside}) == len(inside):  # the dict of most models
             own = [f"{name}/{key}" for key in inside]
             places += own
             data += own
@@ -200,7 +202,7 @@ def _collect_dict(
 
 
 def dict_places(tree: Any, name: str, deepest: int = _DEEPEST) -> set[str]:
-    """All places of a tree that is a dict, and of dicts in it: of tensors, of others, of dicts.
+    """Return the names of all items of a dict and of nested dicts, whatever their types.
 
     Examples
     --------
@@ -212,23 +214,25 @@ def dict_places(tree: Any, name: str, deepest: int = _DEEPEST) -> set[str]:
     return found.union(*(dict_places(item, f"{name}/{key}", deepest - 1) for key, item in pairs))
 
 
-def merged(target: Any, value: Any) -> Any:
-    """`value`, with dicts of the target filled, not replaced, and its own for what is `ABSENT`.
+def merge_state(target: Any, value: Any) -> Any:
+    """Merge a value into a target, whose dicts are updated in place; `ABSENT` keeps the target's.
 
     Examples
     --------
-    >>> merged({"a": 1, "b": [2, 3]}, {"a": None, "b": [ABSENT, 4]})
+    >>> merge_state({"a": 1, "b": [2, 3]}, {"a": None, "b": [ABSENT, 4]})
     {'a': None, 'b': [2, 4]}
     """
     if isinstance(target, dict) and isinstance(value, dict):
         for key, item in value.items():
             if item is not ABSENT:
-                target[key] = merged(target.get(key), item)
+                target[key] = merge_state(target.get(key), item)
         return target
     if isinstance(value, dict):
-        return {key: merged(None, item) for key, item in value.items() if item is not ABSENT}
+        return {key: merge_state(None, item) for key, item in value.items() if item is not ABSENT}
     if isinstance(value, (list, tuple)):
         old = target if isinstance(target, type(value)) and len(target) == len(value) else value
         pairs = zip(old, value, strict=True)
-        return type(value)(t if v is ABSENT else merged(t, v) for t, v in pairs if t is not ABSENT)
+        return type(value)(
+            t if v is ABSENT else merge_state(t, v) for t, v in pairs if t is not ABSENT
+        )
     return value

@@ -1,15 +1,15 @@
-"""The header every value begins with, so that a wrong value is never taken for a right one.
+"""Stored values: a checked header, and a payload.
 
-64 bytes, little-endian, before the payload::
+The header has 64 bytes, little-endian::
 
     0  magic "wdkv"   4  format u16   6  kind u8   7  codec u8   8  object u64
     16 part u32      20  index u32   24  generation u64         32  save u64
     40 stored u64    48  plain u64   56  CRC32C of the payload  60  CRC32C of bytes 0 to 59
 
-`object`, `part` and `index` say which value of a save it is, `generation` and `save` (a random
-number drawn once for each save) say of which: so not only a flipped byte is found out, but also a
-value that was swapped, left over from another save, or cut short. `stored` and `plain` are the
-payload's bytes as stored and without its codec; so far the only codec is 0, none.
+`object`, `part` and `index` identify the value within a save; `generation` and `save`, a random
+number of each save, identify the save. So decoding detects flipped bytes, and also values that were
+swapped, truncated or left by another save. `stored` and `plain` are the bytes of the payload with
+and without codec. The only codec so far is 0, none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SUM = struct.Struct("<I")
 
 
 class Kind(IntEnum):
-    """What a value is."""
+    """Kind of a value."""
 
     HEAD = 1
     NEXT = 2
@@ -47,17 +47,17 @@ class Kind(IntEnum):
 
 
 class Label(NamedTuple):
-    """Which value of which save.
+    """Identity of a value: its kind, its save and its numbers within the save.
 
     Attributes
     ----------
     object, part, index
-        For a chunk: the tensor's number with its writer, the writer, the chunk's number.
-        For a block of a table, and a value of its index: the table's number with its writer, the
-        writer, the block's or the value's number. For a writer's manifest `part` is the writer;
-        for its digests, too, and `index` the value's number. Else 0.
+        For a chunk: the number of the tensor among those of its writer, the writer, the number of
+        the chunk. For a block of a table and a value of its index likewise. For the manifest of a
+        writer, `part` is the writer; for its digests, too, and `index` is the number of the value.
+        Otherwise 0.
     generation, save
-        Of the save that wrote it; 0 in HEAD and NEXT.
+        The save that wrote the value; 0 in HEAD and NEXT.
     """
 
     kind: Kind
@@ -65,21 +65,21 @@ class Label(NamedTuple):
     save: int = 0
     object: int = 0
     part: int = 0
-    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody asks for
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which is not used
 
 
 def encode(label: Label, *payload: Any) -> bytes:
-    """A value: the header and the payload, copied once.
+    """Return a value: the header and a copy of the payload.
 
     Parameters
     ----------
     payload
-        bytes or any contiguous buffers, one after the other.
+        Contiguous buffers, which are concatenated.
 
     Raises
     ------
     ValueError
-        For a payload that no store takes.
+        When the payload is larger than `LARGEST_PAYLOAD`.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def encode(label: Label, *payload: Any) -> bytes:
 
 
 def encode_pieces(label: Label, payload: Any) -> Pieces:
-    """The same for one buffer, without a copy: the header, and the payload where it is."""
+    """Return a value in two pieces: the header, and the payload, which is not copied."""
     data = memoryview(payload).cast("B")
     size = data.nbytes
     if size > LARGEST_PAYLOAD:
@@ -107,7 +107,7 @@ def encode_pieces(label: Label, payload: Any) -> Pieces:
 
 
 def header(label: Label, size: int, payload_sum: int) -> bytes:
-    """The header of a payload of `size` bytes with the CRC32C `payload_sum`."""
+    """Return the header for a payload of `size` bytes with the CRC32C `payload_sum`."""
     head = _LAYOUT.pack(
         _MAGIC, FORMAT, label.kind, 0, label.object, label.part, label.index,
         label.generation, label.save, size, size, payload_sum,
@@ -118,41 +118,41 @@ def header(label: Label, size: int, payload_sum: int) -> bytes:
 def decode(
     key: bytes, value: bytes | None, expected: Label, *, length: int | None = None
 ) -> memoryview:
-    """The payload of a value, a view, after everything about it was checked.
+    """Check a value, and return a view of its payload.
 
     Parameters
     ----------
     key
-        Where it was found, for messages.
+        Key of the value, for messages.
     value
-        What was found; None: nothing.
+        The value, or None if it is missing.
     expected
-        What it has to be.
+        The expected label.
     length
-        Bytes the payload has to have, where that is known.
+        The expected bytes of the payload, if known.
 
     Raises
     ------
     CorruptStoreError
-        Naming the key, what was found and what was expected.
+        When the value is damaged. The message names the key, what was found and what was expected.
     ValueError
         For a value of a later format.
 
     Notes
     -----
-    O(n). Nothing is allocated: lengths are compared with what is there.
+    O(n) time, without allocations: lengths in the header are compared with the size of the value.
     """
     name = key.decode(errors="replace")
     if value is None:
         raise CorruptStoreError(f"{name} is missing, expected a {_name(expected.kind)}")
     if len(value) < HEADER_BYTES:
-        raise _wrong(name, f"{len(value)} bytes", f"a header of {HEADER_BYTES}")
-    head, stated = _LAYOUT.unpack_from(value), _SUM.unpack_from(value, HEADER_BYTES - 4)[0]
+        raise _damaged(name, f"{len(value)} bytes", f"a header of {HEADER_BYTES}")
+    head, header_sum = _LAYOUT.unpack_from(value), _SUM.unpack_from(value, HEADER_BYTES - 4)[0]
     if head[0] != _MAGIC:
-        raise _wrong(name, f"a value that begins with {head[0]!r}", f"{_MAGIC!r}")
+        raise _damaged(name, f"a value that begins with {head[0]!r}", f"{_MAGIC!r}")
     actual = crc32c(memoryview(value)[: HEADER_BYTES - 4])
-    if actual != stated:
-        raise _wrong(name, f"a header with CRC32C {actual:08x}", f"{stated:08x} as it says")
+    if actual != header_sum:
+        raise _damaged(name, f"a header with CRC32C {actual:08x}", f"{header_sum:08x} as it says")
     _, version, kind, codec, item, part, index, generation, save, stored, plain, payload_sum = head
     if version != FORMAT:
         raise ValueError(
@@ -160,28 +160,30 @@ def decode(
         )
     found = {"kind": kind, "generation": generation, "save": save}
     found |= {"object": item, "part": part, "index": index}
-    _compare(name, found, expected)
+    _check_label(name, found, expected)
     payload = memoryview(value)[HEADER_BYTES:]
     if codec != 0 or plain != stored:
-        raise _wrong(name, f"codec {codec} of {plain:,} bytes", f"codec 0 of {stored:,}")
+        raise _damaged(name, f"codec {codec} of {plain:,} bytes", f"codec 0 of {stored:,}")
     if stored != len(payload):
-        raise _wrong(name, f"a payload of {len(payload):,} bytes", f"{stored:,} as its header says")
+        raise _damaged(
+            name, f"a payload of {len(payload):,} bytes", f"{stored:,} as its header says"
+        )
     if length is not None and stored != length:
-        raise _wrong(name, f"a payload of {stored:,} bytes", f"{length:,}")
+        raise _damaged(name, f"a payload of {stored:,} bytes", f"{length:,}")
     actual = crc32c(payload)
     if actual != payload_sum:
-        raise _wrong(name, f"a payload with CRC32C {actual:08x}", f"{payload_sum:08x}")
+        raise _damaged(name, f"a payload with CRC32C {actual:08x}", f"{payload_sum:08x}")
     return payload
 
 
-def _compare(name: str, found: Mapping[str, int], expected: Label) -> None:
+def _check_label(name: str, found: Mapping[str, int], expected: Label) -> None:
     for field, wanted in expected._asdict().items():
         was = found[field]
         if was != wanted:
             if field == "kind":
                 known = was in Kind.__members__.values()
-                raise _wrong(name, _name(Kind(was)) if known else f"kind {was}", _name(wanted))
-            raise _wrong(name, f"a value of {field} {was}", f"{field} {wanted}")
+                raise _damaged(name, _name(Kind(was)) if known else f"kind {was}", _name(wanted))
+            raise _damaged(name, f"a value of {field} {was}", f"{field} {wanted}")
 
 
 def _name(kind: Kind) -> str:
@@ -190,5 +192,5 @@ def _name(kind: Kind) -> str:
     return names.get(kind, kind.name.lower())
 
 
-def _wrong(name: str, found: str, expected: str) -> CorruptStoreError:
+def _damaged(name: str, found: str, expected: str) -> CorruptStoreError:
     return CorruptStoreError(f"{name} is damaged: found {found}, expected {expected}")

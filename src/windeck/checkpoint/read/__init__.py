@@ -1,1 +1,1 @@
-"""Reading of saved tensors: fetching, searching, comparing, verifying."""
+"""Reading of saved tensors: fetching, scanning, searching, comparing, verifying."""

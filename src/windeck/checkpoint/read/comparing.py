@@ -1,4 +1,4 @@
-"""What a saved table differs in from another, some buckets at a time."""
+"""Comparison of two generations: tensors, tables and other state."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from windeck.checkpoint.format import keys, trees
-from windeck.checkpoint.format.boxes import pieces, shape_of
-from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, shift
+from windeck.checkpoint.format.elements import decode_elements, is_numeric
+from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import Commit, find_commit, read_manifest
-from windeck.checkpoint.format.numbers import numbers, searchable
-from windeck.checkpoint.format.payloads import Run, items_of, read_box, runs_of
 from windeck.checkpoint.format.table_entries import BUCKETS, TableEntry
+from windeck.checkpoint.read.scanning import ElementRun, chunk_elements, read_box, read_chunks
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable
 
 __all__ = [
@@ -32,19 +32,19 @@ __all__ = [
 ]
 
 
-#: Buckets of a table that are compared at once.
+#: Buckets of a table that are compared at a time.
 _AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class TableDifference:
-    """A table that is not the same: ids on one side only, and ids whose row or counts differ."""
+    """Difference of a table: ids on one side only, and ids whose row or counts differ."""
 
     name: str
     only_first: int
     only_second: int
     changed: int
-    #: What else is not the same, in words: a table that is there once, another dim.
+    #: Another difference as text, such as a missing table or another dim.
     note: str = ""
 
 
@@ -53,14 +53,14 @@ def table_difference(
     views: tuple[tuple[View, str], tuple[View, str]],
     entries: tuple[TableEntry | None, TableEntry | None],
 ) -> TableDifference | None:
-    """What a table differs in; None for nothing.
+    """Compare a table on both sides; return None if there is no difference.
 
     Parameters
     ----------
     views
-        Of both sides, a view and a namespace.
+        View and namespace of both sides.
     entries
-        What the manifests say; None where there is none.
+        Entries of both manifests; None for a missing table.
     """
     one, two = entries
     if one is None or two is None:
@@ -74,7 +74,7 @@ def table_difference(
     counts = np.zeros(3, np.int64)
     for first in range(0, BUCKETS, _AT_ONCE):
         buckets = first, first + _AT_ONCE
-        counts += _rows_apart([*ours.scan(*buckets)], [*theirs.scan(*buckets)])
+        counts += _count_differences([*ours.scan(*buckets)], [*theirs.scan(*buckets)])
     note = "" if one.config == two.config else "made with another configuration"
     if not counts.any() and not note:
         return None
@@ -82,8 +82,8 @@ def table_difference(
     return TableDifference(name, a, b, changed, note)
 
 
-def _rows_apart(ours: list[Any], theirs: list[Any]) -> tuple[int, int, int]:
-    """Ids that only one has, and ids of which something differs."""
+def _count_differences(ours: list[Any], theirs: list[Any]) -> tuple[int, int, int]:
+    """Count the ids of only one side, and the ids on both sides that differ."""
     a, b = _as_records(ours), _as_records(theirs)
     both, i, j = np.intersect1d(a[0], b[0], assume_unique=True, return_indices=True)
     changed = np.zeros(len(both), bool)
@@ -93,7 +93,7 @@ def _rows_apart(ours: list[Any], theirs: list[Any]) -> tuple[int, int, int]:
 
 
 def _as_records(parts: list[Any]) -> tuple[Any, list[Any]]:
-    """Ids, and of each what is known as bytes; zeros for a row that is not there."""
+    """Return ids, and integer arrays of their counts and rows; zeros for a missing row."""
     if not parts:
         return np.empty(0, np.int64), [np.empty((0, 1), np.uint8)] * 2
     ids = np.concatenate([part.keys for part in parts])
@@ -110,20 +110,20 @@ def _as_records(parts: list[Any]) -> tuple[Any, list[Any]]:
 
 @dataclass(frozen=True)
 class TensorDifference:
-    """A tensor that is not the same on both sides.
+    """Difference of a tensor.
 
     Attributes
     ----------
     name
-        By which `names` lists it.
+        Its name, as in `Checkpoint.names`.
     first, second
-        Dtype and shape on each side; None where it is not there.
+        Dtype and shape on each side; None where it is missing.
     changed, elements
-        How many elements have other bits, of how many; 0 where dtype or shape differ.
+        Number of elements with different bits, and of all elements; 0 if dtype or shape differ.
     index
-        Of the first one, by the parts of the first side; None where there is none.
+        Index of the first different element, in the order of the parts of the first side, or None.
     largest
-        The greatest distance of finite numbers; None where there are none.
+        Largest absolute difference of finite numbers, or None.
     """
 
     name: str
@@ -137,7 +137,7 @@ class TensorDifference:
 
 @dataclass(frozen=True)
 class ValueDifference:
-    """A number or text that is not the same; as JSON, ``...`` where it is not there."""
+    """Difference of a number or text, as JSON; ``...`` where it is missing."""
 
     name: str
     first: Any
@@ -146,14 +146,14 @@ class ValueDifference:
 
 @dataclass
 class Difference:
-    """What two generations differ in; false where it is nothing."""
+    """Differences of two generations; false if there are none."""
 
     first: Commit
     second: Commit
     tensors: list[TensorDifference] = field(default_factory=list)
     values: list[ValueDifference] = field(default_factory=list)
     tables: list[TableDifference] = field(default_factory=list)
-    #: Tensors that are the same, and bytes that had to be read.
+    #: Number of equal tensors, and bytes read.
     equal: int = 0
     bytes: int = 0
 
@@ -169,14 +169,14 @@ class _Side:
     manifest: Mapping[str, Any]
 
     @property
-    def tensors(self) -> dict[str, Entry]:
-        """By place, as `names` lists them."""
+    def tensors(self) -> dict[str, TensorEntry]:
+        """Entries by name, as in `Checkpoint.names`."""
         entries = self.manifest["tensors"]
         roots = self.manifest["trees"].items()
         return {
             place: entries[saved]
             for root, tree in roots
-            for place, saved in trees.tensors_in(tree, root)
+            for place, saved in trees.iter_tensors(tree, root)
         }
 
     @property
@@ -201,23 +201,23 @@ def diff(
     store
         An open store or the URL of one.
     first, second
-        Generations; None: the one in force.
+        Numbers of the generations; None: the current one.
     other
-        Where the second one is, if it is in another store.
+        The store of the second generation, by default the same.
     namespace, other_namespace
-        What the keys begin with; of the second one the same unless said otherwise.
+        Prefixes of the keys of the first and the second generation, by default the same.
 
     Raises
     ------
     FileNotFoundError
         When there is no checkpoint, or no such generation.
     OSError
-        For what is damaged or cannot be reached.
+        When data are damaged or cannot be reached.
 
     Notes
     -----
-    Data that both refer to under one key are not read, others are: O(bytes), with memory of some
-    chunks, of a sixty-fourth of a table, and of what differs.
+    Data that both generations refer to by the same key are not read. Otherwise O(bytes) time, and
+    memory for some chunks, a sixty-fourth of a table, and the differences.
 
     Examples
     --------
@@ -254,28 +254,30 @@ def _side(view: View, namespace: str, generation: int | None) -> _Side:
 
 def _compare_tensors(a: _Side, b: _Side, found: Difference) -> None:
     ours, theirs = a.tensors, b.tensors
-    done: dict[tuple[str, str], TensorDifference | None] = {}
+    compared: dict[tuple[str, str], TensorDifference | None] = {}
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         one, two = ours.get(name), theirs.get(name)
         if one is None or two is None or (one.dtype, one.shape) != (two.dtype, two.shape):
-            found.tensors.append(TensorDifference(name, _kind(one), _kind(two)))
+            found.tensors.append(
+                TensorDifference(name, _dtype_and_shape(one), _dtype_and_shape(two))
+            )
             continue
         pair = one.name, two.name
-        if pair not in done:  # tensors of one memory have many names
-            done[pair] = _tensor_difference(a, b, one, two, found)
-        tensor = done[pair]
+        if pair not in compared:  # a tensor may have several names
+            compared[pair] = _tensor_difference(a, b, one, two, found)
+        tensor = compared[pair]
         if tensor is None:
             found.equal += 1
         else:
             found.tensors.append(dataclasses.replace(tensor, name=name))
 
 
-def _kind(entry: Entry | None) -> tuple[str, tuple[int, ...]] | None:
+def _dtype_and_shape(entry: TensorEntry | None) -> tuple[str, tuple[int, ...]] | None:
     return None if entry is None else (entry.dtype, entry.shape)
 
 
 def _tensor_difference(
-    a: _Side, b: _Side, one: Entry, two: Entry, found: Difference
+    a: _Side, b: _Side, one: TensorEntry, two: TensorEntry, found: Difference
 ) -> TensorDifference | None:
     changed, index, largest = 0, None, None
     for part, place, ours, theirs in _pairs(a, b, one, two, found):
@@ -286,30 +288,32 @@ def _tensor_difference(
         if index is None:
             index = _index(part, place + int(places[0]))
         changed += len(places)
-        far = _distance(one.dtype, ours[places], theirs[places])
+        far = _largest_difference(one.dtype, ours[places], theirs[places])
         largest = far if largest is None or (far is not None and far > largest) else largest
     if not changed:
         return None
     total = math.prod(one.shape)
-    return TensorDifference(one.name, _kind(one), _kind(two), changed, total, index, largest)
+    return TensorDifference(
+        one.name, _dtype_and_shape(one), _dtype_and_shape(two), changed, total, index, largest
+    )
 
 
 def _bytes(values: Any) -> Any:
     return values.view(np.uint8).reshape(len(values), values.dtype.itemsize)
 
 
-def _index(part: Part, place: int) -> tuple[int, ...]:
+def _index(part: TensorPart, place: int) -> tuple[int, ...]:
     if not part.box:
         return ()
     inside = np.unravel_index(place, shape_of(part.box))
     return tuple(int(i) + first for i, (first, _) in zip(inside, part.box, strict=True))
 
 
-def _distance(dtype: str, ours: Any, theirs: Any) -> float | None:
-    if not searchable(dtype):
+def _largest_difference(dtype: str, ours: Any, theirs: Any) -> float | None:
+    if not is_numeric(dtype):
         return None
-    a, b = (numbers(dtype, np.ascontiguousarray(side)) for side in (ours, theirs))
-    if a.dtype.kind in "iub":  # exact where float64 is not: modulo 2^64 it is the distance
+    a, b = (decode_elements(dtype, np.ascontiguousarray(side)) for side in (ours, theirs))
+    if a.dtype.kind in "iub":  # exact: the difference modulo 2^64 is the distance
         one, two = (side.astype(np.uint64) for side in (a, b))
         return float(np.where(a > b, one - two, two - one).max())
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
@@ -320,43 +324,42 @@ def _distance(dtype: str, ours: Any, theirs: Any) -> float | None:
 
 
 def _pairs(
-    a: _Side, b: _Side, one: Entry, two: Entry, found: Difference
-) -> Iterator[tuple[Part, int, Any, Any]]:
-    """Runs of elements of both sides: a part of the first side, a place in it, and raw values."""
+    a: _Side, b: _Side, one: TensorEntry, two: TensorEntry, found: Difference
+) -> Iterator[tuple[TensorPart, int, Any, Any]]:
+    """Iterate over a part of the first side, a position in it, and raw elements of both sides."""
     same_view = a.view is b.view and a.namespace == b.namespace
     alike = [part.box for part in one.parts] == [part.box for part in two.parts]
-    if not alike or items_of(one) != items_of(two):
-        yield from _unlike_pairs(a, b, one, two, found)
+    if not alike or chunk_elements(one) != chunk_elements(two):
+        yield from _pairs_by_box(a, b, one, two, found)
         return
     others = dict(zip(one.parts, two.parts, strict=True))
     back = {other: part for part, other in others.items()}
 
-    def wanted(part: Part, number: int) -> bool:
+    def wanted(part: TensorPart, number: int) -> bool:
         return not same_view or part.source(number) != others[part].source(number)
 
-    def wanted_too(part: Part, number: int) -> bool:
+    def wanted_too(part: TensorPart, number: int) -> bool:
         return wanted(back[part], number)
 
-    ours = runs_of(a.view, a.namespace, one, wanted)
-    theirs = runs_of(b.view, b.namespace, two, wanted_too)
+    ours = read_chunks(a.view, a.namespace, one, wanted)
+    theirs = read_chunks(b.view, b.namespace, two, wanted_too)
     for run, other in zip(ours, theirs, strict=True):
         found.bytes += len(run.payload) + len(other.payload)
         yield run.part, run.start, _raw(run), _raw(other)
 
 
-def _raw(run: Run) -> Any:
+def _raw(run: ElementRun) -> Any:
     return np.frombuffer(run.payload, f"V{len(run.payload) // (run.stop - run.start)}")
 
 
-def _unlike_pairs(
-    a: _Side, b: _Side, one: Entry, two: Entry, found: Difference
-) -> Iterator[tuple[Part, int, Any, Any]]:
-    """Where parts or chunks are cut otherwise: of each run, its boxes of the other side."""
-    for run in runs_of(a.view, a.namespace, one):
+def _pairs_by_box(
+    a: _Side, b: _Side, one: TensorEntry, two: TensorEntry, found: Difference
+) -> Iterator[tuple[TensorPart, int, Any, Any]]:
+    """Iterate as `_pairs` for sides with different parts or chunks, box by box."""
+    for run in read_chunks(a.view, a.namespace, one):
         values = _raw(run)
-        origin = [first for first, _ in run.part.box]
-        for inner, place in pieces(shape_of(run.part.box), run.start, run.stop):
-            box = tuple((low + o, high + o) for (low, high), o in zip(inner, origin, strict=True))
+        for inner, place in boxes_in_range(shape_of(run.part.box), run.start, run.stop):
+            box = shift(inner, run.part.box)
             other = read_box(b.view, b.namespace, two, box).reshape(-1)
             found.bytes += 2 * other.nbytes
             yield run.part, place, values[place - run.start :][: len(other)], other
@@ -368,26 +371,26 @@ def _compare_values(a: _Side, b: _Side, found: Difference) -> None:
     for path in [*ours, *(path for path in theirs if path not in ours)]:
         name = "/".join(map(str, path))
         pair = [side.get(path, _NOTHING) for side in (ours, theirs)]
-        if name not in tensors:  # those of one side have been told of
+        if name not in tensors:  # a tensor on one side only was reported before
             pair = [_NOTHING if leaf.kind == "tensor" else leaf for leaf in pair]
-        if not pair[0].like(pair[1]):
+        if not pair[0].equals(pair[1]):
             found.values.append(ValueDifference(name, *(leaf.value for leaf in pair)))
 
 
 class _Leaf(NamedTuple):
-    """What stands at a place: a number or text, or in words a container or a tensor."""
+    """The value at a place of a tree: a number or text, or a description of a container."""
 
     kind: str
     value: Any
 
-    def like(self, other: _Leaf) -> bool:
-        """As text NaN is equal to itself, and -0.0 not to 0.0."""
+    def equals(self, other: _Leaf) -> bool:
+        """Compare as text, so that NaN equals itself and -0.0 differs from 0.0."""
         return (self.kind, repr(self.value)) == (other.kind, repr(other.value))
 
 
 _NOTHING = _Leaf("nothing", ...)
 
-#: The keys that lead to a place. In names 1 and "1" look alike, here they are two.
+#: The keys on the way to a place. Unlike in names, 1 and "1" are different.
 _Path = tuple[str | int, ...]
 
 
@@ -396,7 +399,7 @@ def _plain(roots: Mapping[str, Any]) -> dict[_Path, _Leaf]:
 
 
 def _leaves(tree: Any, path: _Path) -> Iterator[tuple[_Path, _Leaf]]:
-    """All places; containers too, so that an empty one is not overlooked."""
+    """Iterate over all places, including containers, since they may be empty."""
     kind, inside = type(tree).__name__, tree
     if type(tree) is dict:
         ((kind, inside),) = tree.items()

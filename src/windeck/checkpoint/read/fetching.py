@@ -1,4 +1,4 @@
-"""Runs of chunks: which of them a job needs, where they go, and which are read together."""
+"""Reading of tensors, or boxes of them, into existing tensors, many chunks at a time."""
 
 from __future__ import annotations
 
@@ -12,49 +12,48 @@ import torch
 
 from windeck._util.parallel import parallel_map
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.boxes import Box, shape_of, whole
-from windeck.checkpoint.format.chunks import chunk_items, memory_of, put, touches
-from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.format.boxes import Box, intersections, shape_of, whole
+from windeck.checkpoint.format.chunks import chunk_elements, target_memory, write_chunk
+from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import DirectView, Store
 from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["Job", "Run", "grouped", "read_many", "runs"]
+__all__ = ["Job", "ChunkRun", "group_runs", "read_many", "chunk_runs"]
 
 
-#: A chunk of so many bytes is read by itself, where a store can read it to its place.
+#: Least bytes of a chunk that is read directly into its target, if the store can do so.
 LARGE_BYTES = 64 << 10
-#: Bytes of large chunks at a time for a thread, so that handing them over does not count: 32 of the
-#: usual size, and their keys.
+#: Bytes of a group of large chunks for one thread: 32 chunks of the default size and their keys, so
+#: that the time to hand over a group is negligible.
 LARGE_GROUP_BYTES = (32 << 20) + (128 << 10)
-#: And of others: one of the usual size.
+#: Bytes of a group of other chunks: one chunk of the default size.
 GROUP_BYTES = (1 << 20) + (64 << 10)
-#: What a key counts for beside its bytes: of the smallest tensors some thousand are asked for.
+#: Bytes that a chunk counts in addition to its own: a group has at most a thousand chunks.
 KEY_BYTES = 1 << 10
 
-#: The name data are under, the tensors to write them to, and the box these stand for (None: all).
+#: The name of the data, the tensors to write them to, and the box of these (None: all elements).
 Job: TypeAlias = tuple[str, Sequence[torch.Tensor], Box | None]
 
 
-class Run(NamedTuple):
-    """Chunks [first, stop) of a part, and where they go.
+class ChunkRun(NamedTuple):
+    """Chunks [first, stop) of a part of a tensor, and their targets.
 
     Attributes
     ----------
     box
-        What of the tensor the targets stand for.
+        The box of the tensor that the targets hold.
     items, size
         Elements of a full chunk, and of the part.
     place
-        The memory of the only target, if runs of the part's elements are to be runs there, and how
-        many elements later they are.
+        The result of `target_memory` for a single target that is read directly, otherwise None.
     """
 
     name: str
     dtype: torch.dtype
     targets: Sequence[torch.Tensor]
     box: Box
-    part: Part
+    part: TensorPart
     first: int
     stop: int
     items: int
@@ -63,71 +62,75 @@ class Run(NamedTuple):
 
     @property
     def chunk_bytes(self) -> int:
-        """Of the largest chunk."""
+        """Bytes of the largest chunk."""
         return min(self.items, self.size) * self.dtype.itemsize
 
     def bytes_of(self, number: int) -> int:
-        """Of one chunk."""
+        """Return the bytes of one chunk."""
         return min(self.items, self.size - number * self.items) * self.dtype.itemsize
 
     def wanted(self, namespace: str, number: int) -> tuple[bytes, Label]:
-        """The key of a chunk, and what the value has to be."""
+        """Return the key of a chunk and its expected label."""
         generation, save, writer, item = self.part.source(number)
         key = keys.chunk(namespace, generation, writer, item, number)
         return key, Label(Kind.CHUNK, generation, save, item, writer, number)
 
     def memory(self, number: int) -> memoryview | None:
-        """Where in the target's memory a chunk lies; None where not all of it does."""
+        """Return the memory of a chunk in the target, or None unless all of it is there."""
         if self.place is None:
             return None
-        memory, moved = self.place
+        memory, offset = self.place
         start, width = number * self.items, self.dtype.itemsize
-        first = (start + moved) * width
-        end = (min(start + self.items, self.size) + moved) * width
+        first = (start + offset) * width
+        end = (min(start + self.items, self.size) + offset) * width
         return memory[first:end] if 0 <= first <= end <= len(memory) else None
 
-    def use(self, number: int, payload: memoryview) -> None:
-        """Put a chunk's elements where they belong."""
+    def write(self, number: int, payload: memoryview) -> None:
+        """Copy the elements of a chunk into the targets."""
         start = number * self.items
         for target in self.targets:
-            put(payload, target, self.box, dtype=self.dtype, part=self.part.box, start=start)
+            write_chunk(
+                payload, target, self.box, dtype=self.dtype, part=self.part.box, start=start
+            )
 
 
-def runs(entries: Mapping[str, Entry], jobs: Iterable[Job], *, straight: bool) -> Iterator[Run]:
-    """The chunks with something of the boxes in them; with `straight`, where they are to lie."""
+def chunk_runs(
+    entries: Mapping[str, TensorEntry], jobs: Iterable[Job], *, direct: bool
+) -> Iterator[ChunkRun]:
+    """Iterate over the chunks that intersect the boxes; with `direct`, with their `place`."""
     for name, targets, wanted in jobs:
         entry = entries[name]
         dtype, box = torch_dtype(entry.dtype), whole(entry.shape) if wanted is None else wanted
-        items = chunk_items(dtype, entry.chunk_bytes)
+        items = chunk_elements(dtype, entry.chunk_bytes)
         for part in entry.parts:
             size = math.prod(shape_of(part.box))
             place = None
-            if straight and len(targets) == 1 and min(items, size) * dtype.itemsize >= LARGE_BYTES:
-                place = memory_of(targets[0], box, dtype=dtype, part=part.box)
-            for first, stop in _touching(part.box, box, items, size):
-                yield Run(name, dtype, targets, box, part, first, stop, items, size, place)
+            if direct and len(targets) == 1 and min(items, size) * dtype.itemsize >= LARGE_BYTES:
+                place = target_memory(targets[0], box, dtype=dtype, part=part.box)
+            for first, stop in _intersecting(part.box, box, items, size):
+                yield ChunkRun(name, dtype, targets, box, part, first, stop, items, size, place)
 
 
-def _touching(part: Box, box: Box, items: int, size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of the numbers of a part's chunks that have something of a box in them."""
-    first, end = _span(part, box)
+def _intersecting(part: Box, box: Box, items: int, size: int) -> Iterator[tuple[int, int]]:
+    """Iterate over ranges of the numbers of the chunks of a part that intersect a box."""
+    first, end = _element_range(part, box)
     numbers = range(first // items, -(-end // items))
     if part == box:
         if numbers:
             yield numbers.start, numbers.stop
         return
 
-    def touching(number: int) -> bool:
-        return touches(part, number * items, min((number + 1) * items, size), box)
+    def intersects(number: int) -> bool:
+        return any(intersections(part, number * items, min((number + 1) * items, size), box))
 
-    for wanted, some in groupby(numbers, touching):
+    for wanted, some in groupby(numbers, intersects):
         if wanted:
             found = list(some)
             yield found[0], found[-1] + 1
 
 
-def _span(part: Box, box: Box) -> tuple[int, int]:
-    """The least run of a part's elements with all in it that lies in a box; (0, 0) for none."""
+def _element_range(part: Box, box: Box) -> tuple[int, int]:
+    """Return the smallest range of elements of a part that has all that are in a box."""
     low = high = 0
     for (first, end), (wanted, wanted_end) in zip(part, box, strict=True):
         a, b = max(first, wanted), min(end, wanted_end)
@@ -138,14 +141,16 @@ def _span(part: Box, box: Box) -> tuple[int, int]:
     return low, high + 1
 
 
-def grouped(some: Iterable[Run], *, straight: bool) -> Iterator[tuple[bool, list[Run]]]:
-    """Runs to be read together, cut where they are long; with `straight`, those of large chunks
-    apart, which the first item says."""
-    # The last small ones come before the last large ones: they are read at the same time, and
-    # those alone would keep one thread waiting for the other.
-    groups = {False: _Group(GROUP_BYTES), True: _Group(LARGE_GROUP_BYTES)}
+def group_runs(some: Iterable[ChunkRun], *, direct: bool) -> Iterator[tuple[bool, list[ChunkRun]]]:
+    """Group and split runs into groups that are read together, each with a flag.
+
+    The flag is True for groups of large chunks, which are read directly if `direct` is True.
+    """
+    # The last small chunks come before the last large ones: both are read at the same time, and a
+    # small group at the end would leave one of the threads idle.
+    groups = {False: _RunGroup(GROUP_BYTES), True: _RunGroup(LARGE_GROUP_BYTES)}
     for run in some:
-        large = straight and run.chunk_bytes >= LARGE_BYTES
+        large = direct and run.chunk_bytes >= LARGE_BYTES
         for full in groups[large].add(run):
             yield large, full
     for large, group in groups.items():
@@ -153,37 +158,37 @@ def grouped(some: Iterable[Run], *, straight: bool) -> Iterator[tuple[bool, list
             yield large, group.runs
 
 
-class _Group:
-    """Runs that wait until there are enough."""
+class _RunGroup:
+    """Collects runs until they have enough bytes for a group."""
 
-    def __init__(self, most: int) -> None:
-        self._most = self._room = most
-        self.runs = list[Run]()
+    def __init__(self, limit: int) -> None:
+        self._limit = self._free = limit
+        self.runs = list[ChunkRun]()
 
-    def add(self, run: Run) -> Iterator[list[Run]]:
-        """The groups that are full by a run."""
+    def add(self, run: ChunkRun) -> Iterator[list[ChunkRun]]:
+        """Add a run, and iterate over the groups that it fills."""
         cost, first = run.chunk_bytes + KEY_BYTES, run.first
         while first < run.stop:
-            if self.runs and self._room < cost:
+            if self.runs and self._free < cost:
                 yield self.runs
-                self.runs, self._room = [], self._most
-            stop = min(run.stop, first + max(1, self._room // cost))
+                self.runs, self._free = [], self._limit
+            stop = min(run.stop, first + max(1, self._free // cost))
             self.runs.append(run._replace(first=first, stop=stop))
-            self._room -= (stop - first) * cost
+            self._free -= (stop - first) * cost
             first = stop
 
 
 def read_many(
     store: Store,
     namespace: str,
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, TensorEntry],
     jobs: Iterable[Job],
 ) -> Iterator[tuple[str, int]]:
-    """Read tensors in place; see `windeck.checkpoint.Checkpoint.read_many`."""
-    reader = _Reader(store, namespace)
-    straight = reader.straight is not None
-    groups = grouped(runs(entries, jobs, straight=straight), straight=straight)
-    if not straight:  # other ways hold the interpreter's lock: no use for threads
+    """Read tensors into existing ones; see `windeck.checkpoint.Checkpoint.read_many`."""
+    reader = _GroupReader(store, namespace)
+    direct = reader.direct is not None
+    groups = group_runs(chunk_runs(entries, jobs, direct=direct), direct=direct)
+    if not direct:  # reads through `get_many` hold the interpreter's lock: threads do not help
         for group in groups:
             yield from reader.read(group)
     else:
@@ -193,44 +198,46 @@ def read_many(
                 raise error
 
 
-class _Reader:
-    """Reads groups of chunks: large ones, where the store can, to where their elements belong."""
+class _GroupReader:
+    """Reads groups of chunks; large ones directly into the targets, if the store can do so."""
 
     def __init__(self, store: Store, namespace: str) -> None:
         self._store, self._namespace = store, namespace
-        self.straight = store if isinstance(store, DirectView) else None
+        self.direct = store if isinstance(store, DirectView) else None
         self._own = threading.local()
 
-    def read(self, group: tuple[bool, list[Run]]) -> Iterator[tuple[str, int]]:
+    def read(self, group: tuple[bool, list[ChunkRun]]) -> Iterator[tuple[str, int]]:
         large, some = group
-        if large and self.straight is not None:
-            return self._read_straight(self.straight, some)
+        if large and self.direct is not None:
+            return self._read_direct(self.direct, some)
         return self._read_by_key(some)
 
     def attempt(
-        self, group: tuple[bool, list[Run]]
+        self, group: tuple[bool, list[ChunkRun]]
     ) -> tuple[list[tuple[str, int]], Exception | None]:
-        """What of a group was read before an error, and the error."""
+        """Read a group; return the results before an error, and the error."""
         done: list[tuple[str, int]] = []
         try:
-            done.extend(self.read(group))  # what came before an error stays
+            done.extend(self.read(group))  # results before an error stay
         except Exception as error:
             return done, error
         return done, None
 
-    def _read_by_key(self, some: Sequence[Run]) -> Iterator[tuple[str, int]]:
+    def _read_by_key(self, some: Sequence[ChunkRun]) -> Iterator[tuple[str, int]]:
         chunks = [(run, number) for run in some for number in range(run.first, run.stop)]
         wanted = [run.wanted(self._namespace, number) for run, number in chunks]
         values = self._store.get_many([key for key, _ in wanted])
         for i, ((run, number), (key, label)) in enumerate(zip(chunks, wanted, strict=True)):
-            value, values[i] = values[i], None  # let go of as soon as it is used
+            value, values[i] = values[i], None  # release its memory after use
             size = run.bytes_of(number)
-            run.use(number, decode(key, value, label, length=size))
+            run.write(number, decode(key, value, label, length=size))
             yield run.name, size
 
-    def _read_straight(self, store: DirectView, some: Sequence[Run]) -> Iterator[tuple[str, int]]:
-        """Those with a place at once, then the others, which share this thread's memory."""
-        placed, others = list[tuple[Run, int, memoryview]](), list[tuple[Run, int]]()
+    def _read_direct(
+        self, store: DirectView, some: Sequence[ChunkRun]
+    ) -> Iterator[tuple[str, int]]:
+        """Read the chunks with a place together, then the others one by one through a buffer."""
+        placed, others = list[tuple[ChunkRun, int, memoryview]](), list[tuple[ChunkRun, int]]()
         for run in some:
             for number in range(run.first, run.stop):
                 memory = run.memory(number)
@@ -240,32 +247,32 @@ class _Reader:
                     placed.append((run, number, memory))
         yield from self._read_into(store, placed, cached=False)
         for run, number in others:
-            scratch = self._scratch(run, run.bytes_of(number))
-            yield from self._read_into(store, [(run, number, scratch)], cached=True)
+            buffer = self._buffer(run, run.bytes_of(number))
+            yield from self._read_into(store, [(run, number, buffer)], cached=True)
 
     def _read_into(
-        self, store: DirectView, chunks: Sequence[tuple[Run, int, memoryview]], *, cached: bool
+        self, store: DirectView, chunks: Sequence[tuple[ChunkRun, int, memoryview]], *, cached: bool
     ) -> Iterator[tuple[str, int]]:
-        """Chunks, read to memory: their place, or with `cached` such as they are put from there."""
+        """Read chunks into memory: their place or, with `cached`, a buffer to copy them from."""
         named = [run.wanted(self._namespace, number) for run, number, _ in chunks]
         heads = [bytearray(HEADER_BYTES) for _ in chunks]
         wanted = [
             (key, memoryview(head), body)
             for (key, _), head, (_, _, body) in zip(named, heads, chunks, strict=True)
         ]
-        answers = zip(store.get_many_into(wanted, cached=cached), heads, strict=True)
+        results = zip(store.get_many_into(wanted, cached=cached), heads, strict=True)
         for (run, number, body), (key, label), (crc, head) in zip(
-            chunks, named, answers, strict=True
+            chunks, named, results, strict=True
         ):
             size = len(body)
             if crc is None or head != header(label, size, crc):
-                run.use(number, decode(key, store.get(key), label, length=size))
+                run.write(number, decode(key, store.get(key), label, length=size))
             elif cached:
-                run.use(number, body)
+                run.write(number, body)
             yield run.name, size
 
-    def _scratch(self, run: Run, size: int) -> memoryview:
-        """Memory of this thread; what a device copies from it, it copies from pinned memory."""
+    def _buffer(self, run: ChunkRun, size: int) -> memoryview:
+        """Return a buffer of this thread, pinned if a target is on a device."""
         held: torch.Tensor | None = getattr(self._own, "held", None)
         if held is None or held.numel() < size:
             pinned = any(target.is_cuda for target in run.targets)

@@ -1,8 +1,8 @@
 """Conditions on numbers, such as ``abs > 1e3 or nan``, and the search for elements that meet them.
 
-Elements are compared as unsigned integers, by their bits: bounds are worked out once for a dtype,
-exactly, so that no rounding is involved, and a search is some NumPy operations for any dtype. Needs
-no torch.
+Elements are compared by their bits, as unsigned integers. The bounds are computed once for a dtype,
+exactly, so nothing is rounded, and a search is a few NumPy operations for any dtype. Torch is not
+needed.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.format.numbers import moduli, numbers, searchable
+from windeck.checkpoint.format.elements import decode_elements, is_numeric, magnitudes
 from windeck.columns.dtypes import DTYPES, FLOATS, FloatFormat
 
-__all__ = ["Search", "Where", "nan", "near", "parse", "rounded"]
+__all__ = ["PredicateSearch", "Predicate", "nan", "near", "parse", "rounded"]
 
 Number: TypeAlias = "Fraction | float"
-#: Marks elements that are sought: given their bits, or values where they are complex.
+#: A function that marks matching elements, given their bits, or complex values.
 _Mask: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 _Rule: TypeAlias = Callable[[str], _Mask]
-#: First and last bits, as unsigned integers; a range may pass the greatest and go on at 0.
+#: First and last bits, as unsigned integers; a range may wrap around the greatest integer.
 _Ranges: TypeAlias = "list[tuple[int, int]]"
 
 _PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 #: float8_e8m0fnu has no zero: the least number, of rank 1, has the bits 0.
 _POWERS = FloatFormat(0, -127, 255, False)
-#: Behind every rank.
+#: A rank after all others.
 _END = 1 << 70
-#: Deeper than anybody writes, shallower than Python's stack.
+#: Limit for the letters of a condition, so that parsing cannot exhaust Python's stack.
 _LONGEST = 1000
-#: Elements compared at once: they and the marks stay in the processor's cache.
+#: Elements compared at a time: they and their marks fit into the processor's cache.
 _PIECE = 1 << 16
 
 
-class Search:
+class PredicateSearch:
     """A condition made ready for elements of one dtype; see `Where.search`."""
 
     def __init__(self, dtype: str, mask: _Mask) -> None:
@@ -58,36 +58,36 @@ class Search:
         buffer
             Little-endian elements, contiguous, of any alignment.
         limit
-            At most so many positions, those found first; None: all.
+            Maximum number of positions returned, the first ones; None: all.
         base
-            The position of the first element.
+            Position of the first element.
 
         Raises
         ------
         ValueError
-            For bytes that are no whole elements.
+            For an incomplete element.
 
         Notes
         -----
-        O(n) time; memory for the positions. May be used from several threads.
+        O(n) time; memory for the positions. Thread-safe.
         """
         if self.dtype in _PARTS:
-            elements = numbers(self.dtype, buffer)
+            elements = decode_elements(self.dtype, buffer)
         else:
             elements = np.frombuffer(buffer, f"<u{DTYPES[self.dtype].itemsize}")
-        room, count = len(elements) if limit is None else limit, 0
+        limit, count = len(elements) if limit is None else limit, 0
         places = [np.empty(0, np.int64)]
         for first in range(0, len(elements), _PIECE):
             marks = self._mask(elements[first : first + _PIECE])
             here = int(np.count_nonzero(marks))
-            if here and count < room:
-                places.append(np.flatnonzero(marks)[: room - count] + (base + first))
+            if here and count < limit:
+                places.append(np.flatnonzero(marks)[: limit - count] + (base + first))
             count += here
         return np.concatenate(places), count
 
 
-class Where:
-    """A condition; made by `parse`, `near` and `nan`, joined by ``|``, ``&`` and ``~``.
+class Predicate:
+    """A condition on numbers, made by `parse`, `near` and `nan`; supports ``|``, ``&`` and ``~``.
 
     Examples
     --------
@@ -101,46 +101,46 @@ class Where:
         self.text, self._rule = text, rule
 
     def __repr__(self) -> str:
-        return f"<where {self.text}>"
+        return f"<predicate {self.text}>"
 
-    def __or__(self, other: Where) -> Where:
+    def __or__(self, other: Predicate) -> Predicate:
         def rule(dtype: str) -> _Mask:
             a, b = self._rule(dtype), other._rule(dtype)
             return lambda elements: a(elements) | b(elements)
 
-        return Where(f"({self.text}) or ({other.text})", rule)
+        return Predicate(f"({self.text}) or ({other.text})", rule)
 
-    def __invert__(self) -> Where:
+    def __invert__(self) -> Predicate:
         def rule(dtype: str) -> _Mask:
             mask = self._rule(dtype)
             return lambda elements: ~mask(elements)
 
-        return Where(f"not ({self.text})", rule)
+        return Predicate(f"not ({self.text})", rule)
 
-    def __and__(self, other: Where) -> Where:
+    def __and__(self, other: Predicate) -> Predicate:
         def rule(dtype: str) -> _Mask:
             a, b = self._rule(dtype), other._rule(dtype)
             return lambda elements: a(elements) & b(elements)
 
-        return Where(f"({self.text}) and ({other.text})", rule)
+        return Predicate(f"({self.text}) and ({other.text})", rule)
 
-    def search(self, dtype: str) -> Search:
-        """Return the search for it in elements of a dtype, named as torch does.
+    def search(self, dtype: str) -> PredicateSearch:
+        """Return the search in elements of a dtype, given by its name in torch.
 
         Raises
         ------
         TypeError
-            For an order asked of complex numbers, which have none, or a dtype that is no number.
+            For an order of complex numbers, or a dtype that is not numeric.
         """
-        if not searchable(dtype):
-            raise TypeError(f"cannot search in elements of dtype {dtype}: they are no numbers")
-        return Search(dtype, self._rule(dtype))
+        if not is_numeric(dtype):
+            raise TypeError(f"cannot search in elements of dtype {dtype}: they are not numbers")
+        return PredicateSearch(dtype, self._rule(dtype))
 
 
 def rounded(value: Number, dtype: str) -> Number:
     """Round to the nearest number of a float dtype, as comparing a tensor with a number does.
 
-    Beyond its greatest number, and for integers and powers of two (e8m0fnu), the value itself.
+    Values beyond its greatest number, and values for other dtypes, are returned unchanged.
 
     Examples
     --------
@@ -167,8 +167,8 @@ def _exponent(value: Fraction, least: int) -> int:
 def _rank(value: Number, dtype: str) -> Fraction:
     """Return the rank of a number among the elements of a dtype, in the order of their values.
 
-    A whole number for the value of an element, else between those of its neighbours. Integers are
-    their own rank. Of floats zero has rank 0 and the next number rank 1: without its sign, the rank
+    The rank of an element is an integer, and other values are in between. Integers are their own
+    rank. Among floats, zero has rank 0 and the next number rank 1: without its sign, the rank
     of a float is its bits. Infinity has a rank in each dtype.
     """
     form = _POWERS if dtype == "float8_e8m0fnu" else FLOATS.get(dtype)
@@ -221,12 +221,12 @@ def _nan_bits(dtype: str) -> _Ranges:
 
 
 def _within(ranges: Iterable[tuple[int, int]]) -> _Mask:
-    """Return what marks bits that are in one of some ranges."""
+    """Return a function that marks bits in any of some ranges."""
 
     def mask(bits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         found = np.zeros(len(bits), np.bool_)
         size = 256**bits.itemsize
-        for first, last in ranges:  # of unsigned integers, what is below `first` wraps around
+        for first, last in ranges:  # unsigned integers below `first` wrap around
             moved = bits - bits.dtype.type(first) if first else bits
             found |= moved <= bits.dtype.type((last - first) % size)
         return found
@@ -235,32 +235,32 @@ def _within(ranges: Iterable[tuple[int, int]]) -> _Mask:
 
 
 def _distance(center: complex, ranges: _Ranges) -> _Mask:
-    """Return what marks complex numbers whose distances from a centre have some bits."""
+    """Return a function that marks complex numbers whose distance from a center is in ranges."""
     mask = _within(ranges)
-    return lambda values: mask(moduli(values, center).view(np.uint64))
+    return lambda values: mask(magnitudes(values, center).view(np.uint64))
 
 
-def nan() -> Where:
-    """Return the condition to be not a number."""
+def nan() -> Predicate:
+    """Return the condition that a value is NaN."""
 
     def rule(dtype: str) -> _Mask:
         if dtype in _PARTS:
             return _distance(0, _nan_bits("float64"))
         return _within(_nan_bits(dtype))
 
-    return Where("nan", rule)
+    return Predicate("nan", rule)
 
 
-def near(value: complex, tolerance: float = 0) -> Where:
-    """Return the condition to be no farther than `tolerance` from a value, both taken exactly.
+def near(value: complex, tolerance: float = 0) -> Predicate:
+    """Return the condition that a number is at most `tolerance` from a value, both exact.
 
-    Without a tolerance, to be equal to it when it is rounded to the dtype, as a tensor compared
-    with a number does.
+    Without a tolerance, the number must equal the value rounded to the dtype, as when a tensor is
+    compared with a number.
 
     Raises
     ------
     TypeError, ValueError
-        For a value or tolerance that is no number, is NaN, or a tolerance below 0 or infinite.
+        When value or tolerance is not a number or is NaN, or the tolerance negative or infinite.
 
     Examples
     --------
@@ -275,7 +275,7 @@ def near(value: complex, tolerance: float = 0) -> Where:
             raise TypeError(f"{name} is of type {type(given).__name__}, expected a number")
         _check_size(given)
         if cmath.isnan(given):
-            raise ValueError(f"{name} is nan, expected a number; look for nan by itself")
+            raise ValueError(f"{name} is nan, expected a number; nan needs a separate condition")
     if tolerance < 0 or tolerance == math.inf:
         raise ValueError(f"tolerance is {tolerance}, expected a finite number of at least 0")
     sought: Any = value
@@ -300,7 +300,7 @@ def near(value: complex, tolerance: float = 0) -> Where:
         return _within(_bits(math.ceil(low), math.floor(high), dtype))
 
     words = f"value == {value}" if tolerance == 0 else f"abs(value - {value}) <= {tolerance}"
-    return Where(words, rule)
+    return Predicate(words, rule)
 
 
 def _compared_bits(sign: str, value: Number, dtype: str, *, both: bool = False) -> _Ranges:
@@ -317,11 +317,11 @@ def _compared_bits(sign: str, value: Number, dtype: str, *, both: bool = False) 
     return _bits(first, last, dtype) + _bits(-last, -first, dtype) if first <= last else []
 
 
-def _compared(subject: str, sign: str, value: float) -> Where:
+def _compared(subject: str, sign: str, value: float) -> Predicate:
     """Return the condition of a text such as ``abs > 3`` or ``value > 3``."""
     if sign == "!=":  # NaN differs from everything, as in NumPy
         other = ~_compared(subject, "==", value)
-        return Where(f"{subject} != {value}", other._rule)
+        return Predicate(f"{subject} != {value}", other._rule)
     if subject == "value" and sign == "==":
         return near(value)
 
@@ -333,11 +333,11 @@ def _compared(subject: str, sign: str, value: float) -> Where:
             return _distance(0, _compared_bits(sign, edge, "float64"))
         return _within(_compared_bits(sign, edge, dtype, both=subject == "abs"))
 
-    return Where(f"{subject} {sign} {value}", rule)
+    return Predicate(f"{subject} {sign} {value}", rule)
 
 
-def parse(text: str) -> Where:
-    """Return the condition a text says.
+def parse(text: str) -> Predicate:
+    """Parse a condition.
 
     Parameters
     ----------
@@ -348,12 +348,12 @@ def parse(text: str) -> Where:
     Raises
     ------
     ValueError
-        Saying what is wrong with the text.
+        When the text is not a condition.
 
     Examples
     --------
     >>> parse("abs>1e3 and not inf")
-    <where (abs > 1000.0) and (not (inf))>
+    <predicate (abs > 1000.0) and (not (inf))>
     """
     if not isinstance(text, str):
         raise TypeError(f"a condition is of type {type(text).__name__}, expected str")
@@ -366,7 +366,7 @@ def parse(text: str) -> Where:
     return _read(tree, text)
 
 
-def _read(node: ast.expr, text: str) -> Where:
+def _read(node: ast.expr, text: str) -> Predicate:
     if isinstance(node, ast.BoolOp):
         first, *others = (_read(value, text) for value in node.values)
         for other in others:
@@ -379,9 +379,9 @@ def _read(node: ast.expr, text: str) -> Where:
         if node.id == "nan":
             return nan()
         if node.id == "inf":
-            return Where("inf", _compared("abs", "==", infinite)._rule)
+            return Predicate("inf", _compared("abs", "==", infinite)._rule)
         if node.id == "finite":
-            return Where("finite", _compared("abs", "<", infinite)._rule)
+            return Predicate("finite", _compared("abs", "<", infinite)._rule)
     if isinstance(node, ast.Compare):
         sides = [node.left, *node.comparators]
         found = [_pair(sides[i], sign, sides[i + 1], text) for i, sign in enumerate(node.ops)]
@@ -395,7 +395,7 @@ _SIGNS: dict[type[ast.cmpop], tuple[str, str]] = {
 }  # fmt: skip
 
 
-def _pair(left: ast.expr, sign: ast.cmpop, right: ast.expr, text: str) -> Where:
+def _pair(left: ast.expr, sign: ast.cmpop, right: ast.expr, text: str) -> Predicate:
     if type(sign) not in _SIGNS:
         raise _unclear(text)
     here, there = _SIGNS[type(sign)]
@@ -426,6 +426,6 @@ def _check_size(value: complex) -> None:
 
 def _unclear(text: str) -> ValueError:
     return ValueError(
-        f"cannot read the condition {text[:80]!r}, expected such as 'abs > 1e3', "
+        f"cannot parse the condition {text[:80]!r}, expected for example 'abs > 1e3', "
         "'-1 <= value < 1', 'nan or inf'"
     )

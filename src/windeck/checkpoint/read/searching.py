@@ -1,4 +1,4 @@
-"""Search for numbers in saved tensors, and statistics of them, chunk by chunk and without torch."""
+"""Search and statistics of saved tensors and tables, chunk by chunk and without torch."""
 
 from __future__ import annotations
 
@@ -11,41 +11,49 @@ import numpy as np
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import shape_of
-from windeck.checkpoint.format.entries import Entry, Part
+from windeck.checkpoint.format.elements import decode_elements, is_numeric
+from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.format.numbers import numbers, searchable
-from windeck.checkpoint.format.payloads import Run, runs_of
-from windeck.checkpoint.read.predicates import Search, Where, parse
+from windeck.checkpoint.read.predicates import Predicate, PredicateSearch, parse
+from windeck.checkpoint.read.scanning import ElementRun, read_chunks
 from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
 
-__all__ = ["Found", "Match", "RowMatch", "search", "search_table", "search_tensor", "statistics"]
+__all__ = [
+    "TensorMatches",
+    "Match",
+    "RowMatch",
+    "search",
+    "search_table",
+    "search_tensor",
+    "statistics",
+]
 
 
 @dataclass(frozen=True)
 class Match:
-    """An element that was sought: its index in the tensor, and its value."""
+    """An element that matches: its index in the tensor, and its value."""
 
     index: tuple[int, ...]
     value: Any
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a tensor has of what was sought.
+class TensorMatches:
+    """Matches in a tensor.
 
     Attributes
     ----------
     name
-        That its data are under.
+        Name of its data.
     count, elements
-        How many were found, of how many.
+        Number of matching elements, and of all elements.
     matches
-        The first of them, ascending in each part of the tensor.
+        The first matches, ascending in each part of the tensor.
     skipped
-        Why it was not searched; "" otherwise.
+        Reason for which it was not searched, otherwise "".
     """
 
     name: str
@@ -57,13 +65,13 @@ class Found:
 
 def search(
     store: Store | str,
-    where: Where | str,
+    where: Predicate | str,
     *,
     names: Collection[str] | None = None,
     limit: int = 100,
     generation: int | None = None,
     namespace: str = "windeck",
-) -> Iterator[Found]:
+) -> Iterator[TensorMatches]:
     """Search the tensors of a checkpoint, in the order they were saved.
 
     Parameters
@@ -71,31 +79,31 @@ def search(
     store
         An open store or the URL of one.
     where
-        A condition such as ``"abs > 1e3 or nan"``, see `windeck.checkpoint.read.predicates.parse`;
-        or one that is made by that module.
+        A condition such as ``"abs > 1e3 or nan"``, see `windeck.checkpoint.read.predicates.parse`,
+        or a `Predicate`.
     names
-        Names that data are under, as in a manifest; None: all.
+        Names of data, as in a manifest; None: all.
     limit
-        Matches given of one tensor; all are counted.
+        Maximum number of matches returned for one tensor; all of them are counted.
 
     Yields
     ------
     Found
-        Of each tensor, also where nothing was found. One that has no such numbers is skipped, and
-        says so.
+        One for each tensor, even without matches. A tensor to which the condition does not apply
+        is skipped, with a reason.
 
     Raises
     ------
     FileNotFoundError, KeyError
-        When there is no such checkpoint, or no tensor of a name.
+        When there is no such checkpoint, or no such tensor.
     ValueError
-        For a condition that cannot be read.
+        When the condition cannot be parsed.
     OSError
-        For what is damaged or cannot be reached.
+        When data are damaged or cannot be reached.
 
     Notes
     -----
-    O(bytes) time, memory of some chunks and of the matches given.
+    O(bytes) time, and memory for some chunks and for the matches returned.
 
     Examples
     --------
@@ -108,43 +116,43 @@ def search(
     [Match(index=(0, 1), value=-9.0), Match(index=(1, 1), value=4.0)]
     """
     keys.check_namespace(namespace)
-    sought = where if isinstance(where, Where) else parse(where)
+    predicate = where if isinstance(where, Predicate) else parse(where)
     with opened(store, reading=True) as view:
         commit = find_commit(view, namespace, generation)
-        entries: Mapping[str, Entry] = read_manifest(view, namespace, commit)["tensors"]
-        lost = sorted(set(names or ()) - entries.keys())
-        if lost:
-            raise KeyError(f"there is no tensor {lost[0]!r} in generation {commit.generation}")
+        entries: Mapping[str, TensorEntry] = read_manifest(view, namespace, commit)["tensors"]
+        missing = sorted(set(names or ()) - entries.keys())
+        if missing:
+            raise KeyError(f"there is no tensor {missing[0]!r} in generation {commit.generation}")
         for name, entry in entries.items():
             if names is None or name in names:
-                yield search_tensor(view, namespace, entry, sought, limit=limit)
+                yield search_tensor(view, namespace, entry, predicate, limit=limit)
 
 
 def search_tensor(
-    view: View, namespace: str, entry: Entry, where: Where, *, limit: int = 100
-) -> Found:
+    view: View, namespace: str, entry: TensorEntry, where: Predicate, *, limit: int = 100
+) -> TensorMatches:
     """Search one tensor of a manifest; see `search`."""
-    if not searchable(entry.dtype):
-        return Found(entry.name, skipped=f"elements of dtype {entry.dtype} are no numbers")
+    if not is_numeric(entry.dtype):
+        return TensorMatches(entry.name, skipped=f"elements of dtype {entry.dtype} are not numbers")
     try:
-        sought = where.search(entry.dtype)
+        search = where.search(entry.dtype)
     except TypeError as error:
-        return Found(entry.name, skipped=str(error))
+        return TensorMatches(entry.name, skipped=str(error))
     count = elements = 0
     matches: list[Match] = []
-    for run in runs_of(view, namespace, entry):
-        places, here = sought.find(run.payload, limit=limit - len(matches), base=run.start)
+    for run in read_chunks(view, namespace, entry):
+        places, here = search.find(run.payload, limit=limit - len(matches), base=run.start)
         count, elements = count + here, elements + run.stop - run.start
         if len(places):
             width = len(run.payload) // (run.stop - run.start)
             raw = np.frombuffer(run.payload, f"V{width}")[places - run.start]
-            values = numbers(entry.dtype, raw).tolist()
+            values = decode_elements(entry.dtype, raw).tolist()
             matches += map(Match, _indices(run.part, places), values)
-    return Found(entry.name, count, elements, matches)
+    return TensorMatches(entry.name, count, elements, matches)
 
 
-def _indices(part: Part, places: Any) -> Iterator[tuple[int, ...]]:
-    """The index in the whole tensor of places in a part."""
+def _indices(part: TensorPart, places: Any) -> Iterator[tuple[int, ...]]:
+    """Iterate over the indices in the tensor of positions in a part."""
     if not part.box:
         return iter([()] * len(places))
     inside = np.unravel_index(places, shape_of(part.box))
@@ -152,42 +160,43 @@ def _indices(part: Part, places: Any) -> Iterator[tuple[int, ...]]:
     return zip(*(axis.tolist() for axis in axes), strict=True)
 
 
-def _indices_of(run: Run, places: Any) -> Iterator[tuple[int, ...]]:
-    """The index in the whole tensor of places in a run."""
+def _indices_of(run: ElementRun, places: Any) -> Iterator[tuple[int, ...]]:
+    """Iterate over the indices in the tensor of positions in a run of elements."""
     return _indices(run.part, places + run.start)
 
 
 def statistics(
     view: View,
     namespace: str,
-    entry: Entry,
+    entry: TensorEntry,
     *,
     bins: int = 0,
     largest: int = 0,
 ) -> dict[str, Any]:
     """Return counts, extremes, moments and a histogram of the values of a tensor.
 
-    The dict is that of `windeck.checkpoint.read.statistics.Statistics.result`.
+    The result is that of `windeck.checkpoint.read.statistics.Statistics.result`.
 
     Parameters
     ----------
     bins
-        Of a histogram between least and greatest value: then the tensor is read twice. 0: none.
+        Bins of a histogram from the least to the greatest value, for which the tensor is read
+        twice. 0: no histogram.
     largest
-        How many values of largest magnitude to give, as (index, value).
+        Number of values of largest magnitude to return, as (index, value).
 
     Raises
     ------
     TypeError
-        For elements that are no numbers.
+        When elements are not numbers.
     OSError
-        For what is damaged or cannot be reached.
+        When data are damaged or cannot be reached.
 
     Notes
     -----
-    O(bytes) time, memory of some chunks.
+    O(bytes) time, and memory for some chunks.
     """
-    if not searchable(entry.dtype):
+    if not is_numeric(entry.dtype):
         raise TypeError(f"{entry.name} has elements of dtype {entry.dtype}, expected numbers")
     found = _counted(view, namespace, entry, None, largest)
     if bins and found["min"] is not None:
@@ -199,29 +208,29 @@ def statistics(
 
 
 def _edges(low: float, high: float, bins: int) -> list[float]:
-    """Even bins from the least to the greatest value; of equal ones, around them."""
+    """Return the edges of equal bins from the least to the greatest value, or around equal ones."""
     if low == high:
         most = float(np.finfo(np.float64).max)
         around = max(0.5, abs(low) * 2.0**-50)
         low, high = max(-most, low - around), min(most, high + around)
-    # Not by their distance, which float64 may not hold.
+    # Without high - low, which may overflow.
     share = np.arange(1, bins) / bins
     inner = np.clip(low * (1 - share) + high * share, low, high)
     return [float(edge) for edge in np.unique([low, *inner, high])]
 
 
 def _counted(
-    view: View, namespace: str, entry: Entry, edges: list[float] | None, largest: int
+    view: View, namespace: str, entry: TensorEntry, edges: list[float] | None, largest: int
 ) -> dict[str, Any]:
     found = Statistics(entry.dtype, edges=edges, largest=largest)
-    for run in runs_of(view, namespace, entry):
+    for run in read_chunks(view, namespace, entry):
         found.add(run.payload, partial(_indices_of, run))
     return found.result()
 
 
 @dataclass(frozen=True)
 class RowMatch:
-    """A row of a table: its id, what is known of it, and which of its columns were sought."""
+    """A row of a table that matches: its id, its counts, and the matching columns."""
 
     id: int
     version: int
@@ -234,10 +243,10 @@ class RowMatch:
 def search_table(
     table: SavedTable,
     *,
-    values: Where | None = None,
-    frequency: Where | None = None,
-    version: Where | None = None,
-    seen: Where | None = None,
+    values: Predicate | None = None,
+    frequency: Predicate | None = None,
+    version: Predicate | None = None,
+    seen: Predicate | None = None,
     limit: int = 100,
 ) -> tuple[int, list[RowMatch]]:
     """Search a table of `windeck.checkpoint.Checkpoint.table`.
@@ -245,12 +254,12 @@ def search_table(
     Parameters
     ----------
     values
-        Of embeddings, not of the optimizer's slots: a row is sought if one of its numbers is. Ids
-        without a row are not.
+        Condition on the numbers of an embedding, without optimizer slots. A row matches if one of
+        its numbers does. Ids without a row do not match.
     frequency, version, seen
-        Of ids. All conditions that are given have to hold.
+        Conditions on ids. All conditions given must hold.
     limit
-        Rows given; all are counted.
+        Maximum number of rows returned; all of them are counted.
 
     Returns
     -------
@@ -259,37 +268,37 @@ def search_table(
     Raises
     ------
     OSError
-        For what is damaged or cannot be reached.
+        When data are damaged or cannot be reached.
 
     Notes
     -----
-    O(bytes) time, memory of some blocks and of the rows given.
+    O(bytes) time, and memory for some blocks and for the rows returned.
     """
     given = {"frequencies": frequency, "versions": version, "seen": seen}
-    sought = {name: where.search("int64") for name, where in given.items() if where is not None}
+    searches = {name: where.search("int64") for name, where in given.items() if where is not None}
     inside = values.search("float32") if values is not None else None
     count, matches = 0, list[RowMatch]()
     for rows in table.scan():
-        places = _rows_of(rows, sought)
-        found = _columns_of(rows, places, table.info.dim, inside)
+        places = _matching_ids(rows, searches)
+        found = _matching_columns(rows, places, table.info.dim, inside)
         count += len(found)
-        matches += [_row(rows, *one) for one in found[: limit - len(matches)]]
+        matches += [_row_match(rows, *match) for match in found[: limit - len(matches)]]
     return count, matches
 
 
-def _rows_of(rows: TableRows, sought: Mapping[str, Search]) -> Any:
+def _matching_ids(rows: TableRows, searches: Mapping[str, PredicateSearch]) -> Any:
     places = np.arange(len(rows.keys))
-    for name, search in sought.items():
+    for name, search in searches.items():
         column = np.ascontiguousarray(getattr(rows, name), np.int64)
         hits, _ = search.find(column)
         places = np.intersect1d(places, hits, assume_unique=True)
     return places
 
 
-def _columns_of(
-    rows: TableRows, places: Any, dim: int, inside: Search | None
+def _matching_columns(
+    rows: TableRows, places: Any, dim: int, inside: PredicateSearch | None
 ) -> list[tuple[int, tuple[int, ...], tuple[float, ...]]]:
-    """Of each place whose embedding is sought: it, which of its columns are, and their values."""
+    """Return the positions of matching embeddings, with matching columns and their values."""
     if inside is None:
         return [(place, (), ()) for place in places.tolist()]
     row = np.cumsum(rows.admitted) - 1
@@ -305,7 +314,7 @@ def _columns_of(
     ]
 
 
-def _row(
+def _row_match(
     rows: TableRows, place: int, columns: tuple[int, ...], values: tuple[float, ...]
 ) -> RowMatch:
     numbers_of = (rows.keys, rows.versions, rows.frequencies, rows.seen)

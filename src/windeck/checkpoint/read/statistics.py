@@ -10,41 +10,40 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.format.numbers import moduli, numbers
+from windeck.checkpoint.format.elements import decode_elements, magnitudes
 from windeck.columns.dtypes import DTYPES
 
 __all__ = ["Statistics"]
 
 Index: TypeAlias = "tuple[int, ...]"
 
-#: Elements looked at together: they stay in the processor's cache as float64.
+#: Elements processed at a time: as float64 they fit into the processor's cache.
 _PIECE = 1 << 15
-#: Bins above which a search in the edges is faster than a comparison with each of them.
+#: Number of bins above which a binary search is faster than a comparison with every edge.
 _COMPARED = 64
 
 
 class Statistics:
-    """Counts, moments, histogram and largest values of elements added a buffer at a time.
+    """Counts, moments, histogram and largest values of elements that are added in buffers.
 
-    A complex number counts by its modulus, and is NaN when a part of it is.
+    A complex number counts as its magnitude, and as NaN if a part of it is NaN.
 
     Parameters
     ----------
     dtype
-        As torch calls it, one that is `searchable`.
+        Name of the dtype in torch; it must be numeric.
     edges
-        Of a histogram: ascending, finite, at least two; None: no histogram. Bin i is
-        [edge i, edge i + 1), the last one with its upper edge.
+        Edges of a histogram: ascending, finite, at least two; None: no histogram. Bin i is
+        [edge i, edge i + 1); the last bin includes its upper edge.
     largest
-        Finite values of largest magnitude to keep; of equal ones those of least index.
+        Number of finite values of largest magnitude to keep; among equals, those of least index.
 
     Notes
     -----
     O(n bins) time, at worst O(n log bins); O(bins + largest) memory. Counts, least, greatest and
-    largest values are exact. Mean and deviation are those of float64 within a relative error of
-    1e-13, of the mean as a share of the largest magnitude: pieces of 32,768 elements, added
-    pairwise around their own mean, are joined exactly. Integers of 64 bits are rounded to float64
-    for bins, mean and deviation.
+    largest values are exact. Mean and deviation have a relative error of 1e-13, the mean relative
+    to the largest magnitude: pieces of 32,768 elements are summed pairwise around their mean and
+    combined exactly. Integers of 64 bits are rounded to float64 for bins, mean and deviation.
 
     Examples
     --------
@@ -87,9 +86,9 @@ class Statistics:
         raw = np.frombuffer(buffer, f"V{DTYPES[self.dtype].itemsize}")
         with np.errstate(all="ignore"):
             for first in range(0, len(raw), _PIECE):
-                values = numbers(self.dtype, raw[first : first + _PIECE])
+                values = decode_elements(self.dtype, raw[first : first + _PIECE])
                 if values.dtype.kind == "c":
-                    values = moduli(values)
+                    values = magnitudes(values)
                 elif values.dtype == np.float16:  # whose arithmetic is slow
                     values = values.astype(np.float32)
                 elif values.dtype == np.bool_:
@@ -126,7 +125,7 @@ class Statistics:
         size = len(values)
         mean = total / size if math.isfinite(total) else float((values / size).sum())
         apart = values - mean
-        # The mean was rounded: what the deviations from it sum to says by how much.
+        # The mean is rounded; the sum of the deviations from it gives the error.
         rest = float(apart.sum())
         squares = float(np.square(apart, out=apart).sum())
         offset = Fraction(rest / size if math.isfinite(rest) else 0)
@@ -143,7 +142,7 @@ class Statistics:
         ends[-1] = np.nextafter(ends[-1], math.inf)
         known = int(np.count_nonzero(values == values))
         if len(ends) > _COMPARED + 1:
-            places = np.searchsorted(ends, values, "right")  # NaN is behind everything
+            places = np.searchsorted(ends, values, "right")  # NaN is last
             self._bins += np.bincount(places, minlength=len(ends) + 1)
             self._bins[-1] -= len(values) - known
         else:
@@ -151,11 +150,11 @@ class Statistics:
             self._bins -= np.diff([known, *reached, 0])
 
     def _add_largest(self, values: npt.NDArray[Any], most: Any, first: int, index_of: Any) -> None:
-        """Keep the largest of some values; `most` is the largest magnitude of them."""
+        """Keep the largest values, given their largest magnitude `most`."""
         if values.dtype.kind == "f":
             sizes = np.abs(values)
             sizes[~np.isfinite(sizes)] = -1
-        else:  # the magnitude of the least int64 is none
+        else:  # the magnitude of the least int64 exceeds int64
             sizes = np.abs(values).view(f"u{values.itemsize}")
         full = len(self._largest) >= self._wanted
         least = -self._largest[-1][0] if full else 0
@@ -171,20 +170,20 @@ class Statistics:
             sizes[places].tolist(), index_of(places + first), values[places].tolist(), strict=True
         )
         self._largest += [(-size, index, value) for size, index, value in found]
-        self._largest = sorted(self._largest, key=lambda one: one[:2])[: self._wanted]
+        self._largest = sorted(self._largest, key=lambda entry: entry[:2])[: self._wanted]
 
     def result(self) -> dict[str, Any]:
-        """Return all that was counted.
+        """Return the statistics of all elements added so far.
 
         Returns
         -------
         dict
-            ``count``, ``nan``, ``positive_infinite``, ``negative_infinite``, ``zeros`` (-0 too); of
+            ``count``, ``nan``, ``positive_infinite``, ``negative_infinite``, ``zeros``; of
             the finite values ``min``, ``max``, ``mean``, ``std`` (of the population) and
-            ``abs_max``, None where there are none, min, max and abs_max as int for integers;
+            ``abs_max``, or None without finite values; for integers min, max and abs_max are int;
             ``histogram``, int64[bins], and ``edges``, float64[bins + 1], or None, with ``below``
-            and ``above``, of what no bin has; ``largest``, a list of (index, value), the largest
-            first. A deviation whose squares float64 cannot hold is infinite.
+            and ``above``, the counts outside of the bins; ``largest``, a list of (index, value),
+            the largest first. A deviation is infinite if its square overflows float64.
         """
         some = self._finite > 0
         return {

@@ -1,4 +1,4 @@
-"""What `verify` tells."""
+"""Verification of a checkpoint: missing and damaged values, and unreferenced keys."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windeck.checkpoint.format import keys, trees
-from windeck.checkpoint.format.manifests import Commit, read_kept, read_manifest
-from windeck.checkpoint.format.payloads import (
-    ExpectedKey,
-    Holding,
-    expected_keys,
-    holdings_of,
-    values_of,
-)
+from windeck.checkpoint.format.manifests import Commit, read_commits, read_manifest
 from windeck.checkpoint.format.values import Kind, Label, decode
+from windeck.checkpoint.read.scanning import (
+    ExpectedKey,
+    ValueRange,
+    expected_keys,
+    read_values,
+    referenced_ranges,
+)
 from windeck.checkpoint.stores import CorruptStoreError, Store, View
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable
 
-__all__ = ["Damage", "Report", "verify"]
+__all__ = ["Damage", "VerificationReport", "verify"]
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing that is wrong.
+    """A damaged or missing value, or another inconsistency.
 
     Attributes
     ----------
     key
-        Of the value that it is about; "" for what is about none.
+        Key of the value, or "".
     name
-        The tensor or table, "" for what is none.
+        Name of the tensor or table, or "".
     generation
-        The newest one that it concerns.
+        The newest generation that is affected.
     problem
-        A sentence.
+        Description.
     """
 
     key: str
@@ -47,22 +47,22 @@ class Damage:
 
 
 @dataclass
-class Report:
-    """What `verify` found.
+class VerificationReport:
+    """Result of `verify`.
 
     Attributes
     ----------
     generations
-        Those that were looked at, the one in force first.
+        The generations verified, the current one first.
     values, bytes
-        How many values are referred to; how many bytes of them were read and compared with
-        their sums, which without `deep` are those of manifests alone.
+        Number of values that are referred to; bytes that were read and compared with their
+        checksums, without `deep` only those of manifests.
     damages
-        Everything that is wrong.
+        All damage found.
     unreferenced, unreferenced_keys
-        How many keys of the namespace nobody refers to: left by saves that were killed, or of one
-        that goes on. They do no harm, `gc` removes those that are older than the one in force.
-        The first thousand of them.
+        Number of keys of the namespace without references, and the first thousand of them. Saves
+        that were killed or are in progress leave them. They do no harm; `gc` removes those that are
+        older than the current generation.
     """
 
     generations: list[int] = field(default_factory=list)
@@ -74,13 +74,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there is no damage."""
         return not self.damages
 
 
-#: Keys that nobody refers to, shown at most.
+#: Maximum length of `VerificationReport.unreferenced_keys`.
 _SHOWN = 1000
-#: Damages after which no more are looked for: what a manifest says is there may be without end.
+#: Number of damages after which verification stops, since a manifest may list any number.
 MOST = 100_000
 
 
@@ -90,7 +90,7 @@ def verify(
     deep: bool = False,
     generation: int | None = None,
     namespace: str = "windeck",
-) -> Report:
+) -> VerificationReport:
     """Look for damage in a checkpoint.
 
     Parameters
@@ -98,22 +98,22 @@ def verify(
     store
         An open store or the URL of one; nothing is written.
     deep
-        Read every value of every generation kept, and compare it with its sums; tables are also
-        read as a whole. Otherwise HEAD, NEXT and all manifests are read, and of other values only
-        whether they are there.
+        Read every value of every generation, and compare it with its checksums; also read tables
+        as a whole. Otherwise read only HEAD, NEXT and all manifests, and check that the other
+        values exist.
     generation
-        One of `log`; None: all that are kept.
+        A generation of `log`; None: all of them.
 
     Raises
     ------
     FileNotFoundError
         When there is no checkpoint, or no such generation.
     OSError
-        When the store cannot be reached. Damage is no error: it is in the report.
+        When the store cannot be reached. Damage is not an error: it is in the report.
 
     Notes
     -----
-    O(keys) time, O(bytes) for `deep`; memory of some chunks, of manifests, and of the damage.
+    O(keys) time, O(bytes) for `deep`; memory for some chunks, the manifests and the damage.
 
     Examples
     --------
@@ -134,54 +134,54 @@ def verify(
         return _Verification(view, namespace, deep, generation).run()
 
 
-class _Enough(Exception):
-    """There is as much damage as is told."""
+class _LimitReached(Exception):
+    """Raised when the report has as much damage as it may have."""
 
 
 class _Verification:
     def __init__(self, view: View, namespace: str, deep: bool, generation: int | None) -> None:
         self._view, self._namespace, self._deep = view, namespace, deep
         self._only = generation
-        self.report = Report()
+        self.report = VerificationReport()
         self._manifests: list[tuple[Commit, dict[str, Any]]] = []
-        self._holdings: list[tuple[int, Holding]] = []
+        self._ranges: list[tuple[int, ValueRange]] = []
 
-    def run(self) -> Report:
-        with suppress(_Enough):
+    def run(self) -> VerificationReport:
+        with suppress(_LimitReached):
             self._run()
         return self.report
 
     def _run(self) -> None:
-        commits = self._head()
+        commits = self._check_head()
         if commits is None:
             return
-        self._next(commits)
+        self._check_next(commits)
         wanted = [c for c in commits if self._only in (None, c.generation)]
         self.report.generations = [commit.generation for commit in wanted]
         for commit in wanted:
-            self._manifest(commit)
-        missing = self._listed(commits)
+            self._check_manifest(commit)
+        missing = self._find_missing(commits)
         if self._deep:
             self._read_all(missing)
             for commit in wanted:
-                self._own(commit)
+                self._check_writers(commit)
             for commit, manifest in self._manifests:
-                self._tables(commit, manifest)
+                self._check_tables(commit, manifest)
 
-    def _tell(self, problem: object, generation: int, key: str = "", name: str = "") -> None:
+    def _report(self, problem: object, generation: int, key: str = "", name: str = "") -> None:
         words = getattr(problem, "strerror", None) or str(problem)
         self.report.damages.append(Damage(key, name, generation, words))
         if len(self.report.damages) >= MOST:
-            words = f"that is damage in {MOST:,} places: it was not looked for more"
+            words = f"verification stopped after {MOST:,} damages"
             self.report.damages.append(Damage("", "", generation, words))
-            raise _Enough
+            raise _LimitReached
 
-    def _head(self) -> list[Commit] | None:
+    def _check_head(self) -> list[Commit] | None:
         key = keys.head(self._namespace).decode()
         try:
-            commits = read_kept(self._view, self._namespace)
+            commits = read_commits(self._view, self._namespace)
         except (CorruptStoreError, ValueError) as error:
-            self._tell(error, 0, key)
+            self._report(error, 0, key)
             return None
         numbers = [commit.generation for commit in commits]
         if self._only is not None and self._only not in numbers:
@@ -190,111 +190,111 @@ class _Verification:
                 f"{', '.join(map(str, numbers))}"
             )
         if numbers != sorted(set(numbers), reverse=True):
-            self._tell(f"{key} lists generations {numbers}, expected them descending", 0, key)
+            self._report(f"{key} lists generations {numbers}, expected descending numbers", 0, key)
         return commits
 
-    def _next(self, commits: list[Commit]) -> None:
+    def _check_next(self, commits: list[Commit]) -> None:
         key = keys.next_generation(self._namespace)
         newest = max(commit.generation for commit in commits)
         try:
             payload = decode(key, self._view.get(key), Label(Kind.NEXT), length=8)
         except (CorruptStoreError, ValueError) as error:
-            self._tell(error, newest, key.decode())
+            self._report(error, newest, key.decode())
             return
         number = int.from_bytes(payload, "little")
         if number <= newest:
-            self._tell(
-                f"{key.decode()} says {number}, expected more than the generation in force, "
+            self._report(
+                f"{key.decode()} is {number}, expected more than the current generation, "
                 f"{newest}", newest, key.decode(),
             )  # fmt: skip
 
-    def _manifest(self, commit: Commit) -> None:
+    def _check_manifest(self, commit: Commit) -> None:
         key = keys.manifest(self._namespace, commit.generation).decode()
         try:
             manifest = read_manifest(self._view, self._namespace, commit)
-            holdings = [(commit.generation, holding) for holding in holdings_of(manifest)]
+            ranges = [(commit.generation, values) for values in referenced_ranges(manifest)]
             for root, tree in manifest["trees"].items():
                 _check_tree(key, root, tree)
         except (CorruptStoreError, ValueError) as error:
-            self._tell(error, commit.generation, key)
+            self._report(error, commit.generation, key)
             return
         self.report.bytes += commit.manifest_bytes
-        self._holdings += holdings
+        self._ranges += ranges
         self._manifests.append((commit, manifest))
 
-    def _listed(self, commits: list[Commit]) -> set[tuple[Holding, int]]:
-        """Compare the keys there are with those referred to; what is missing."""
-        missing: set[tuple[Holding, int]] = set()
+    def _find_missing(self, commits: list[Commit]) -> set[tuple[ValueRange, int]]:
+        """Compare existing keys with those referred to, and return the missing values."""
+        missing: set[tuple[ValueRange, int]] = set()
         kept = {commit.generation for commit in commits}
         for letter in keys.LETTERS:
-            own = [pair for pair in self._holdings if pair[1].letter == letter]
+            own = [pair for pair in self._ranges if pair[1].letter == letter]
             expected = expected_keys(self._namespace, own)
             try:
-                for key, found in _merged(self._keys(letter), expected):
+                for key, found in _compare_keys(self._keys(letter), expected):
                     if found is None:
-                        self._spare(letter, key, kept)
+                        self._report_unreferenced(letter, key, kept)
                         continue
                     self.report.values += 1
-                    generation, holding, number, there = found
-                    if not there:
-                        missing.add((holding, number))
+                    generation, values, number, exists = found
+                    if not exists:
+                        missing.add((values, number))
                         what = "chunk" if letter == "t" else "block" if letter == "e" else "index"
                         problem = f"{key.decode()} is missing, expected a {what}"
-                        self._tell(problem, generation, key.decode(), holding.name)
+                        self._report(problem, generation, key.decode(), values.name)
             except CorruptStoreError as error:  # the rest of these keys cannot be listed
-                self._tell(error, commits[0].generation, f"{self._namespace}/{letter}/")
+                self._report(error, commits[0].generation, f"{self._namespace}/{letter}/")
         return missing
 
     def _keys(self, letter: str) -> Iterator[bytes]:
         return self._view.keys(f"{self._namespace}/{letter}/".encode())
 
-    def _spare(self, letter: str, key: bytes, kept: set[int]) -> None:
-        """A key that no holding refers to."""
-        numbers = keys.numbers(self._namespace, key)
-        # A generation's own manifest, its digests and what its writers said.
+    def _report_unreferenced(self, letter: str, key: bytes, kept: set[int]) -> None:
+        """Report a key that no manifest refers to."""
+        numbers = keys.parse_numbers(self._namespace, key)
+        # The manifest of a generation, its digests and the manifests of its writers.
         if letter in "msd" and numbers is not None and numbers[0] in kept:
             return
-        if self._only is not None:  # others may refer to it
+        if self._only is not None:  # other generations may refer to it
             return
         self.report.unreferenced += 1
         if len(self.report.unreferenced_keys) < _SHOWN:
             self.report.unreferenced_keys.append(key.decode(errors="replace"))
 
-    def _read_all(self, missing: set[tuple[Holding, int]]) -> None:
-        asked: dict[bytes, int] = {}
+    def _read_all(self, missing: set[tuple[ValueRange, int]]) -> None:
+        generation_of: dict[bytes, int] = {}
 
-        def wanted(letter: str) -> Iterator[tuple[Holding, int]]:
-            own = [pair for pair in self._holdings if pair[1].letter == letter]
-            for key, generation, holding, number in expected_keys(self._namespace, own):
-                if (holding, number) not in missing:
-                    asked[key] = generation
-                    yield holding, number
+        def wanted(letter: str) -> Iterator[tuple[ValueRange, int]]:
+            own = [pair for pair in self._ranges if pair[1].letter == letter]
+            for key, generation, values, number in expected_keys(self._namespace, own):
+                if (values, number) not in missing:
+                    generation_of[key] = generation
+                    yield values, number
 
         for letter in keys.LETTERS:
-            for value in values_of(self._view, self._namespace, wanted(letter)):
+            for value in read_values(self._view, self._namespace, wanted(letter)):
                 self.report.bytes += len(value.stored)
-                generation = asked.pop(value.key)
+                generation = generation_of.pop(value.key)
                 if value.error is not None:
-                    self._tell(value.error, generation, value.key.decode(), value.holding.name)
+                    self._report(value.error, generation, value.key.decode(), value.range.name)
 
-    def _own(self, commit: Commit) -> None:
-        """Digests, and what writers said: no checkpoint is read by them, but the next save is."""
+    def _check_writers(self, commit: Commit) -> None:
+        """Check digests and manifests of writers, which the next incremental save reads."""
         for letter, kind in (("d", Kind.DIGESTS), ("s", Kind.SHARD)):
             prefix = f"{self._namespace}/{letter}/{commit.generation:016x}/".encode()
             try:
                 for key, value in self._view.scan(prefix):
                     self.report.bytes += len(value)
-                    numbers = keys.numbers(self._namespace, key) or (0, 0)
+                    numbers = keys.parse_numbers(self._namespace, key) or (0, 0)
                     label = Label(kind, commit.generation, commit.save, 0, *numbers[1:3])
                     try:
                         decode(key, value, label)
                     except (CorruptStoreError, ValueError) as error:
-                        self._tell(error, commit.generation, key.decode(errors="replace"))
+                        self._report(error, commit.generation, key.decode(errors="replace"))
             except CorruptStoreError as error:  # the rest of these keys cannot be read
-                self._tell(error, commit.generation, prefix.decode())
+                self._report(error, commit.generation, prefix.decode())
 
-    def _tables(self, commit: Commit, manifest: Mapping[str, Any]) -> None:
-        """Read tables as a whole, where their values are right one by one."""
+    def _check_tables(self, commit: Commit, manifest: Mapping[str, Any]) -> None:
+        """Read whole tables, unless a value of them is damaged."""
         tables = manifest["tables"]
         damaged = {damage.name for damage in self.report.damages}
         for table in tables.values() if isinstance(tables, Mapping) else ():
@@ -302,7 +302,7 @@ class _Verification:
                 continue
             problem = _table_problem(self._view, self._namespace, table)
             if problem:
-                self._tell(problem, commit.generation, "", table.name)
+                self._report(problem, commit.generation, "", table.name)
 
 
 def _table_problem(view: View, namespace: str, table: Any) -> str:
@@ -317,7 +317,7 @@ def _table_problem(view: View, namespace: str, table: Any) -> str:
         return ""
     return (
         f"the table {table.name} has {rows:,} rows and {counted:,} other ids, expected "
-        f"{table.rows:,} and {table.counted:,} as its manifest says"
+        f"{table.rows:,} and {table.counted:,} from its manifest"
     )
 
 
@@ -325,22 +325,20 @@ def _check_tree(key: str, root: str, tree: Any) -> None:
     try:
         trees.decode(tree, lambda name: name)
     except (ValueError, TypeError, RecursionError) as error:
-        raise CorruptStoreError(f"{key} has state under {root} that cannot be read: {error}") from (
-            error
-        )
+        raise CorruptStoreError(f"{key} has invalid state under {root}: {error}") from (error)
 
 
-def _merged(
-    there: Iterator[bytes], expected: Iterator[ExpectedKey]
-) -> Iterator[tuple[bytes, tuple[int, Holding, int, bool] | None]]:
-    """Keys that are there, expected, or both: with None for what is not expected."""
-    key, wanted = next(there, None), next(expected, None)
+def _compare_keys(
+    existing: Iterator[bytes], expected: Iterator[ExpectedKey]
+) -> Iterator[tuple[bytes, tuple[int, ValueRange, int, bool] | None]]:
+    """Iterate over existing and expected keys, with None for a key that is not expected."""
+    key, wanted = next(existing, None), next(expected, None)
     while key is not None or wanted is not None:
         if wanted is None or (key is not None and key < wanted[0]):
             assert key is not None
             yield key, None
-            key = next(there, None)
+            key = next(existing, None)
             continue
         found = key == wanted[0]
         yield wanted[0], (*wanted[1:], found)
-        key, wanted = next(there, None) if found else key, next(expected, None)
+        key, wanted = next(existing, None) if found else key, next(expected, None)

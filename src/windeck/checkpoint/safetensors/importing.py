@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from windeck.checkpoint.format import keys, trees
-from windeck.checkpoint.format.chunks import chunk_items
+from windeck.checkpoint.format.chunks import chunk_elements
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, rename_tensors
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.stores.opening import opened
 from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, finish
 from windeck.columns.dtypes import torch_dtype
 
@@ -189,7 +189,7 @@ def _parse_metadata(
         roots = dict(found["trees"])
         for root, tree in roots.items():
             trees.decode(tree, str)
-            for place, name in trees.tensors_in(tree, root):
+            for place, name in trees.iter_tensors(tree, root):
                 if name not in names:
                     raise ValueError(f"{place} is the tensor {name}, which is missing")
         check_numbers({"step": found["step"]})
@@ -213,7 +213,7 @@ def _stored_names(roots: dict[str, Any], sources: Sequence[_ImportedTensor]) -> 
     """Return stored names by names in the files: the first place of each. Renames the trees too."""
     names: dict[str, str] = {}
     for root, tree in roots.items():
-        for place, name in trees.tensors_in(tree, root):
+        for place, name in trees.iter_tensors(tree, root):
             names.setdefault(name, place)
     lost = [source.name for source in sources if source.name not in names]
     if lost:
@@ -238,7 +238,7 @@ def _encode_chunks(sources: Sequence[_ImportedTensor], plan: Plan) -> Items:
     """Yield the chunks of the files, each valid until the next one is requested."""
     for item, source in enumerate(sources):
         dtype = torch_dtype(source.dtype)
-        step = chunk_items(dtype, plan.chunk_bytes) * dtype.itemsize
+        step = chunk_elements(dtype, plan.chunk_bytes) * dtype.itemsize
         with open(source.file, "rb", buffering=0) as file:
             for number, start in enumerate(range(0, source.size, step)):
                 size = min(step, source.size - start)

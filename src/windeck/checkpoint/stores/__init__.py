@@ -1,16 +1,16 @@
-"""One small protocol over key-value stores, and four real ones behind it.
+"""Key-value stores of bytes: a protocol, and backends for RocksDB, LevelDB, Redis and memory.
 
 ``open_store("rocksdb:///path")``, ``leveldb:///path``, ``redis://host:6379/0``, ``memory://name``.
-A backend's library is imported when its first URL is opened. docs/stores.md says what each of
-them guarantees.
+The library of a backend is imported when its first URL is opened. docs/stores.md lists the
+guarantees of each backend.
 """
 
-from windeck.checkpoint.stores.errors import CorruptStoreError
 from windeck.checkpoint.stores.memory import MappingStore
 from windeck.checkpoint.stores.protocol import (
     LARGEST_BATCH,
     LARGEST_KEY,
     LARGEST_VALUE,
+    CorruptStoreError,
     DirectView,
     Facts,
     PartStore,

@@ -1,14 +1,15 @@
-"""Code shared by RocksDB and LevelDB: the folder of a database, parts beside it, and a seal.
+"""Code shared by RocksDB and LevelDB: the folder of a database, its parts, its seal, its errors.
 
-The seal. Both engines end their log at a record that does not fit, because that is what a crash
-leaves behind. So one flipped bit in the length of a record, in a log or a manifest, silently loses
-everything after it. Each `sync` therefore writes a growing number into the database, as the last
-record, and then the same number into a file beside it. A database that opens with a smaller number
-than the file has lost data that was reported as safe, and opening it is an error.
+The seal detects lost data. Both engines treat an incomplete record as the end of the log, because a
+crash leaves such a record. So one flipped bit in the length of a record, in a log or a manifest,
+silently loses everything after it. Each `sync` therefore writes a growing number into the database,
+as the last record, and then the same number into a file beside it. A database that opens with a
+smaller number than the file has lost data that was reported as durable, and opening it is an error.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import zlib
@@ -16,13 +17,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from windeck.checkpoint.stores.errors import CorruptStoreError
+from windeck.checkpoint.stores.protocol import CorruptStoreError
 from windeck.checkpoint.stores.urls import StoreURL
 
 if TYPE_CHECKING:
     from pathlib import Path  # to import it takes longer than to open a small database
 
-__all__ = ["PARTS", "SEAL_KEY", "Seal", "fsync_folder", "part_path", "prepare", "refuse_reserved"]
+__all__ = [
+    "PARTS",
+    "SEAL_KEY",
+    "Seal",
+    "fsync_folder",
+    "part_path",
+    "prepare_folder",
+    "refuse_reserved",
+]
 
 #: Holds the number in the database. Hidden from scans, refused in writes.
 SEAL_KEY = b"\x00windeck.seal"
@@ -30,6 +39,8 @@ SEAL = "windeck.seal"
 PARTS = "windeck.parts"
 #: The file in which rocksdict notes whether a database holds bytes or Python objects.
 CONFIG = "rocksdict-config.json"
+_ERRNOS = [errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS]
+_ERRNOS += [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO]
 _NAMES = {"rocksdb": "RocksDB", "leveldb": "LevelDB"}
 #: Files that a killed process leaves before there is a database.
 _BEGUN = (
@@ -38,11 +49,11 @@ _BEGUN = (
 )
 
 
-def prepare(url: StoreURL, *, create: bool) -> str:
-    """Check the folder of a database, make it if need be, and return it.
+def prepare_folder(url: StoreURL, *, create: bool) -> str:
+    """Check the folder of a database, create it if necessary, and return its path.
 
-    RocksDB would turn a LevelDB database into its own and make the folder of a mistyped path, so
-    the names of the files are checked before an engine sees them.
+    RocksDB would convert a LevelDB database and would create the folder of a mistyped path, so the
+    names of the files are checked before the engine opens the folder.
     """
     path, given = _path(url), _as_given(url)
     if not _exists(path):
@@ -79,7 +90,7 @@ def prepare(url: StoreURL, *, create: bool) -> str:
 
 
 def part_path(url: StoreURL, name: str) -> Path:
-    """Return the path of a part, which need not exist; its folder is made."""
+    """Return the path of a part, which need not exist, and create its folder."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", name) or name.endswith(".tmp"):
         raise ValueError(
             "expected the name of a part of 1 to 100 letters, digits, -, _ and ., not ending in "
@@ -93,7 +104,7 @@ def part_path(url: StoreURL, name: str) -> Path:
 
 
 def part_names(path: str, unfinished: bool = False) -> list[str]:
-    """Return the names of the finished parts beside a database, or of all, sorted."""
+    """Return the sorted names of the finished parts of a database, or of all its parts."""
     folder = os.path.join(path, PARTS)
     names = os.listdir(folder) if os.path.isdir(folder) else []
     if unfinished:
@@ -102,25 +113,25 @@ def part_names(path: str, unfinished: bool = False) -> list[str]:
 
 
 def find_parts(url: StoreURL, names: Sequence[str]) -> list[Path]:
-    """Return the paths of parts; FileNotFoundError if one is missing."""
+    """Return the paths of parts; raise FileNotFoundError if one is missing."""
     paths = [part_path(url, name) for name in names]
     for name, path in zip(names, paths, strict=True):
         if not path.exists():
             raise FileNotFoundError(
-                f"there is no part {name!r} of {url}: it was not written, or is taken in already"
+                f"there is no part {name!r} of {url}: it was not written, or was ingested before"
             )
     return paths
 
 
 def drop_part(url: StoreURL, name: str) -> None:
-    """Remove a part, finished or not."""
+    """Remove a part, whether it is finished or not."""
     path = part_path(url, name)
     remove(path)
     remove(path.with_name(name + ".tmp"))
 
 
 def remove(path: str | Path) -> None:
-    """Remove a file or a folder, if there is one."""
+    """Remove a file or a folder, if it exists."""
     if os.path.isdir(path):
         import shutil
 
@@ -131,7 +142,7 @@ def remove(path: str | Path) -> None:
 
 
 def write_durably(path: str | Path, data: bytes) -> None:
-    """Write a small file; its name is durable after `fsync_folder`."""
+    """Write a small file and sync it; its name is durable after `fsync_folder`."""
     with open(path, "wb") as out:
         out.write(data)
         out.flush()
@@ -157,33 +168,33 @@ class Seal:
     """The number of the last `sync`, in the database and in a file beside it."""
 
     def __init__(self, path: str, url: str) -> None:
-        """Read the file. Call this before the database is opened: a writer may go on meanwhile."""
+        """Read the file. Do this before the database is opened, since a writer may continue."""
         self._file, self._url = os.path.join(path, SEAL), url
         self.number = 0
         self._expected = self._read() if _exists(self._file) else 0
 
     def check(self, stored: bytes | None) -> None:
-        """Compare the number in the opened database with the file's."""
+        """Compare the number in the opened database with the number in the file."""
         if stored is not None and len(stored) != 8:
             raise CorruptStoreError(f"{self._url} is damaged: its seal has {len(stored)} bytes")
         self.number = int.from_bytes(stored or b"", "big")
         if self.number < self._expected:
             raise CorruptStoreError(
-                f"{self._url} is damaged: the end of its log is lost, it came back as of sync "
-                f"{self.number} and was reported safe as of sync {self._expected}; "
+                f"{self._url} is damaged: the end of its log is lost, it was opened as of sync "
+                f"{self.number}, expected sync {self._expected} or later; "
                 f"to use what is left, delete the file {SEAL}"
             )
 
-    def moved_on(self) -> bool:
-        """Return whether the file has changed since it was read."""
+    def has_changed(self) -> bool:
+        """Return True if the file has changed since it was read."""
         return (self._read() if _exists(self._file) else 0) != self._expected
 
-    def next(self) -> bytes:
-        """Return the value to write into the database."""
+    def next_value(self) -> bytes:
+        """Return the next value to write into the database."""
         return (self.number + 1).to_bytes(8, "big")
 
     def write(self) -> None:
-        """Write the number to the file, once it is durable in the database."""
+        """Write the number to the file, after it is durable in the database."""
         self.number += 1
         line = b"windeck seal %d " % self.number
         temporary = f"{os.path.splitext(self._file)[0]}.tmp"
@@ -195,14 +206,14 @@ class Seal:
         with open(self._file, "rb", buffering=0) as file:
             data = file.read(100)
         number = data[13:-10]
-        told = b"windeck seal %s " % number
-        if data != b"%s%08x\n" % (told, zlib.crc32(told)) or not number.isdigit():
+        line = b"windeck seal %s " % number
+        if data != b"%s%08x\n" % (line, zlib.crc32(line)) or not number.isdigit():
             raise CorruptStoreError(f"{self._url} is damaged: its file {SEAL} cannot be read")
         return int(number)
 
 
 def _exists(path: str) -> bool:
-    """Return whether a path exists; OSError where that may not be read."""
+    """Return True if a path exists; raise OSError if that cannot be read."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -211,7 +222,7 @@ def _exists(path: str) -> bool:
 
 
 def _path(url: StoreURL) -> str:
-    """Return the path of a URL; relative ones begin with . or .. in place of a host."""
+    """Return the path of a URL; a relative path begins with . or .. in place of the host."""
     given = _as_given(url)
     if url.host not in ("", ".", "..") or url.port is not None or url.user or url.password:
         raise ValueError(
@@ -226,19 +237,19 @@ def _path(url: StoreURL) -> str:
 
 
 def _kind(names: Sequence[str]) -> str:
-    """Return the engine that made the database with these files."""
-    # Not by *.sst: LevelDB's tables had that name too, once.
-    ours = any(
+    """Return the engine of a database with these files."""
+    # Not by *.sst: older versions of LevelDB use that suffix, too.
+    is_rocksdb = any(
         name == "IDENTITY" or (name[:8] == "OPTIONS-" and name[8:].isdecimal()) for name in names
     )
-    return "rocksdb" if ours else "leveldb"
+    return "rocksdb" if is_rocksdb else "leveldb"
 
 
 def _holds_objects(config: str) -> bool:
-    """Return whether rocksdict made the database for Python objects.
+    """Return True if rocksdict made the database for Python objects.
 
-    Opened here, even for reading, it would be noted as one of bytes, and its owner could not open
-    it any more.
+    If it were opened here, even for reading, rocksdict would note that it holds bytes, and its
+    owner could not open it any more.
     """
     with open(config, "rb") as file:
         return re.search(rb'"raw_mode"\s*:\s*false', file.read(1 << 16)) is not None
@@ -247,3 +258,47 @@ def _holds_objects(config: str) -> bool:
 def _as_given(url: StoreURL) -> StoreURL:
     """Return the URL for error messages, without options."""
     return url._replace(options={})
+
+
+def translate_engine_error(error: Exception, doing: str, where: str) -> OSError:
+    """Return the built-in error for an error of an engine, whose text alone names the cause.
+
+    Examples
+    --------
+    >>> translate_engine_error(Exception("IO error: No space left on device"), "writing", "rocksdb:///x")
+    OSError(28, 'rocksdb:///x: writing failed: IO error: No space left on device')
+    """
+    cause = error.args[0] if error.args else str(error)
+    if isinstance(error, OSError) and error.strerror:  # from a system call of this module
+        cause = error.strerror
+    text = cause.decode(errors="replace") if isinstance(cause, bytes) else str(cause)
+    text = " ".join(text.split())
+    sentence = f"{where}: {doing} failed: {text}"
+    if "lock hold by current process" in text or ("/LOCK: " in text and _says_lock_is_held(text)):
+        return already_open_error(where)
+    for code in _ERRNOS:
+        if os.strerror(code) in text:
+            return OSError(code, sentence)
+    if "does not match existing comparator" in text:
+        return FileExistsError(
+            f"expected a database with keys in byte order at {where}, found "
+            f"another order: {doing} failed: {text}"
+        )
+    missing = os.strerror(errno.ENOENT) in text or "NotFound" in text
+    if "Corruption" in text or missing or "Invalid argument" in text:
+        return CorruptStoreError(f"{where} is damaged: {doing} failed: {text}")
+    return OSError(errno.EIO, sentence)
+
+
+def already_open_error(where: str) -> BlockingIOError:
+    """Return the error for a database that is already open."""
+    return BlockingIOError(
+        errno.EAGAIN,
+        f"{where} is open already, in this process or another; expected one opener at a time",
+    )
+
+
+def _says_lock_is_held(text: str) -> bool:
+    """Return True if an error about a lock file says that the lock is held."""
+    held = (os.strerror(errno.EAGAIN), os.strerror(errno.ENOLCK), "already held")
+    return any(words in text for words in held)

@@ -1,4 +1,4 @@
-"""LevelDB: one process opens it, every write is synced, every read verified."""
+"""LevelDB stores, through plyvel: one opener at a time, synced writes, verified reads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import plyvel
 
-from windeck.checkpoint.stores import checks, embedded
-from windeck.checkpoint.stores.embedded import SEAL_KEY
-from windeck.checkpoint.stores.errors import already_open, from_engine
-from windeck.checkpoint.stores.protocol import Facts, Items
+from windeck.checkpoint.stores import embedded
+from windeck.checkpoint.stores.embedded import SEAL_KEY, already_open_error, translate_engine_error
+from windeck.checkpoint.stores.protocol import (
+    Facts,
+    Items,
+    check_batch,
+    check_compare_and_set,
+    check_key,
+    check_keys,
+    group_by_size,
+    is_empty_range,
+    iter_ascending,
+    key_range,
+)
 from windeck.checkpoint.stores.urls import StoreURL
 
 if TYPE_CHECKING:
@@ -39,21 +49,21 @@ _claims_lock = threading.Lock()
 
 
 class LevelDBStore:
-    """A LevelDB database; made by `open_store`. See `windeck.checkpoint.stores.protocol.Store`."""
+    """A store in a LevelDB database. See `windeck.checkpoint.stores.protocol.Store`."""
 
     def __init__(self, url: StoreURL) -> None:
         url.only("create", "compression")
         self.url, self.facts = str(url), FACTS
         self._where = url
-        self._path = embedded.prepare(url, create=url.flag("create", True))
+        self._path = embedded.prepare_folder(url, create=url.flag("create", True))
         self._lock = threading.RLock()
         self._seal = embedded.Seal(self._path, self.url)
         self._db: Any = None
         self._place = self._claim()
         try:
-            self._db = _opened(self._path, url)
-            self._reading = Reading(self._db, self.url)
-            self._seal.check(self._reading.get(SEAL_KEY))
+            self._db = _open_database(self._path, url)
+            self._reader = LevelDBReader(self._db, self.url)
+            self._seal.check(self._reader.get(SEAL_KEY))
         except BaseException:
             self.close()
             raise
@@ -62,13 +72,16 @@ class LevelDBStore:
         return f"<store {self.url}>"
 
     def _claim(self) -> tuple[int, int]:
-        """Refuse a second opener in this process. LevelDB would, too, but by closing the lock file
-        it would give up the lock of the first: other processes could open it then."""
+        """Register this opener; raise BlockingIOError for a second one in this process.
+
+        LevelDB would refuse it, too, but it would close the lock file and so release the lock of
+        the first opener: other processes could open the database then.
+        """
         found = os.stat(self._path)
         place = found.st_dev, found.st_ino
         with _claims_lock:
             if place in _claims:
-                raise already_open(self.url)
+                raise already_open_error(self.url)
             _claims[place] = self
         return place
 
@@ -79,31 +92,31 @@ class LevelDBStore:
         return self._db
 
     def get(self, key: bytes) -> bytes | None:
-        return self._reading.get(checks.check_key(key))
+        return self._reader.get(check_key(key))
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._reading.get_many(keys)
+        return self._reader.get_many(keys)
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        return self._reading.scan(prefix, start=start, stop=stop)
+        return self._reader.scan(prefix, start=start, stop=stop)
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        return self._reading.keys(prefix, start=start, stop=stop)
+        return self._reader.keys(prefix, start=start, stop=stop)
 
     def snapshot(self) -> LevelDBSnapshot:
         return LevelDBSnapshot(self._open.snapshot(), self.url)
 
     def put_many(self, items: Items) -> None:
-        pairs = checks.batch(items)
+        pairs = check_batch(items)
         embedded.refuse_reserved(list(pairs))
         self._write(pairs.items())
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
-        gone = checks.check_keys(keys)
+        gone = check_keys(keys)
         embedded.refuse_reserved(gone)
         self._write((), gone)
 
@@ -119,19 +132,17 @@ class LevelDBStore:
         self._write((), gone)
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        checks.check_value(checks.check_key(key), value)
-        if expected is not None:
-            checks.check_value(key, expected)
-        with self._lock:  # nobody else has the database open
+        check_compare_and_set(key, expected, value)
+        with self._lock:  # no other process has the database open
             if self.get(key) != expected:
                 return False
             self.put_many([(key, value)])
             return True
 
     def bulk_load(self, items: Items) -> int:
-        self._open  # noqa: B018 - before anything is asked for
+        self._open  # noqa: B018 - raises before items are consumed
         count = 0
-        for group in checks.groups(checks.ascending(items), BATCH_BYTES):
+        for group in group_by_size(iter_ascending(items), BATCH_BYTES):
             embedded.refuse_reserved([key for key, _ in group])
             self._write(group)
             count += len(group)
@@ -142,9 +153,9 @@ class LevelDBStore:
         self._open  # noqa: B018
         paths = embedded.find_parts(self._where, names)
         for path in paths:
-            part = _opened(path, self._where)
+            part = _open_database(path, self._where)
             try:
-                self.bulk_load(Reading(part, f"{self.url} (part {path.name})").scan())
+                self.bulk_load(LevelDBReader(part, f"{self.url} (part {path.name})").scan())
             finally:
                 part.close()
         for path in paths:
@@ -161,7 +172,7 @@ class LevelDBStore:
 
     def sync(self) -> None:
         with self._lock:
-            self._write([(SEAL_KEY, self._seal.next())])
+            self._write([(SEAL_KEY, self._seal.next_value())])
             self._seal.write()
 
     def close(self) -> None:
@@ -184,22 +195,22 @@ class LevelDBStore:
 
 
 def open_url(url: StoreURL) -> LevelDBStore:
-    """Open, or make, the database at a path."""
+    """Open or create the database at the path of a URL."""
     return LevelDBStore(url)
 
 
 def write_part(url: StoreURL, name: str, items: Items) -> int:
-    """Write a database of its own for `LevelDBStore.ingest_parts`."""
+    """Write a small database for `LevelDBStore.ingest_parts`."""
     url.only("create", "compression")
-    embedded.prepare(url, create=True)
+    embedded.prepare_folder(url, create=True)
     path = embedded.part_path(url, name)
     temporary = path.with_name(name + ".tmp")
     embedded.remove(temporary)
     where, count = f"{url} (part {name})", 0
     try:
-        part = _opened(temporary, url)
+        part = _open_database(temporary, url)
         try:
-            for group in checks.groups(checks.ascending(items), BATCH_BYTES):
+            for group in group_by_size(iter_ascending(items), BATCH_BYTES):
                 embedded.refuse_reserved([key for key, _ in group])
                 _write(part, group, (), where)
                 count += len(group)
@@ -213,7 +224,7 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
     return count
 
 
-def _opened(path: str | Path, url: StoreURL) -> Any:
+def _open_database(path: str | Path, url: StoreURL) -> Any:
     compression = url.choice("compression", ("none", "snappy"), "none")
     try:
         return plyvel.DB(
@@ -225,12 +236,15 @@ def _opened(path: str | Path, url: StoreURL) -> Any:
             max_file_size=32 << 20,
         )
     except plyvel.Error as error:
-        raise from_engine(error, "opening", str(url)) from error
+        raise translate_engine_error(error, "opening", str(url)) from error
 
 
 def _write(db: Any, items: Items, gone: Iterable[bytes], where: str) -> None:
-    """One batch, synced. Later syncs do not cover earlier batches: when LevelDB goes on to a new
-    log, the old one is not synced."""
+    """Write and sync one batch.
+
+    A later sync does not cover earlier batches: when LevelDB begins a new log, it does not sync the
+    old one.
+    """
     try:
         with db.write_batch(transaction=True, sync=True) as changes:
             for key, value in items:
@@ -238,25 +252,25 @@ def _write(db: Any, items: Items, gone: Iterable[bytes], where: str) -> None:
             for key in gone:
                 changes.delete(key)
     except (plyvel.Error, RuntimeError) as error:
-        raise _meaning(error, "writing", where) from error
+        raise _translate_error(error, "writing", where) from error
 
 
-class Reading:
-    """Gets and scans over a database or a snapshot of it."""
+class LevelDBReader:
+    """Reads from a database or a snapshot of it."""
 
     def __init__(self, handle: Any, where: str) -> None:
         self._handle, self._where = handle, where
 
     def get(self, key: bytes) -> bytes | None:
         try:
-            # Unless checked, a flipped byte is a wrong value.
+            # Without verification, a flipped byte gives a wrong value.
             found: bytes | None = self._handle.get(key, verify_checksums=True)
         except (plyvel.Error, RuntimeError) as error:
-            raise _meaning(error, "reading", self._where) from error
+            raise _translate_error(error, "reading", self._where) from error
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self.get(key) for key in checks.check_keys(keys)]
+        return [self.get(key) for key in check_keys(keys)]
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
@@ -271,22 +285,22 @@ class Reading:
     def _walk(
         self, prefix: bytes, start: bytes | None, stop: bytes | None, values: bool
     ) -> Iterator[Any]:
-        first, end = checks.bounds(prefix, start, stop)
-        if checks.is_empty((first, end)):
+        first, end = key_range(prefix, start, stop)
+        if is_empty_range((first, end)):
             return
         try:
             yield from self._handle.iterator(
                 start=first, stop=end, include_value=values, verify_checksums=True
             )
         except (plyvel.Error, RuntimeError) as error:
-            raise _meaning(error, "reading", self._where) from error
+            raise _translate_error(error, "reading", self._where) from error
 
 
-class LevelDBSnapshot(Reading):
-    """One moment of a database."""
+class LevelDBSnapshot(LevelDBReader):
+    """A snapshot of a database."""
 
     def get(self, key: bytes) -> bytes | None:
-        return super().get(checks.check_key(key))
+        return super().get(check_key(key))
 
     def close(self) -> None:
         self._handle.close()
@@ -298,10 +312,10 @@ class LevelDBSnapshot(Reading):
         self.close()
 
 
-def _meaning(error: Exception, doing: str, where: str) -> Exception:
-    """Return the error of `stores.errors` for an error of plyvel."""
+def _translate_error(error: Exception, doing: str, where: str) -> Exception:
+    """Return the built-in error for an error of plyvel."""
     if isinstance(error, RuntimeError):
         if "closed" not in str(error):
             return error
         return ValueError(f"the store {where} is closed")
-    return from_engine(error, doing, where)
+    return translate_engine_error(error, doing, where)

@@ -1,12 +1,22 @@
-"""Stores over a mapping: in this process' memory, or over anything that behaves like a dict."""
+"""Stores in memory, or over any object that behaves like a dict."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 
-from windeck.checkpoint.stores import checks
-from windeck.checkpoint.stores.protocol import Facts, Items, Snapshot
+from windeck.checkpoint.stores.protocol import (
+    Facts,
+    Items,
+    Snapshot,
+    check_batch,
+    check_compare_and_set,
+    check_key,
+    check_keys,
+    group_by_size,
+    iter_ascending,
+    key_range,
+)
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["MappingStore", "forget", "open_url"]
@@ -22,26 +32,26 @@ FACTS = Facts(
 
 
 class MappingStore:
-    """A whole store from a mapping of bytes to bytes.
+    """A store over a mapping of bytes to bytes.
 
     Parameters
     ----------
     mapping
-        Has ``get``, ``[key] = value``, ``pop(key, None)`` or ``del``, and iterates over its keys:
-        a dict, a `dbm` database, or a class of your own over some client.
+        Supports ``get``, ``[key] = value``, ``del`` and iteration over its keys: a dict, a `dbm`
+        database, or your own class over some client.
     url
-        Said in errors.
+        The URL that errors name.
     facts
-        What holds for it; by default what holds for a dict.
+        Properties of the store; by default those of a dict.
     sync, close
-        Called by the methods of these names.
+        Functions called by the methods of these names.
     lock
-        Shared by stores over one mapping.
+        A lock shared by all stores over one mapping.
 
     Notes
     -----
-    A scan sorts the keys it is asked for: O(keys) time, and memory for them but not for values. A
-    snapshot copies: O(bytes) of a database, pointers of a dict.
+    A scan visits all keys and sorts those in range: O(keys) time, and memory for the keys but not
+    for the values. A snapshot is a copy: O(bytes), but for a dict only O(keys).
 
     Examples
     --------
@@ -79,16 +89,16 @@ class MappingStore:
 
     def get(self, key: bytes) -> bytes | None:
         with self._lock:
-            return self._open.get(checks.check_key(key))
+            return self._open.get(check_key(key))
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         with self._lock:
-            return [self._open.get(key) for key in checks.check_keys(keys)]
+            return [self._open.get(key) for key in check_keys(keys)]
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        first, end = checks.bounds(prefix, start, stop)
+        first, end = key_range(prefix, start, stop)
         with self._lock:
             keys = sorted(k for k in self._open if k >= first and (end is None or k < end))
         return iter(keys)
@@ -101,26 +111,26 @@ class MappingStore:
     def _values(self, keys: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
         for key in keys:
             value = self.get(key)
-            if value is not None:  # removed since the scan began
+            if value is not None:  # not removed since the scan began
                 yield key, value
 
     def put_many(self, items: Items) -> None:
-        pairs = checks.batch(items)
+        pairs = check_batch(items)
         with self._lock:
-            self._open  # noqa: B018 - closed is closed, even for no pairs
+            self._open  # noqa: B018 - raises when closed, even without pairs
             for key, value in pairs.items():
                 self._open[key] = value
 
     def bulk_load(self, items: Items) -> int:
         count = 0
-        self._open  # noqa: B018 - a closed store says so before it asks for items
-        for group in checks.groups(checks.ascending(items), 1 << 20):
+        self._open  # noqa: B018 - raises before items are consumed
+        for group in group_by_size(iter_ascending(items), 1 << 20):
             self.put_many(group)
             count += len(group)
         return count
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
-        gone = checks.check_keys(keys)
+        gone = check_keys(keys)
         with self._lock:
             for key in gone:
                 if key in self._open:
@@ -133,9 +143,7 @@ class MappingStore:
             self.delete_many(self.keys(prefix, start=start, stop=stop))
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        checks.check_value(checks.check_key(key), value)
-        if expected is not None:
-            checks.check_value(key, expected)
+        check_compare_and_set(key, expected, value)
         with self._lock:
             if self._open.get(key) != expected:
                 return False
@@ -170,7 +178,7 @@ _named: dict[str, tuple[dict[bytes, bytes], threading.RLock]] = {}
 
 
 def open_url(url: StoreURL) -> MappingStore:
-    """The store of a name, the same for all who ask in this process; without a name a fresh one."""
+    """Return the store of a name, shared within this process, or a new one without a name."""
     url.only()
     if url.path not in ("", "/"):
         raise ValueError(f"expected memory:// or memory://name, got {url}")
@@ -180,10 +188,10 @@ def open_url(url: StoreURL) -> MappingStore:
 
 
 def forget(name: str) -> None:
-    """Give back the memory of ``memory://name``; stores open on it keep theirs.
+    """Release the memory of ``memory://name``; stores that are open keep their data.
 
     Examples
     --------
-    >>> forget("never heard of")
+    >>> forget("unknown")
     """
     _named.pop(name, None)

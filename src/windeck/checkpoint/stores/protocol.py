@@ -1,29 +1,83 @@
-"""The protocol of a key-value store of bytes. Stores need no base class.
+"""The protocol of a key-value store of bytes, and the validation that all stores share.
 
-Every method raises ValueError once the store is closed, TypeError for what is not bytes,
-ValueError for a key or value outside the limits below, and the errors of
-`windeck.checkpoint.stores.errors` for failures from outside. All methods may be called from
-several threads.
+A store is any object with the methods of `Store`; there is no base class. Every method raises
+ValueError once the store is closed, TypeError for an argument that is not bytes, ValueError for a
+key or value outside the limits below, and for failures from outside one of
+
+=====================  ============================================================================
+CorruptStoreError      what is stored is not what was written, or part of it is missing
+ConnectionError        the server is gone, restarting or loading; nothing listens there
+TimeoutError           the server did not answer in time
+PermissionError        wrong password, or not allowed; a store opened for reading only
+BlockingIOError        another process, or this one, has the database open
+FileNotFoundError      there is no database, and none was to be made; there is no such part
+FileExistsError        something else is at the path: another kind of database, other files
+OSError, errno ENOSPC  the disk is full (EFBIG, EDQUOT: a limit on files is reached)
+OSError, errno ENOMEM  the Redis server is out of memory
+OSError, errno EROFS   the Redis server is a read-only replica
+=====================  ============================================================================
+
+All of these are OSErrors. All methods may be called from several threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import errno
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-__all__ = ["LARGEST_BATCH", "LARGEST_KEY", "LARGEST_VALUE", "DirectView", "Facts", "Items"]
-__all__ += ["PartStore", "Pieces", "Snapshot", "Store", "View", "Wanted"]
+__all__ = [
+    "LARGEST_BATCH",
+    "LARGEST_KEY",
+    "LARGEST_VALUE",
+    "CorruptStoreError",
+    "DirectView",
+    "Facts",
+    "Items",
+    "ParallelItems",
+    "PartStore",
+    "Pieces",
+    "Snapshot",
+    "Store",
+    "Values",
+    "View",
+    "Wanted",
+    "check_batch",
+    "check_compare_and_set",
+    "check_key",
+    "check_keys",
+    "check_value",
+    "group_by_size",
+    "is_empty_range",
+    "iter_ascending",
+    "iter_ascending_pieces",
+    "key_range",
+    "prefix_end",
+]
 
 Self = TypeVar("Self")
 
-# The same for all, so that any store can be copied into any other. Redis sets the second.
+# The same for all stores, so that any store can be copied into any other. Redis sets LARGEST_VALUE.
 #: Bytes of a key; a key has at least one.
 LARGEST_KEY = 65_535
 #: Bytes of a value.
 LARGEST_VALUE = 512 * 1024 * 1024
-#: Bytes of all keys and values in one `put_many`: room for one of the largest.
+#: Bytes of all keys and values in one `put_many`: one of the largest values fits.
 LARGEST_BATCH = LARGEST_VALUE + LARGEST_KEY
+
+
+class CorruptStoreError(OSError):
+    """Error for stored data that is damaged or incomplete. Its errno is EBADMSG.
+
+    Examples
+    --------
+    >>> issubclass(CorruptStoreError, OSError)
+    True
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errno.EBADMSG, message)
 
 
 # No dataclass, here and elsewhere on the way to a manifest: importing that module takes as long as
@@ -34,10 +88,10 @@ class Pieces:
     Attributes
     ----------
     head
-        Its first bytes.
+        The first bytes.
     body
-        The others, of one byte each. They must not change before the call that stores them asks
-        for the next pair, or returns.
+        The remaining bytes, with items of one byte. They must not change until the call that stores
+        them asks for the next pair or returns.
     body_crc
         The CRC32C of `body`, from which a store may compute its own checksum.
 
@@ -65,6 +119,59 @@ class Pieces:
 Items: TypeAlias = Iterable[tuple[bytes, "bytes | Pieces"]]
 
 
+#: Minimum bytes of a range that `ParallelItems.split` returns.
+MIN_SPLIT_BYTES = 32 << 20
+
+
+class ParallelItems:
+    """Items of a bulk load in parts that several threads can produce at the same time.
+
+    A store may iterate over all items in order, or over the ranges that `split` returns.
+
+    Parameters
+    ----------
+    parts
+        The approximate bytes of each part, and a function that returns its pairs. Keys ascend
+        within a part and from part to part. Parts are independent, so threads need no lock.
+
+    Examples
+    --------
+    >>> first, second = [(b"a", b"1"), (b"b", b"2")], [(b"c", b"3")]
+    >>> items = ParallelItems([(40 << 20, lambda: first), (40 << 20, lambda: second)])
+    >>> list(items)
+    [(b'a', b'1'), (b'b', b'2'), (b'c', b'3')]
+    >>> [list(part) for part in items.split(2)]
+    [[(b'a', b'1'), (b'b', b'2')], [(b'c', b'3')]]
+    """
+
+    def __init__(self, parts: Sequence[tuple[int, Callable[[], Items]]]) -> None:
+        self._parts = list(parts)
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes | Pieces]]:
+        return _chained(self._parts)
+
+    def split(self, most: int) -> list[Items]:
+        """Split into at most `most` ranges of similar size, in the order of keys."""
+        total = sum(size for size, _ in self._parts)
+        count = max(1, min(most, total // MIN_SPLIT_BYTES, len(self._parts)))
+        ranges: list[list[tuple[int, Callable[[], Items]]]] = [[] for _ in range(count)]
+        before = 0
+        for size, make in self._parts:
+            # Into the range that holds the middle of the part.
+            ranges[min(count - 1, (2 * before + size) * count // (2 * total or 1))].append(
+                (size, make)
+            )
+            before += size
+        return [_chained(part) for part in ranges if part] or [()]
+
+
+def _chained(
+    parts: Sequence[tuple[int, Callable[[], Items]]],
+) -> Iterator[tuple[bytes, bytes | Pieces]]:
+    for _, make in parts:
+        yield from make()
+
+
 class Facts(NamedTuple):
     """Properties of a backend beyond the protocol.
 
@@ -73,17 +180,18 @@ class Facts(NamedTuple):
     backend
         Its name: ``"rocksdb"``.
     atomic_batches
-        After a crash, or to another reader, a `put_many` or `delete_many` is there whole or not
-        at all.
+        A `put_many` or `delete_many` is visible completely or not at all, to other readers and
+        after a crash.
     snapshots
-        `snapshot` works. Without it, read what is never overwritten: a generation's keys.
+        `snapshot` works. Without snapshots, read only keys that are never overwritten, such as
+        those of a generation.
     shared
-        Any number of processes may open it for writing, each rank its own. Otherwise one process
-        opens it, and the others hand over parts: `windeck.checkpoint.stores.write_part`.
+        Any number of processes may open the store for writing. Otherwise one process opens it, and
+        the others write parts: `windeck.checkpoint.stores.write_part`.
     shared_readers
-        Any number of processes may open it for reading.
+        Any number of processes may open the store for reading.
     ordered
-        A scan costs what it returns. Otherwise it looks at every key there is, once.
+        The cost of a scan is proportional to its result. Otherwise a scan visits every key.
     """
 
     backend: str
@@ -95,85 +203,87 @@ class Facts(NamedTuple):
 
 
 class Values(Protocol):
-    """Gives the value of a key, as every view and every dict of bytes does."""
+    """A mapping of keys to values that can be read: a view, or a dict of bytes."""
 
     def get(self, key: bytes, /) -> bytes | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None if it is absent."""
         ...
 
 
 @runtime_checkable
 class View(Protocol):
-    """Reads keys and values."""
+    """Read access to keys and values."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None if it is absent."""
         ...
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of keys, in their order; None for each that is not there."""
+        """Return the values of keys in their order, None for each absent key."""
         ...
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values in ascending order of keys.
+        """Iterate over keys and values in ascending order of keys.
 
         Parameters
         ----------
         prefix
-            What keys begin with.
+            Prefix of all keys returned.
         start, stop
-            Of these, only the keys k with start <= k < stop.
+            Return only keys k with start <= k < stop.
 
         Raises
         ------
         CorruptStoreError
-            Where the data cannot be read on. A scan that ends without an error is complete: it has
-            every key that was there from its begin to its end.
+            When data cannot be read. A scan that ends without an error is complete: it returned
+            every key that was present during the whole scan.
         """
         ...
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        """The keys `scan` would give, without their values."""
+        """Iterate over the keys that `scan` returns, without their values."""
         ...
 
 
-#: A key, and writable bytes for the value's first ones and for the others: in all as many.
+#: A key, a buffer for the first bytes of its value (head) and one for the rest (body).
 Wanted: TypeAlias = tuple[bytes, memoryview, memoryview]
 
 
 @runtime_checkable
 class DirectView(View, Protocol):
-    """A view that can read values to where they are wanted. Optional: what has no such method, or
-    answers None, is asked with `get`."""
+    """A view that can read values into memory of the caller.
+
+    Optional: where a view has no such method or returns None, use `get`.
+    """
 
     def get_many_into(self, wanted: Sequence[Wanted], *, cached: bool = True) -> list[int | None]:
-        """Read values into memory, the first bytes of each into its head, the others to its body.
+        """Read values into memory: the first bytes of each into its head, the rest into its body.
 
         Parameters
         ----------
         cached
-            Whether the bodies are read at once. What is wanted later may go past the processor's
-            caches.
+            True if the caller reads the bodies soon. Otherwise the store may bypass the caches of
+            the processor.
 
         Returns
         -------
         list of int or None
-            The CRC32C of each body, when the value of the key, as `get` would give it, is there and
-            agrees with the store's own checksum. None for any reason why not, a value that is
-            missing, damaged or of another size included; both may then hold anything.
+            The CRC32C of each body, if the value is the one that `get` returns and its checksum in
+            the store is right. Otherwise None, for example for a value that is missing, damaged or
+            of another size; the contents of head and body are then undefined.
         """
         ...
 
 
 class Snapshot(View, Protocol):
-    """A view of one moment. Close it: it keeps old data from being cleaned up."""
+    """A view of the store at one moment. Close it, since it keeps old data from being removed."""
 
     def close(self) -> None:
-        """Let the moment go; closing twice is no error."""
+        """Release the snapshot; closing twice is no error."""
         ...
 
     def __enter__(self: Self) -> Self: ...
@@ -189,20 +299,22 @@ class Snapshot(View, Protocol):
 
 @runtime_checkable
 class Store(View, Protocol):
-    """A key-value store, open."""
+    """An open key-value store."""
 
     @property
     def url(self) -> str:
-        """Where it is, without any password."""
+        """URL of the store, without password."""
         ...
 
     @property
     def facts(self) -> Facts:
-        """What holds for the backend beyond this protocol."""
+        """Properties of the backend beyond this protocol."""
         ...
 
     def put_many(self, items: Items) -> None:
-        """Write pairs, of equal keys the last. Readers see them at once; `sync` makes them last.
+        """Write pairs; of equal keys the last one counts.
+
+        The pairs are visible at once and durable after `sync`.
 
         Raises
         ------
@@ -212,66 +324,67 @@ class Store(View, Protocol):
         ...
 
     def bulk_load(self, items: Items) -> int:
-        """Write many pairs in ascending order of keys, in bounded memory, the fastest way.
+        """Write many pairs in ascending order of keys: the fastest way, in bounded memory.
 
-        Values of existing keys are replaced. Before this returns, the pairs are as safe as after
-        `sync` in RocksDB and LevelDB. RocksDB shows all of them or none; in the others a load that
-        failed or was killed may leave some behind.
+        Values of existing keys are replaced. In RocksDB and LevelDB the pairs are durable, as after
+        `sync`, when this returns. RocksDB shows all of them or none; in other stores a load that
+        failed or was killed may leave some pairs.
 
         Returns
         -------
         int
-            Pairs written.
+            Number of pairs written.
 
         Raises
         ------
         ValueError
-            When a key does not come after the one before it.
+            When keys are not in ascending order.
         """
         ...
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
-        """Remove keys; one that is not there is no error."""
+        """Remove keys; absent keys are no error."""
         ...
 
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
     ) -> None:
-        """Remove the keys `scan` would give with the same arguments; `b""` alone means all."""
+        """Remove the keys that `scan` returns for the same arguments; ``b""`` alone means all."""
         ...
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        """Write `value` if the key still has the value `expected` (None: is absent), in one step.
+        """Write `value` if the key has the value `expected` (None: is absent), as one atomic step.
 
         Returns
         -------
         bool
-            Whether it was written. Of several writers with one `expected`, one gets True.
+            True if the value was written. Of several writers with the same `expected`, exactly one
+            gets True.
         """
         ...
 
     def sync(self) -> None:
-        """Return once all that was written survives the end of this process and of the machine.
+        """Make everything written so far durable: it survives a crash of process and machine.
 
         Raises
         ------
         OSError
-            When that cannot be had, with the reason.
+            When that is not possible, with the reason.
         """
         ...
 
     def snapshot(self) -> Snapshot:
-        """A consistent view of this moment.
+        """Return a consistent view of the current contents.
 
         Raises
         ------
         io.UnsupportedOperation
-            Where the backend has none (`facts.snapshots` is False).
+            When the backend has no snapshots (`facts.snapshots` is False).
         """
         ...
 
     def close(self) -> None:
-        """Close it; closing twice is no error. This is no `sync`."""
+        """Close the store, without `sync`; closing twice is no error."""
         ...
 
     def __enter__(self: Self) -> Self: ...
@@ -287,36 +400,162 @@ class Store(View, Protocol):
 
 @runtime_checkable
 class PartStore(Store, Protocol):
-    """A store that one process opens and other processes fill (`facts.shared` is False).
+    """A store that one process opens, and that other processes fill (`facts.shared` is False).
 
-    The others write parts, beside the database and without opening it::
+    The other processes write parts beside the database, without opening it::
 
         write_part("rocksdb:///data/run", f"{generation}-{rank}", items)   # each rank
-        store.ingest_parts([f"{generation}-{r}" for r in range(ranks)])    # the one that opened it
+        store.ingest_parts([f"{generation}-{r}" for r in range(ranks)])    # the opener
     """
 
     def ingest_parts(self, names: Sequence[str]) -> None:
-        """Take parts in, later ones over earlier ones, and remove their files.
+        """Add the pairs of parts to the store, and remove the parts.
 
-        RocksDB shows all of them or none. What is taken in is as safe as after `sync`.
+        Later parts replace keys of earlier ones. RocksDB shows all parts or none. The pairs are
+        durable, as after `sync`.
 
         Raises
         ------
         FileNotFoundError
-            When a part was not written or has been taken in; nothing is changed then.
+            When a part was not written or was ingested before; then nothing is changed.
         """
         ...
 
     def parts(self, *, unfinished: bool = False) -> list[str]:
-        """The names of the parts written and not taken in, sorted.
+        """Return the sorted names of the parts that were written and not ingested.
 
-        With `unfinished`, also of those that are being written, or whose writer was killed.
+        With `unfinished`, include parts that are being written or whose writer was killed.
         """
         ...
 
     def drop_parts(self, names: Sequence[str]) -> None:
-        """Remove parts that will not be taken in, also what a killed writer left of one.
+        """Remove parts that will not be ingested, including files of killed writers.
 
-        One that is not there is no error; one that is being written must not be named.
+        Absent parts are no error. Parts that are being written must not be removed.
         """
         ...
+
+
+def check_key(key: object) -> bytes:
+    """Return the key; raise TypeError or ValueError if it is not valid."""
+    if type(key) is not bytes:
+        raise TypeError(f"expected a key of type bytes, got {type(key).__name__}")
+    if not 0 < len(key) <= LARGEST_KEY:
+        raise ValueError(f"expected a key of 1 to {LARGEST_KEY:,} bytes, got {len(key):,}")
+    return key
+
+
+def check_keys(keys: Iterable[bytes]) -> list[bytes]:
+    """Return the keys as a list. A single key raises TypeError, since its items are integers."""
+    return [check_key(key) for key in keys]
+
+
+def check_value(key: bytes, value: object) -> bytes:
+    """Return the value as bytes; raise TypeError or ValueError, naming the key, if not valid."""
+    checked = _check_pieces(key, value)
+    return checked if type(checked) is bytes else bytes(checked)
+
+
+def _check_pieces(key: bytes, value: object) -> bytes | Pieces:
+    if type(value) is not bytes and type(value) is not Pieces:
+        raise TypeError(f"expected a value of type bytes for {key!r}, got {type(value).__name__}")
+    if len(value) > LARGEST_VALUE:
+        raise ValueError(
+            f"the value of {key!r} has {len(value):,} bytes, expected at most {LARGEST_VALUE:,}"
+        )
+    return value
+
+
+def check_compare_and_set(key: object, expected: object, value: object) -> None:
+    """Check the arguments of `Store.compare_and_set`."""
+    checked = check_key(key)
+    check_value(checked, value)
+    if expected is not None:
+        check_value(checked, expected)
+
+
+def check_batch(items: Items) -> dict[bytes, bytes]:
+    """Return the checked pairs of one `put_many`, the last of equal keys."""
+    pairs: dict[bytes, bytes] = {}
+    size = 0
+    for key, given in items:
+        value = pairs[check_key(key)] = check_value(key, given)
+        size += len(key) + len(value)
+        if size > LARGEST_BATCH:
+            raise ValueError(
+                f"a batch reached {size:,} bytes at {key!r}, expected at most {LARGEST_BATCH:,}: "
+                "write several, or use bulk_load"
+            )
+    return pairs
+
+
+def iter_ascending(items: Items) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the pairs of one `bulk_load`, checked one by one, with values as bytes."""
+    for key, value in iter_ascending_pieces(items):
+        yield key, value if type(value) is bytes else bytes(value)
+
+
+def iter_ascending_pieces(items: Items) -> Iterator[tuple[bytes, bytes | Pieces]]:
+    """Yield the pairs of one `bulk_load`, checked one by one, with values as they were given."""
+    before = b""
+    for key, value in items:
+        if check_key(key) <= before:
+            raise ValueError(f"expected keys in ascending order, got {key!r} after {before!r}")
+        yield key, _check_pieces(key, value)
+        before = key
+
+
+def group_by_size(
+    items: Iterable[tuple[bytes, bytes]], size: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Group pairs into lists of at most `size` bytes, or of one larger pair.
+
+    Examples
+    --------
+    >>> [len(group) for group in group_by_size([(b"a", b"12"), (b"b", b"34"), (b"c", b"56")], 6)]
+    [2, 1]
+    """
+    group: list[tuple[bytes, bytes]] = []
+    held = 0
+    for key, value in items:
+        if group and held + len(key) + len(value) > size:
+            yield group
+            group, held = [], 0
+        group.append((key, value))
+        held += len(key) + len(value)
+    if group:
+        yield group
+
+
+def prefix_end(prefix: bytes) -> bytes | None:
+    """Return the first key after all keys that begin with `prefix`, or None if there is none.
+
+    Examples
+    --------
+    >>> prefix_end(b"a/"), prefix_end(b"a\\xff"), prefix_end(b"\\xff")
+    (b'a0', b'b', None)
+    """
+    head = prefix.rstrip(b"\xff")
+    return head[:-1] + bytes([head[-1] + 1]) if head else None
+
+
+def key_range(prefix: bytes, start: bytes | None, stop: bytes | None) -> tuple[bytes, bytes | None]:
+    """Return the range [first, end) of keys of a scan; `end` is None for a range without end.
+
+    Examples
+    --------
+    >>> key_range(b"a/", b"a/3", None)
+    (b'a/3', b'a0')
+    """
+    for name, value in (("prefix", prefix), ("start", start), ("stop", stop)):
+        if type(value) is not bytes and (value is not None or name == "prefix"):
+            raise TypeError(f"expected {name} of type bytes, got {type(value).__name__}")
+    first = max(prefix, start or b"")
+    ends = [end for end in (prefix_end(prefix), stop) if end is not None]
+    return first, min(ends) if ends else None
+
+
+def is_empty_range(span: Sequence[bytes | None]) -> bool:
+    """Return True if a range of `key_range` is empty."""
+    first, end = span
+    return end is not None and first is not None and first >= end

@@ -1,4 +1,4 @@
-"""Stores on a Redis server or cluster, through redis-py. Every rank opens its own."""
+"""Stores on a Redis server or cluster, through redis-py."""
 
 from __future__ import annotations
 
@@ -25,8 +25,19 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from windeck.checkpoint.stores import checks
-from windeck.checkpoint.stores.protocol import LARGEST_BATCH, Facts, Items
+from windeck.checkpoint.stores.protocol import (
+    LARGEST_BATCH,
+    Facts,
+    Items,
+    check_batch,
+    check_compare_and_set,
+    check_key,
+    check_keys,
+    group_by_size,
+    is_empty_range,
+    iter_ascending,
+    key_range,
+)
 from windeck.checkpoint.stores.redis_durability import make_durable
 from windeck.checkpoint.stores.urls import StoreURL
 
@@ -35,24 +46,24 @@ __all__ = ["RedisStore", "open_url"]
 Command: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
 
-#: Bytes of one MSET of a bulk load into one server; a larger value gets one of its own.
+#: Bytes of one MSET of a bulk load into one server; a larger value has its own MSET.
 COMMAND_BYTES = 256 << 10
 #: Bytes of one pipeline of a bulk load into a cluster.
 PIPELINE_BYTES = 16 << 20
-#: Bytes of one MSET in it.
+#: Bytes of one MSET in such a pipeline.
 SLOT_BYTES = 4 << 20
-#: Bytes and commands that a bulk load sends to one server before it waits for an answer.
+#: Bytes and commands that a bulk load sends to one server before it waits for a reply.
 UNANSWERED_BYTES = 16 << 20
 UNANSWERED = 256
-#: Bytes that one MGET of a scan aims at.
+#: Target for the bytes that one MGET of a scan reads.
 READ_BYTES = 8 << 20
-#: Bytes read from a socket at once. The library's 64 KiB need many calls for a large value.
+#: Bytes of one read from a socket. The default of 64 KiB needs many calls for a large value.
 SOCKET_BYTES = 1 << 20
-#: Parts of a command that are larger are sent from where they are.
+#: Larger parts of a command are sent without copying them into a packed command.
 PACK_BYTES = 6000
 #: Keys that one UNLINK removes.
 UNLINK_KEYS = 1000
-#: Seconds to wait before the next attempt, when a server dropped the connection or is starting.
+#: Seconds between attempts, when a server has dropped the connection or is starting.
 PAUSES = (0.0, 0.1, 0.4)
 
 _OPTIONS = ("timeout", "allow_eviction", "sync")
@@ -64,10 +75,10 @@ _LOGIN = (
     NoPermissionError,
     AuthenticationWrongNumberOfArgsError,
 )
-#: A ValueError is the Python parser's, for an answer that is not of the protocol.
+#: redis-py raises ValueError for a reply that violates the protocol.
 _ERRORS = (RedisError, RedisClusterException, ValueError)
 
-# A script runs alone on the server, so this is one step.
+# A script is atomic on the server.
 _COMPARE_AND_SET = """
 local value = redis.call('GET', KEYS[1])
 if ARGV[1] == '1' and value == ARGV[2] or ARGV[1] == '0' and not value then
@@ -107,17 +118,17 @@ class RedisStore:
         return f"<store {self.url}>"
 
     def get(self, key: bytes) -> bytes | None:
-        found: bytes | None = self._run("reading", ("GET", checks.check_key(key)))[0]
+        found: bytes | None = self._run("reading", ("GET", check_key(key)))[0]
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [value for _, value in self._values(checks.check_keys(keys))]
+        return [value for _, value in self._values(check_keys(keys))]
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        first, end = checks.bounds(prefix, start, stop)
-        if checks.is_empty((first, end)):
+        first, end = key_range(prefix, start, stop)
+        if is_empty_range((first, end)):
             return iter(())
         keys = self._scan_keys(prefix)
         return iter(sorted(k for k in keys if k >= first and (end is None or k < end)))
@@ -126,29 +137,29 @@ class RedisStore:
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
         for key, value in self._values(list(self.keys(prefix, start=start, stop=stop))):
-            if value is not None:  # removed since the keys were listed
+            if value is not None:  # not removed since the keys were listed
                 yield key, value
 
     def put_many(self, items: Items) -> None:
         self._check_open()
-        pairs = checks.batch(items)
+        pairs = check_batch(items)
         if pairs:
             self._note_write("writing")
-            # One command is atomic on one server. A cluster takes one for each slot.
+            # One command is atomic on one server; a cluster needs one for each slot.
             self._run("writing", *self._msets(list(pairs.items()), LARGEST_BATCH))
 
     def bulk_load(self, items: Items) -> int:
         self._note_write("writing")
         if not self._is_cluster:
-            return self._stream(checks.groups(checks.ascending(items), COMMAND_BYTES))
+            return self._stream(group_by_size(iter_ascending(items), COMMAND_BYTES))
         count = 0
-        for group in checks.groups(checks.ascending(items), PIPELINE_BYTES):
+        for group in group_by_size(iter_ascending(items), PIPELINE_BYTES):
             self._run("writing", *self._msets(group, SLOT_BYTES))
             count += len(group)
         return count
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
-        gone = checks.check_keys(keys)
+        gone = check_keys(keys)
         self._check_open()
         step = UNLINK_KEYS if self._is_cluster else max(1, len(gone))
         for at in range(0, len(gone), step):
@@ -163,47 +174,45 @@ class RedisStore:
             self.delete_many(gone[at : at + UNLINK_KEYS])
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        checks.check_value(checks.check_key(key), value)
-        if expected is not None:
-            checks.check_value(key, expected)
+        check_compare_and_set(key, expected, value)
         doing = "comparing and setting"
         self._note_write(doing)
-        self._run(doing, ("EXISTS", key))  # finds a dropped connection before it matters
+        self._run(doing, ("EXISTS", key))  # detects a dropped connection before EVAL is sent
         given = (b"0", b"") if expected is None else (b"1", expected)
-        try:  # never sent twice
+        try:  # must not be sent twice
             done: int = self._client.execute_command(
                 "EVAL", _COMPARE_AND_SET, 1, key, *given, value
             )
         except (redis.ConnectionError, redis.TimeoutError) as error:
-            meaning = self._error(error, doing)
-            raise type(meaning)(
-                f"{meaning}; whether it was done is not known: read the key"
+            translated = self._error(error, doing)
+            raise type(translated)(
+                f"{translated}; it is not known whether the value was set: read the key"
             ) from None
         except _ERRORS as error:
             raise self._error(error, doing) from None
         return done == 1
 
     def sync(self) -> None:
-        """Make all that was written as durable as the server can; see docs/stores.md."""
+        """Make all writes as durable as the server can; see docs/stores.md."""
         self._check_open()
         doing = "making it durable"
         for node in self._nodes():
-            self._refuse_eviction(self._guard(doing, partial(node.info, "memory")))
+            self._refuse_eviction(self._retry(doing, partial(node.info, "memory")))
         if not self._trust_server:
             for node, key in self._nodes_with_keys():
-                self._guard(doing, partial(make_durable, node, key))
+                self._retry(doing, partial(make_durable, node, key))
         before, self._written_to = self._written_to, None
-        if before is not None and before != self._guard(doing, self._run_ids):
+        if before is not None and before != self._retry(doing, self._run_ids):
             raise ConnectionError(
-                f"{self.url} was started anew after something was written, which may be lost: "
-                "expected the same server until it was durable; write it again"
+                f"{self.url} was restarted after data was written, which may be lost: "
+                "expected no restart between a write and the next sync; write the data again"
             )
 
     def snapshot(self) -> NoReturn:
         self._check_open()
         raise io.UnsupportedOperation(
-            f"{self.url}: Redis has no snapshots; read keys that nobody overwrites, as those of a "
-            "checkpoint's generation"
+            f"{self.url}: Redis has no snapshots; read only keys that are never overwritten, such "
+            "as those of a generation"
         )
 
     def close(self) -> None:
@@ -224,8 +233,8 @@ class RedisStore:
         settings, database = connection_settings(url), database_number(url)
         if not self._is_cluster:
             self._client = _client(settings)
-            # Asked on database 0: a cluster has no other.
-            info = self._guard("opening", lambda: self._client.info("cluster"))
+            # Query database 0, since a cluster has no other.
+            info = self._retry("opening", lambda: self._client.info("cluster"))
             self._is_cluster = bool(info.get("cluster_enabled", 0))
             if database or self._is_cluster:
                 self.close()
@@ -234,29 +243,29 @@ class RedisStore:
                 raise ValueError(f"a cluster has one database: expected /0 in {self.url}")
             if "unix_socket_path" in settings:
                 raise ValueError(
-                    f"{self.url} is one server of a cluster, and does not lead to the others: "
-                    "expected redis+cluster://host:port"
+                    f"{self.url} is the socket of one server of a cluster: expected "
+                    "redis+cluster://host:port, which reaches all of them"
                 )
-            self._client = self._guard("opening", lambda: redis.RedisCluster(**settings))
+            self._client = self._retry("opening", lambda: redis.RedisCluster(**settings))
         elif database:
             self._client = _client(settings, db=database)
         for node in self._nodes():
-            server = self._guard("opening", partial(node.info, "server"))
+            server = self._retry("opening", partial(node.info, "server"))
             version = str(server.get("redis_version", "0"))
             if int(version.split(".")[0]) < 6:
                 raise OSError(
                     errno.ENOTSUP, f"{self.url} is Redis {version}, expected 6.0 or later"
                 )
-            self._refuse_eviction(self._guard("opening", partial(node.info, "memory")))
+            self._refuse_eviction(self._retry("opening", partial(node.info, "memory")))
 
     def _refuse_eviction(self, memory: dict[str, Any]) -> None:
         policy = str(memory.get("maxmemory_policy", "noeviction"))
-        # volatile-* removes keys that have a time to live; ours have none.
+        # volatile-* evicts only keys with a time to live, which no store sets.
         if policy.startswith("allkeys") and not self._allow_eviction:
             raise OSError(
                 errno.ENOTSUP,
-                f"{self.url} throws keys away when its memory is full (maxmemory-policy "
-                f"{policy}), expected noeviction; ?allow_eviction=1 opens it all the same",
+                f"{self.url} evicts keys when its memory is full (maxmemory-policy {policy}), "
+                "expected noeviction; ?allow_eviction=1 allows it",
             )
 
     def _check_open(self) -> None:
@@ -266,14 +275,14 @@ class RedisStore:
     # --- servers ---------------------------------------------------------------------------------
 
     def _nodes(self) -> list[Any]:
-        """A client of each server that takes writes."""
+        """Return a client for each server that accepts writes."""
         if not self._is_cluster:
             return [self._client]
         primaries = self._client.get_primaries()
         return [self._client.get_redis_connection(node) for node in primaries]
 
     def _nodes_with_keys(self) -> Iterator[tuple[Any, bytes]]:
-        """A client of each server that takes writes, with a key that this server would take."""
+        """Yield a client for each server that accepts writes, and a key that belongs to it."""
         if not self._is_cluster:
             yield self._client, b"windeck.sync"
             return
@@ -283,17 +292,17 @@ class RedisStore:
             yield self._client.get_redis_connection(primary), next(own)
 
     def _run_ids(self) -> list[str]:
-        """An id for each server that differs after a restart."""
+        """Return an id of each server, which changes when it restarts."""
         return sorted(str(node.info("server").get("run_id")) for node in self._nodes())
 
     def _note_write(self, doing: str) -> None:
         """Remember the servers before the first write after a `sync`."""
         self._check_open()
         if self._written_to is None:
-            self._written_to = self._guard(doing, self._run_ids)
+            self._written_to = self._retry(doing, self._run_ids)
 
     def _layout(self) -> object:
-        """Differs after a restart of a server or the move of a slot."""
+        """Return a value that changes when a server restarts or a slot moves."""
         runs = self._run_ids()
         if not self._is_cluster:
             return runs
@@ -303,7 +312,7 @@ class RedisStore:
         return runs, sorted((node["node_id"], str(node["slots"])) for node in known)
 
     def _by_slot(self, keys: list[bytes]) -> list[list[bytes]]:
-        """Group keys that one command may name: a cluster's by slot, a server's all together."""
+        """Group keys that one command may name: by slot in a cluster, all of them otherwise."""
         self._check_open()
         if not self._is_cluster:
             return [keys] if keys else []
@@ -317,11 +326,11 @@ class RedisStore:
     def _run(self, doing: str, *commands: Command) -> list[Any]:
         """Send commands in one pipeline and return their replies.
 
-        They are sent again when the server was away, so they must be reads, or writes whose result
-        does not depend on what was stored.
+        They are sent again after a dropped connection, so they must be reads, or writes whose
+        result does not depend on stored values.
         """
         self._check_open()
-        return self._guard(doing, lambda: self._pipelined(commands)) if commands else []
+        return self._retry(doing, lambda: self._pipelined(commands)) if commands else []
 
     def _pipelined(self, commands: tuple[Command, ...]) -> list[Any]:
         if len(commands) == 1:
@@ -335,40 +344,40 @@ class RedisStore:
                 raise reply
         return replies
 
-    def _guard(self, doing: str, call: Callable[[], T]) -> T:
-        """Call, again if the server was away for a moment, and translate errors."""
+    def _retry(self, doing: str, call: Callable[[], T]) -> T:
+        """Call a function, retry after connection errors, and translate other errors."""
         for pause in (*PAUSES, None):
             try:
                 return call()
             except _ERRORS as error:  # noqa: PERF203
                 refused = isinstance(error, (redis.AuthenticationError, AuthorizationError))
-                away = isinstance(error, redis.ConnectionError) and not refused
-                if pause is None or not away:
+                dropped = isinstance(error, redis.ConnectionError) and not refused
+                if pause is None or not dropped:
                     raise self._error(error, doing) from None
                 time.sleep(pause)
         raise AssertionError("unreachable")
 
     def _error(self, error: Exception, doing: str) -> OSError:
-        meaning = _built_in_error(error, doing, self._url)
-        if isinstance(meaning, ConnectionError) and doing not in ("reading", "scanning"):
+        translated = _built_in_error(error, doing, self._url)
+        if isinstance(translated, ConnectionError) and doing not in ("reading", "scanning"):
             self._written_to = None  # reported now: the next `sync` does not report it again
-        return meaning
+        return translated
 
     def _msets(self, pairs: list[tuple[bytes, bytes]], size: int) -> Iterator[Command]:
-        """Commands of about `size` bytes that write pairs."""
+        """Yield commands of about `size` bytes that write pairs."""
         values = dict(pairs)
         for keys in self._by_slot(list(values)):
-            for group in checks.groups(((key, values[key]) for key in keys), size):
+            for group in group_by_size(((key, values[key]) for key in keys), size):
                 yield _mset(group)
 
     def _stream(self, groups: Iterable[list[tuple[bytes, bytes]]]) -> int:
-        """Write groups of pairs to one server without waiting for each answer; count the pairs.
+        """Write groups of pairs to one server without waiting for each reply; count the pairs.
 
-        Nothing is sent twice: the items are gone by then, and a server that was restarted may have
-        lost those that it had answered.
+        Nothing is sent twice: the items were consumed, and a server that was restarted may also
+        have lost pairs that it had acknowledged.
         """
         pool = self._client.connection_pool
-        connection = self._guard("writing", partial(_checked_connection, pool))
+        connection = self._retry("writing", partial(_checked_connection, pool))
         count = unanswered = 0
         sizes: deque[int] = deque()
         try:
@@ -384,7 +393,7 @@ class RedisStore:
             for _ in sizes:
                 connection.read_response()
         except BaseException as error:
-            connection.disconnect()  # answers may be due
+            connection.disconnect()  # replies may be outstanding
             if isinstance(error, RedisError):
                 raise self._error(error, "writing") from None
             raise
@@ -393,7 +402,7 @@ class RedisStore:
         return count
 
     def _values(self, keys: list[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Keys with their values, read in groups of about `READ_BYTES`."""
+        """Yield keys with their values, read in groups of about `READ_BYTES`."""
         at, count = 0, 64
         while at < len(keys):
             group = keys[at : at + count]
@@ -408,24 +417,24 @@ class RedisStore:
             count = max(16, min(8192, READ_BYTES * len(group) // max(1, held)))
 
     def _scan_keys(self, prefix: bytes) -> set[bytes]:
-        """All keys with a prefix.
+        """Return all keys with a prefix.
 
-        SCAN gives each key that is there all the time, in any order, unless the server restarts or
-        the key moves to another server meanwhile: then the scan is done again.
+        SCAN returns each key that is present during the whole scan, in any order, unless the server
+        restarts or the key moves to another server meanwhile: then the scan is repeated.
         """
         self._check_open()
         letters = (prefix[at : at + 1] for at in range(len(prefix)))
         pattern = b"".join(b"\\" + c if c in b"*?[]\\^-" else c for c in letters) + b"*"
         for _ in range(3):
-            before = self._guard("scanning", self._layout)
+            before = self._retry("scanning", self._layout)
             keys: set[bytes] = set()
             for node in self._nodes():
-                keys.update(self._guard("scanning", partial(_scan_node, node, pattern)))
-            if self._guard("scanning", self._layout) == before:
+                keys.update(self._retry("scanning", partial(_scan_node, node, pattern)))
+            if self._retry("scanning", self._layout) == before:
                 return keys
         raise ConnectionError(
             f"{self.url}: servers restarted or keys moved during a scan, three times in a row; "
-            "expected a server or cluster at rest"
+            "expected a server or cluster without changes during a scan"
         )
 
 
@@ -442,13 +451,13 @@ def _client(settings: dict[str, Any], **more: Any) -> Any:
     client = redis.Redis(**settings, **more)
     options = client.connection_pool.connection_kwargs
     options["socket_read_size"] = SOCKET_BYTES
-    # Where hiredis is installed, redis-py has it copy every value into a new command.
+    # With hiredis, redis-py would copy every value into a new command.
     options["command_packer"] = PythonRespSerializer(PACK_BYTES, client.get_encoder().encode)
     return client
 
 
 def _checked_connection(pool: Any) -> Any:
-    """A connection of the pool on which the server has answered."""
+    """Return a connection of the pool, after a PING on it."""
     connection = pool.get_connection()
     try:
         connection.send_command("PING")
@@ -474,7 +483,7 @@ def _scan_node(node: Any, pattern: bytes) -> set[bytes]:
 
 
 def connection_settings(url: StoreURL) -> dict[str, Any]:
-    """Return the keywords of a redis-py client; ValueError for a URL that names no server."""
+    """Return the arguments of a redis-py client; raise ValueError for a URL without server."""
     url.only(*_OPTIONS, *(("db",) if url.scheme == _UNIX else _TLS))
     timeout = url.number("timeout", 30.0)
     settings: dict[str, Any] = {
@@ -482,17 +491,17 @@ def connection_settings(url: StoreURL) -> dict[str, Any]:
         "username": url.user or None,
         "password": url.password or None,
         "socket_timeout": timeout,
-        # The library must not send again on its own: compare_and_set could be done twice.
+        # redis-py must not send a command again: compare_and_set could be done twice.
         "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,  # version 3 takes more round trips to agree on
+        "protocol": 2,  # version 3 needs more round trips to connect
     }
-    if hasattr(redis, "DriverInfo"):  # otherwise looked up in files for each client
+    if hasattr(redis, "DriverInfo"):  # otherwise redis-py reads it from files for each client
         settings["driver_info"] = redis.DriverInfo(lib_version=redis.__version__)
     return settings
 
 
 def database_number(url: StoreURL) -> int:
-    """Return the number of the database; ValueError for anything else."""
+    """Return the number of the database; raise ValueError if it is not one."""
     local = url.scheme == _UNIX
     number = url.options.get("db", "0") if local else url.path.strip("/") or "0"
     if not (number.isascii() and number.isdigit() and len(number) < 6):
@@ -521,7 +530,7 @@ def _host_of(url: StoreURL, timeout: float) -> dict[str, Any]:
 
 
 def _socket_of(url: StoreURL) -> dict[str, Any]:
-    if "\0" in url.path:  # the kernel would end the path there
+    if "\0" in url.path:  # the kernel would cut the path there
         raise ValueError(f"expected a path without a NUL character in a {url.scheme}:// URL")
     if url.host or url.port is not None or not url.path.strip("/"):
         raise ValueError(
@@ -535,26 +544,26 @@ def _socket_of(url: StoreURL) -> dict[str, Any]:
 
 
 def _built_in_error(error: Exception, doing: str, url: StoreURL) -> OSError:
-    """Translate an error of redis-py to a built-in type, without the password."""
+    """Return the built-in error for an error of redis-py, without the password."""
     text = " ".join(str(error).split()) or type(error).__name__
     if url.password:
         text = text.replace(url.password, "***")
     if len(text) > 300:
         text = text[:300] + "..."
     if isinstance(error, _LOGIN) or text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
-        return PermissionError(errno.EACCES, f"{url} does not allow it: {doing} failed: {text}")
+        return PermissionError(errno.EACCES, f"{url} denies access: {doing} failed: {text}")
     if isinstance(error, BusyLoadingError):
-        return ConnectionError(f"{url} was started and is loading its data: try again later")
+        return ConnectionError(f"{url} is loading its data after a start: try again later")
     if isinstance(error, redis.TimeoutError):
         return TimeoutError(f"{url} did not answer in time: {doing} failed: {text}")
     if isinstance(error, (ClusterError, RedisClusterException)):
-        return ConnectionError(f"{url}: the cluster is not whole: {doing} failed: {text}")
+        return ConnectionError(f"{url}: the cluster is incomplete: {doing} failed: {text}")
     if isinstance(error, redis.ConnectionError):
         return ConnectionError(f"{url} cannot be reached: {doing} failed: {text}")
     if isinstance(error, OutOfMemoryError) or text.startswith("OOM"):
         return OSError(errno.ENOMEM, f"{url} is out of memory: {doing} failed: {text}")
     if isinstance(error, redis.ReadOnlyError):
-        return OSError(errno.EROFS, f"{url} is a replica that only reads: {doing} failed: {text}")
+        return OSError(errno.EROFS, f"{url} is a read-only replica: {doing} failed: {text}")
     if text.startswith("MISCONF"):
         return OSError(errno.ENOSPC, f"{url} cannot write to its disk: {doing} failed: {text}")
     return OSError(errno.EIO, f"{url}: {doing} failed: {text}")

@@ -1,8 +1,8 @@
-"""Durability of what a Redis server holds. `make_durable` chooses the way by its configuration.
+"""Durability of the data of a Redis server: `make_durable` chooses by its configuration.
 
 ====================================  ========================================================
 append-only file, version >= 7.2      WAITAOF: waits until the end of the file is on disk
-append-only file, appendfsync always  nothing: each write was on disk when it was answered
+append-only file, appendfsync always  nothing: a write is on disk when it is acknowledged
 append-only file, otherwise           BGREWRITEAOF: a new file, synced when it is finished
 none                                  BGSAVE: a new dump, synced when it is finished
 ====================================  ========================================================
@@ -24,14 +24,14 @@ _BUSY = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_sched
 
 
 def make_durable(node: Any, key: bytes) -> None:
-    """Return once everything that a server answered before is durable.
+    """Make all writes that a server has acknowledged durable.
 
     Parameters
     ----------
     node
         A client of one server.
     key
-        A key of this server. For WAITAOF it is written, and expires after a millisecond.
+        A key of this server. WAITAOF needs a write: this key, which expires after a millisecond.
     """
     if node.info("persistence").get("aof_enabled"):
         if _version(node) >= (7, 2):
@@ -43,8 +43,8 @@ def make_durable(node: Any, key: bytes) -> None:
 
 
 def _wait_for_file(node: Any, key: bytes) -> None:
-    # WAITAOF waits for the writes of its own connection, and a pool has several. So one write is
-    # made on it, which comes after all others in the file.
+    # WAITAOF waits for the writes of its own connection, and a pool has several. So write a key on
+    # the same connection: it comes after all others in the file.
     while True:
         with node.pipeline(transaction=False) as pipe:
             pipe.execute_command("SET", key, b"", "PX", 1)
@@ -61,24 +61,24 @@ def _appends(node: Any) -> str:
     try:
         return str(node.config_get("appendfsync").get("appendfsync", ""))
     except redis.ResponseError:
-        return ""  # not allowed to ask
+        return ""  # CONFIG is not allowed
 
 
 def _in_background(node: Any, command: str, status: str) -> None:
-    """Have a child process of the server write everything, and wait for it."""
+    """Make a child process of the server write everything, and wait for it."""
     while True:
         _wait_until_idle(node)
         try:
             node.execute_command(command)
             break
         except redis.ResponseError as error:
-            if "in progress" in str(error):  # another client's began before the last writes
+            if "in progress" in str(error):  # started by another client before the last writes
                 continue
             if isinstance(error, redis.exceptions.NoPermissionError) or "unknown" in str(error):
                 raise OSError(
                     errno.ENOTSUP,
-                    f"the Redis server does not allow {command}, so that what it holds cannot be "
-                    "made durable from here; ?sync=server leaves that to it",
+                    f"the Redis server does not allow {command}, so its data cannot be made "
+                    "durable by this client; ?sync=server leaves durability to the server",
                 ) from None
             raise
     _wait_until_idle(node)

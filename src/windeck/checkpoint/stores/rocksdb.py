@@ -1,7 +1,7 @@
-"""RocksDB, the embedded default: one process writes, any number read.
+"""RocksDB stores, through rocksdict: one process writes, any number of processes read.
 
-Bulk data goes into table files of its own (SST), which the database ingests whole: nothing is
-written twice, and nothing passes through the log.
+Bulk loads write table files (SST), which the database ingests as they are: nothing is written
+twice, and nothing passes through the log.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import rocksdict
 
-from windeck.checkpoint.stores import checks, embedded
-from windeck.checkpoint.stores.embedded import CONFIG, SEAL_KEY
-from windeck.checkpoint.stores.errors import from_engine
-from windeck.checkpoint.stores.protocol import Facts, Items, Wanted
+from windeck.checkpoint.stores import embedded
+from windeck.checkpoint.stores.embedded import CONFIG, SEAL_KEY, translate_engine_error
+from windeck.checkpoint.stores.protocol import (
+    Facts,
+    Items,
+    Wanted,
+    check_batch,
+    check_compare_and_set,
+    check_key,
+    check_keys,
+    is_empty_range,
+    key_range,
+)
 from windeck.checkpoint.stores.urls import StoreURL
 
 if TYPE_CHECKING:
@@ -42,47 +51,47 @@ FACTS = Facts(
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
-#: How long a reader tries to open a database between two syncs of its writer.
+#: Seconds for which a reader tries to open a database between two syncs of its writer.
 SETTLING_SECONDS = 10
 _serial = itertools.count()
 
 
 class RocksDBStore:
-    """A RocksDB database; made by `open_store`. See `windeck.checkpoint.stores.protocol.Store`."""
+    """A store in a RocksDB database. See `windeck.checkpoint.stores.protocol.Store`."""
 
     def __init__(self, url: StoreURL) -> None:
         url.only("create", "readonly", "compression")
         self.url, self.facts = str(url), FACTS
         self._where, self._readonly = url, url.flag("readonly")
-        path = embedded.prepare(url, create=url.flag("create", True) and not self._readonly)
+        path = embedded.prepare_folder(url, create=url.flag("create", True) and not self._readonly)
         self._path, self._lock = path, threading.RLock()
-        self._start()
+        self._open_database()
         until = time.monotonic() + SETTLING_SECONDS
-        while self._readonly and self._seal.moved_on():
+        while self._readonly and self._seal.has_changed():
             self.close()
             if time.monotonic() > until:
                 raise BlockingIOError(
                     errno.EAGAIN,
-                    f"{self.url} was synced again each time it was opened for reading, for "
-                    f"{SETTLING_SECONDS} s: expected its writer to pause for an instant",
+                    f"{self.url} was synced during each attempt to open it for reading, for "
+                    f"{SETTLING_SECONDS} s: expected a moment without a sync of its writer",
                 )
-            self._start()
+            self._open_database()
 
-    def _start(self) -> None:
-        """Open the database and check that nothing of it is lost.
+    def _open_database(self) -> None:
+        """Open the database and check by its seal that no data is lost.
 
-        A reader opens the list of tables, then the logs. If the writer moves a log's content into a
-        table between the two, the reader has neither, but does have what was written after it.
-        `sync` makes that table and then writes the seal's file, so the file has changed.
+        A reader opens the list of tables, then the logs. If the writer moves the content of a log
+        into a table in between, the reader misses it, though it sees later writes. `sync` makes
+        that table and then writes the file of the seal, so a reader can detect this by the file.
         """
         self._seal = embedded.Seal(self._path, self.url)
-        self._db: rocksdict.Rdict | None = self._opened()
-        self._reading = Reading(self._db, self.url)
+        self._db: rocksdict.Rdict | None = self._open_engine()
+        self._reader = RocksDBReader(self._db, self.url)
         self._live: LiveTables | None = None
         try:
-            self._seal.check(self._reading.get(SEAL_KEY))
+            self._seal.check(self._reader.get(SEAL_KEY))
             if not self._readonly:
-                self._drop_begun("bulk-")  # of a killed process
+                self._drop_tables("bulk-")  # of a killed process
         except BaseException:
             self.close()
             raise
@@ -90,11 +99,11 @@ class RocksDBStore:
     def __repr__(self) -> str:
         return f"<store {self.url}>"
 
-    def _opened(self) -> rocksdict.Rdict:
+    def _open_engine(self) -> rocksdict.Rdict:
         access = rocksdict.AccessType.read_write()
         if self._readonly:
             access = rocksdict.AccessType.read_only(False)
-        # A reader may find a file gone that the writer's compaction replaced while it opened.
+        # A compaction of the writer may remove a file while a reader opens the database.
         for attempts in range(3 if self._readonly else 1, 0, -1):
             try:
                 options = options_for(self._where, self._path)
@@ -115,7 +124,7 @@ class RocksDBStore:
 
     @property
     def _direct(self) -> LiveTables:
-        """The table files, opened when first asked for: few reads do without that import."""
+        """The table files, opened at first use: small reads need neither them nor the import."""
         with self._lock:
             if self._live is None:
                 from pathlib import Path
@@ -132,31 +141,31 @@ class RocksDBStore:
         return self._open
 
     def get(self, key: bytes) -> bytes | None:
-        return self._reading.get(checks.check_key(key))
+        return self._reader.get(check_key(key))
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._reading.get_many(checks.check_keys(keys))
+        return self._reader.get_many(check_keys(keys))
 
     def get_many_into(self, wanted: Sequence[Wanted], *, cached: bool = True) -> list[int | None]:
         self._open  # noqa: B018
-        checks.check_keys([key for key, _, _ in wanted])
+        check_keys([key for key, _, _ in wanted])
         return self._direct.get_many_into(wanted)
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        return self._reading.moment().scan(prefix, start=start, stop=stop)
+        return self._reader.snapshot().scan(prefix, start=start, stop=stop)
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        return self._reading.moment().keys(prefix, start=start, stop=stop)
+        return self._reader.snapshot().keys(prefix, start=start, stop=stop)
 
-    def snapshot(self) -> Moment:
-        return self._reading.moment()
+    def snapshot(self) -> RocksDBSnapshot:
+        return self._reader.snapshot()
 
     def put_many(self, items: Items) -> None:
-        pairs = checks.batch(items)
+        pairs = check_batch(items)
         embedded.refuse_reserved(list(pairs))
         changes = rocksdict.WriteBatch(raw_mode=True)
         for key, value in pairs.items():
@@ -164,7 +173,7 @@ class RocksDBStore:
         self._write(changes)
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
-        gone = checks.check_keys(keys)
+        gone = check_keys(keys)
         embedded.refuse_reserved(gone)
         changes = rocksdict.WriteBatch(raw_mode=True)
         for key in gone:
@@ -174,26 +183,24 @@ class RocksDBStore:
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
     ) -> None:
-        first, end = checks.bounds(prefix, start, stop)
+        first, end = key_range(prefix, start, stop)
         with self._lock:
             changes = rocksdict.WriteBatch(raw_mode=True)
             if end is None:
-                last = self._reading.moment().last()
+                last = self._reader.snapshot().last()
                 if last is None or last < first:
                     return
                 changes.delete(last)
                 end = last
-            if not checks.is_empty((first, end)):
+            if not is_empty_range((first, end)):
                 changes.delete_range(first, end)
             if first <= SEAL_KEY:
                 changes.put(SEAL_KEY, self._seal.number.to_bytes(8, "big"))
             self._write(changes)
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        checks.check_value(checks.check_key(key), value)
-        if expected is not None:
-            checks.check_value(key, expected)
-        with self._lock:  # nobody else has the database open
+        check_compare_and_set(key, expected, value)
+        with self._lock:  # no other process has the database open
             self._writable  # noqa: B018
             if self.get(key) != expected:
                 return False
@@ -203,13 +210,13 @@ class RocksDBStore:
     def bulk_load(self, items: Items) -> int:
         from windeck.checkpoint.stores.rocksdb_bulk import write_tables  # not needed to read
 
-        self._writable  # noqa: B018 - before anything is asked for
+        self._writable  # noqa: B018 - raises before items are consumed
         name = f"bulk-{os.getpid()}-{next(_serial)}"
         try:
             count, files = write_tables(self._where, name, items, TABLE_BYTES)
             self._ingest(files)
         finally:
-            self._drop_begun(f"{name}-")
+            self._drop_tables(f"{name}-")
         return count
 
     def ingest_parts(self, names: Sequence[str]) -> None:
@@ -236,14 +243,14 @@ class RocksDBStore:
         with self._lock:
             db = self._writable
             try:
-                db.put(SEAL_KEY, self._seal.next())
-                # Into a table, not only the log's disk blocks: the manifest then holds, in order,
-                # all tables taken in before and this one, so that a lost end of it shows.
+                db.put(SEAL_KEY, self._seal.next_value())
+                # Flush to a table instead of syncing the log: then the manifest lists, in order,
+                # all ingested tables and this one, so that a lost end of it is detected.
                 db.flush()
             except Exception as error:
                 fail(error, "making it durable", self.url)
             finally:
-                self._changed()
+                self._note_write()
             self._seal.write()
 
     def close(self) -> None:
@@ -251,7 +258,7 @@ class RocksDBStore:
             db, self._db = self._db, None
             if db is None:
                 return
-            self._reading.close()
+            self._reader.close()
             if self._live is not None:
                 self._live.close()
             try:
@@ -273,11 +280,11 @@ class RocksDBStore:
             except Exception as error:
                 fail(error, "writing", self.url)
             finally:
-                self._changed()
+                self._note_write()
 
-    def _changed(self) -> None:
+    def _note_write(self) -> None:
         if self._live is not None:
-            self._live.changed()
+            self._live.note_write()
 
     def _ingest(self, paths: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()
@@ -287,11 +294,11 @@ class RocksDBStore:
                 if paths:
                     self._writable.ingest_external_file([str(path) for path in paths], options)
             except Exception as error:
-                fail(error, "taking in table files", self.url)
+                fail(error, "ingesting table files", self.url)
             self.sync()
 
-    def _drop_begun(self, prefix: str) -> None:
-        """Remove the table files of a bulk load, finished (links then) or not."""
+    def _drop_tables(self, prefix: str) -> None:
+        """Remove the table files of a bulk load, finished or not; ingested ones are links."""
         folder = os.path.join(self._path, embedded.PARTS)
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.startswith(prefix):
@@ -306,17 +313,17 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
 
 
 def open_url(url: StoreURL) -> RocksDBStore:
-    """Open, or make, the database at a path."""
+    """Open or create the database at the path of a URL."""
     return RocksDBStore(url)
 
 
-class Reading:
-    """Gets and scans over a database as it is now."""
+class RocksDBReader:
+    """Reads from the current contents of a database."""
 
     def __init__(self, db: rocksdict.Rdict, where: str) -> None:
         self._db: rocksdict.Rdict | None = db
         self._where = where
-        self._moments: weakref.WeakSet[Moment] | None = None
+        self._snapshots: weakref.WeakSet[RocksDBSnapshot] | None = None
 
     def get(self, key: bytes) -> bytes | None:
         db = self._open
@@ -334,22 +341,22 @@ class Reading:
             fail(error, "reading", self._where)
         return list(found)
 
-    def moment(self) -> Moment:
+    def snapshot(self) -> RocksDBSnapshot:
         import weakref  # not needed for single values
 
         options = rocksdict.ReadOptions()
         options.set_verify_checksums(True)
-        moment = Moment(self._open.iter(options), self._where)
-        if self._moments is None:
-            self._moments = weakref.WeakSet()
-        self._moments.add(moment)
-        return moment
+        snapshot = RocksDBSnapshot(self._open.iter(options), self._where)
+        if self._snapshots is None:
+            self._snapshots = weakref.WeakSet()
+        self._snapshots.add(snapshot)
+        return snapshot
 
     def close(self) -> None:
-        """Drop all iterators: the engine keeps its folder locked while one lives."""
+        """Drop all iterators, since the engine keeps its folder locked while one exists."""
         self._db = None
-        for moment in list(self._moments or ()):
-            moment.close()
+        for snapshot in list(self._snapshots or ()):
+            snapshot.close()
 
     @property
     def _open(self) -> rocksdict.Rdict:
@@ -358,21 +365,21 @@ class Reading:
         return self._db
 
 
-class Moment:
-    """A snapshot: one iterator, shared by all readers.
+class RocksDBSnapshot:
+    """A snapshot of a database: one iterator, shared by all reads.
 
-    It sees the database as it was when it was made, without tables ingested later. (The snapshots
-    of rocksdict are not used: their iterators see what was written later.)
+    An iterator sees the database as it was when it was made, without tables ingested later. The
+    snapshots of rocksdict are not used, since their iterators see later writes.
     """
 
     def __init__(self, iterator: rocksdict.RdictIter, where: str) -> None:
         self._shared: rocksdict.RdictIter | None = iterator
         self._where = where
         self._lock = threading.Lock()
-        self._moved_by: object = None  # the scan that moved the iterator last
+        self._moved_by: object = None  # the last scan that moved the iterator
 
     def get(self, key: bytes) -> bytes | None:
-        checks.check_key(key)
+        check_key(key)
         with self._lock:
             self._moved_by = None
             self._iterator.seek(key)
@@ -380,17 +387,17 @@ class Moment:
             return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self.get(key) for key in checks.check_keys(keys)]
+        return [self.get(key) for key in check_keys(keys)]
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        return self._walk(*checks.bounds(prefix, start, stop), True)
+        return self._walk(*key_range(prefix, start, stop), True)
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        return self._walk(*checks.bounds(prefix, start, stop), False)
+        return self._walk(*key_range(prefix, start, stop), False)
 
     def last(self) -> bytes | None:
         """Return the greatest key."""
@@ -403,30 +410,33 @@ class Moment:
         with self._lock:
             self._shared = None
 
-    def __enter__(self) -> Moment:
+    def __enter__(self) -> RocksDBSnapshot:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def _walk(self, first: bytes, end: bytes | None, values: bool) -> Iterator[Any]:
-        # Nothing here may hold the iterator while the caller has a pair: close() drops it.
-        me, at = object(), first
-        while (found := self._step(me, at, end, values)) is not None:
+        # No reference to the iterator while the caller has a pair, so that close() can drop it.
+        scan, at = object(), first
+        while (found := self._step(scan, at, end, values)) is not None:
             key, value = found
             yield (key, value) if values else key
             at = key + b"\0"
 
     def _step(
-        self, me: object, at: bytes, end: bytes | None, values: bool
+        self, scan: object, at: bytes, end: bytes | None, values: bool
     ) -> tuple[bytes, bytes | None] | None:
-        """The first pair from `at` on, None at the end; `me` went there last, or has to seek."""
+        """Return the first pair from `at` on, None at the end.
+
+        Seek only if another read than `scan` has moved the iterator.
+        """
         with self._lock:
-            if self._moved_by is me:
+            if self._moved_by is scan:
                 self._iterator.next()
             else:
                 self._iterator.seek(at)
-                self._moved_by = me
+                self._moved_by = scan
             key = self._key()
             if key == SEAL_KEY:
                 self._iterator.next()
@@ -442,8 +452,10 @@ class Moment:
         return self._shared
 
     def _key(self) -> bytes | None:
-        """Return the key under the iterator, None at the end. An iterator also stops where it
-        cannot read on; only its status tells the two apart."""
+        """Return the key at the iterator, None at the end.
+
+        An iterator also stops at data that it cannot read; only its status shows the difference.
+        """
         if self._iterator.valid():
             key: bytes = self._iterator.key()
             return key
@@ -455,7 +467,7 @@ class Moment:
 
 
 def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
-    """Return the options of a database or a table file; `path` is that of a database."""
+    """Return the options of a database at `path`, or of a table file (None)."""
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_paranoid_checks(True)
@@ -465,13 +477,13 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
     options.set_compression_type(getattr(rocksdict.DBCompressionType, compression)())
     options.set_write_buffer_size(16 << 20)
     options.set_keep_log_file_num(2)
-    # Few large tables, and few of them open at a time: processes may open 1,024 files as a rule. A
-    # reader holds them all open, since the writer may remove them.
+    # Few large tables, and few of them open at a time: the usual limit is 1,024 files. A reader
+    # keeps all of them open, since the writer may remove them.
     options.set_target_file_size_base(256 << 20)
     options.set_max_bytes_for_level_base(1 << 30)
     options.set_max_open_files(-1 if url.flag("readonly") else 256)
     if path is not None:
-        # As many threads are made to open tables as may be, 16 unless told, for however few.
+        # The engine starts all threads that it may use to open tables (default: 16), even for few.
         count = sum(name.endswith(".sst") for name in os.listdir(path))
         options.set_max_file_opening_threads(min(max(count, 1), 16))
     tables = rocksdict.BlockBasedOptions()
@@ -483,10 +495,10 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
 
 @contextmanager
 def readable(path: str) -> Iterator[str]:
-    """Give the folder to open a database in for reading: its own, or one of links to its files.
+    """Yield the folder in which to open a database for reading: its own, or links to its files.
 
-    rocksdict writes a note beside a database at every opening, so it cannot open one that may only
-    be read. A reader opens all files at once, and needs none of their names when that is done.
+    rocksdict writes a note beside a database whenever it opens one, so it cannot open a folder that
+    is read-only. A reader opens all files at once and needs the links only until then.
     """
     note = os.path.join(path, CONFIG)
     if os.access(path, os.W_OK) and (os.access(note, os.W_OK) or not os.path.exists(note)):
@@ -504,10 +516,13 @@ def readable(path: str) -> Iterator[str]:
 
 
 def fail(error: Exception, doing: str, where: str) -> NoReturn:
-    """Raise the error of `stores.errors` for an error of the engine, which raises plain Exception,
-    and OSError when it makes folders. Others pass through."""
+    """Raise the built-in error for an error of the engine.
+
+    rocksdict raises plain Exception, and OSError when it creates folders. Other errors are raised
+    unchanged.
+    """
     if isinstance(error, rocksdict.DbClosedError):
         raise ValueError(f"the store {where} is closed") from None
     if type(error) is not Exception and not isinstance(error, OSError):
         raise error
-    raise from_engine(error, doing, where) from error
+    raise translate_engine_error(error, doing, where) from error

@@ -1,4 +1,4 @@
-"""Bulk loads of RocksDB: table files written beside a database, to be ingested whole."""
+"""Bulk loads of RocksDB: table files written beside a database and ingested by it."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from pathlib import Path
 
 import rocksdict
 
-from windeck.checkpoint.stores import checks, embedded
-from windeck.checkpoint.stores.lanes import Lanes
-from windeck.checkpoint.stores.protocol import Items, Pieces
+from windeck.checkpoint.stores import embedded
+from windeck.checkpoint.stores.protocol import Items, ParallelItems, Pieces, iter_ascending_pieces
 from windeck.checkpoint.stores.rocksdb import COMPRESSIONS, fail, options_for
 from windeck.checkpoint.stores.rocksdb_sst import TableWriter
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["is_empty_part", "write_part", "write_tables"]
 
-#: The content of a part without pairs: RocksDB has no table file without any.
+#: Content of a part without pairs, since RocksDB has no empty table files.
 EMPTY_PART = b"windeck: a part without pairs\n"
-#: Tables written at the same time, by threads that mostly run without the interpreter's lock.
-LANES = min(2, os.cpu_count() or 1)
+#: Threads that write tables; most of the time they run without the interpreter's lock.
+THREADS = min(2, os.cpu_count() or 1)
 
 
 def write_part(url: StoreURL, name: str, items: Items) -> int:
     """Write a table file for `RocksDBStore.ingest_parts`."""
     url.only("create", "readonly", "compression")
-    embedded.prepare(url, create=True)
+    embedded.prepare_folder(url, create=True)
     path = embedded.part_path(url, name)
     if name.startswith("bulk-"):
         raise ValueError(f"expected the name of a part not to begin with bulk-, got {name!r}")
     temporary = path.with_name(name + ".tmp")
     try:
-        count = write_table(url, temporary, checks.in_pieces(items), None)
+        count = write_table(url, temporary, iter_ascending_pieces(items), None)
         if not count:
             embedded.write_durably(temporary, EMPTY_PART)
         os.replace(temporary, path)
@@ -47,53 +46,53 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
 
 
 def write_tables(url: StoreURL, name: str, items: Items, size: int) -> tuple[int, list[Path]]:
-    """Write pairs into table files of about `size` bytes, lanes of them at the same time.
+    """Write pairs into table files of about `size` bytes, with several threads if possible.
 
     Returns
     -------
     count, files
-        The number of pairs; the files, whose names begin with `name` and ``-``. An error may leave
-        some behind.
+        The number of pairs, and the files; their names begin with `name` and ``-``. After an error
+        some files may exist.
     """
-    lanes = items.split(LANES) if isinstance(items, Lanes) else [items]
+    ranges = items.split(THREADS) if isinstance(items, ParallelItems) else [items]
     stop = threading.Event()
 
-    def write(number: int, lane: Items) -> _Written:
+    def write(number: int, pairs: Items) -> _Written:
         try:
-            return _write_lane(url, f"{name}-{number}", lane, size, stop)
+            return _write_range(url, f"{name}-{number}", pairs, size, stop)
         except BaseException:
             stop.set()
             raise
 
-    if len(lanes) == 1:
-        done = [write(0, lanes[0])]
+    if len(ranges) == 1:
+        done = [write(0, ranges[0])]
     else:
-        with ThreadPoolExecutor(len(lanes), thread_name_prefix="windeck-write") as pool:
+        with ThreadPoolExecutor(len(ranges), thread_name_prefix="windeck-write") as pool:
             try:
-                running = [pool.submit(write, i, lane) for i, lane in enumerate(lanes)]
-                wait(running)  # an interrupt of the user's comes out here
+                running = [pool.submit(write, i, pairs) for i, pairs in enumerate(ranges)]
+                wait(running)  # raises KeyboardInterrupt
             finally:
                 stop.set()
-        failed = [error for lane in running if (error := lane.exception()) is not None]
+        failed = [error for call in running if (error := call.exception()) is not None]
         for error in sorted(failed, key=lambda error: isinstance(error, _Stopped)):
             raise error
-        done = [lane.result() for lane in running]
-    full = [lane for lane in done if lane.files]
+        done = [call.result() for call in running]
+    full = [written for written in done if written.files]
     for one, two in pairwise(full):
         if two.first <= one.last:
             raise ValueError(
                 f"expected keys in ascending order, got {two.first!r} after {one.last!r}"
             )
-    return sum(lane.count for lane in done), [path for lane in done for path in lane.files]
+    return sum(part.count for part in done), [path for part in done for path in part.files]
 
 
 class _Stopped(Exception):
-    """Another lane has failed."""
+    """Raised in a thread when another thread has failed."""
 
 
 @dataclass
 class _Written:
-    """The result of writing a lane."""
+    """Number of pairs, files, and first and last key of a range of keys that was written."""
 
     count: int = 0
     files: list[Path] = field(default_factory=list)
@@ -101,19 +100,19 @@ class _Written:
     last: bytes = b""
 
 
-def _write_lane(
+def _write_range(
     url: StoreURL, name: str, items: Items, size: int, stop: threading.Event
 ) -> _Written:
     done = _Written()
 
-    def watched() -> Iterator[tuple[bytes, bytes | Pieces]]:
-        for key, value in checks.in_pieces(items):
+    def checked() -> Iterator[tuple[bytes, bytes | Pieces]]:
+        for key, value in iter_ascending_pieces(items):
             if stop.is_set():
                 raise _Stopped
             done.first, done.last = done.first or key, key
             yield key, value
 
-    pairs = watched()
+    pairs = checked()
     for first in pairs:
         done.files.append(embedded.part_path(url, f"{name}-{len(done.files)}.sst"))
         done.count += write_table(url, done.files[-1], chain([first], pairs), size)
@@ -123,14 +122,14 @@ def _write_lane(
 def write_table(
     url: StoreURL, path: Path, pairs: Iterator[tuple[bytes, bytes | Pieces]], size: int | None
 ) -> int:
-    """Write pairs into a table file until it has `size` bytes; return their number."""
-    table: TableWriter | _EngineTable | None = None
+    """Write pairs into a table file until it has `size` bytes; return the number of pairs."""
+    table: TableWriter | _EngineTableWriter | None = None
     count = written = 0
     try:
         for key, value in pairs:
             embedded.refuse_reserved((key,))
             try:
-                table = table or _begun(url, path)
+                table = table or _table_writer(url, path)
                 table.add(key, value)
             except Exception as error:
                 fail(error, f"writing the table file {path.name}", str(url))
@@ -148,13 +147,13 @@ def write_table(
     return count
 
 
-def _begun(url: StoreURL, path: Path) -> TableWriter | _EngineTable:
+def _table_writer(url: StoreURL, path: Path) -> TableWriter | _EngineTableWriter:
     plain = url.choice("compression", COMPRESSIONS, "none") == "none"
-    return TableWriter(path) if plain else _EngineTable(url, path)
+    return TableWriter(path) if plain else _EngineTableWriter(url, path)
 
 
-class _EngineTable:
-    """Writer of a table file by the engine, which can compress."""
+class _EngineTableWriter:
+    """Writer of table files that uses the engine, which supports compression."""
 
     def __init__(self, url: StoreURL, path: Path) -> None:
         self._writer = rocksdict.SstFileWriter(options_for(url))
@@ -171,4 +170,5 @@ class _EngineTable:
 
 
 def is_empty_part(path: Path) -> bool:
+    """Return True if a part has no pairs."""
     return path.stat().st_size == len(EMPTY_PART) and path.read_bytes() == EMPTY_PART

@@ -1,18 +1,19 @@
 """Table files of RocksDB (SST), written and read without its engine.
 
-Uncompressed block-based tables of format version 5, as RocksDB 6.6 and later write and read them;
-see "Rocksdb BlockBasedTable Format" in its wiki. A table is a sequence of blocks, each followed by
-five bytes: the compression (0: none) and the masked CRC32C of the block and that byte. First come
-the blocks of data in the order of keys; then the index, with the last key and the place of each
-block of data; the properties; the metaindex, with the places of those; and the footer, 53 bytes
-with the places of metaindex and index.
+The tables are uncompressed block-based tables of format version 5, as RocksDB 6.6 and later write
+and read them; see "Rocksdb BlockBasedTable Format" in its wiki. A table is a sequence of blocks,
+each followed by five bytes: the compression (0: none) and the masked CRC32C of the block and that
+byte. The parts of a table are, in this order: the data blocks, by key; the index, with the last key
+and the offset and size of each data block; the properties; the metaindex, with their offset and
+size; and the footer, 53 bytes with the offsets and sizes of metaindex and index.
 
-A block is a sequence of entries, each a key that may begin with bytes of the key before it, and a
-value; then the places of the entries that do not, as uint32, and the number of these. The key of a
-value is the user's key and eight bytes: a sequence number above the kind, 1 for a value.
+A block is a sequence of entries, each a key and a value; a key may share a prefix with the key
+before it. The restarts follow: the offsets of entries that share no prefix, as uint32, and their
+number. A stored key is the user's key and eight bytes: a sequence number and, in the lowest byte,
+the kind, 1 for a value.
 
-`docs/design/removed.md` has the figures that this module is kept for: rocksdict's writer sums
-without the processor's instruction, and its `get` copies each value three times.
+`docs/design/removed.md` has the measurements for which this module is kept: rocksdict's writer
+computes checksums without the processor's instruction, and its `get` copies each value three times.
 """
 
 from __future__ import annotations
@@ -38,22 +39,22 @@ __all__ = ["LiveTables", "TableWriter"]
 #: The bytes after each block.
 TRAILER_BYTES = 5
 FOOTER_BYTES = 53
-#: Ends the key of a value in a table to be ingested: sequence number 0, kind 1.
+#: Last bytes of a stored key in a table to be ingested: sequence number 0, kind 1.
 VALUE = (1).to_bytes(8, "little")
 _FOOTER = struct.Struct("<B40sIQ")
 _CRC32C, _VERSION, _MAGIC = 1, 5, 0x88E241B785F4CFF7
 
-#: Bytes of a block of small pairs, and of what is gathered before it is written.
+#: Bytes of a block of small pairs, and bytes that are buffered before a write.
 BLOCK_BYTES = 4096
 GATHER_BYTES = 256 << 10
-#: A value of so many bytes is a block of its own and is not copied.
+#: Least bytes of a value that gets its own block and is not copied.
 LARGE_BYTES = 16 << 10
-#: Entries of a block for each place where a search within it may begin.
-START_EVERY = 16
+#: Entries of a block for each restart.
+RESTART_EVERY = 16
 
-#: A larger index is not read: such a table has small values.
+#: Limit for the bytes of an index. A table with a larger one has small values.
 INDEX_BYTES = 4 << 20
-#: A block of up to so many bytes is read to see whether a key is in it.
+#: Limit for the bytes of a block that is read to check that it has a key.
 SMALL_BYTES = 64 << 10
 #: Tables kept open.
 OPEN_TABLES = 64
@@ -80,7 +81,7 @@ def varint(number: int) -> bytes:
 
 
 def varint_at(data: bytes, at: int) -> tuple[int, int]:
-    """Decode a number; return it and its end. ValueError for one that does not end in time.
+    """Decode a number; return it and the offset after it, or raise ValueError.
 
     Examples
     --------
@@ -98,12 +99,12 @@ def varint_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def handle(offset: int, size: int) -> bytes:
-    """Encode the place of a block."""
+    """Encode offset and size of a block."""
     return varint(offset) + varint(size)
 
 
 def masked(crc: int) -> int:
-    """Return a CRC as RocksDB stores it, so that a CRC of data with CRCs in it stays sound.
+    """Return a CRC as RocksDB stores it, so that data with embedded CRCs can be checksummed.
 
     Examples
     --------
@@ -114,30 +115,30 @@ def masked(crc: int) -> int:
 
 
 def make_block(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Make a block of few pairs with its trailer, each key whole."""
+    """Return a block of few pairs with its trailer, without shared prefixes."""
     parts, starts, at = list[bytes](), list[int](), 0
     for key, value in pairs:
         head = b"\0" + varint(len(key)) + varint(len(value))
         starts.append(at)
         parts += (head, key, value)
         at += len(head) + len(key) + len(value)
-    return seal(b"".join(parts) + starts_of(starts))
+    return add_trailer(b"".join(parts) + encode_restarts(starts))
 
 
-def starts_of(starts: Sequence[int]) -> bytes:
-    """Encode the end of a block: the places of whole keys; an empty block has one too."""
+def encode_restarts(starts: Sequence[int]) -> bytes:
+    """Encode the restarts at the end of a block; an empty block has one, too."""
     starts = starts or (0,)
     return struct.pack(f"<{len(starts) + 1}I", *starts, len(starts))
 
 
-def seal(block: bytes) -> bytes:
-    """Append a block's trailer."""
+def add_trailer(block: bytes) -> bytes:
+    """Return a block with its trailer."""
     block += b"\0"
     return block + masked(crc32c(block)).to_bytes(4, "little")
 
 
 def entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Decode the pairs of a block of data or properties; ValueError for anything else."""
+    """Decode the pairs of a block of data or properties; raise ValueError for other bytes."""
     at, end = 0, _end(block)
     key = b""
     while at < end:
@@ -152,16 +153,16 @@ def entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def index_entries(block: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Decode an index: for each block of data its last key, or one after it, and its place.
+    """Decode an index: a key at or after the last key of each data block, its offset and its size.
 
-    Keys are the user's and places are whole, as RocksDB writes them unless told otherwise.
+    The keys are user keys, and the values are not delta-encoded, as by default in RocksDB.
     """
     at, end = 0, _end(block)
     while at < end:
         shared, at = varint_at(block, at)
         more, at = varint_at(block, at)
         if shared or at + more > end:
-            raise ValueError("an entry of an index is not whole")
+            raise ValueError("an entry of an index is incomplete")
         key = block[at : at + more]
         offset, at = varint_at(block, at + more)
         size, at = varint_at(block, at)
@@ -171,22 +172,22 @@ def index_entries(block: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _end(block: bytes) -> int:
-    """Return the end of the entries of a block."""
+    """Return the offset after the entries of a block."""
     if len(block) < 4:
         raise ValueError("a block is too short")
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
     if end < 0:
-        raise ValueError("a block has more starts than room")
+        raise ValueError("a block has more restarts than bytes")
     return end
 
 
 def footer(metaindex: bytes, index: bytes) -> bytes:
-    """Encode the footer, from the handles of metaindex and index."""
+    """Encode the footer, from the encoded offsets and sizes of metaindex and index."""
     return _FOOTER.pack(_CRC32C, metaindex + index, _VERSION, _MAGIC)
 
 
 def read_footer(data: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Decode offsets and sizes of metaindex and index; ValueError for another format."""
+    """Decode offsets and sizes of metaindex and index; raise ValueError for another format."""
     kind, handles, version, magic = _FOOTER.unpack(data)
     if (kind, version, magic) != (_CRC32C, _VERSION, _MAGIC):
         raise ValueError("the file is not a table of version 5 with CRC32C sums")
@@ -197,20 +198,20 @@ def read_footer(data: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
     return (meta_offset, meta_size), (index_offset, index_size)
 
 
-#: The end of a block of one entry: its start and the number of starts, and no compression.
-_ALONE = starts_of((0,)) + b"\0"
+#: The end of a block of one entry: its restarts and the byte for no compression.
+_ALONE = encode_restarts((0,)) + b"\0"
 
 
 class TableWriter:
-    """Writer of a table file, keys in ascending order; end it with `finish` or `abandon`.
+    """Writer of a table file; add keys in ascending order, then call `finish` or `abandon`.
 
-    A value goes from the caller's memory into the file in one system call. The CRC32C of its bytes,
-    which its header needs anyway, becomes that of the block by arithmetic.
+    A large value is written from the caller's memory in one system call. The checksum of its block
+    is combined from the CRC32C of its body, which is known already.
 
     Raises
     ------
     OSError
-        From any method, as the file system means it: ENOSPC for a full disk.
+        From any method, with the errno of the file system, such as ENOSPC for a full disk.
     """
 
     def __init__(self, path: Path) -> None:
@@ -219,14 +220,14 @@ class TableWriter:
         self._out = bytearray()  # not written yet
         self._size = 0  # bytes of the file, including those not written yet
         self._block: list[bytes] = []  # small pairs of the next block
-        self._starts: list[int] = []
-        self._in_block = self._held = 0  # pairs, bytes
+        self._restarts: list[int] = []
+        self._in_block = self._held = 0  # pairs and bytes of the next block
         self._last = b""
-        self._index, self._index_starts = bytearray(), array("I")
+        self._index, self._index_restarts = bytearray(), array("I")
         self._count = self._key_bytes = self._value_bytes = 0
 
     def add(self, key: bytes, value: bytes | Pieces) -> None:
-        """Append a pair. Its memory may change once this returns."""
+        """Append a pair. The memory of the value may change after the call."""
         size = len(value)
         self._count += 1
         self._key_bytes += len(key) + len(VALUE)
@@ -235,10 +236,10 @@ class TableWriter:
         if size >= LARGE_BYTES:
             self._end_block()
             self._write_alone(head, value)
-            self._note(key, len(head) + size + len(_ALONE) - 1)
+            self._add_to_index(key, len(head) + size + len(_ALONE) - 1)
             return
-        if self._in_block % START_EVERY == 0:
-            self._starts.append(self._held)
+        if self._in_block % RESTART_EVERY == 0:
+            self._restarts.append(self._held)
         self._block += (head, bytes(value))
         self._in_block += 1
         self._held += len(head) + size
@@ -250,9 +251,9 @@ class TableWriter:
         """Write index, properties and footer, make the file durable, close it."""
         self._end_block()
         data_bytes = self._size
-        starts = self._index_starts if self._index_starts else array("I", [0])
+        starts = self._index_restarts if self._index_restarts else array("I", [0])
         tail = starts.tobytes() + len(starts).to_bytes(4, "little")
-        index = self._append(seal(bytes(self._index) + tail))
+        index = self._append(add_trailer(bytes(self._index) + tail))
         properties = self._append(make_block(self._properties(data_bytes)))
         meta = self._append(make_block([(b"rocksdb.properties", handle(*properties))]))
         self._out += footer(handle(*meta), handle(*index))
@@ -277,31 +278,31 @@ class TableWriter:
         self._out += _ALONE + masked(crc).to_bytes(4, "little")
 
     def _end_block(self) -> None:
-        """Make a block of the small pairs held so far."""
+        """Append a block of the small pairs added so far."""
         if not self._block:
             return
-        block = seal(b"".join(self._block) + starts_of(self._starts))
+        block = add_trailer(b"".join(self._block) + encode_restarts(self._restarts))
         self._out += block
-        self._note(self._last, len(block) - TRAILER_BYTES)
-        self._block, self._starts, self._in_block, self._held = [], [], 0, 0
+        self._add_to_index(self._last, len(block) - TRAILER_BYTES)
+        self._block, self._restarts, self._in_block, self._held = [], [], 0, 0
         if len(self._out) >= GATHER_BYTES:
             self._write([])
 
-    def _note(self, key: bytes, size: int) -> None:
-        """Put the block appended last into the index."""
-        self._index_starts.append(len(self._index))
+    def _add_to_index(self, key: bytes, size: int) -> None:
+        """Add the block appended last to the index."""
+        self._index_restarts.append(len(self._index))
         self._index += b"\0" + varint(len(key)) + key + handle(self._size, size)
         self._size += size + TRAILER_BYTES
 
     def _append(self, block: bytes) -> tuple[int, int]:
-        """Append a block that holds no data and return its place."""
+        """Append a block without data; return its offset and size."""
         at, size = self._size, len(block) - TRAILER_BYTES
         self._out += block
         self._size += len(block)
         return at, size
 
     def _write(self, bodies: Sequence[bytes | memoryview]) -> None:
-        """Write what is held and then `bodies`, without joining them."""
+        """Write the buffer and then `bodies`, without joining them."""
         parts = [memoryview(part) for part in (self._out, *bodies) if len(part)]
         while parts:
             done = os.writev(self._file, parts)
@@ -313,14 +314,14 @@ class TableWriter:
         self._out = bytearray()
 
     def _properties(self, data_bytes: int) -> list[tuple[bytes, bytes]]:
-        """The properties that the engine's writer gives such a table, sorted by name."""
+        """Return the properties that the engine's writer gives such a table, sorted by name."""
         zero = varint(0)
         index_bytes = self._size - data_bytes
         found = {
             "block.based.table.index.type": bytes(4),
             "block.based.table.prefix.filtering": b"0",
             "block.based.table.whole.key.filtering": b"1",
-            # The default family, by name: a repair of the database drops tables of no family.
+            # The name of the default family: a repair of the database drops tables without family.
             "column.family.id": zero,
             "column.family.name": b"default",
             "comparator": b"leveldb.BytewiseComparator",
@@ -343,7 +344,7 @@ class TableWriter:
             "key.largest.seqno": zero,
             "merge.operands": zero,
             "merge.operator": b"nullptr",
-            "num.data.blocks": varint(len(self._index_starts)),
+            "num.data.blocks": varint(len(self._index_restarts)),
             "num.entries": varint(self._count),
             "num.filter_entries": zero,
             "num.range-deletions": zero,
@@ -359,26 +360,26 @@ class TableWriter:
 
 
 def _session() -> bytes:
-    """Return a unique name: the engine's block cache keys blocks by it and the file's number."""
+    """Return a unique name, which the engine's block cache uses to identify blocks."""
     letters = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return bytes(secrets.choice(letters) for _ in range(20))
 
 
 class LiveTables:
-    """Values of a database's table files, read without the engine. Thread-safe.
+    """Reader of values from the table files of an open database, without the engine. Thread-safe.
 
     The engine's `get` copies a value into a cache, from there into a string, and from there into
-    `bytes`. Here it goes from the file to the caller's memory. That is right only where the table's
-    entry is what `get` would give, so a value is read only when
+    `bytes`. This class reads it from the file into the caller's memory. That is correct only if the
+    entry of the table is the one that `get` returns, so a value is read only when
 
-    * nothing has been written through this store since the tables were listed, and no write waits
-      in the engine's memory;
-    * exactly one of the tables has the key, and none deletes a range that contains it;
-    * it is alone in an uncompressed block, as large values are;
-    * the block's checksum agrees.
+    * nothing has been written through this store since the tables were listed, and the memtables of
+      the engine are empty;
+    * exactly one of the tables has the key, and none has a range deletion that contains it;
+    * it is the only entry of an uncompressed block, as large values are;
+    * the checksum of the block is right.
 
-    In every other case, and whenever a file is not as expected, the answer is None: ask the engine,
-    which finds the value elsewhere or reports the damage.
+    In every other case, and for any unexpected file, the result is None. Then use the engine, which
+    finds the value elsewhere or reports the damage.
     """
 
     def __init__(self, db: Any, path: Path) -> None:
@@ -386,10 +387,10 @@ class LiveTables:
         self._lock = threading.Lock()
         self._writes = 0
         self._tables: _Listing | None = None
-        self._listed_at = -1  # after how many writes
+        self._listed_at = -1  # number of writes before the listing
 
-    def changed(self) -> None:
-        """Note a write through the database: the tables are listed anew before the next read."""
+    def note_write(self) -> None:
+        """Note a write, so that the tables are listed again before the next read."""
         self._writes += 1
 
     def close(self) -> None:
@@ -401,7 +402,7 @@ class LiveTables:
         answers: list[int | None] = [None] * len(wanted)
         if tables is None:
             return answers
-        places = dict[_Table, list[_Place]]()
+        places = dict[_Table, list[_BlockRead]]()
         for number, one in enumerate(wanted):
             with suppress(OSError, ValueError):
                 found = tables.find(one[0])
@@ -426,14 +427,14 @@ class LiveTables:
             try:
                 waiting = any(db.property_int_value(name) != 0 for name in _MEMORY)
                 self._tables = None if waiting else _Listing(self._path, db.live_files())
-            except Exception:  # the engine's errors have no type; it will say so when asked
+            except Exception:  # the engine raises plain Exception, and will report it again
                 return None
             self._listed_at = writes
             return self._tables
 
 
 #: A wanted value: its number, the memory for it, and offset and size of its block.
-_Place: TypeAlias = tuple[int, Wanted, int, int]
+_BlockRead: TypeAlias = tuple[int, Wanted, int, int]
 
 
 class _Listing:
@@ -446,7 +447,7 @@ class _Listing:
         self._lock = threading.Lock()
 
     def find(self, key: bytes) -> tuple[_Table, int, int] | None:
-        """Return the only table that may have a key and the place of its block, or None."""
+        """Return the only table that has a key, and offset and size of its block, or None."""
         found: list[tuple[_Table, int, int]] = []
         for first, last, name in self._files:
             if first <= key <= last:
@@ -456,17 +457,17 @@ class _Listing:
                 block = table.block_of(key)
                 if block is not None:
                     found.append((table, *block))
-        if len(found) > 1:  # one has it as a rule, the others only span it
+        if len(found) > 1:  # usually one has the key, the others only span it
             found = [place for place in found if place[0].holds(key, *place[1:])]
         return found[0] if len(found) == 1 else None
 
     def _table(self, name: str) -> _Table | None:
-        """Return an open table; None, remembered, for one that cannot be read here."""
+        """Return an open table, or None (cached) for a table that cannot be read here."""
         with self._lock:
             if name in self._open:
                 table = self._open.pop(name)
             else:
-                if len(self._open) >= OPEN_TABLES:  # stays open for threads that read from it
+                if len(self._open) >= OPEN_TABLES:  # threads that read from it keep it open
                     del self._open[next(iter(self._open))]
                 try:
                     table = _Table(self._path / name.lstrip("/"))
@@ -477,12 +478,12 @@ class _Listing:
 
 
 class _Table:
-    """A table file open for reading; closed with its last reference.
+    """A table file that is open for reading, and closed with its last reference.
 
     Raises
     ------
     ValueError, OSError
-        From any method, for what is not as expected.
+        From any method, for an unexpected format.
     """
 
     def __init__(self, path: Path) -> None:
@@ -503,16 +504,16 @@ class _Table:
             os.close(self._file)
 
     def deletes(self, key: bytes) -> bool:
-        """Return whether a range deleted here contains a key, whichever was written first."""
+        """Return True if a range deletion of this table contains a key, older or newer."""
         return any(first <= key < end for first, end in self.gone)
 
     def block_of(self, key: bytes) -> tuple[int, int] | None:
-        """Return the place of the only block that may have a key."""
+        """Return offset and size of the only block that may have a key, or None."""
         at = bisect_left(self._last_keys, key)
         return self._places[at] if at < len(self._places) else None
 
     def holds(self, key: bytes, offset: int, size: int) -> bool:
-        """Return whether a key is in a block; a large block has one entry."""
+        """Return True if a block has a key; a large block has one entry."""
         if size <= SMALL_BYTES:
             return any(found[:-8] == key for found, _ in entries(self._block(offset, size)))
         begin = self._bytes(offset, min(size, 20 + len(key) + 8))
@@ -523,8 +524,8 @@ class _Table:
             raise ValueError("a large block has more than one entry")
         return length == len(key) + 8 and begin[at:][: len(key)] == key
 
-    def read(self, places: Sequence[_Place]) -> Iterator[tuple[int, int]]:
-        """Read the values alone in a sound block; give their numbers and bodies' CRC32C."""
+    def read(self, places: Sequence[_BlockRead]) -> Iterator[tuple[int, int]]:
+        """Read values of valid blocks of one entry; yield numbers and CRC32C of bodies."""
         for number, (key, head, body), offset, size in places:
             begin = _begin(len(key), len(head) + len(body)) + key
             first = bytearray(len(begin) + 8 + len(head))
@@ -533,7 +534,7 @@ class _Table:
                 continue
             if os.preadv(self._file, (first, body, end), offset) != size + TRAILER_BYTES:
                 continue
-            # The last byte but seven: a value, not a deletion; the others number the write.
+            # The kind (1: a value, not a deletion); the other seven bytes are a sequence number.
             if not first.startswith(begin) or first[len(begin)] != 1:
                 continue
             head[:] = first[len(begin) + 8 :]
@@ -543,7 +544,7 @@ class _Table:
                 yield number, body_crc
 
     def _entries(self, where: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Return the pairs of the block at a handle."""
+        """Return the pairs of the block whose encoded offset and size are given."""
         offset, at = varint_at(where, 0)
         size, _ = varint_at(where, at)
         return entries(self._block(offset, size))
@@ -551,7 +552,7 @@ class _Table:
     def _block(self, offset: int, size: int) -> bytes:
         """Read an uncompressed block and verify its checksum."""
         if size > INDEX_BYTES:
-            raise ValueError("a block is larger than is read here")
+            raise ValueError(f"a block has more than {INDEX_BYTES:,} bytes")
         data = self._bytes(offset, size + TRAILER_BYTES)
         if data[size] != 0 or masked(crc32c(data[: size + 1])).to_bytes(4, "little") != data[-4:]:
             raise ValueError("a block is compressed or damaged")
@@ -559,7 +560,7 @@ class _Table:
 
     def _bytes(self, offset: int, size: int) -> bytes:
         if not 0 <= offset <= offset + size <= self._size:
-            raise ValueError("a place is outside the file")
+            raise ValueError("an offset is outside the file")
         data = os.pread(self._file, size, offset)
         if len(data) != size:
             raise ValueError("the file ends too early")
@@ -573,7 +574,7 @@ def _begin(key: int, value: int) -> bytes:
 
 
 def _check_properties(found: Mapping[bytes, bytes]) -> None:
-    """Raise ValueError unless the table is of the kind read here."""
+    """Raise ValueError unless the table has a supported format."""
     expected = {
         b"rocksdb.block.based.table.index.type": bytes(4),
         b"rocksdb.comparator": b"leveldb.BytewiseComparator",

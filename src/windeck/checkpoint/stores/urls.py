@@ -1,19 +1,24 @@
-"""URLs of stores: parsing, options, and the backend of each scheme."""
+"""URLs of stores: parsing, options, the backend of each scheme, and opening."""
 
 from __future__ import annotations
 
 import io
+import os
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.protocol import Items, Store
 
-__all__ = ["StoreURL", "open_store", "register", "takes_parts", "takes_turns"]
-__all__ += ["write_part"]
+__all__ = ["StoreURL", "existing_url", "is_url", "open_store", "opened", "reading_url", "register"]
+__all__ += ["retry_while_open", "takes_parts", "takes_turns", "write_part"]
+
+Result = TypeVar("Result")
 
 _PACKAGE = "windeck.checkpoint.stores"
 #: scheme -> module, library it imports, extra that brings the library
@@ -54,7 +59,7 @@ class StoreURL(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> StoreURL:
-        """Parse a URL; ValueError, which never shows a password, if it is not valid."""
+        """Parse a URL; raise ValueError, which never shows a password, if it is not valid."""
         if not isinstance(text, str):
             raise TypeError(f"expected a URL as str, got {type(text).__name__}")
         scheme, separator, rest = text.partition("://")
@@ -67,10 +72,10 @@ class StoreURL(NamedTuple):
         authority, slash, path = location.partition("/")
         login, _, place = authority.rpartition("@")
         user, _, password = login.partition(":")
-        # Not quoted in errors: with a stray / or @ in it, any part may hold some of a password.
+        # Errors do not quote it: after an unescaped / or @ any part may be part of a password.
         match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:@\[\]]*)(?::(\d{1,5}))?", place)
-        astray = scheme.startswith("redis") and "@" in path + query
-        if match is None or (match[2] and int(match[2]) > 65535) or astray:
+        misplaced = scheme.startswith("redis") and "@" in path + query
+        if match is None or (match[2] and int(match[2]) > 65535) or misplaced:
             raise ValueError(
                 f"the host and port of a {scheme}:// URL cannot be read: expected host:port, and "
                 "/, ?, @ and : in a password written as %2F, %3F, %40 and %3A"
@@ -96,12 +101,13 @@ class StoreURL(NamedTuple):
         return f"{self.scheme}://{login}{host}{port}{self.path}{'?' * bool(options)}{options}"
 
     def only(self, *names: str) -> None:
-        """Refuse options other than these."""
+        """Raise ValueError for options other than these."""
         for name in self.options:
             if name not in names:
                 known = f"expected {', '.join(names)}" if names else "there are none"
                 raise ValueError(
-                    f"{self.scheme}:// URLs have no option {name!r}: {known}{_meant(name, names)}"
+                    f"{self.scheme}:// URLs have no option {name!r}: {known}"
+                    f"{_suggestion(name, names)}"
                 )
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -132,23 +138,23 @@ def open_store(url: str) -> Store:
         ``rocksdb:///absolute/path`` or ``rocksdb://./relative/path``, the same with ``leveldb``;
         ``redis://[user:password@]host[:port][/database]``, ``rediss://`` with TLS,
         ``redis+unix:///path/of/socket[?db=number]`` on the same machine, ``redis+cluster://`` and
-        ``rediss+cluster://`` for a cluster, which ``redis://`` finds out by itself;
-        ``memory://name``, ``memory://``; and what `register` added. The options of each are in
-        docs/stores.md. In paths, ``?`` is written ``%3F`` and ``%`` is written ``%25``.
+        ``rediss+cluster://`` for a cluster, which ``redis://`` detects as well;
+        ``memory://name``, ``memory://``; and schemes added by `register`. The options of each are
+        in docs/stores.md. In paths, ``?`` is written ``%3F`` and ``%`` is written ``%25``.
 
     Returns
     -------
     Store
-        To be closed, or used in a ``with``.
+        Close it after use, or use it in a ``with`` statement.
 
     Raises
     ------
     ValueError
-        For a URL or an option that is not one of these.
+        For an unknown scheme or option.
     ImportError
-        Where the library is not installed, with the command that installs it.
+        When the library of the backend is not installed, with the command that installs it.
     OSError
-        See `windeck.checkpoint.stores.errors`.
+        See `windeck.checkpoint.stores.protocol`.
 
     Examples
     --------
@@ -165,47 +171,47 @@ def open_store(url: str) -> Store:
 
 
 def write_part(url: str, name: str, items: Items) -> int:
-    """Write a part of an embedded database, which another process has open or will open.
+    """Write a part of an embedded database, which another process has open or opens later.
 
     Parameters
     ----------
     url
-        That of the store, RocksDB or LevelDB, which is not opened.
+        URL of the store, RocksDB or LevelDB, which is not opened.
     name
-        Letters, digits, ``-``, ``_`` and ``.``, up to 100; a part of this name that was not taken
-        in yet is replaced.
+        Letters, digits, ``-``, ``_`` and ``.``, up to 100. An existing part of this name is
+        replaced.
     items
-        Keys and values in ascending order of keys, read once, in bounded memory.
+        Keys and values in ascending order of keys; they are read once, in bounded memory.
 
     Returns
     -------
     int
-        Pairs written, durably, for `PartStore.ingest_parts` to take in. A part that was not
-        finished, because the process ended or raised, is not there.
+        Number of pairs written. They are durable, and `PartStore.ingest_parts` adds them to the
+        store. A part that was not finished, because of an error or a crash, does not exist.
 
     Raises
     ------
     io.UnsupportedOperation
-        For a store that each process opens itself, or that no other process can reach.
+        For a store without parts: each process opens it, or no other process can reach it.
     """
     parsed = StoreURL.parse(url)
     if not takes_parts(url):
         raise io.UnsupportedOperation(
-            f"{parsed} has no parts: expected rocksdb:// or leveldb://; other stores are opened by "
-            "each process that writes"
+            f"{parsed} has no parts: expected rocksdb:// or leveldb://; each process that writes "
+            "opens other stores itself"
         )
     written: int = _backend(parsed.scheme).write_part(parsed, name, items)
     return written
 
 
 def takes_parts(url: str) -> bool:
-    """Return whether `write_part` works for a URL: one process opens it, others write parts."""
+    """Return True if `write_part` supports a URL: one process opens it, others write parts."""
     scheme = StoreURL.parse(url).scheme
     return scheme not in _registered and hasattr(_backend(scheme), "write_part")
 
 
 def takes_turns(url: str) -> bool:
-    """Return whether only one process at a time may open a URL, even to read."""
+    """Return True if only one process at a time may open a URL, even for reading."""
     return takes_parts(url) and not _backend(StoreURL.parse(url).scheme).FACTS.shared_readers
 
 
@@ -215,12 +221,12 @@ def register(scheme: str, opener: Callable[[StoreURL], Store]) -> None:
     Parameters
     ----------
     scheme
-        Lower case; one of windeck's own cannot be taken.
+        In lower case, and none of the built-in ones.
     opener
-        Called with the URL; checks its options with `StoreURL.only` and returns a store.
+        A function of the URL that checks the options, with `StoreURL.only`, and returns a store.
     """
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or scheme in _BACKENDS:
-        raise ValueError(f"expected a scheme of your own in lower case, got {scheme!r}")
+        raise ValueError(f"`scheme` must be in lower case and not built-in, got {scheme!r}")
     _registered[scheme] = opener
 
 
@@ -229,7 +235,7 @@ def _backend(scheme: str) -> ModuleType:
         known = (*_BACKENDS, *_registered)
         raise ValueError(
             f"no store has URLs that begin with {scheme[:40]}://: expected one of "
-            f"{', '.join(known)}{_meant(scheme, known)}"
+            f"{', '.join(known)}{_suggestion(scheme, known)}"
         )
     module, library, extra = _BACKENDS[scheme]
     try:
@@ -245,7 +251,7 @@ def _backend(scheme: str) -> ModuleType:
 def _decoded(text: str) -> str:
     if "%" not in text:
         return text
-    from urllib.parse import unquote  # takes longer to import than a small store to open
+    from urllib.parse import unquote  # its import takes longer than opening a small store
 
     return unquote(text)
 
@@ -263,8 +269,93 @@ def _options(scheme: str, query: str) -> dict[str, str]:
     return options
 
 
-def _meant(name: str, known: tuple[str, ...]) -> str:
+def _suggestion(name: str, known: tuple[str, ...]) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+@contextmanager
+def opened(store: Store | str, *, reading: bool = False, create: bool = True) -> Iterator[Store]:
+    """Yield an open store: `store` itself, which stays open, or the store of a URL, closed at exit.
+
+    A missing database is created unless it is opened for reading or `create` is False.
+    """
+    if not isinstance(store, str):
+        if not hasattr(store, "get_many"):
+            raise TypeError(
+                f"`store` must be an open store or a URL such as 'rocksdb:///path', got "
+                f"{type(store).__name__}"
+            )
+        yield store
+        return
+    url = reading_url(store) if reading else store if create else existing_url(store)
+    with open_store(url) as found:
+        yield found
+
+
+def reading_url(url: str) -> str:
+    """Return the URL for reading: RocksDB allows many readers, and no database is created.
+
+    Examples
+    --------
+    >>> reading_url("rocksdb:///data/run"), reading_url("redis://localhost")
+    ('rocksdb:///data/run?readonly=1', 'redis://localhost')
+    >>> reading_url("leveldb:///data/run?compression=snappy")
+    'leveldb:///data/run?compression=snappy&create=0'
+    """
+    return _with_option(url, rocksdb="readonly=1", leveldb="create=0")
+
+
+def existing_url(url: str) -> str:
+    """Return the URL for writing to an existing database.
+
+    Examples
+    --------
+    >>> existing_url("rocksdb:///data/run?compression=lz4"), existing_url("redis://localhost")
+    ('rocksdb:///data/run?compression=lz4&create=0', 'redis://localhost')
+    """
+    return _with_option(url, rocksdb="create=0", leveldb="create=0")
+
+
+def _with_option(url: str, **options: str) -> str:
+    """Return the URL with the option of its scheme, unless it has that option."""
+    option = options.get(url.partition("://")[0])
+    _, mark, given = url.partition("?")
+    if option is None or f"{option.partition('=')[0]}=" in given:
+        return url
+    return f"{url}{'&' if mark else '?'}{option}"
+
+
+def is_url(text: str | os.PathLike[str]) -> bool:
+    """Return True if a text can be parsed as the URL of a store.
+
+    Examples
+    --------
+    >>> is_url("rocksdb:///data/run"), is_url("/data/run")
+    (True, False)
+    """
+    try:
+        StoreURL.parse(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def retry_while_open(attempt: Callable[[], Result], *, seconds: float) -> Result:
+    """Return the result of `attempt`, which is repeated while another process has the store open.
+
+    Raises
+    ------
+    BlockingIOError
+        When another process still has the store open after this many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return attempt()
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.01)

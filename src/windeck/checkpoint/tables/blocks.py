@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._core import bucket_of, pack_blocks
-from windeck.checkpoint.format.table_entries import PRELUDE_BYTES, Shape, Size
+from windeck.checkpoint.format.table_entries import PRELUDE_BYTES, BlockSize, TableShape
 from windeck.checkpoint.format.values import HEADER_BYTES, Label, header
 from windeck.checkpoint.stores import CorruptStoreError, Pieces
 from windeck.checkpoint.tables.entries import DEAD, ROW, Entries, Int64s, search_pairs
@@ -72,7 +72,7 @@ class Block(NamedTuple):
         return Pieces(head, self.payload, self.payload_crc)
 
 
-def pack_entries(entries: Entries, shape: Shape, borders: Sequence[int]) -> list[Block]:
+def pack_entries(entries: Entries, shape: TableShape, borders: Sequence[int]) -> list[Block]:
     """Pack sorted entries into blocks.
 
     Parameters
@@ -87,7 +87,7 @@ def pack_entries(entries: Entries, shape: Shape, borders: Sequence[int]) -> list
     return [Block(*block) for block in found]
 
 
-def unpack_block(name: str, payload: memoryview, shape: Shape, size: Size) -> Entries:
+def unpack_block(name: str, payload: memoryview, shape: TableShape, size: BlockSize) -> Entries:
     """Return the entries of a block as views of its payload, after checking its lengths.
 
     Parameters
@@ -111,8 +111,8 @@ def unpack_block(name: str, payload: memoryview, shape: Shape, size: Size) -> En
         raise _damaged(
             name, f"rows of dim {dim} with {slots} slots", f"{shape.dim} with {shape.slots}"
         )
-    if Size(count, rows, dead) != size:
-        raise _damaged(name, f"{Size(count, rows, dead)}", f"{size} as in its index")
+    if BlockSize(count, rows, dead) != size:
+        raise _damaged(name, f"{BlockSize(count, rows, dead)}", f"{size} as in its index")
     found = _views(payload, size, shape)
     counts = np.bincount(found.states, minlength=3)
     if (int(counts[ROW]), int(counts[DEAD])) != (rows, dead) or len(counts) > 3:
@@ -120,7 +120,7 @@ def unpack_block(name: str, payload: memoryview, shape: Shape, size: Size) -> En
     return found
 
 
-def _views(payload: memoryview, size: Size, shape: Shape) -> Entries:
+def _views(payload: memoryview, size: BlockSize, shape: TableShape) -> Entries:
     count, at = size.entries, PRELUDE_BYTES
     numbers = [np.frombuffer(payload, "<i8", count, at + 8 * count * i) for i in range(4)]
     keys, versions, frequencies, seen = numbers
@@ -164,10 +164,10 @@ class BlockIndex:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def size(self, number: int) -> Size:
+    def size(self, number: int) -> BlockSize:
         """Return the numbers of entries of a block."""
         line = self._lines[number]
-        return Size(int(line["entries"]), int(line["rows"]), int(line["dead"]))
+        return BlockSize(int(line["entries"]), int(line["rows"]), int(line["dead"]))
 
     def check(self, name: str, number: int, entries: Entries) -> Entries:
         """Return the entries of a block, after checking their order and ends against the index."""
@@ -189,10 +189,10 @@ class BlockIndex:
             )  # fmt: skip
         return entries
 
-    def total(self) -> Size:
+    def total(self) -> BlockSize:
         """Return the numbers of entries of all blocks."""
         names = ("entries", "rows", "dead")
-        return Size(*(int(self._lines[name].sum(dtype=np.int64)) for name in names))
+        return BlockSize(*(int(self._lines[name].sum(dtype=np.int64)) for name in names))
 
     def touching(self, first: int, end: int) -> range:
         """Return the numbers of the blocks with entries in the buckets [first, end)."""

@@ -13,14 +13,14 @@ from windeck._core import bucket_of
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.table_entries import (
     BUCKETS,
-    Link,
-    Piece,
-    Shape,
-    Shard,
-    Size,
+    BlockSize,
+    ShardRange,
     TableEntry,
-    info_of,
-    pieces,
+    TableLink,
+    TableShape,
+    TableShard,
+    ranges_to_read,
+    table_info,
 )
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
@@ -53,7 +53,9 @@ _SCRATCH_BYTES = 256 << 10
 class BlockReader:
     """Reads the blocks of one shard of a link."""
 
-    def __init__(self, view: View, namespace: str, link: Link, shard: Shard, shape: Shape) -> None:
+    def __init__(
+        self, view: View, namespace: str, link: TableLink, shard: TableShard, shape: TableShape
+    ) -> None:
         self._view, self._namespace = view, namespace
         self._link, self._shard, self._shape = link, shard, shape
         self._index: BlockIndex | None = None
@@ -86,7 +88,7 @@ class BlockReader:
                 value, values[i] = values[i], None  # let go of as soon as it is used
                 yield number, self._block(number, self._decode(number, value))
 
-    def read_piece(self, piece: Piece, *, reuse: bool = False) -> Iterator[Entries]:
+    def read_piece(self, piece: ShardRange, *, reuse: bool = False) -> Iterator[Entries]:
         """Yield the entries of a piece's buckets, in order, block by block."""
         before: tuple[int, int] | None = None
         numbers = self.index.touching(piece.first, piece.end)
@@ -156,7 +158,7 @@ class BlockReader:
             payloads.append(decode(key, self._view.get(key), label, length=length))
         name = self._index_key(0).decode()
         found = parse_index(name, payloads, shard.buckets)
-        expected = Size(shard.entries, shard.rows, shard.dead)
+        expected = BlockSize(shard.entries, shard.rows, shard.dead)
         if found.total() != expected:
             raise CorruptStoreError(
                 f"{name} is damaged: found {found.total()}, expected {expected} as in the manifest "
@@ -230,8 +232,8 @@ class SavedTable:
     ) -> None:
         self._view, self._namespace, self._entry = view, namespace, entry
         self._opener = opener  # keeps the view open: its opener closes it when deleted
-        self._readers: dict[tuple[Link, Shard], BlockReader] = {}
-        self.info = info_of(entry)
+        self._readers: dict[tuple[TableLink, TableShard], BlockReader] = {}
+        self.info = table_info(entry)
 
     def __repr__(self) -> str:
         return f"<saved table {self.info.name}, {self.info.rows:,} rows of {self.info.dim}>"
@@ -260,7 +262,7 @@ class SavedTable:
         wanted, inverse = np.unique(keys, return_inverse=True)
         found = _RowCollector(wanted, self._entry.shape.width)
         buckets, known = bucket_of(wanted), np.zeros(len(wanted), bool)
-        for link_pieces in pieces(self._entry.links):
+        for link_pieces in ranges_to_read(self._entry.links):
             for piece in link_pieces:
                 inside = (buckets >= piece.first) & (buckets < piece.end) & ~known
                 self._find(piece, np.flatnonzero(inside), wanted, known, found)
@@ -292,14 +294,14 @@ class SavedTable:
                 f"the buckets are {first_bucket} to {end_bucket}, expected a range within 0 to "
                 f"{BUCKETS}"
             )
-        chain = [own for own in pieces(self._entry.links, first_bucket, end_bucket) if own]
+        chain = [own for own in ranges_to_read(self._entry.links, first_bucket, end_bucket) if own]
         return merge_streams([self._read_link(own, reuse) for own in chain]) if chain else iter(())
 
-    def _read_link(self, link_pieces: Sequence[Piece], reuse: bool) -> Iterator[Entries]:
+    def _read_link(self, link_pieces: Sequence[ShardRange], reuse: bool) -> Iterator[Entries]:
         for piece in link_pieces:
             yield from self._reader(piece).read_piece(piece, reuse=reuse)
 
-    def _reader(self, piece: Piece) -> BlockReader:
+    def _reader(self, piece: ShardRange) -> BlockReader:
         key = piece.link, piece.shard
         if key not in self._readers:
             shape = self._entry.shape
@@ -307,7 +309,7 @@ class SavedTable:
         return self._readers[key]
 
     def _find(
-        self, piece: Piece, places: Int64s, wanted: Int64s, known: npt.NDArray[np.bool_],
+        self, piece: ShardRange, places: Int64s, wanted: Int64s, known: npt.NDArray[np.bool_],
         result: _RowCollector,
     ) -> None:  # fmt: skip
         """Find the ids at some places of `wanted` in one shard of a link."""

@@ -18,10 +18,10 @@ import numpy as np
 
 from windeck._core import bucket_of
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import as_json
-from windeck.checkpoint.format.table_entries import BUCKETS, Shape
+from windeck.checkpoint.format.manifests import encode_json
+from windeck.checkpoint.format.table_entries import BUCKETS, TableShape
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, concatenate
 from windeck.checkpoint.tables.loading import check_empty
 from windeck.checkpoint.tables.reading import SavedTable
@@ -72,7 +72,7 @@ def export(
     TypeError, ValueError
         For a value that is not a table, an invalid name, another layout.
     OSError
-        See `windeck.checkpoint.stores.errors`.
+        See `windeck.checkpoint.stores.protocol`.
 
     Notes
     -----
@@ -105,7 +105,7 @@ def export(
             known = np.sort(np.concatenate(ids)) if ids else np.empty(0, np.int64)
             _remove_others(place, prefix, known)
             header = {"dim": shape.dim, "slots": shape.slots, "rows": len(known), "clock": clock}
-            place.put_many([(prefix[:-1], as_json({**header, "with_slots": bool(slots)}))])
+            place.put_many([(prefix[:-1], encode_json({**header, "with_slots": bool(slots)}))])
             place.sync()
             return len(known)
     finally:
@@ -179,13 +179,13 @@ def _prefix(namespace: str, name: str) -> bytes:
     return f"{namespace}/r/{name}/".encode()
 
 
-def _open_table(table: Any, name: str) -> tuple[Shape, int, Iterable[Entries], Any]:
+def _open_table(table: Any, name: str) -> tuple[TableShape, int, Iterable[Entries], Any]:
     """Return shape, clock and entries in order, and a function to call after reading."""
     if isinstance(table, SavedTable):
-        shape = Shape(table.info.dim, table.info.slots)
+        shape = TableShape(table.info.dim, table.info.slots)
         return shape, table.info.clock, table.entries(), lambda: None
     core = check_table(name, table)
-    shape, snapshot = Shape(core.dim, core.slots), core.snapshot()
+    shape, snapshot = TableShape(core.dim, core.slots), core.snapshot()
     parts = iter_entries(snapshot, (0, BUCKETS), -1, shape)
     return shape, int(snapshot.clock), parts, snapshot.close
 

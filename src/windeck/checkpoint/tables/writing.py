@@ -19,8 +19,14 @@ import numpy as np
 from windeck._core import bucket_of
 from windeck._util.parallel import read_ahead
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import as_json
-from windeck.checkpoint.format.table_entries import BUCKETS, ENTRY_BYTES, Shape, Shard, Size
+from windeck.checkpoint.format.manifests import encode_json
+from windeck.checkpoint.format.table_entries import (
+    BUCKETS,
+    ENTRY_BYTES,
+    BlockSize,
+    TableShape,
+    TableShard,
+)
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, encode
 from windeck.checkpoint.stores.protocol import Items, Pieces
 from windeck.checkpoint.tables.blocks import (
@@ -123,7 +129,7 @@ class TableSnapshot(Protocol):
 
 
 def iter_entries(
-    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: Shape
+    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: TableShape
 ) -> Iterator[Entries]:
     """Yield the entries of some buckets that changed after `since` (-1: all), in order.
 
@@ -135,7 +141,7 @@ def iter_entries(
 
 
 def _iter_blocks(
-    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: Shape
+    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: TableShape
 ) -> Iterator[tuple[int, Callable[[], list[Block]]]]:
     """Yield calls that return blocks of these entries, each with about the bytes of its result.
 
@@ -151,7 +157,7 @@ def _plan_reads(
     snapshot: TableSnapshot,
     buckets: tuple[int, int],
     since: int,
-    shape: Shape,
+    shape: TableShape,
     read: Callable[[int, int, Entries], T],
 ) -> Iterator[tuple[int, Callable[[], T]]]:
     """Yield sizes and calls of `read` with ranges of buckets and the dead entries in each.
@@ -176,7 +182,7 @@ def _read_entries(
 def _read_blocks(
     snapshot: TableSnapshot,
     since: int,
-    shape: Shape,
+    shape: TableShape,
     borders: Sequence[int],
     first: int,
     end: int,
@@ -191,7 +197,7 @@ def _read_blocks(
     return [Block(*block) for block in found]
 
 
-def _entry_bytes(shape: Shape) -> int:
+def _entry_bytes(shape: TableShape) -> int:
     return ENTRY_BYTES + 4 * shape.width
 
 
@@ -325,8 +331,8 @@ class _TableWriter:
             raise TypeError(f"keys of `embeddings` must be str, got {type(name).__name__}")
         self.core, self.name, self._item = check_table(name, table), name, item
         self._config = _check_config(name, table.config)
-        self._shape = Shape(self.core.dim, self.core.slots)
-        if (longest := Size(1, 1, 0).bytes(self._shape)) > LARGEST_PAYLOAD:
+        self._shape = TableShape(self.core.dim, self.core.slots)
+        if (longest := BlockSize(1, 1, 0).bytes(self._shape)) > LARGEST_PAYLOAD:
             raise ValueError(
                 f"a row of embeddings/{name} has {longest:,} bytes as a block, expected at most "
                 f"{LARGEST_PAYLOAD:,}"
@@ -381,7 +387,7 @@ class _TableWriter:
 
     def manifest_entry(self, writer: int) -> dict[str, Any]:
         """Return the table's entry for the writer's manifest."""
-        shard = Shard(
+        shard = TableShard(
             writer=writer, item=self._item, buckets=self._buckets, since=self._since,
             clock=self.clock, blocks=len(self._lines), entries=self._entries, rows=self._rows,
             dead=self._dead, bytes=self._bytes,
@@ -404,7 +410,7 @@ class _TableWriter:
 def _check_config(name: str, config: Any) -> Any:
     """Return a config; raise an error unless it is a dict of plain JSON."""
     try:
-        as_json(config)
+        encode_json(config)
     except (TypeError, ValueError) as error:
         raise type(error)(f"the config of embeddings/{name} is not plain JSON: {error}") from error
     if not isinstance(config, dict):

@@ -21,10 +21,9 @@ import torch
 from windeck._util.parallel import parallel_map
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of
-from windeck.checkpoint.format.chunks import chunk_items, cut, lies_in_memory
-from windeck.checkpoint.format.entries import Entry, Part
-from windeck.checkpoint.format.manifests import Commit, read_head, read_manifest
-from windeck.checkpoint.format.references import may_grow
+from windeck.checkpoint.format.chunks import chunk_elements, is_plain, iter_chunks
+from windeck.checkpoint.format.entries import TensorEntry, TensorPart
+from windeck.checkpoint.format.manifests import Commit, can_extend_chain, read_head, read_manifest
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
@@ -57,7 +56,7 @@ class BaseSave:
     """
 
     commit: Commit
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
     tables: Mapping[str, TableEntry]
     digests: Mapping[tuple[int, int], bytes]
 
@@ -80,7 +79,7 @@ def find_base(values: Values, plan: Plan) -> BaseSave | None:
     if not commits or commits[0].generation != plan.base:  # none, or another save was committed
         return None
     commit = commits[0]
-    if not may_grow(commit, plan.longest_chain):
+    if not can_extend_chain(commit, plan.longest_chain):
         return None
     try:
         manifest = read_manifest(values, namespace, commit)
@@ -114,11 +113,11 @@ class _RecordedValues:
 
 
 def _read_digests(
-    values: Values, namespace: str, commit: Commit, entries: Mapping[str, Entry]
+    values: Values, namespace: str, commit: Commit, entries: Mapping[str, TensorEntry]
 ) -> dict[tuple[int, int], bytes]:
     counts: dict[int, dict[int, int]] = {}
     for entry in entries.values():
-        step = chunk_items(torch_dtype(entry.dtype), entry.chunk_bytes)
+        step = chunk_elements(torch_dtype(entry.dtype), entry.chunk_bytes)
         for part in entry.parts:
             chunks = -(-math.prod(shape_of(part.box)) // step)
             counts.setdefault(part.writer, {})[part.item] = chunks
@@ -154,7 +153,7 @@ def _read_writer_digests(
 class _ItemDigests:
     """One item of a writer: its part and digests in the last save, and those of this one."""
 
-    former: Part | None
+    former: TensorPart | None
     expected: bytes
     digests: bytearray = field(default_factory=bytearray)
     kept: list[list[int]] = field(default_factory=list)
@@ -203,9 +202,9 @@ class ChunkDigests:
         number, data
             Valid until the next one is requested.
         """
-        chunks = cut(tensor, chunk_bytes)
+        chunks = iter_chunks(tensor, chunk_bytes)
         # Hash ahead in other threads while this one writes, unless chunks share one buffer.
-        in_memory = lies_in_memory(tensor)
+        in_memory = is_plain(tensor)
         found = parallel_map(chunks, _hash_chunk) if in_memory else map(_hash_chunk, chunks)
         for number, (data, digest) in enumerate(found):
             if self._record(self._items[item], number, digest):

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from windeck._core import crc32c
-from windeck.checkpoint.format.boxes import Box, shape_of, slices, whole
+from windeck.checkpoint.format.boxes import Box, Partition, shape_of, slices, whole
 from windeck.checkpoint.format.chunks import check_plain
-from windeck.checkpoint.format.partition import Partition
 
 __all__ = ["LocalTensor", "TensorPiece", "is_distributed", "split_piece", "to_local_tensor"]
 

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windeck.checkpoint.format.boxes import Box, overlapping, shape_of, uncovered, whole
+from windeck.checkpoint.format.boxes import Box, find_gap, find_overlap, shape_of, whole
 from windeck.checkpoint.format.table_entries import (
-    Link,
-    Shape,
-    Shard,
     TableEntry,
-    check_cover,
-    pieces,
-    shard_of,
+    TableLink,
+    TableShape,
+    TableShard,
+    check_buckets,
+    parse_shard,
+    ranges_to_read,
 )
-from windeck.checkpoint.format.trees import tensors_in
+from windeck.checkpoint.format.trees import iter_tensors
 from windeck.checkpoint.write.plans import Plan
 
 __all__ = ["merge_shards", "merge_tables"]
@@ -69,7 +69,7 @@ def _merge_table(
     base: TableEntry | None,
 ) -> TableEntry:
     first_writer, first = next(iter(entries.items()))
-    shards: list[Shard] = []
+    shards: list[TableShard] = []
     for writer, entry in entries.items():
         for key in _EQUAL_KEYS:
             if entry[key] != first[key]:
@@ -77,16 +77,16 @@ def _merge_table(
                     f"the table {name} has {key} {entry[key]!r} with writer {writer}, expected "
                     f"{first[key]!r} as with writer {first_writer}"
                 )
-        shard = shard_of(entry["shard"])
+        shard = parse_shard(entry["shard"])
         if shard.writer != writer:
             raise ValueError(
                 f"the manifest of writer {writer} has a shard of writer {shard.writer} of the "
                 f"table {name}, expected its own"
             )
         shards.append(shard)
-    check_cover(name, [shard.buckets for shard in shards])
-    link = Link(generation, save, tuple(shards))
-    shape = Shape(first["dim"], first["slots"])
+    check_buckets(name, [shard.buckets for shard in shards])
+    link = TableLink(generation, save, tuple(shards))
+    shape = TableShape(first["dim"], first["slots"])
     links = (link, *_visible_links(name, link, shape, base))
     clock, rows, counted = (
         [int(entry[key]) for entry in entries.values()] for key in ("clock", "rows", "counted")
@@ -95,8 +95,8 @@ def _merge_table(
 
 
 def _visible_links(
-    name: str, link: Link, shape: Shape, base: TableEntry | None
-) -> tuple[Link, ...]:
+    name: str, link: TableLink, shape: TableShape, base: TableEntry | None
+) -> tuple[TableLink, ...]:
     """Return the links of the base that the new link does not hide."""
     if all(shard.since == -1 for shard in link.shards):
         return ()
@@ -106,7 +106,7 @@ def _visible_links(
             f"the table {name} is written as a delta, expected a table of {shape} in the "
             f"generation in force, found {found}"
         )
-    chain = pieces((link, *base.links))
+    chain = ranges_to_read((link, *base.links))
     return tuple(older for older, own in zip(base.links, chain[1:], strict=True) if own)
 
 
@@ -151,7 +151,9 @@ def merge_shards(
         found = [(shard["writer"], shard["trees"]) for shard in shards]
         held = [(writer, trees[root]) for writer, trees in found if root in trees]
         roots[root] = _merge_trees(root, held, tensors)
-    used = dict.fromkeys(name for root, tree in roots.items() for _, name in tensors_in(tree, root))
+    used = dict.fromkeys(
+        name for root, tree in roots.items() for _, name in iter_tensors(tree, root)
+    )
     entries = [_tensor_entry(name, tensors[name]) for name in used]
     manifest = {"chunk_bytes": plan.chunk_bytes, "tensors": entries, "trees": roots}
     of_tables = [(shard["writer"], shard.get("tables", ())) for shard in shards]
@@ -195,7 +197,7 @@ def _tensor_entry(name: str, tensor: _ShardedTensor) -> dict[str, Any]:
     shape = tuple(tensor.fields["shape"])
     parts = [part for part in tensor.parts if math.prod(shape_of(_box_of(part)))]
     boxes = [_box_of(part) for part in parts]
-    pair = overlapping(boxes)
+    pair = find_overlap(boxes)
     if pair is not None:
         one, two = (parts[i] for i in pair)
         raise ValueError(
@@ -205,7 +207,7 @@ def _tensor_entry(name: str, tensor: _ShardedTensor) -> dict[str, Any]:
     held, size = sum(math.prod(shape_of(box)) for box in boxes), math.prod(shape)
     if held != size:
         writers = ", ".join(str(w) for w in dict.fromkeys(part["writer"] for part in parts))
-        missing = uncovered(whole(shape), boxes)
+        missing = find_gap(whole(shape), boxes)
         raise ValueError(
             f"{name} has {held:,} of {size:,} elements with writers [{writers}], expected all of "
             f"shape {shape}: {_format_box(missing)} is missing"

@@ -12,12 +12,19 @@ from typing import Any
 
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import Commit, as_json, as_lines, encode_head, read_head
-from windeck.checkpoint.format.part_names import drop_parts, parts_of
-from windeck.checkpoint.format.references import LONGEST_CHAIN, bases_of
+from windeck.checkpoint.format.keys import drop_parts, list_parts
+from windeck.checkpoint.format.manifests import (
+    LONGEST_CHAIN,
+    Commit,
+    encode_head,
+    encode_json,
+    encode_manifest,
+    find_bases,
+    read_head,
+)
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.stores.opening import opened
+from windeck.checkpoint.stores.urls import opened
 
 __all__ = [
     "CHUNK_BYTES",
@@ -79,7 +86,7 @@ def commit_manifest(
     RuntimeError
         When another save was committed since; the data of this one are removed.
     """
-    payload = as_lines(manifest)
+    payload = encode_manifest(manifest)
     if len(payload) > LARGEST_PAYLOAD:
         raise ValueError(
             f"the manifest has {len(payload):,} bytes, expected at most {LARGEST_PAYLOAD:,}: save "
@@ -88,7 +95,7 @@ def commit_manifest(
     value = encode(Label(Kind.MANIFEST, generation, save), payload)
     store.put_many([(keys.manifest(namespace, generation), value)])
     store.sync()
-    bases = bases_of(manifest, generation)
+    bases = find_bases(manifest, generation)
     now = Commit(generation, save, step, time.time(), len(value), crc32c(value), bases)
     key, (was, commits) = keys.head(namespace), head
     while not store.compare_and_set(key, was, encode_head([now, *commits])):
@@ -103,7 +110,7 @@ def commit_manifest(
 
 
 def _remove_generation(store: Store, namespace: str, generation: int) -> None:
-    for prefix in keys.of_generation(namespace, generation):
+    for prefix in keys.generation_prefixes(namespace, generation):
         store.delete_range(prefix)
 
 
@@ -197,7 +204,7 @@ class Plan:
         _check_bool("incremental", self.incremental)
         keys.check_namespace(self.namespace)
         fields = {name: value for name, value in asdict(self).items() if name != "digest"}
-        digest = hashlib.blake2b(as_json(fields), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(encode_json(fields), digest_size=16).hexdigest()
         if self.digest not in ("", digest):
             raise ValueError(
                 f"the digest of a plan is {self.digest!r}, expected {digest!r} for its fields: "
@@ -295,7 +302,7 @@ def begin(
     TypeError, ValueError
         For an invalid argument.
     OSError
-        See `windeck.checkpoint.stores.errors`.
+        See `windeck.checkpoint.stores.protocol`.
 
     Notes
     -----
@@ -356,5 +363,5 @@ def discard(store: Store, plan: Plan) -> None:
     """Remove the data of a save that will not be committed."""
     check_uncommitted(plan.namespace, plan.generation, read_head(store, plan.namespace)[1])
     _remove_generation(store, plan.namespace, plan.generation)
-    left = parts_of(store, plan.namespace, unfinished=True)
+    left = list_parts(store, plan.namespace, unfinished=True)
     drop_parts(store, [part for part in left if part.save == plan.save])

@@ -11,11 +11,10 @@ import torch
 
 from windeck.checkpoint.format import keys, trees
 from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.chunks import cut
-from windeck.checkpoint.format.manifests import as_json
+from windeck.checkpoint.format.chunks import iter_chunks
+from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.values import Kind, Label, encode_pieces
-from windeck.checkpoint.stores.lanes import Lanes
-from windeck.checkpoint.stores.protocol import Items, Store
+from windeck.checkpoint.stores.protocol import Items, ParallelItems, Store
 from windeck.checkpoint.tables.writing import TablesWriter
 from windeck.checkpoint.write.incremental import BaseSave, ChunkDigests
 from windeck.checkpoint.write.local_tensors import (
@@ -61,7 +60,7 @@ class LocalState:
         present = {name: value for name, value in given.items() if value is not None}
         self.trees = {name: self._encode(name, value) for name, value in present.items()}
         # Fail before anything is written for text and numbers that JSON cannot hold.
-        as_json(self.trees)
+        encode_json(self.trees)
 
     def _encode(self, name: str, value: Any) -> Any:
         if hasattr(value, "state_dict") and not isinstance(value, Mapping):
@@ -121,7 +120,7 @@ def encode_chunks(
     digests
         Skips the chunks that need not be written; None: all are written.
     """
-    chunks = enumerate(cut(tensor, chunk_bytes))
+    chunks = enumerate(iter_chunks(tensor, chunk_bytes))
     for number, data in digests.changed(item, tensor, chunk_bytes) if digests else chunks:
         label = Label(Kind.CHUNK, generation, save, item, writer, number)
         yield keys.chunk(namespace, generation, writer, item, number), encode_pieces(label, data)
@@ -220,10 +219,10 @@ class ShardWriter:
             found["tables"] = self._tables.manifest_entries(self.writer)
         return found
 
-    def _chunks(self) -> Lanes:
+    def _chunks(self) -> ParallelItems:
         """Return the chunks, in a part for each tensor, so that several threads can write."""
         every = (item for items in self._items.values() for item in items)
-        return Lanes([(item.size, partial(self._encode, item)) for item in every])
+        return ParallelItems([(item.size, partial(self._encode, item)) for item in every])
 
     def _encode(self, item: _TensorItem) -> Items:
         return encode_chunks(

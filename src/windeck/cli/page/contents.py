@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windeck.checkpoint.format import trees
-from windeck.checkpoint.format.entries import Entry
+from windeck.checkpoint.format.elements import is_numeric
+from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.manifests import find_commit, read_head, read_manifest
-from windeck.checkpoint.format.numbers import searchable
 from windeck.checkpoint.read.predicates import nan, parse
 from windeck.checkpoint.read.searching import search_tensor, statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
@@ -173,7 +173,7 @@ def _tensors(
 ) -> Iterator[dict[str, Any]]:
     done: dict[str, str] = {}
     for root, tree in manifest["trees"].items():
-        for name, saved in trees.tensors_in(tree, root):
+        for name, saved in trees.iter_tensors(tree, root):
             item = _tensor_item(name, manifest["tensors"][saved])
             item["own"], item["data"] = saved not in done, done.setdefault(saved, name)
             if item["own"]:
@@ -186,7 +186,7 @@ def _tensors(
             yield item
 
 
-def _tensor_item(name: str, entry: Entry) -> dict[str, Any]:
+def _tensor_item(name: str, entry: TensorEntry) -> dict[str, Any]:
     width, total = item_bytes(entry.dtype), math.prod(entry.shape)
     return {
         "kind": "tensor", "name": name, "dtype": entry.dtype, "shape": list(entry.shape),
@@ -197,10 +197,10 @@ def _tensor_item(name: str, entry: Entry) -> dict[str, Any]:
 
 
 def _add_values(
-    view: View, namespace: str, entry: Entry, item: dict[str, Any], budget: Budget
+    view: View, namespace: str, entry: TensorEntry, item: dict[str, Any], budget: Budget
 ) -> None:
     limits = budget.limits
-    if not searchable(entry.dtype):
+    if not is_numeric(entry.dtype):
         item["note"] = f"Elements of dtype {entry.dtype} are not shown: they are no plain numbers."
         return
     if budget.take_values(min(item["elements"], max(limits.whole, 300))):
@@ -229,7 +229,7 @@ def _add_values(
     item["findings"] = places
 
 
-def _bins(entry: Entry, limits: Limits) -> int:
+def _bins(entry: TensorEntry, limits: Limits) -> int:
     return 2 if entry.dtype == "bool" else limits.bins if math.prod(entry.shape) > 1 else 0
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from windeck.checkpoint.format.boxes import pieces
-from windeck.checkpoint.format.entries import Entry
-from windeck.checkpoint.format.numbers import numbers
-from windeck.checkpoint.format.payloads import read_box
+from windeck.checkpoint.format.boxes import boxes_in_range
+from windeck.checkpoint.format.elements import decode_elements
+from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
+from windeck.checkpoint.read.scanning import read_box
 from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
@@ -53,7 +53,7 @@ def digits_of(dtype: str) -> int:
 
 
 def sample(
-    view: View, namespace: str, entry: Entry, whole: int
+    view: View, namespace: str, entry: TensorEntry, whole: int
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return blocks of values of a tensor, and whether they are the whole tensor."""
     total = math.prod(entry.shape)
@@ -77,7 +77,9 @@ def _spread(size: int, first: int, others: int) -> list[tuple[int, int]]:
     return [(0, first), (middle, middle + others), (end, size)]
 
 
-def _vector(view: View, namespace: str, entry: Entry, start: int, stop: int) -> dict[str, Any]:
+def _vector(
+    view: View, namespace: str, entry: TensorEntry, start: int, stop: int
+) -> dict[str, Any]:
     box = ((start, stop),) if entry.shape else ()
     values = _block(view, namespace, entry, box)
     lines = range(0, len(values), _LINE)
@@ -91,12 +93,12 @@ def _vector(view: View, namespace: str, entry: Entry, start: int, stop: int) -> 
 
 
 def _matrix(
-    view: View, namespace: str, entry: Entry, start: int, stop: int, width: int
+    view: View, namespace: str, entry: TensorEntry, start: int, stop: int, width: int
 ) -> dict[str, Any]:
     """Return rows [start, stop) of all dimensions but the last, and `width` columns."""
     lead = entry.shape[:-1]
     rows: list[list[Any]] = []
-    for box, _ in pieces(lead, start, stop):
+    for box, _ in boxes_in_range(lead, start, stop):
         values = _block(view, namespace, entry, (*box, (0, width)))
         rows += [values[i : i + width] for i in range(0, len(values), width)]
     return {
@@ -121,11 +123,11 @@ def _index(lead: Sequence[int], place: int) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(place, lead))
 
 
-def _block(view: View, namespace: str, entry: Entry, box: Any) -> list[Any]:
+def _block(view: View, namespace: str, entry: TensorEntry, box: Any) -> list[Any]:
     """Return the values of a box in row-major order, as JSON."""
     raw = np.ascontiguousarray(read_box(view, namespace, entry, box)).reshape(-1)
     digits = digits_of(entry.dtype)
-    return [json_number(value, digits) for value in numbers(entry.dtype, raw).tolist()]
+    return [json_number(value, digits) for value in decode_elements(entry.dtype, raw).tolist()]
 
 
 def statistics_document(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,8 +187,8 @@ def _rows(rows: TableRows, dim: int, limit: int, budget: Budget) -> list[dict[st
     for i in range(min(limit, len(rows))):
         values = None
         if rows.admitted[i]:
-            numbers = rows.values[row[i], : min(dim, budget.limits.columns)].tolist()
-            values = [json_number(number, 9) for number in numbers]
+            decode_elements = rows.values[row[i], : min(dim, budget.limits.columns)].tolist()
+            values = [json_number(number, 9) for number in decode_elements]
         shown.append(
             {"id": str(int(rows.keys[i])), "frequency": int(rows.frequencies[i]),
              "version": int(rows.versions[i]), "seen": int(rows.seen[i]), "values": values}

@@ -1,58 +1,64 @@
-"""Decoding of raw elements of tensors into NumPy arrays, without torch."""
+"""Decoding of raw elements of tensors to NumPy arrays, without torch.
+
+NumPy is imported when elements are decoded: commands that list tensors need neither library.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from windeck.columns.dtypes import DTYPES, FLOATS, bfloat16_as_float32
 
-__all__ = ["moduli", "numbers", "searchable"]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["decode_elements", "is_numeric", "magnitudes"]
 
 
-def searchable(dtype: str) -> bool:
-    """Return whether elements of a dtype are numbers by themselves.
+def is_numeric(dtype: str) -> bool:
+    """Return True if every element of a dtype is a number.
 
     Examples
     --------
-    >>> searchable("bfloat16"), searchable("quint4x2")
+    >>> is_numeric("bfloat16"), is_numeric("quint4x2")
     (True, False)
     """
     known = DTYPES.get(dtype)
-    plain = known is not None and known.numpy is not None
-    return plain or dtype in FLOATS or dtype in ("complex32", "float8_e8m0fnu")
+    in_numpy = known is not None and known.numpy is not None
+    return in_numpy or dtype in FLOATS or dtype in ("complex32", "float8_e8m0fnu")
 
 
-def numbers(dtype: str, raw: Any) -> npt.NDArray[Any]:
+def decode_elements(dtype: str, raw: Any) -> npt.NDArray[Any]:
     """Return the values of elements.
 
     Parameters
     ----------
     dtype
-        As torch calls it.
+        Name of the dtype in torch.
     raw
         A contiguous buffer of little-endian elements, such as an array of void.
 
     Returns
     -------
     array[n]
-        Of the dtype itself where NumPy has it, of complex64 for complex32, else of float64.
+        With the same dtype if NumPy has it, with complex64 for complex32, otherwise with float64.
 
     Raises
     ------
     ValueError
-        For a dtype that is no number, or bytes that are no whole elements.
+        For a dtype that is not numeric, or an incomplete element.
 
     Examples
     --------
-    >>> numbers("bfloat16", b"\\x80\\x3f\\xc0\\x7f").tolist()
+    >>> decode_elements("bfloat16", b"\\x80\\x3f\\xc0\\x7f").tolist()
     [1.0, nan]
     """
+    import numpy as np
+
     found: npt.NDArray[Any]
-    if not searchable(dtype):
+    if not is_numeric(dtype):
         raise ValueError(f"dtype is {dtype!r}, expected a number")
     if DTYPES[dtype].numpy is not None:
         flat = np.frombuffer(raw, np.uint8)
@@ -64,13 +70,15 @@ def numbers(dtype: str, raw: Any) -> npt.NDArray[Any]:
         with np.errstate(invalid="ignore"):  # of signalling NaN
             found = bfloat16_as_float32(np.frombuffer(raw, "<u2")).astype(np.float64)
     else:
-        found = _float8(dtype)[np.frombuffer(raw, np.uint8)]
+        found = _float8_values(dtype)[np.frombuffer(raw, np.uint8)]
     return found
 
 
 @lru_cache
-def _float8(dtype: str) -> npt.NDArray[np.float64]:
-    """Return the value of each of the 256 elements of a float8 dtype."""
+def _float8_values(dtype: str) -> npt.NDArray[np.float64]:
+    """Return the values of all 256 elements of a float8 dtype."""
+    import numpy as np
+
     if dtype == "float8_e8m0fnu":
         return np.append(np.ldexp(1.0, np.arange(-127, 128)), np.nan)
     digits, least, top, infinite = FLOATS[dtype]
@@ -86,8 +94,10 @@ def _float8(dtype: str) -> npt.NDArray[np.float64]:
     return np.concatenate([values, negative])
 
 
-def moduli(values: npt.NDArray[Any], center: complex = 0) -> npt.NDArray[np.float64]:
-    """Return distances of complex numbers from a finite centre; NaN where a part is NaN."""
+def magnitudes(values: npt.NDArray[Any], center: complex = 0) -> npt.NDArray[np.float64]:
+    """Return the distances of complex numbers from a finite center; NaN if a part is NaN."""
+    import numpy as np
+
     double = values.dtype == np.complex128
     with np.errstate(all="ignore"):
         real = values.real.astype(np.float64) - center.real
