@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.pages import ROOT, Page
+from support.pages import Page
 from support.store_servers import need
 
 PAGE = Page("docs/checkpoint.md")
-SOURCES = ROOT / "src" / "windeck" / "checkpoint"
-#: With examples, packages of its own excepted: they have pages and tests of their own.
 
 
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ TREES: Any = [
         ({"shape": [2**62, 2**62]}, "has shape .* expected fewer than"),
         ({"shape": [-5]}, "a size must be at least 0, got -5"),
         ({"shape": [5.0]}, "a size must be an integer, got float 5.0"),
-        ({"shape": [2**63]}, "a size must be at most .*, got 9223372036854775808"),
+        ({"shape": [2**63]}, "a size must be at most 9223372036854775807"),
         ({"dtype": 3}, "a tensor has dtype '3', expected the name of one"),
         ({"chunk_bytes": "16"}, "a size must be an integer, got str '16'"),
         (

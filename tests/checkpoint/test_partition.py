@@ -49,9 +49,7 @@ def test_a_plan_that_is_none() -> None:
 
 def test_parts_that_are_none() -> None:
     for offset, shape in (((0,), (7, 5)), ((5, 0), (7, 5)), ((-1, 0), (7, 5)), ((0, 0), (2, 5))):
-        with pytest.raises(
-            ValueError, match=r"^a part of shape \(3, 5\) at offset .* must be "
-        ):
+        with pytest.raises(ValueError, match=r"^a part of shape \(3, 5\) at offset .* must be "):
             Partition(W[:3], offset=offset, shape=shape)
     with pytest.raises(
         ValueError,

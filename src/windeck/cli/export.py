@@ -26,7 +26,6 @@ from windeck.cli.output import (
 )
 from windeck.cli.parser import Namespace, add_command, add_generation
 from windeck.cli.session import UsageError, escaped
-from windeck.io.filesystem import atomic_file
 
 __all__ = ["add_parser", "run"]
 
@@ -99,6 +98,7 @@ def _write_npy(store: Store, found: Catalog, file: Path, entry: TensorEntry) -> 
 
     from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, slices
     from windeck.checkpoint.read.scanning import read_chunks
+    from windeck.io.filesystem import atomic_file  # imports pyarrow
 
     try:
         dtype = np.dtype(entry.dtype)
@@ -135,6 +135,7 @@ def _write_table(store: Store, found: Catalog, file: Path, table: TableEntry) ->
     import pyarrow as pa
 
     from windeck.checkpoint.tables.reading import SavedTable
+    from windeck.io.filesystem import atomic_file  # imports pyarrow
 
     columns = _columns(table, flat=file.suffix == ".csv")
     schema = pa.schema([(name, dtype) for name, dtype, _ in columns])

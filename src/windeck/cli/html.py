@@ -26,7 +26,6 @@ from windeck.cli.session import (
     opened_store,
     redacted_url,
 )
-from windeck.io.filesystem import atomic_file
 
 __all__ = ["add_parser", "as_script", "render", "run"]
 
@@ -57,6 +56,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: Namespace) -> None:
     """Write the page; `NegativeResult` where something is damaged."""
     from windeck.cli.page.contents import Limits, collect
+    from windeck.io.filesystem import atomic_file  # imports pyarrow
 
     limits = Limits(values=arguments.values, read_bytes=arguments.read_bytes)
     url, file, generation = redacted_url(arguments.url), arguments.file, arguments.generation

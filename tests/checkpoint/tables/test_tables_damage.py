@@ -229,7 +229,7 @@ def test_a_table_that_needs_what_head_does_not_name(memory: Store) -> None:
     assert commit.bases == (1,)
     head = manifests.encode_head([commit._replace(bases=()), older])
     memory.put_many([(keys.head("windeck"), head)])
-    words = r"the table t refers to generation 1, expected one of \[\]"
+    words = r"the table t refers to generation 1, expected one of \[\], the bases in HEAD"
     with pytest.raises(CorruptStoreError, match=words):
         load(memory, core)
     with pytest.raises(CorruptStoreError, match=words):

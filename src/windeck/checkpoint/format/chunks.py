@@ -21,8 +21,8 @@ from windeck.checkpoint.format.boxes import (
     slices,
 )
 
-__all__ = ["check_plain", "chunk_elements", "is_plain", "iter_chunks", "target_memory"]
-__all__ += ["write_chunk"]
+__all__ = ["check_plain", "chunk_elements", "is_plain", "iter_chunks"]
+__all__ += ["target_memory", "write_chunk"]
 
 
 def check_plain(name: str, tensor: torch.Tensor) -> None:

@@ -1,14 +1,18 @@
-"""Decoding of raw elements of tensors into NumPy arrays, without torch."""
+"""Decoding of raw elements of tensors to NumPy arrays, without torch.
+
+NumPy is imported when elements are decoded: commands that list tensors need neither library.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from windeck.columns.dtypes import DTYPES, FLOATS, bfloat16_as_float32
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["decode_elements", "is_numeric", "magnitudes"]
 
@@ -21,7 +25,8 @@ def is_numeric(dtype: str) -> bool:
     >>> is_numeric("bfloat16"), is_numeric("quint4x2")
     (True, False)
     """
-    in_numpy = dtype in DTYPES and DTYPES[dtype].numpy is not None
+    known = DTYPES.get(dtype)
+    in_numpy = known is not None and known.numpy is not None
     return in_numpy or dtype in FLOATS or dtype in ("complex32", "float8_e8m0fnu")
 
 
@@ -50,6 +55,8 @@ def decode_elements(dtype: str, raw: Any) -> npt.NDArray[Any]:
     >>> decode_elements("bfloat16", b"\\x80\\x3f\\xc0\\x7f").tolist()
     [1.0, nan]
     """
+    import numpy as np
+
     found: npt.NDArray[Any]
     if not is_numeric(dtype):
         raise ValueError(f"dtype is {dtype!r}, expected a number")
@@ -70,6 +77,8 @@ def decode_elements(dtype: str, raw: Any) -> npt.NDArray[Any]:
 @lru_cache
 def _float8_values(dtype: str) -> npt.NDArray[np.float64]:
     """Return the values of all 256 elements of a float8 dtype."""
+    import numpy as np
+
     if dtype == "float8_e8m0fnu":
         return np.append(np.ldexp(1.0, np.arange(-127, 128)), np.nan)
     digits, least, top, infinite = FLOATS[dtype]
@@ -87,6 +96,8 @@ def _float8_values(dtype: str) -> npt.NDArray[np.float64]:
 
 def magnitudes(values: npt.NDArray[Any], center: complex = 0) -> npt.NDArray[np.float64]:
     """Return the distances of complex numbers from a finite center; NaN if a part is NaN."""
+    import numpy as np
+
     double = values.dtype == np.complex128
     with np.errstate(all="ignore"):
         real = values.real.astype(np.float64) - center.real

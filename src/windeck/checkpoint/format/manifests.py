@@ -246,8 +246,9 @@ def _parse_kind(found: Mapping[str, Any]) -> TensorKind:
     return TensorKind(dtype, shape, max(1, check_size(found["chunk_bytes"])))
 
 
-#: Checks that a number of a manifest is an integer from 0 to 2^63 - 1.
+#: Returns a value of a manifest if it is an integer from 0 to 2^63 - 1.
 check_size = partial(check_integer, "a size")
+
 
 #: Default for the number of generations that a save may be based on.
 LONGEST_CHAIN = 8
