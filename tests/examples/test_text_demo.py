@@ -125,7 +125,7 @@ def test_what_cannot_be_trained_on_gets_one_line(
     for data, words in {
         "nowhere": "there is no folder",
         "empty": "there is no folder dataset=NAME in",
-        "few": "dataset 'a': the documents hold 9 tokens",
+        "few": "dataset 'a': the documents have 9 tokens",
         "few --column text": "'text'",
     }.items():
         arguments = ["--data", *f"{tmp_path}/{data}".split(), "--out", str(tmp_path / "out")]
