@@ -191,7 +191,7 @@ LOOPS: dict[str, tuple[Callable[[], Loop], int]] = {
 
 
 def run(name: str) -> None:
-    """What runs under valgrind: the loop, between markers."""
+    """Run the loop under valgrind, between markers."""
     make, count = LOOPS[name]
     loop = make()
     for _ in range(5):

@@ -66,7 +66,7 @@ def test_killed_and_resumed_with_more_processes_it_is_one_run(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What any process logged, lost steps too, is what the oracle has at that position."""
+    """Every logged row, of lost steps too, equals the oracle's row at that position."""
     corpora, out, steps = random_corpora(), tmp_path / "out", 8
     write(corpora, tmp_path / "mine", text_demo)
     words = ["--data", str(tmp_path / "mine"), "--out", str(out), "--steps", str(steps)]

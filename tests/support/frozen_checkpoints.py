@@ -92,7 +92,7 @@ def train(table: wd.EmbeddingTable, ids: torch.Tensor, *, lr: float = 1.0) -> No
 
 
 def trained(step: int, every: dict[str, wd.EmbeddingTable]) -> None:
-    """What is trained up to a step, beginning after the step before it."""
+    """Train the steps after the previous one, up to `step`."""
     for table in every.values():
         train(table, IDS if step == 10 else IDS[::4])
 

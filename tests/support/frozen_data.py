@@ -257,7 +257,7 @@ def state_of(name: str, folder: Path) -> dict[str, Any]:
 
 
 def continued(name: str, state: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a loader says and gives after it was put into a state."""
+    """Return what a loader reports and serves after it loads a state."""
     loader = CASES[name](folder)
     loader.load_state_dict(state)
     steps = (0, loader.step - 1, loader.step, loader.step + 3)

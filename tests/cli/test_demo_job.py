@@ -180,7 +180,7 @@ def windows() -> wd.Windows:
 
 
 def logs(windows: wd.Windows) -> dict[str, Any]:
-    """What three faultless processes leave: the second is killed two steps after it saved."""
+    """Return the results of three runs; the second is killed two steps after it saved."""
     expected = job.expected_samples(windows, batch_size=BATCH, seed=SEED, steps=STEPS)
     model = job.build_model(8, 2, seed=SEED)
     return {
