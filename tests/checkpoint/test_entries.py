@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windeck.checkpoint.format import trees
+from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, slices
 from windeck.checkpoint.format.entries import KeptChunks, TensorPart, check_tiling, parse_entries
 from windeck.checkpoint.format.manifests import (
@@ -254,7 +254,7 @@ def test_trees_are_stored_short_and_come_back_whole(value: Any) -> None:
             return [tensors(item, f"{place}/{i}") for i, item in enumerate(tree)]
         return tree
 
-    tree = tensors(trees.encode(value, "m", lambda *_: ""), "m")
+    tree = tensors(state_json.encode(value, "m", lambda *_: ""), "m")
     entries = [
         {"name": name, "dtype": f"int{8 * (1 + i % 2)}", "shape": [i % 3], "parts": []}
         for i, name in enumerate(dict.fromkeys(names))
@@ -263,10 +263,14 @@ def test_trees_are_stored_short_and_come_back_whole(value: Any) -> None:
     catalog = parse_catalog(encode_manifest(found).decode().split("\n")[0])
     assert expand_tree(catalog.trees["m"], "m") == tree
     assert catalog.data["m"] == names
-    assert list(zip(catalog.names["m"], names, strict=True)) == list(trees.iter_tensors(tree, "m"))
+    assert list(zip(catalog.names["m"], names, strict=True)) == list(
+        state_json.iter_tensors(tree, "m")
+    )
     assert [(name, *catalog.kinds[kind][:2]) for name, kind in catalog.tensors.items()] == [
         (entry["name"], entry["dtype"], tuple(entry["shape"])) for entry in entries
     ]
     if catalog.trees["m"] != tree:
         with pytest.raises(ValueError, match="expected a key and a value"):
-            list(trees.iter_tensors(catalog.trees["m"], "m"))  # what else has trees has whole ones
+            list(
+                state_json.iter_tensors(catalog.trees["m"], "m")
+            )  # what else has trees has whole ones

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from checkpoint.test_where import SMALL, WIDE, codes, wide
+from checkpoint.test_predicates import SMALL, WIDE, codes, wide
 from windeck import checkpoint
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.read.searching import search, statistics

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.programs import assert_not_imported
 from support.view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
-from windeck.checkpoint.format import manifests, trees
+from windeck.checkpoint.format import manifests, state_json
 from windeck.checkpoint.stores import open_store
 from windeck.cli import catalog, ls, output
 from windeck.cli.tree import Leaf, lines
@@ -354,7 +354,7 @@ def test_a_catalog_says_the_same_of_tensors_as_the_manifest(fresh: Fresh) -> Non
     } == {name: short.kinds[number] for name, number in short.tensors.items()}
     for root, pairs in whole["places"].items():
         assert pairs == list(zip(short.names[root], short.data[root], strict=True))
-        assert pairs == list(trees.iter_tensors(whole["trees"][root], root))
+        assert pairs == list(state_json.iter_tensors(whole["trees"][root], root))
 
 
 @given(

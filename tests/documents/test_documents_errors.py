@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
-from documents.test_corpus_discovery import not_root  # noqa: F401
+from documents.test_discovery import not_root  # noqa: F401
 from support.corpora import SHARDS, WRITERS, lists, write_corpus, write_lists
 from windeck import Documents
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windeck.loader.slots import assign_slots
+from windeck.loader.schedule import assign_slots
 
 Entries = list[tuple[int, list[int]]]
 

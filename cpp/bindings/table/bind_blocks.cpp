@@ -8,7 +8,7 @@
 
 #include "base/batch.hpp"
 #include "base/numbers.hpp"
-#include "table/docs.hpp"
+#include "table/docstrings.hpp"
 #include "table/objects.hpp"
 #include "windeck/table/blocks.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "table/docs.hpp"
+#include "table/docstrings.hpp"
 #include "table/objects.hpp"
 
 namespace windeck {

@@ -1,7 +1,7 @@
 #include <pybind11/typing.h>
 
 #include "base/numbers.hpp"
-#include "table/docs.hpp"
+#include "table/docstrings.hpp"
 #include "table/objects.hpp"
 
 namespace windeck {

@@ -5,7 +5,7 @@
 #include "base/batch.hpp"
 #include "base/numbers.hpp"
 #include "bindings.hpp"
-#include "table/docs.hpp"
+#include "table/docstrings.hpp"
 #include "table/objects.hpp"
 
 namespace windeck {

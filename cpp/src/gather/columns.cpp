@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gather/block.hpp"
+#include "gather/step_block.hpp"
 #include "gather/convert.hpp"
 #include "gather/plan.hpp"
 

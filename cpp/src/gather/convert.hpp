@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gather/block.hpp"
+#include "gather/step_block.hpp"
 #include "gather/plan.hpp"
 
 namespace windeck {

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "gather/block.hpp"
+#include "gather/step_block.hpp"
 #include "gather/convert.hpp"
 #include "gather/plan.hpp"
 

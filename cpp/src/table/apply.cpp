@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "table/batch.hpp"
-#include "table/groups.hpp"
+#include "table/row_groups.hpp"
 #include "table/update.hpp"
 #include "windeck/base/parallel.hpp"
 #include "windeck/table/table.hpp"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <span>
 
-#include "table/state.hpp"
+#include "table/table_state.hpp"
 
 namespace windeck {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "table/state.hpp"
+#include "table/table_state.hpp"
 #include "windeck/checkpoint/crc32c.hpp"
 
 namespace windeck {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "table/batch.hpp"
-#include "table/order.hpp"
+#include "table/snapshot_order.hpp"
 #include "table/sort.hpp"
-#include "table/state.hpp"
+#include "table/table_state.hpp"
 #include "windeck/table/table.hpp"
 
 namespace windeck {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "table/state.hpp"
+#include "table/table_state.hpp"
 
 namespace windeck {
 namespace {

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
@@ -69,7 +69,7 @@ class Checkpoint:
 
     def places(self, root: str) -> Iterator[tuple[str, str]]:
         """Iterate over the tensors of a root, such as ``model``: their names, and names of data."""
-        return trees.iter_tensors(self.trees.get(root), root)
+        return state_json.iter_tensors(self.trees.get(root), root)
 
     def info(self, name: str) -> TensorInfo:
         """Return the description of a tensor; raise KeyError if there is no such tensor."""
@@ -136,7 +136,7 @@ class Checkpoint:
                 made[name] = self.tensor(name)
             return made[name]
 
-        return trees.decode(self.trees.get(root), get)
+        return state_json.decode(self.trees.get(root), get)
 
     def read_into(self, saved: str, targets: Sequence[torch.Tensor], box: Box | None = None) -> int:
         """Read a tensor, or a box of it, into tensors of that shape; return the bytes read."""
@@ -184,7 +184,7 @@ class Checkpoint:
         if table in self.table_entries:
             return f"it is an embedding table, expected table({table!r})"
         for root, tree in self.trees.items():
-            if name in {root, *trees.dict_places(tree, root)}:
+            if name in {root, *state_json.dict_places(tree, root)}:
                 return f"it is not a tensor, expected tree({root!r})"
         import difflib
 

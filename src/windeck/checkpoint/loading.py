@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
-from windeck.checkpoint.format import trees
+from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, Partition
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
@@ -226,7 +226,7 @@ class _RootTarget:
         loads = getattr(type(self.given), "load_state_dict", None)
         if loads is not torch.optim.Optimizer.load_state_dict:
             return
-        state = trees.decode(self._tree, lambda _: trees.ABSENT)
+        state = state_json.decode(self._tree, lambda _: state_json.ABSENT)
         here, saved = _group_sizes(self._state), _group_sizes(state)
         if saved is not None and here != saved:
             raise ValueError(
@@ -237,26 +237,27 @@ class _RootTarget:
         """Return the places of other values than tensors that only one side has."""
         if not self._is_module:  # a dict takes values that only the checkpoint has
             places = _plain_places(self._state, self.name)
-            return places - trees.dict_places(self._tree, self.name), set()
+            return places - state_json.dict_places(self._tree, self.name), set()
         # A module checks the inside of its extra state itself.
         own = {f"{self.name}/{key}" for key in self._state}
-        saved = trees.dict_places(self._tree, self.name, deepest=1)
+        saved = state_json.dict_places(self._tree, self.name, deepest=1)
         return own - saved - self.targets.keys(), saved - own - self.saved.keys()
 
     def finish(self) -> None:
         """Put numbers and text in their places, and give the object its state."""
         every = {**self.made, **self.targets}
         # By place: two places of one saved tensor may be two tensors here.
-        state = trees.decode(
-            _rename_by_place(self._tree, self.name), lambda place: every.get(place, trees.ABSENT)
+        state = state_json.decode(
+            _rename_by_place(self._tree, self.name),
+            lambda place: every.get(place, state_json.ABSENT),
         )
         if self._is_module:
             if not all(isinstance(value, torch.Tensor) for value in self._state.values()):
-                self.given.load_state_dict(trees.merge_state(dict(self._state), state))
+                self.given.load_state_dict(state_json.merge_state(dict(self._state), state))
         elif self._is_object:
             self.given.load_state_dict(state)
         else:
-            trees.merge_state(self.given, state)
+            state_json.merge_state(self.given, state)
 
 
 def _plan_reads(

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windeck.checkpoint.format import trees
+from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.manifests import Commit, find_commit, read_catalog, read_manifest
 from windeck.checkpoint.stores import Store
 from windeck.cli.parser import Namespace
@@ -145,11 +145,11 @@ def _plain_values(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
         for i, item in enumerate(inside):
             yield from _plain_values(item, f"{name}/{i}")
         return
-    yield name, trees.decode(tree, str)
+    yield name, state_json.decode(tree, str)
 
 
 def _has_tensor(tree: Any) -> bool:
-    return bool(trees.tensor_places(tree, "", short=True)[0])
+    return bool(state_json.tensor_places(tree, "", short=True)[0])
 
 
 def checkpoint_document(found: Catalog | Listing) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from windeck.columns.dtypes import tensor_from_bits
-from windeck.loader.queries import threads_option
+from windeck.loader.visits import threads_option
 from windeck.sources import Batch, Indices, gather_rows, present, whole
 
 __all__ = [

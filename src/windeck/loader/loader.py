@@ -25,10 +25,10 @@ from windeck.loader.batch import (
 )
 from windeck.loader.history import StepHistory
 from windeck.loader.prefetch import InlineIterator, Prefetcher, iterate_ahead
-from windeck.loader.queries import Visit, is_document, require_method, sort_positions
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
+from windeck.loader.visits import Visit, is_document, require_method, sort_positions
 from windeck.sources import OrderFactory, Source
 from windeck.sources import Stream as StreamProtocol
 

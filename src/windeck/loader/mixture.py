@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike
 from windeck._util.fingerprints import digest
 from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
-from windeck.loader.queries import (
+from windeck.loader.state import explain_change, fingerprint_at
+from windeck.loader.stream import Stream
+from windeck.loader.visits import (
     EpochPositions,
     require_method,
     sort_positions,
     threads_option,
 )
-from windeck.loader.state import explain_change, fingerprint_at
-from windeck.loader.stream import Stream
 from windeck.loader.weights import MixtureWeights, explain_weights_change, quote_name
 from windeck.sources import (
     Batch,

@@ -15,13 +15,13 @@ from windeck._core import Permutation
 from windeck._util.fingerprints import checked_order_name, order_name
 from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
-from windeck.loader.queries import (
+from windeck.loader.state import explain_change
+from windeck.loader.visits import (
     EpochPositions,
     require_method,
     sort_positions,
     threads_option,
 )
-from windeck.loader.state import explain_change
 from windeck.orders import Sequential
 from windeck.sources import (
     Batch,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from windeck._util.validation import LIMIT, check_integer
-from windeck.loader.slots import Slots, SlotSchedule
+from windeck.loader.schedule import Slots, SlotSchedule
 
 __all__ = [
     "PERIOD",

@@ -13,6 +13,7 @@ import numpy as np
 from windeck import _core
 from windeck._util.lru_cache import LRUCache
 from windeck.documents.protocol import Corpus, Int64s
+from windeck.packing.counting import CorpusPasses
 from windeck.packing.layout import (
     DocumentLocation,
     Piece,
@@ -22,7 +23,6 @@ from windeck.packing.layout import (
     name_pieces,
 )
 from windeck.packing.options import Options, framed_sizes
-from windeck.packing.passes import CorpusPasses
 from windeck.packing.shard_shuffle import SHARDS
 
 __all__ = ["BestFitPacking"]

@@ -16,6 +16,7 @@ from windeck import _core
 from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import run_in_threads
 from windeck.documents.protocol import Corpus, Int64s
+from windeck.packing.counting import BLOCK_SIZE, CorpusPasses, base_order
 from windeck.packing.layout import (
     DocumentLocation,
     Piece,
@@ -25,7 +26,6 @@ from windeck.packing.layout import (
     too_few_tokens,
 )
 from windeck.packing.options import Options, framed_sizes
-from windeck.packing.passes import BLOCK_SIZE, CorpusPasses, base_order
 
 __all__ = ["GlobalShuffle"]
 

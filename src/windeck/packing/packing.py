@@ -14,11 +14,11 @@ from windeck._util.text import plural
 from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.best_fit import BestFitPacking
+from windeck.packing.counting import CorpusPasses
 from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole
 from windeck.packing.global_shuffle import GlobalShuffle
 from windeck.packing.layout import PackingLayout, Piece
 from windeck.packing.options import Options, check_corpus, dtype_name
-from windeck.packing.passes import CorpusPasses
 from windeck.packing.shard_shuffle import ShardShuffle
 from windeck.sources import Batch, Fingerprint
 

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils._pytree import tree_map
 
-from windeck.checkpoint.format import trees
+from windeck.checkpoint.format import state_json
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 
 __all__ = ["FlatState", "build_manifest", "check_root", "flatten_checkpoint"]
@@ -96,7 +96,7 @@ def flatten_checkpoint(found: Checkpoint, root: str | None) -> FlatState:
     flat = FlatState(found.generation)
     roots = {name: tree for name, tree in found.trees.items() if name != _MARK_ROOT}
     if root is None and _MARK_ROOT in found.trees:
-        root = str(trees.decode(found.trees[_MARK_ROOT], str)["root"])
+        root = str(state_json.decode(found.trees[_MARK_ROOT], str)["root"])
     if root is not None and root not in roots:
         raise KeyError(f"{root} was not saved in {found!r}, which has {', '.join(roots)}")
 
@@ -106,7 +106,7 @@ def flatten_checkpoint(found: Checkpoint, root: str | None) -> FlatState:
         flat.placeholders[id(tensor)] = name, tensor
         return tensor
 
-    state = {name: trees.decode(tree, make_placeholder) for name, tree in roots.items()}
+    state = {name: state_json.decode(tree, make_placeholder) for name, tree in roots.items()}
     leaves, flat.paths = flatten_state_dict(state if root is None else state[root])
     for name, leaf in leaves.items():
         if _is_tensor(leaf):
@@ -140,7 +140,7 @@ def build_manifest(
     for name, path in paths.items():
         leaf: Any = torch.empty(0, device="meta")
         if isinstance(metadata.state_dict_metadata[name], BytesStorageMetadata):
-            leaf = trees.decode(written[name][0], str)
+            leaf = state_json.decode(written[name][0], str)
         else:
             placeholders[id(leaf)] = name, leaf
         set_element(state, path, leaf)
@@ -153,7 +153,7 @@ def build_manifest(
         return place
 
     roots = _add_roots(state, root, flat=all(len(path) == 1 for path in paths.values()))
-    found = {name: trees.encode(value, name, add) for name, value in roots.items()}
+    found = {name: state_json.encode(value, name, add) for name, value in roots.items()}
     return {"chunk_bytes": chunk_bytes, "tensors": list(tensors.values()), "trees": found}
 
 

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from windeck.checkpoint.dcp.states import build_manifest, check_root
-from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.chunks import check_plain
 from windeck.checkpoint.format.keys import PartName, has_parts
 from windeck.checkpoint.format.manifests import check_manifest
@@ -247,7 +247,7 @@ def _encode_value(item: WriteItem, planner: SavePlanner) -> Any:
             f"{name} is not a tensor, and {type(planner).__name__} has no lookup_object to get it, "
             "expected a planner that derives from DefaultSavePlanner"
         )
-    return trees.encode(planner.lookup_object(item.index), name, _refuse_tensor)
+    return state_json.encode(planner.lookup_object(item.index), name, _refuse_tensor)
 
 
 def _refuse_tensor(name: str, tensor: Any) -> str:

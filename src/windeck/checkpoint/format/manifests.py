@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windeck._core import crc32c
 from windeck._util.validation import check_integer
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.trees import tensor_places
+from windeck.checkpoint.format.state_json import tensor_places
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, shift
 from windeck.checkpoint.format.elements import decode_elements, is_numeric
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
@@ -176,7 +176,7 @@ class _Side:
         return {
             place: entries[saved]
             for root, tree in roots
-            for place, saved in trees.iter_tensors(tree, root)
+            for place, saved in state_json.iter_tensors(tree, root)
         }
 
     @property

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from windeck.checkpoint.format.elements import decode_elements, is_numeric, magnitudes
 from windeck.columns.dtypes import DTYPES, FLOATS, FloatFormat
 
-__all__ = ["PredicateSearch", "Predicate", "nan", "near", "parse", "rounded"]
+__all__ = ["CompiledPredicate", "Predicate", "nan", "near", "parse", "rounded"]
 
 Number: TypeAlias = "Fraction | float"
 #: A function that marks matching elements, given their bits, or complex values.
@@ -42,7 +42,7 @@ _LONGEST = 1000
 _PIECE = 1 << 16
 
 
-class PredicateSearch:
+class CompiledPredicate:
     """A condition made ready for elements of one dtype; see `Where.search`."""
 
     def __init__(self, dtype: str, mask: _Mask) -> None:
@@ -124,7 +124,7 @@ class Predicate:
 
         return Predicate(f"({self.text}) and ({other.text})", rule)
 
-    def search(self, dtype: str) -> PredicateSearch:
+    def search(self, dtype: str) -> CompiledPredicate:
         """Return the search in elements of a dtype, given by its name in torch.
 
         Raises
@@ -134,7 +134,7 @@ class Predicate:
         """
         if not is_numeric(dtype):
             raise TypeError(f"cannot search in elements of dtype {dtype}: they are not numbers")
-        return PredicateSearch(dtype, self._rule(dtype))
+        return CompiledPredicate(dtype, self._rule(dtype))
 
 
 def rounded(value: Number, dtype: str) -> Number:

@@ -14,7 +14,7 @@ from windeck.checkpoint.format.boxes import shape_of
 from windeck.checkpoint.format.elements import decode_elements, is_numeric
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.read.predicates import Predicate, PredicateSearch, parse
+from windeck.checkpoint.read.predicates import CompiledPredicate, Predicate, parse
 from windeck.checkpoint.read.scanning import ElementRun, read_chunks
 from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import Store, View
@@ -286,7 +286,7 @@ def search_table(
     return count, matches
 
 
-def _matching_ids(rows: TableRows, searches: Mapping[str, PredicateSearch]) -> Any:
+def _matching_ids(rows: TableRows, searches: Mapping[str, CompiledPredicate]) -> Any:
     places = np.arange(len(rows.keys))
     for name, search in searches.items():
         column = np.ascontiguousarray(getattr(rows, name), np.int64)
@@ -296,7 +296,7 @@ def _matching_ids(rows: TableRows, searches: Mapping[str, PredicateSearch]) -> A
 
 
 def _matching_columns(
-    rows: TableRows, places: Any, dim: int, inside: PredicateSearch | None
+    rows: TableRows, places: Any, dim: int, inside: CompiledPredicate | None
 ) -> list[tuple[int, tuple[int, ...], tuple[float, ...]]]:
     """Return the positions of matching embeddings, with matching columns and their values."""
     if inside is None:

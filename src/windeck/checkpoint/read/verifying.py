@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.manifests import Commit, read_commits, read_manifest
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.read.scanning import (
@@ -323,7 +323,7 @@ def _table_problem(view: View, namespace: str, table: Any) -> str:
 
 def _check_tree(key: str, root: str, tree: Any) -> None:
     try:
-        trees.decode(tree, lambda name: name)
+        state_json.decode(tree, lambda name: name)
     except (ValueError, TypeError, RecursionError) as error:
         raise CorruptStoreError(f"{key} has invalid state under {root}: {error}") from (error)
 

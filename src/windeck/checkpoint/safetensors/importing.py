@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.chunks import chunk_elements
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.values import Kind, Label, encode
@@ -188,8 +188,8 @@ def _parse_metadata(
             raise ValueError(f"it has format {found['format']!r}, expected 1")
         roots = dict(found["trees"])
         for root, tree in roots.items():
-            trees.decode(tree, str)
-            for place, name in trees.iter_tensors(tree, root):
+            state_json.decode(tree, str)
+            for place, name in state_json.iter_tensors(tree, root):
                 if name not in names:
                     raise ValueError(f"{place} is the tensor {name}, which is missing")
         check_numbers({"step": found["step"]})
@@ -213,7 +213,7 @@ def _stored_names(roots: dict[str, Any], sources: Sequence[_ImportedTensor]) -> 
     """Return stored names by names in the files: the first place of each. Renames the trees too."""
     names: dict[str, str] = {}
     for root, tree in roots.items():
-        for place, name in trees.iter_tensors(tree, root):
+        for place, name in state_json.iter_tensors(tree, root):
             names.setdefault(name, place)
     lost = [source.name for source in sources if source.name not in names]
     if lost:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windeck.checkpoint.format.boxes import Box, find_gap, find_overlap, shape_of, whole
+from windeck.checkpoint.format.state_json import iter_tensors
 from windeck.checkpoint.format.table_entries import (
     TableEntry,
     TableLink,
@@ -17,7 +18,6 @@ from windeck.checkpoint.format.table_entries import (
     parse_shard,
     ranges_to_read,
 )
-from windeck.checkpoint.format.trees import iter_tensors
 from windeck.checkpoint.write.plans import Plan
 
 __all__ = ["merge_shards", "merge_tables"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from windeck.checkpoint.format import keys, trees
+from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import Box, slices
 from windeck.checkpoint.format.chunks import iter_chunks
 from windeck.checkpoint.format.manifests import encode_json
@@ -69,7 +69,7 @@ class LocalState:
             raise TypeError(
                 f"`{name}` must be a dict or an object with state_dict, got {type(value).__name__}"
             )
-        return trees.encode(value, name, self._add)
+        return state_json.encode(value, name, self._add)
 
     def _add(self, name: str, value: Any) -> str:
         """Add a tensor; return the name that its data are stored under."""

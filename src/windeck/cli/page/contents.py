@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windeck.checkpoint.format import trees
+from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.elements import is_numeric
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.manifests import find_commit, read_head, read_manifest
@@ -173,7 +173,7 @@ def _tensors(
 ) -> Iterator[dict[str, Any]]:
     done: dict[str, str] = {}
     for root, tree in manifest["trees"].items():
-        for name, saved in trees.iter_tensors(tree, root):
+        for name, saved in state_json.iter_tensors(tree, root):
             item = _tensor_item(name, manifest["tensors"][saved])
             item["own"], item["data"] = saved not in done, done.setdefault(saved, name)
             if item["own"]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from documents.test_corpus_opening import DOCUMENTS, batch_of, batches_of, write_ipc
+from documents.test_readers import DOCUMENTS, batch_of, batches_of, write_ipc
 from windeck.documents.readers import open_shard
 
 

@@ -1,9 +1,9 @@
-#include "table/groups.hpp"
+#include "table/row_groups.hpp"
 
 #include <algorithm>
 #include <bit>
 
-#include "table/state.hpp"
+#include "table/table_state.hpp"
 #include "windeck/base/hash.hpp"
 
 namespace windeck {

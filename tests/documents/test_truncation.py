@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from documents.test_corpus_opening import write_ipc
+from documents.test_readers import write_ipc
 
 DOCUMENTS, TOKENS = 40, 5000
 

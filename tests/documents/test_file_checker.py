@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
 
-from documents.test_corpus_discovery import not_root  # noqa: F401
+from documents.test_discovery import not_root  # noqa: F401
 from support.corpora import WRITERS, lists, write_batches, write_lists, write_parquet
 from windeck._util.parallel import run_in_threads
 from windeck.documents.checking import FileChecker

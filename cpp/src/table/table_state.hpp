@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "table/groups.hpp"
+#include "table/row_groups.hpp"
 #include "table/id_map.hpp"
 #include "table/slabs.hpp"
 #include "windeck/table/table.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "table/batch.hpp"
-#include "table/order.hpp"
+#include "table/snapshot_order.hpp"
 #include "windeck/table/table.hpp"
 
 namespace windeck {

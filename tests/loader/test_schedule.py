@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windeck._util.validation import LIMIT
-from windeck.loader.slots import Slots, SlotSchedule, assign_slots
+from windeck.loader.schedule import Slots, SlotSchedule, assign_slots
 from windeck.loader.weights import PERIOD, exact_shares, slot_counts
 
 

@@ -1,4 +1,4 @@
-#include "table/state.hpp"
+#include "table/table_state.hpp"
 
 #include <algorithm>
 #include <atomic>
