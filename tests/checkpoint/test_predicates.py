@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from support.threads import at_once
-from windeck.checkpoint.format.elements import decode_elements
 from windeck.checkpoint.read.predicates import Predicate, nan, near, parse, rounded
+from windeck.columns.elements import decode_elements
 
 
 def holds(text: str, value: float) -> bool:

@@ -16,12 +16,12 @@ from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
 from windeck import checkpoint
-from windeck.checkpoint.format.elements import decode_elements
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.read.predicates import nan, near, parse
 from windeck.checkpoint.read.scanning import read_box
 from windeck.checkpoint.read.searching import search, search_table, statistics
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.columns.elements import decode_elements
 
 Fresh = Callable[[str], str]
 HALVES = [[(0, 3), (0, 7)], [(3, 9), (0, 4)], [(3, 9), (4, 7)]]

@@ -202,7 +202,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dtype": "int32", "fill": np.nan}, ValueError, "fill is nan, expected an integer"),
     ({"dtype": "int64", "fill": 2**53 + 1}, ValueError, "expected an integer that float64 holds"),
     ({"fill": "0"}, TypeError, "fill is of type str, expected a number"),
-    ({"dtype": "complex64"}, ValueError, "dtype is 'complex64', expected float64"),
+    ({"dtype": "complex64"}, ValueError, "dtype is 'complex64', expected one of float64 float32"),
     ({"layout": "tbc"}, ValueError, "layout is 'tbc', expected one of 'btc', 'bct', 'bt', 'bc'"),
     ({"layout": "bc"}, ValueError, "field 'past' has 4 steps, layout bc takes 1"),
     ({"anchor": "row"}, ValueError, "anchor is 'row', expected one of 'window', 'series'"),

@@ -42,17 +42,16 @@ inline bool is_native(const py::dtype& dtype, char kind, py::ssize_t size) {
     return dtype.kind() == kind && dtype.itemsize() == size && (order == '=' || order == '|');
 }
 
-/// Whether a NumPy dtype is this one, in native byte order; not for bfloat16.
+/// Whether a NumPy dtype is this one, in native byte order; false for a type that NumPy lacks.
 inline bool is_native(const py::dtype& found, DType dtype) {
-    return is_native(found, info(dtype).kind, size_of(dtype));
+    return info(dtype).in_numpy && is_native(found, info(dtype).kind, size_of(dtype));
 }
 
-/// The data type of a NumPy dtype in native byte order; none where the core lacks it. Never
-/// bfloat16, which NumPy lacks.
+/// The data type of a NumPy dtype in native byte order; none where the core lacks it.
 inline std::optional<DType> dtype_of(const py::dtype& dtype) {
     for (std::size_t i = 0; i < dtype_count; ++i) {
         const auto candidate = static_cast<DType>(i);
-        if (candidate != DType::bfloat16 && is_native(dtype, candidate)) return candidate;
+        if (is_native(dtype, candidate)) return candidate;
     }
     return std::nullopt;
 }
@@ -65,9 +64,9 @@ inline std::optional<DType> dtype_named(std::string_view name) {
     return std::nullopt;
 }
 
-/// The NumPy dtype of a data type; uint16 for bfloat16.
+/// The NumPy dtype of the arrays that hold a data type.
 inline py::dtype numpy_dtype(DType dtype) {
-    return py::dtype(name(dtype == DType::bfloat16 ? DType::uint16 : dtype));
+    return py::dtype(name(storage_of(dtype)));
 }
 
 inline bool is_aligned(const py::array& array) {

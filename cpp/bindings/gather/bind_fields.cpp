@@ -77,11 +77,10 @@ DType column_dtype(const py::array& values, py::handle wanted, const std::string
     }
     if (wanted.is_none()) return *found;
     const auto dtype = dtype_named(text(wanted));
-    if (dtype && *dtype == *found) return *dtype;
-    if (dtype == DType::bfloat16 && *found == DType::uint16) return *dtype;
+    if (dtype && storage_of(*dtype) == *found) return *dtype;
     throw py::type_error("column '" + column + "' has dtype " + text(values.dtype()) +
                          ", which is not " + text(wanted) +
-                         " (bfloat16 travels as uint16, others as themselves)");
+                         (dtype ? std::string("; expected ") + name(storage_of(*dtype)) : ""));
 }
 
 PyColumn make_column(py::handle values, py::handle validity, py::handle validity_offset,
@@ -206,9 +205,10 @@ PyField make_field(const std::string& name, py::handle columns, py::handle segme
         choose<Anchor>(anchor, "anchor", {{"window", Anchor::window}, {"series", Anchor::series}});
     const auto type = dtype_named(dtype);
     if (!type) {
-        throw py::value_error("dtype is '" + dtype +
-                              "', expected float64, float32, float16, bfloat16, int8 to int64, "
-                              "uint8 to uint64 or bool");
+        std::string names;
+        for (const DTypeInfo& known : dtypes)
+            names += std::string(" ") + known.name;
+        throw py::value_error("dtype is '" + dtype + "', expected one of" + names);
     }
     out.spec.dtype = *type;
     out.spec.mask = mask;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gather/step_block.hpp"
 #include "gather/convert.hpp"
 #include "gather/plan.hpp"
+#include "gather/step_block.hpp"
 
 namespace windeck {
 namespace {

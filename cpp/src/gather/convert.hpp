@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gather/step_block.hpp"
 #include "gather/plan.hpp"
+#include "gather/step_block.hpp"
 
 namespace windeck {
 

@@ -2,9 +2,9 @@
 
 #include <numeric>
 
-#include "gather/step_block.hpp"
 #include "gather/convert.hpp"
 #include "gather/plan.hpp"
+#include "gather/step_block.hpp"
 
 namespace windeck {
 namespace {

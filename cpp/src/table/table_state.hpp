@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "table/row_groups.hpp"
 #include "table/id_map.hpp"
+#include "table/row_groups.hpp"
 #include "table/slabs.hpp"
 #include "windeck/table/table.hpp"
 

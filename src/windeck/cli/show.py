@@ -125,8 +125,8 @@ def read_values(store: Store, found: Catalog, entry: TensorEntry, selection: Sel
     """Return the values as an array; values that are no numbers as hexadecimal text."""
     import numpy as np
 
-    from windeck.checkpoint.format.elements import decode_elements, is_numeric
     from windeck.checkpoint.read.scanning import read_box
+    from windeck.columns.elements import decode_elements, is_numeric
 
     if item_bytes(entry.dtype) is None:
         raise UsageError(f"{entry.name} has dtype {entry.dtype}, which this windeck does not know")

@@ -26,7 +26,6 @@ __all__ = [
     "DType",
     "FloatFormat",
     "Int64s",
-    "bfloat16_as_float32",
     "check_dtype",
     "dtype_name",
     "is_bits",
@@ -208,8 +207,3 @@ def is_nan(values: Array, dtype: str) -> Bools:
     without_sign = (1 << 8 * values.itemsize - 1) - 1
     found: Bools = (values & without_sign) > largest
     return found
-
-
-def bfloat16_as_float32(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """Return the values of bfloat16 numbers: the upper halves of float32."""
-    return (bits.astype("uint32") << 16).view("float32")

@@ -18,7 +18,8 @@ from windeck import _core
 from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
-from windeck.columns.dtypes import bfloat16_as_float32
+from windeck.columns.dtypes import is_bits
+from windeck.columns.elements import decode_elements
 from windeck.table.table import Table
 
 if TYPE_CHECKING:
@@ -246,9 +247,8 @@ def _observed_values(column: ColumnData, rows: Int64) -> Float64:
     """
     rows = rows[column.observed(rows)]
     values: npt.NDArray[Any] = column.values[rows]
-    if column.dtype == "bfloat16":
-        values = bfloat16_as_float32(values)
-    found = values.astype(np.float64)
+    found = decode_elements(column.dtype, values) if is_bits(column.dtype) else values
+    found = found.astype(np.float64)
     if np.isinf(found).any():
         raise ValueError(
             f"column {column.name!r} holds {int(np.isinf(found).sum())} infinite values among "

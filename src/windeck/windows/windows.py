@@ -12,6 +12,7 @@ import numpy as np
 from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64, as_indices, is_integer
 from windeck._util.validation import check_number
+from windeck.columns.dtypes import is_bits
 from windeck.table.table import Table
 from windeck.windows import subset
 from windeck.windows.batch_spec import (
@@ -290,7 +291,7 @@ class Windows:
     @property
     def torch_dtypes(self) -> dict[str, str]:
         """Keys whose uint16 arrays are the bits of a dtype that NumPy lacks."""
-        return {key.name: key.dtype for key in self._keys if key.dtype == "bfloat16"}
+        return {key.name: key.dtype for key in self._keys if is_bits(key.dtype)}
 
     @property
     def column_names(self) -> tuple[str, ...]:

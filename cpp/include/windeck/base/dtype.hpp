@@ -36,15 +36,16 @@ struct DTypeInfo {
     char kind;          // NumPy's letter: f floating, i signed, u unsigned, b boolean
     int log2_size;      // the size is two to this power, in bytes
     char arrow_format;  // in the Arrow C data interface; 0 where Arrow does not have the type
+    bool in_numpy;      // otherwise NumPy arrays hold the bits, as unsigned integers of this size
 };
 
 /// All data types, in the order of DType.
 inline constexpr DTypeInfo dtypes[] = {
-    {"float64", 'f', 3, 'g'}, {"float32", 'f', 2, 'f'}, {"float16", 'f', 1, 'e'},
-    {"bfloat16", 'f', 1, 0},  {"int8", 'i', 0, 'c'},    {"int16", 'i', 1, 's'},
-    {"int32", 'i', 2, 'i'},   {"int64", 'i', 3, 'l'},   {"uint8", 'u', 0, 'C'},
-    {"uint16", 'u', 1, 'S'},  {"uint32", 'u', 2, 'I'},  {"uint64", 'u', 3, 'L'},
-    {"bool", 'b', 0, 'b'},
+    {"float64", 'f', 3, 'g', true}, {"float32", 'f', 2, 'f', true}, {"float16", 'f', 1, 'e', true},
+    {"bfloat16", 'f', 1, 0, false}, {"int8", 'i', 0, 'c', true},    {"int16", 'i', 1, 's', true},
+    {"int32", 'i', 2, 'i', true},   {"int64", 'i', 3, 'l', true},   {"uint8", 'u', 0, 'C', true},
+    {"uint16", 'u', 1, 'S', true},  {"uint32", 'u', 2, 'I', true},  {"uint64", 'u', 3, 'L', true},
+    {"bool", 'b', 0, 'b', true},
 };
 
 /// The number of data types, of floating types, and of sizes (1, 2, 4 and 8 bytes).
@@ -54,6 +55,7 @@ inline constexpr std::size_t size_count = 4;
 
 static_assert(dtype_count == static_cast<std::size_t>(DType::boolean) + 1);
 static_assert(float_count == static_cast<std::size_t>(DType::int8));
+static_assert(static_cast<int>(DType::uint64) == static_cast<int>(DType::uint8) + 3);
 
 constexpr std::size_t code(DType dtype) {
     return static_cast<std::size_t>(dtype);
@@ -74,6 +76,13 @@ constexpr int log2_size(DType dtype) {
 /// The size of a value in bytes.
 constexpr std::int64_t size_of(DType dtype) {
     return std::int64_t{1} << log2_size(dtype);
+}
+
+/// The type whose NumPy arrays hold values of this type: itself, or the unsigned integer of its
+/// size.
+constexpr DType storage_of(DType dtype) {
+    if (info(dtype).in_numpy) return dtype;
+    return static_cast<DType>(code(DType::uint8) + static_cast<std::size_t>(log2_size(dtype)));
 }
 
 constexpr bool is_float(DType dtype) {

@@ -13,7 +13,6 @@ import numpy as np
 
 from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, shift
-from windeck.checkpoint.format.elements import decode_elements, is_numeric
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import Commit, find_commit, read_manifest
 from windeck.checkpoint.format.table_entries import BUCKETS, TableEntry
@@ -21,6 +20,7 @@ from windeck.checkpoint.read.scanning import ElementRun, chunk_elements, read_bo
 from windeck.checkpoint.stores import Store, View
 from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable
+from windeck.columns.elements import decode_elements, is_numeric
 
 __all__ = [
     "Difference",

@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.format.elements import decode_elements, is_numeric, magnitudes
 from windeck.columns.dtypes import DTYPES, FLOATS, FloatFormat
+from windeck.columns.elements import decode_elements, is_numeric, magnitudes
 
 __all__ = ["CompiledPredicate", "Predicate", "nan", "near", "parse", "rounded"]
 

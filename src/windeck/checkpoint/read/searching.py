@@ -11,7 +11,6 @@ import numpy as np
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import shape_of
-from windeck.checkpoint.format.elements import decode_elements, is_numeric
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.read.predicates import CompiledPredicate, Predicate, parse
@@ -20,6 +19,7 @@ from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import Store, View
 from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
+from windeck.columns.elements import decode_elements, is_numeric
 
 __all__ = [
     "TensorMatches",

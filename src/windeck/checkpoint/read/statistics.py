@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.format.elements import decode_elements, magnitudes
 from windeck.columns.dtypes import DTYPES
+from windeck.columns.elements import decode_elements, magnitudes
 
 __all__ = ["Statistics"]
 

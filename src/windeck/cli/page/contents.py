@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windeck.checkpoint.format import state_json
-from windeck.checkpoint.format.elements import is_numeric
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.manifests import find_commit, read_head, read_manifest
 from windeck.checkpoint.read.predicates import nan, parse
@@ -26,6 +25,7 @@ from windeck.cli.page.samples import (
     table_item,
 )
 from windeck.columns.dtypes import item_bytes
+from windeck.columns.elements import is_numeric
 
 __all__ = ["Budget", "Limits", "collect"]
 

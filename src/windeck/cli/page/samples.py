@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from windeck.checkpoint.format.boxes import boxes_in_range
-from windeck.checkpoint.format.elements import decode_elements
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.read.scanning import read_box
 from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
+from windeck.columns.elements import decode_elements
 
 if TYPE_CHECKING:
     from windeck.cli.page.contents import Budget

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from windeck.columns.dtypes import DTYPES, FLOATS, bfloat16_as_float32
+from windeck.columns.dtypes import DTYPES, FLOATS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +68,9 @@ def decode_elements(dtype: str, raw: Any) -> npt.NDArray[Any]:
         found = np.frombuffer(raw, "<f2").astype(np.float32).view(np.complex64)
     elif dtype == "bfloat16":
         with np.errstate(invalid="ignore"):  # of signalling NaN
-            found = bfloat16_as_float32(np.frombuffer(raw, "<u2")).astype(np.float64)
+            # The bits of a bfloat16 are the upper half of those of a float32.
+            wide = np.frombuffer(raw, "<u2").astype(np.uint32) << 16
+            found = wide.view(np.float32).astype(np.float64)
     else:
         found = _float8_values(dtype)[np.frombuffer(raw, np.uint8)]
     return found
