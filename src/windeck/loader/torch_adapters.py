@@ -103,8 +103,9 @@ class IterDataset(IterableDataset[dict[str, Any]]):
 
     One loop runs from `position` to the end of its epoch, in stream order with any number of
     workers: worker k of N makes the steps k, k + N, k + 2N, ... Each batch contains the position
-    after it under ``"position"``, an int. Save that of the last batch trained on. A loop does not
-    move `position`, because it runs in other processes; move it before the next loop::
+    after it under ``"position"``, an int64 tensor of shape (1,), which frameworks can copy to a
+    device and concatenate. Save that of the last batch trained on. A loop does not move `position`,
+    because it runs in other processes; move it before the next loop::
 
         dataset = wd.IterDataset(wd.Stream(windows, seed=7), batch_size=256)
         loader = DataLoader(dataset, batch_size=None, num_workers=2)
@@ -186,7 +187,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
             batch = gather_tensors(self.stream, sharding.positions(step_start, rank))
             if "position" in batch:
                 raise ValueError("the source has a key 'position', which is reserved for batches")
-            yield {**batch, "position": sharding.step_end(step_start)}
+            yield {**batch, "position": torch.tensor([sharding.step_end(step_start)])}
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """Return a state for `load_state_dict` of this class and of `Loader`.
