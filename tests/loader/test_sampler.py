@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 
 from models.oracle import Turn, turned
 from windeck import BlockPermutation, Permutation
@@ -203,3 +205,33 @@ def test_bad_states_change_nothing() -> None:
     with pytest.raises(ValueError, match=r"^`consumed` must be at most 5, got 6$"):
         sampler.state_dict(consumed=6)
     assert sampler.state_dict() == before
+
+
+def test_another_epoch_than_that_of_a_loaded_state_is_refused() -> None:
+    sampler = OrderSampler(5, order=Turn)
+    list(sampler), next(iter(sampler))
+    resumed = OrderSampler(5, order=Turn)
+    resumed.load_state_dict(sampler.state_dict())
+    with pytest.raises(ValueError, match=r"^the loaded state is in epoch 1, but the trainer begin"):
+        resumed.set_epoch(0)
+    assert list(resumed) == [turned(5, p) for p in range(6, 10)]
+    resumed.set_epoch(0)
+    assert list(resumed) == [turned(5, p) for p in range(5)]
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_share_is_not_shared_again(is_nested: bool) -> None:
+    class Wrapper(DistributedSampler[int]):
+        """As Lightning wraps a sampler."""
+
+        def __iter__(self) -> Iterator[int]:
+            return itertools.islice(list(self.dataset), self.rank, None, self.num_replicas)  # type: ignore[call-overload]
+
+    sampler = OrderSampler(10, rank=1, world_size=2)
+    whole = OrderSampler(10, rank=0, world_size=1)
+    assert len(list(Wrapper(whole, 2, 1))) == 5  # type: ignore[arg-type]
+    assert len(list(Wrapper(sampler, 1, 0))) == 5  # type: ignore[arg-type]
+    again = Wrapper(sampler, 2, 1)  # type: ignore[arg-type]
+    batches = DataLoader(range(10), 2, sampler=again) if is_nested else again  # type: ignore[arg-type, var-annotated]
+    with pytest.raises(ValueError, match=r"^OrderSampler serves rank 1 of 2, and Wrapper would "):
+        list(batches)

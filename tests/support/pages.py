@@ -34,3 +34,11 @@ class Page:
         links = re.findall(r"\]\(([^)#:]+)\)", self.text.replace("\n", " "))
         for link in links:
             assert (self.path.parent / link).exists(), link
+
+
+def named_block(path: str, name: str) -> dict[str, Any]:
+    """Run the one block of a page that contains `name`; the names it leaves."""
+    (block,) = (block for block in Page(path).blocks if name in block)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(block, f"{path}, {name}", "exec"), names)
+    return names

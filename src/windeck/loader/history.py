@@ -127,6 +127,30 @@ class StepHistory:
         sharding = segment.sharding(exclusions)
         return sharding, sharding.jump(segment.position, step - segment.step)
 
+    def after(self, step: int, exclusions: Exclusions) -> int:
+        """Return the position after `step` steps since the run began, as a state holds it.
+
+        It is the end of the last of these steps, where `find` returns the start of the next one.
+
+        Raises
+        ------
+        IndexError
+            As `find`, and for a position at which the stream has ended.
+        """
+        for segment in self._segments:
+            if segment.step == step:
+                return segment.position
+        is_recorded = step > self._segments[0].step
+        sharding, start = self.find(step - 1 if is_recorded else step, exclusions)
+        if start + sharding.step_size >= LIMIT:
+            raise IndexError(f"step {step} would pass the end of the stream, 2^63 - 1")
+        return sharding.step_end(start)
+
+    def until(self, step: int) -> StepHistory:
+        """Return the history of a state that is saved after `step` steps."""
+        segments = (segment for segment in self._segments if segment.step <= step)
+        return StepHistory(self._epoch_length, segments)
+
     def step_of(self, position: int, exclusions: Exclusions) -> int | None:
         """Return the step that contains a position, or None if no step does."""
         index = bisect_right([segment.position for segment in self._segments], position) - 1

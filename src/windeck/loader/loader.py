@@ -7,7 +7,9 @@ each rank, and `windeck.loader.batch` makes tensors of them.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -73,7 +75,7 @@ class Loader:
         way.
     epochs
         End of iteration: no batch comes from this epoch or a later one. It limits epochs, not
-        loops.
+        loops. A stream without epochs needs `steps_per_epoch` for it.
     prefetch
         Batches computed ahead in a background thread; 0 computes each batch on request.
     threads
@@ -83,6 +85,13 @@ class Loader:
     device
         Device to which batches are copied ahead, on a CUDA stream of their own; ``"cuda"`` implies
         pinned memory.
+    steps_per_epoch
+        Batches in an epoch of a stream that has none, such as a `Mixture`: epoch e is the steps
+        [e * S, (e + 1) * S) since the run began, a ``for`` loop ends with it, and the loader has a
+        length. Counted in steps, so a change of batch or world size does not move its borders.
+    restart
+        Whether every ``for`` loop begins at position 0, for validation and test. The loader's own
+        position stays 0, and so does that of its state; loops do not affect each other.
 
     Raises
     ------
@@ -91,7 +100,8 @@ class Loader:
         that are not integers.
     ValueError
         For a batch larger than an epoch, a rank not below the world size, `drop_last` if it would
-        drop every sample, and `epochs` with a stream that has none and would never end.
+        drop every sample, `epochs` with a stream that has none and would never end, and
+        `steps_per_epoch` with a stream that has epochs.
 
     Notes
     -----
@@ -128,17 +138,21 @@ class Loader:
         threads: int | None = None,
         pin_memory: bool = False,
         device: torch.device | str | None = None,
+        steps_per_epoch: int | None = None,
+        restart: bool = False,
     ) -> None:
         self.stream: Any = as_stream(data, shuffle=shuffle, order=order, seed=seed)
         self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.drop_last = bool(drop_last)
         self.epochs = None if epochs is None else check_integer("epochs", epochs)
         self.prefetch = check_integer("prefetch", prefetch)
+        self.restart = bool(restart)
+        self.steps_per_epoch = _check_steps_per_epoch(steps_per_epoch, self.stream)
         self._ranks = check_ranks(rank, world_size)
-        if self.epochs is not None and self.stream.epoch_length is None:
+        if self.epochs is not None and self._is_endless:
             raise ValueError(
                 f"`epochs` must be None, got {self.epochs}: {type(self.stream).__name__} has no "
-                "epochs; end the loop at a step or a position instead"
+                "epochs; give it epochs with `steps_per_epoch`, or end the loop at a step"
             )
         self._epoch_length: int = self.stream.epoch_length or LIMIT
         self._exclusions = Exclusions()
@@ -182,6 +196,8 @@ class Loader:
     @property
     def epoch(self) -> int:
         """The epoch that the next batch belongs to."""
+        if self.steps_per_epoch is not None:
+            return self._step // self.steps_per_epoch
         return self._next_start() // self._epoch_length
 
     @property
@@ -189,18 +205,25 @@ class Loader:
         """Batches until the end of the epoch; 0 when `epochs` is reached."""
         if self.epochs is not None and self.epoch >= self.epochs:
             return 0
+        if self.steps_per_epoch is not None:
+            return self.steps_per_epoch - self._step % self.steps_per_epoch
         return self._sharding().steps_left(self._next_start())
 
     def __len__(self) -> int:
         """Return the number of batches in the whole current epoch, on every rank."""
-        if self._epoch_length == LIMIT:
-            raise TypeError("the stream has no epochs, so the loader has no length")
+        if self.steps_per_epoch is not None:
+            return self.steps_per_epoch
+        if self._is_endless:
+            raise TypeError(
+                "the stream has no epochs, so the loader has no length; `steps_per_epoch` gives "
+                "it one"
+            )
         return self._sharding().steps_left(self.epoch * self._epoch_length)
 
     # Batches.
 
     def __iter__(self) -> Iterator[Tensors]:
-        return _EpochIterator(self)
+        return _EpochIterator(self._at_start() if self.restart else self)
 
     def peek(self) -> Tensors:
         """Return the next batch without moving the position.
@@ -210,25 +233,54 @@ class Loader:
         IndexError
             If there is none because `epochs` is reached.
         """
-        start = self._next_start()
-        if self.epochs is not None and start // self._epoch_length >= self.epochs:
+        if self.epochs is not None and self.epoch >= self.epochs:
             raise IndexError(f"there is no next batch: epochs={self.epochs} is reached")
-        return self._build_batch(self._sharding().positions(start, self.rank)).wait()
+        return self._build_batch(self._sharding().positions(self._next_start(), self.rank)).wait()
 
     # State.
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, step: int | None = None) -> dict[str, Any]:
         """Return the state: a few integers and strings, fit for JSON, the same on every rank.
 
         It counts batches that were handed out, not those prefetched. `position` is sufficient to
         resume, `fingerprint` and `order_version` protect it, `excluded` are the excluded ranges,
         and `step` and `legs` identify past steps after a change of batch or world size.
+
+        Parameters
+        ----------
+        step
+            Batches since the run began after which the state is taken, as counted by a trainer
+            that fetches batches ahead; `Loader.step` by default. A past state is computed from the
+            recorded changes of batch and world size, a future one with those of today, both with
+            the exclusions known now. O(changes of configuration + excluded ranges).
+
+        Raises
+        ------
+        IndexError
+            For a step before the first that the loader has a record of, or after the last that
+            `epochs` allows.
+
+        Examples
+        --------
+        >>> class Squares:
+        ...     fingerprint = {"squares": 5}
+        ...     def __len__(self):
+        ...         return 5
+        ...     def gather(self, indices, out=None):
+        ...         return {"x": indices**2}
+        >>> loader = Loader(Squares(), batch_size=2)
+        >>> [loader.state_dict(step=n)["position"] for n in range(5)]
+        [0, 2, 4, 5, 7]
         """
         self._record_step()
+        number, position = self._step, self._position
+        if step is not None and step != self._step:
+            number = check_integer("step", step)
+            position = self._position_after(number)
         return {
-            **stream_state(self.stream, self._position),
-            "step": self._step,
-            "legs": self._history.to_state(),
+            **stream_state(self.stream, position),
+            "step": number,
+            "legs": self._history.until(number).to_state(),
             "excluded": [list(pair) for pair in self._exclusions.ranges],
         }
 
@@ -240,12 +292,18 @@ class Loader:
         Raises
         ------
         KeyError, TypeError, ValueError
-            As `windeck.loader.state.load_position`; the loader is not changed then.
+            As `windeck.loader.state.load_position`, and for a position other than 0 if the loader
+            restarts in every loop; the loader is not changed then.
         """
         position = load_stream_position(self.stream, state)
         step = check_integer("step", state.get("step", 0))
         history = StepHistory.from_state(state.get("legs", []), self._usual_epoch_length)
         exclusions = Exclusions.from_state(state.get("excluded", []))
+        if self.restart and position:
+            raise ValueError(
+                f"the state is at position {position}, but with `restart` every loop begins at "
+                "position 0"
+            )
         self._position, self._step = position, step
         self._history, self._exclusions = history, exclusions
         self._version += 1
@@ -374,9 +432,27 @@ class Loader:
 
     # Internal.
 
+    @property
+    def _is_endless(self) -> bool:
+        """True for a stream without epochs that gets none by `steps_per_epoch`."""
+        return self.stream.epoch_length is None and self.steps_per_epoch is None
+
+    def _at_start(self) -> Loader:
+        """Return a loader at position 0 with the same data and options, for one loop."""
+        loop = copy.copy(self)
+        loop._history = StepHistory(self._usual_epoch_length)
+        return loop
+
     def _sharding(self) -> Sharding:
         n, ranks = self._epoch_length, self.world_size
         return Sharding(n, self.batch_size, ranks, self.drop_last, self._exclusions)
+
+    def _steps(self, sharding: Sharding, epoch: int) -> Iterator[tuple[int, int]]:
+        """Return (start, end) of each step of an epoch from the position on."""
+        if self.steps_per_epoch is None:
+            return sharding.steps(self._position, epoch)
+        left = self.steps_left if self.epoch == epoch else 0
+        return islice(sharding.steps(self._position, 0), left)
 
     def _next_start(self) -> int:
         """Return the position at which the next batch begins."""
@@ -385,6 +461,15 @@ class Loader:
     def _record_step(self) -> None:
         """Add the configuration of the next step to the history."""
         self._history.record(self._step, self._position, self._sharding())
+
+    def _position_after(self, step: int) -> int:
+        """Return the position after `step` batches since the run began."""
+        position = self._history.after(step, self._exclusions)
+        length = self.steps_per_epoch or self._epoch_length
+        done = step if self.steps_per_epoch else position
+        if self.epochs is not None and step > self._step and done > self.epochs * length:
+            raise IndexError(f"step {step} is after the last step of epochs={self.epochs}")
+        return position
 
     def _step_positions(self, step: int, rank: int | None) -> NDArray[np.int64]:
         """Return the positions of a rank in a step."""
@@ -406,7 +491,7 @@ class Loader:
         elif stream.epoch_length is None and hasattr(stream, "epoch_of"):
             number = stream.epoch_of(sample, at=self._next_start())
         else:
-            number = self.epoch
+            number = self._next_start() // self._epoch_length
         return int(require_method(stream, "position_of")([sample], epoch=number)[0])
 
     def _step_at(self, position: int) -> int | None:
@@ -434,6 +519,19 @@ class Loader:
             sum(len(one.positions) for one in found),
             sum(self._was_served(position) for position in positions),
         )
+
+
+def _check_steps_per_epoch(steps: object, stream: Any) -> int | None:
+    """Return the steps in an epoch of a stream without epochs; raise for a stream with epochs."""
+    if steps is None:
+        return None
+    number = check_integer("steps_per_epoch", steps, least=1)
+    if stream.epoch_length is not None:
+        raise ValueError(
+            f"`steps_per_epoch` must be None, got {number}: {type(stream).__name__} has epochs of "
+            f"{stream.epoch_length} samples, each in an order of its own, and loops end with them"
+        )
+    return number
 
 
 #: A batch, and the loader's position before and after it.
@@ -492,7 +590,7 @@ class _EpochIterator:
         sharding = loader._sharding()
         steps: Iterator[tuple[int, int]] = iter(())
         if loader.epochs is None or self._epoch < loader.epochs:
-            steps = sharding.steps(loader.position, self._epoch)
+            steps = loader._steps(sharding, self._epoch)
         batches = _build_steps(steps, sharding, loader.position, loader.rank, loader._build_batch)
         self._ahead = iterate_ahead(batches, loader.prefetch)
         return self._ahead

@@ -7,13 +7,14 @@ to save.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 from windeck._core import Permutation
 from windeck._util.fingerprints import checked_order_name
@@ -103,8 +104,9 @@ class IterDataset(IterableDataset[dict[str, Any]]):
 
     One loop runs from `position` to the end of its epoch, in stream order with any number of
     workers: worker k of N makes the steps k, k + N, k + 2N, ... Each batch contains the position
-    after it under ``"position"``, an int. Save that of the last batch trained on. A loop does not
-    move `position`, because it runs in other processes; move it before the next loop::
+    after it under ``"position"``, an int64 tensor of shape (1,), which frameworks can copy to a
+    device and concatenate. Save that of the last batch trained on. A loop does not move `position`,
+    because it runs in other processes; move it before the next loop::
 
         dataset = wd.IterDataset(wd.Stream(windows, seed=7), batch_size=256)
         loader = DataLoader(dataset, batch_size=None, num_workers=2)
@@ -173,6 +175,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         return self._sharding().steps_left(self.position)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        self._check_sharded_once()
         worker = get_worker_info()
         if worker is None:
             return self._batches(self.position, 0, 1)
@@ -186,7 +189,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
             batch = gather_tensors(self.stream, sharding.positions(step_start, rank))
             if "position" in batch:
                 raise ValueError("the source has a key 'position', which is reserved for batches")
-            yield {**batch, "position": sharding.step_end(step_start)}
+            yield {**batch, "position": torch.tensor([sharding.step_end(step_start)])}
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """Return a state for `load_state_dict` of this class and of `Loader`.
@@ -216,7 +219,12 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         ranks = current_ranks(self._ranks)[1]
         return Sharding(self.stream.epoch_length or LIMIT, self.batch_size, ranks)
 
+    def _check_sharded_once(self) -> None:
+        cure = "do not let a trainer prepare its DataLoader, or pass it a windeck.Loader"
+        _check_sharded_once("IterDataset", current_ranks(self._ranks), cure)
+
     def __getstate__(self) -> dict[str, Any]:
+        self._check_sharded_once()  # A spawned worker cannot see the DataLoader that starts it.
         # A worker has no process group: it uses the ranks of the process that starts it.
         return {**self.__dict__, "_ranks": current_ranks(self._ranks)}
 
@@ -255,6 +263,30 @@ class _SharedPosition:
         self._shared[3] = following
         self._shared[1], self._shared[2] = loader, self._loops
         return following
+
+
+def _check_sharded_once(name: str, ranks: tuple[int, int], cure: str) -> None:
+    """Raise if a sampler or DataLoader that shards what it reads is reading the share of a rank.
+
+    accelerate and Lightning wrap samplers and datasets without telling them, so this looks for
+    such a wrapper among the callers, once a loop.
+    """
+    frame = sys._getframe() if ranks[1] > 1 else None
+    while frame is not None:
+        reader = frame.f_locals.get("self")
+        if isinstance(reader, (DataLoader, IterableDataset, Sampler)):
+            shards = [
+                getattr(reader, "num_processes", 1),
+                getattr(reader, "num_replicas", 1),
+                getattr(getattr(reader, "state", None), "num_processes", 1),
+            ]
+            if shards != [1, 1, 1]:
+                raise ValueError(
+                    f"{name} serves rank {ranks[0]} of {ranks[1]}, and {type(reader).__name__} "
+                    "would shard its samples again, so that most are never served; "
+                    f"{cure}: see docs/frameworks.md"
+                )
+        frame = frame.f_back
 
 
 #: Samples computed at a time by `OrderSampler`.
@@ -318,7 +350,8 @@ class OrderSampler(Sampler[int]):
         self._ranks = check_ranks(rank, world_size)
         self._position = 0
         self._start = 0
-        self._is_fresh = True  # No loop has begun since the position was last set.
+        self._is_fresh = True  # No loop has begun since the position was last set,
+        self._is_loaded = False  # by a state.
         self._rounds(0)  # Raises if `drop_last` would drop every sample.
 
     @property
@@ -341,10 +374,23 @@ class OrderSampler(Sampler[int]):
 
         It has no effect if a loaded state is in the middle of that epoch, so trainers may call it
         before every loop.
+
+        Raises
+        ------
+        ValueError
+            For another epoch than that of a state that was loaded and not continued yet: a trainer
+            that counts epochs from 0 would repeat samples.
         """
         number = check_integer("epoch", epoch, most=LIMIT // self.size - 1)
-        if not (self._is_fresh and number == self.epoch):
-            self._move(number * self.size)
+        if self._is_fresh and number == self.epoch:
+            return
+        if self._is_loaded:
+            raise ValueError(
+                f"the loaded state is in epoch {self.epoch}, but the trainer begins with epoch "
+                f"{number}; with accelerate, call set_epoch(sampler.epoch) on the DataLoader that "
+                "it has prepared"
+            )
+        self._move(number * self.size)
 
     def __len__(self) -> int:
         """Return the number of this rank's samples in the next loop, or in the running one."""
@@ -352,9 +398,11 @@ class OrderSampler(Sampler[int]):
         return self._samples_left(self._start if running else 0)
 
     def __iter__(self) -> Iterator[int]:
+        cure = "give it rank=0 and world_size=1, or do not let a trainer prepare its DataLoader"
+        _check_sharded_once("OrderSampler", current_ranks(self._ranks), cure)
         if not self._is_fresh:
             self._move(self._end(self._start))
-        self._is_fresh = False
+        self._is_fresh = self._is_loaded = False
         return self._loop(self._start)
 
     def _loop(self, start: int) -> Iterator[int]:
@@ -399,6 +447,7 @@ class OrderSampler(Sampler[int]):
             As `windeck.loader.state.load_position`; the sampler is not changed then.
         """
         self._move(load_position(state, self.fingerprint))
+        self._is_loaded = True
 
     def _move(self, position: int) -> None:
         self._position = self._start = position

@@ -1,0 +1,148 @@
+"""accelerate trains on a Loader and on a DataLoader: killed and resumed, on one and two ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from models.oracle import Numbers, Run, Turn, steps, turned
+from support.launched import launch
+from support.pages import named_block
+from windeck.loader.loader import Loader
+from windeck.loader.stream import Stream
+from windeck.loader.torch_adapters import IterDataset, MapDataset, OrderSampler, collate
+
+accelerate = pytest.importorskip("accelerate")
+
+KILLED = -signal.SIGKILL
+SIZE, EPOCHS = 40, 3
+#: The documented loops.
+PAGE = "docs/frameworks.md"
+train = named_block(PAGE, "def train_with_accelerate")["train_with_accelerate"]
+sampled = named_block(PAGE, "def sampled_with_accelerate")["sampled_with_accelerate"]
+
+
+class Model(torch.nn.Module):
+    """Writes the samples it is trained on; counts them in a buffer, which checkpoints hold."""
+
+    def __init__(self, folder: Path, kill_at: int | None) -> None:
+        super().__init__()
+        self.folder, self.kill_at = folder, kill_at
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.trained: torch.Tensor
+        self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, batch: dict[str, Any]) -> torch.Tensor:
+        if int(self.trained) == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(self.folder, int(self.trained), batch["sample"].tolist())
+        self.trained += 1
+        loss: torch.Tensor = (self.weight * batch["row"].mean()).sum()
+        return loss
+
+
+def write(folder: Path, step: int, samples: list[int]) -> None:
+    rank = os.environ.get("RANK", "0")
+    with open(folder / f"rank{rank}.jsonl", "a") as file:
+        file.write(json.dumps([step, samples]) + "\n")
+
+
+def trained(folder: Path, rank: int) -> list[list[int]]:
+    """Return the samples of each step; those of a step that was trained again are the last."""
+    lines = (folder / f"rank{rank}.jsonl").read_text().splitlines()
+    by_step = dict(json.loads(line) for line in lines)
+    return [by_step[step] for step in range(len(by_step))]
+
+
+def fit(folder: Path, kill_at: int | None) -> None:
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = Model(folder, kill_at)
+    batch_size = 6 // accelerator.num_processes
+    loader = Loader(Numbers(SIZE), batch_size=batch_size, order=Turn, epochs=EPOCHS)
+    train(accelerator, loader, model, torch.optim.SGD(model.parameters()), folder, every=4)
+    accelerator.end_training()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_loader_killed_and_resumed(ranks: int, tmp_path: Path) -> None:
+    assert KILLED in launch(ranks, fit, tmp_path, 11)
+    assert launch(ranks, fit, tmp_path, None) == [0] * ranks
+    run = steps(Run(SIZE, 6 // ranks, ranks))
+    whole = [next(run)[0] for _ in range(7 * EPOCHS)]
+    for rank in range(ranks):
+        assert trained(tmp_path, rank) == [[turned(SIZE, p) for p in step[rank]] for step in whole]
+        assert len((tmp_path / f"rank{rank}.jsonl").read_text().splitlines()) < 21 + 5
+
+
+def sample(folder: Path, kill_at: int | None) -> None:
+    """Two epochs of a DataLoader with a sampler; its state is written after each batch."""
+    accelerator = accelerate.Accelerator(cpu=True)
+    sampler = OrderSampler(SIZE, order=Turn, rank=0, world_size=1)
+    path = folder / "state.json"
+    step, saved = json.loads(path.read_text()) if path.exists() else (0, None)
+    while step < 2 * (13 // accelerator.num_processes):
+        for batch, state in sampled(accelerator, Rows(), sampler, 3, saved):
+            if step == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            write(folder, step, batch.tolist())
+            step, saved = step + 1, state
+            if accelerator.is_main_process:
+                (folder / "new").write_text(json.dumps([step, saved]))
+                os.replace(folder / "new", path)
+            accelerator.wait_for_everyone()
+    accelerator.end_training()
+
+
+class Rows(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+@pytest.mark.parametrize(("ranks", "kill_at"), [(1, 15), (2, 8)])
+def test_a_sampler_killed_and_resumed(ranks: int, kill_at: int, tmp_path: Path) -> None:
+    assert KILLED in launch(ranks, sample, tmp_path, kill_at)
+    assert launch(ranks, sample, tmp_path, None) == [0] * ranks
+    for rank in range(ranks):
+        assert trained(tmp_path, rank) == [
+            [turned(SIZE, SIZE * epoch + p) for p in range(3 * batch, 3 * batch + 3)]
+            for epoch in range(2)
+            for batch in range(rank, 13 // ranks * ranks, ranks)
+        ]
+
+
+def twice(folder: Path) -> None:
+    """What would be sharded twice says so, on every rank."""
+    accelerator = accelerate.Accelerator(cpu=True)
+    source = Numbers(SIZE)
+    for workers in (0, 2):
+        sampler = OrderSampler(SIZE)
+        again = accelerator.prepare(
+            DataLoader(
+                MapDataset(source), 3, sampler=sampler, num_workers=workers, collate_fn=collate
+            )
+        )
+        with pytest.raises(ValueError, match=r"^OrderSampler serves rank \d of 2, and BatchSa"):
+            next(iter(again))
+    dataset = IterDataset(Stream(source), batch_size=3)
+    with pytest.raises(ValueError, match=r"^IterDataset serves rank \d of 2, and DataLoaderDisp"):
+        next(iter(accelerator.prepare(DataLoader(dataset, batch_size=None))))
+    # As it is, it reads the share of each rank.
+    for step, batch in enumerate(DataLoader(dataset, batch_size=None)):
+        write(folder, step, batch["sample"].tolist())
+    accelerator.end_training()
+
+
+def test_nothing_is_sharded_twice(tmp_path: Path) -> None:
+    assert launch(2, twice, tmp_path) == [0, 0]
+    served = [p for rank in range(2) for batch in trained(tmp_path, rank) for p in batch]
+    assert sorted(served) == list(range(SIZE))

@@ -1,0 +1,192 @@
+"""Lightning trains on a Loader: killed, resumed and validated, in one process and in two."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.oracle import Numbers, Run, Turn, steps, turned
+from support.launched import launch
+from support.pages import named_block
+from windeck.loader.loader import Loader
+from windeck.loader.mixture import Mixture
+
+lightning = pytest.importorskip("lightning")
+
+KILLED = -signal.SIGKILL
+#: Epochs of 7 steps: 40 samples in batches of 6, or in batches of 3 on each of two ranks.
+SIZE, EPOCHS, STEPS = 40, 3, 7
+
+
+def mixture() -> Mixture:
+    return Mixture({"a": (Numbers(50), 2), "b": (Numbers(70, "b"), 1)}, seed=4)
+
+
+#: The documented callback.
+LoaderState = named_block("docs/frameworks.md", "class LoaderState(lightning")["LoaderState"]
+
+
+class Data(lightning.LightningDataModule):  # type: ignore[misc,name-defined]
+    def __init__(self, loader: Loader, validating: Loader) -> None:
+        super().__init__()
+        self.loader, self.validating = loader, validating
+
+    def train_dataloader(self) -> Loader:
+        return self.loader
+
+    def val_dataloader(self) -> Loader:
+        return self.validating
+
+
+class Model(lightning.LightningModule):  # type: ignore[misc,name-defined]
+    """Writes the samples it is trained on; counts them in a buffer, which checkpoints hold."""
+
+    def __init__(self, folder: Path, kill_at: int | None, fail_at: int | None) -> None:
+        super().__init__()
+        self.folder, self.kill_at, self.fail_at = folder, kill_at, fail_at
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
+
+    def write(self, kind: str, batch: dict[str, Any]) -> None:
+        line = [kind, int(self.trained), batch["sample"].tolist()]
+        with open(self.folder / f"rank{self.global_rank}.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def training_step(self, batch: dict[str, Any], _: int) -> torch.Tensor:
+        if int(self.trained) == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if int(self.trained) == self.fail_at:
+            raise RuntimeError("a loss of NaN, say")
+        self.write("train", batch)
+        self.trained += 1
+        loss: torch.Tensor = (self.weight * batch["row"].mean()).sum()
+        return loss
+
+    def validation_step(self, batch: dict[str, Any], _: int) -> None:
+        self.write("validate", batch)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def fit(
+    folder: Path,
+    data: str,
+    every: int | None,
+    kill_at: int | None = None,
+    fail_at: int | None = None,
+    resume: bool = False,
+    **trainer: Any,
+) -> None:
+    """Fit, saving every so many batches or at the end of epochs; from the last checkpoint."""
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    if data == "mixture":
+        loader = Loader(mixture(), batch_size=6 // ranks, steps_per_epoch=STEPS)
+    else:
+        loader = Loader(Numbers(SIZE), batch_size=6 // ranks, order=Turn)
+    validating = Loader(Numbers(10), batch_size=2, restart=True)
+    saving = lightning.pytorch.callbacks.ModelCheckpoint(
+        folder,
+        "{step}",
+        save_top_k=-1,
+        every_n_train_steps=every,
+        every_n_epochs=None if every else 1,
+        save_on_train_epoch_end=True if every is None else None,
+    )
+    failing = lightning.pytorch.callbacks.OnExceptionCheckpoint(folder, "failed")
+    options = {"max_epochs": EPOCHS, "limit_val_batches": 2, "num_sanity_val_steps": 2, **trainer}
+    fitting = lightning.Trainer(
+        accelerator="cpu",
+        devices=ranks,
+        strategy="ddp" if ranks > 1 else "auto",
+        callbacks=[LoaderState(loader), saving, *([failing] if fail_at else [])],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    checkpoints = sorted(folder.glob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns)
+    fitting.fit(
+        Model(folder, kill_at, fail_at),
+        datamodule=Data(loader, validating),
+        ckpt_path=checkpoints[-1] if resume else None,
+    )
+
+
+def written(folder: Path, rank: int, kind: str = "train") -> list[tuple[int, list[int]]]:
+    """Return (batches trained on before, samples) of each batch of a rank, in order."""
+    lines = map(json.loads, (folder / f"rank{rank}.jsonl").read_text().splitlines())
+    return [(number, samples) for found, number, samples in lines if found == kind]
+
+
+def trained(folder: Path, rank: int) -> list[list[int]]:
+    """Return the samples of each step; those of a step that was trained again are the last."""
+    by_step = dict(written(folder, rank))
+    assert list(by_step) == sorted(by_step)
+    return [by_step[step] for step in range(len(by_step))]
+
+
+def expected(data: str, ranks: int, rank: int) -> list[list[int]]:
+    """Return the samples of each step of a run that nothing interrupts."""
+    if data == "mixture":
+        samples = [list(pair)[1] for pair in mixture().samples(np.arange(6 * STEPS * EPOCHS))]
+        shares = [samples[p : p + 6] for p in range(0, len(samples), 6)]
+        return [share[rank * 6 // ranks :][: 6 // ranks] for share in shares]
+    run = steps(Run(SIZE, 6 // ranks, ranks))
+    return [[turned(SIZE, p) for p in shares[rank]] for shares, _ in (next(run) for _ in range(21))]
+
+
+@pytest.mark.parametrize(
+    ("data", "ranks", "every", "kill_at"),
+    [
+        pytest.param("mixture", 1, 2, 11, id="middle of an epoch of steps"),
+        pytest.param("epochs", 1, None, 9, id="end of an epoch"),
+        pytest.param("epochs", 2, 3, 11, id="two processes, middle of an epoch"),
+        pytest.param("mixture", 2, None, 16, id="two processes, end of an epoch of steps"),
+    ],
+)
+def test_killed_and_resumed(
+    data: str, ranks: int, every: int | None, kill_at: int, tmp_path: Path
+) -> None:
+    assert KILLED in launch(ranks, fit, tmp_path, data, every, kill_at)
+    assert launch(ranks, fit, tmp_path, data, every, None, None, True) == [0] * ranks
+    for rank in range(ranks):
+        assert trained(tmp_path, rank) == expected(data, ranks, rank)
+        assert len(written(tmp_path, rank)) < 21 + 8, "it was resumed"
+        seen = [samples for _, samples in written(tmp_path, rank, "validate")]
+        first = [[p, p + 1] for p in (2 * rank, 2 * rank + 2 * ranks)]
+        assert seen == first * (len(seen) // 2), "the sanity check moves nothing"
+        assert len(seen) >= 2 * (1 + EPOCHS)
+
+
+def fail_and_fit(folder: Path) -> None:
+    """Fail in a batch and go on with it; with accumulated gradients, and one process less."""
+    with pytest.raises(RuntimeError, match=r"^a loss of NaN, say$"):
+        fit(folder, "epochs", 1000, None, 9, accumulate_grad_batches=2)
+    fit(folder, "epochs", 1000, None, None, True, accumulate_grad_batches=2)
+
+
+def test_a_batch_that_failed_is_trained_on_after_the_exceptions_checkpoint(tmp_path: Path) -> None:
+    assert launch(1, fail_and_fit, tmp_path) == [0]
+    assert trained(tmp_path, 0) == expected("epochs", 1, 0)
+    assert [step for step, _ in written(tmp_path, 0)] == list(range(21)), "each once"
+
+
+def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
+    assert KILLED in launch(2, fit, tmp_path, "mixture", None, 9)
+    assert launch(1, fit, tmp_path, "mixture", None, None, None, True) == [0]
+    assert trained(tmp_path, 0)[:STEPS] == expected("mixture", 2, 0)[:STEPS]
+    assert dict(written(tmp_path, 1))[STEPS - 1] == expected("mixture", 2, 1)[STEPS - 1]
+    assert trained(tmp_path, 0)[STEPS:] == expected("mixture", 1, 0)[STEPS:]
+
+
+def test_a_loader_without_a_length_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"`steps_per_epoch` gives it one$"):
+        LoaderState(Loader(mixture(), batch_size=2))
