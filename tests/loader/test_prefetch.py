@@ -190,6 +190,12 @@ ENDINGS = {
         0,
         "",
     ),
+    "a library keeps the main module": (
+        "",
+        "sys.kept = sys.modules['__main__']; loop = iter(loader); batch = next(loop)",
+        0,
+        "",
+    ),
     "an error in the step": (
         "",
         "for b in loader: raise ValueError('step')",
