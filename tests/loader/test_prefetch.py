@@ -190,9 +190,10 @@ ENDINGS = {
         0,
         "",
     ),
-    "a library keeps the main module": (
+    "a library keeps modules": (
         "",
-        "sys.kept = sys.modules['__main__']; loop = iter(loader); batch = next(loop)",
+        "loop = iter(loader); batch = next(loop)\n"
+        "sys.kept = [sys.modules['__main__'], sys.modules['windeck.loader.prefetch']]",
         0,
         "",
     ),
