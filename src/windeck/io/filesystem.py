@@ -75,6 +75,15 @@ def resolve(source: Paths) -> tuple[str, ...]:
     return tuple(files)
 
 
+def check_not_url(path: PathLike) -> None:
+    """Raise ValueError for a URL, such as ``s3://bucket/key``."""
+    if _URL.match(os.fspath(path)) and not os.path.exists(path):
+        raise ValueError(
+            f"{os.fspath(path)!r} is a URL; expected the path of a local file: copy or mount it, "
+            "or read it with pyarrow or polars and pass the result to Table.from_arrow"
+        )
+
+
 def _is_data_in_memory(source: Any) -> bool:
     """Return True for frames, tables, numbers and mappings, which iterate over names or values."""
     names = ("collect_schema", "column_names", "columns", "detach")
@@ -91,11 +100,7 @@ def _memory_hint(source: Any) -> str:
 
 
 def _expand(path: str) -> Iterator[str]:
-    if _URL.match(path) and not os.path.exists(path):
-        raise ValueError(
-            f"{path!r} is a URL; expected the path of a local file: copy or mount it, or read it "
-            "with pyarrow or polars and pass the result to Table.from_arrow"
-        )
+    check_not_url(path)
     if os.path.isdir(path):
         return _in_folder(path)
     if os.path.exists(path) or not glob.has_magic(path):

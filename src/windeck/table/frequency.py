@@ -94,7 +94,7 @@ def regular_timestamps(starts: Array, freq: Any, offsets: Int64s) -> Array:
                 f"`start` is {starts.dtype} and `freq` is {freq!r}; expected timestamps with a "
                 "duration, or integers with an integer"
             )
-        return np.repeat(starts.astype(np.int64), lengths) + step * number
+        return np.asarray(np.repeat(starts.astype(np.int64), lengths) + step * number)
     if isinstance(step, int):
         raise TypeError(f"`start` has timestamps and `freq` is {freq!r}; expected a duration")
     if np.isnat(starts).any():
