@@ -36,7 +36,7 @@ define installed
 endef
 
 $(VENV)/.demo: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
-	$(call installed,cli)
+	$(call installed,cli$(comma)rocksdb)
 
 $(VENV)/.test: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 	$(call installed,test)
@@ -52,6 +52,8 @@ $(VENV)/.bench: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 
 demo: $(VENV)/.demo  ## the main job, on a synthetic load curve or on DATA=file.parquet
 	$(BIN)/windeck demo $(DATA) $(ARGS)
+	@# The corpus of the README's second block takes a second.
+	$(if $(DATA),,$(BIN)/python examples/text_demo.py --corpus-only)
 
 demo-text: $(VENV)/.demo  ## documents, packed and mixed, under torchrun; or DATA=a corpus of yours
 	$(BIN)/python examples/text_demo.py $(addprefix --data ,$(DATA)) $(ARGS)

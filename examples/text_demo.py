@@ -296,8 +296,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--sequence-length", type=at_least(1), default=128, help="tokens (default: 128)")
     add("--seed", type=at_least(0), default=0, help="of the shuffle and the weights (default: 0)")
     add("--out", type=Path, default=Path("out/text"), help="folder for all files (out/text)")
+    add("--corpus-only", action="store_true", help="build OUT/stdlib-corpus, and train nothing")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.corpus_only:
+        write_corpus(options.out / "stdlib-corpus")
+        print(f"wrote the sources of Python's standard library to {options.out / 'stdlib-corpus'}")
+        return 0
     began = time.perf_counter()
     try:
         job = prepare(options)

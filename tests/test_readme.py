@@ -1,6 +1,7 @@
 """Code in the README and in the walk through the library runs, and links lead somewhere."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from support.loaded_examples import example
 from support.pages import ROOT, Page
 from windeck.cli.demo_data import write_load_curve
+from windeck.cli.main import main
 
 PAGES = ["README.md", "docs/quickstart.md"]
 
@@ -18,8 +20,38 @@ def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
     write_load_curve(tmp_path / "out" / "load-curve.parquet", sites=2, days=100)
-    example("text_demo").write_corpus(tmp_path / "out" / "text" / "stdlib-corpus")
+    assert example("text_demo").main(["--out", "out/text", "--corpus-only"]) == 0
     Page(page).run()
+    for command in re.findall(r"^windeck (view .*?)(?: +#.*)?$", Page(page).text, re.MULTILINE):
+        main(shlex.split(command))
+
+
+def test_the_first_command_installs_what_the_readme_needs() -> None:
+    """`make demo` installs the stores that are used, and writes the files that are read."""
+    makefile = (ROOT / "Makefile").read_text()
+    page = Page("README.md")
+    installed = re.search(r"^\$\(VENV\)/\.demo:.*\n\t\$\(call installed,(.*)\)$", makefile, re.M)
+    assert installed is not None
+    stores = {scheme for block in page.blocks for scheme in re.findall(r'"(\w+)://\./', block)}
+    assert stores == {"rocksdb"}
+    assert {"cli", *stores} <= set(installed[1].split("$(comma)"))
+    recipe = makefile.partition("\ndemo: ")[2].partition("\n\n")[0]
+    assert "windeck demo" in recipe
+    assert "text_demo.py --corpus-only" in recipe
+    read = {path for block in page.blocks for path in re.findall(r'"(out/[\w/.-]+)"', block)}
+    assert read == {"out/load-curve.parquet", "out/text/stdlib-corpus"}
+
+
+def test_the_headline_says_what_it_is_compared_with() -> None:
+    """The ratios of the page are those of the figures, against both rivals."""
+    page, figures = Page("README.md").text, Page("docs/figures.md").text
+    for rival, figure in (("fills and masks", "(filled, masked, numbered)"),
+                          ("values alone", "(values only)")):  # fmt: skip
+        line = next(line for line in page.splitlines() if rival in line)
+        found = next(line for line in figures.splitlines() if figure in line)
+        ratio = re.search(r"[\d.]+x \([\d.]+ to [\d.]+\)", line)
+        assert ratio is not None
+        assert ratio.group() in found
 
 
 @pytest.mark.parametrize("page", [*PAGES, "docs/words.md"])

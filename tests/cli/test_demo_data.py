@@ -126,6 +126,41 @@ def test_whole_numbers_as_time(save: Save) -> None:
     assert (found.time, found.target) == ((), "x")
 
 
+def test_dates_of_another_format_are_named(save: Save) -> None:
+    """`01/02/2024` is not read as a time; the reason says so."""
+    path = save({"date": ["01/02/2024", "01/03/2024"], "load": [1.0, 3.0]}, "a.csv")
+    found = infer(path)
+    assert found.time == ()
+    assert (
+        "'date' has dates such as '01/02/2024', whose format is not ISO 8601" in found.why["time"]
+    )
+    assert "rows are taken in order" in found.why["time"]
+    with pytest.raises(ValueError, match=r"'date' does not read as a time: '01/02/2024' is not"):
+        infer(path, time="date")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0.5,1\n1.5,2\n", "numbers where names were expected.*header=False"),
+        ("a;b\n1;2\n", "pass delimiter=';'.* the demo reads plain CSV"),
+        ("Gerät,load\n1,2\n", "is not UTF-8: pass encoding='latin-1'"),
+        ("a,b\n" + "1,2\n" * 3 + "1,2,3\n", "Expected 2 columns, got 3"),
+    ],
+)
+def test_csv_of_other_kinds(tmp_path: Path, text: str, message: str) -> None:
+    folder = tmp_path / ("long" * 40)  # the path alone is longer than an error used to be
+    folder.mkdir()
+    (folder / "a.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=message):
+        infer(folder / "a.csv")
+
+
+def test_a_url() -> None:
+    with pytest.raises(ValueError, match=r"'s3://bucket/a.parquet' is a URL"):
+        infer("s3://bucket/a.parquet")
+
+
 def test_no_time_at_all(save: Save) -> None:
     found = infer(save({"sensor": ["a", "a", "b"], "x": [1.0, 3.0, 2.0]}))
     assert (found.time, found.ids, found.target) == ((), ("sensor",), "x")

@@ -190,6 +190,13 @@ ENDINGS = {
         0,
         "",
     ),
+    "a library keeps modules": (
+        "",
+        "loop = iter(loader); batch = next(loop)\n"
+        "sys.kept = [sys.modules['__main__'], sys.modules['windeck.loader.prefetch']]",
+        0,
+        "",
+    ),
     "an error in the step": (
         "",
         "for b in loader: raise ValueError('step')",

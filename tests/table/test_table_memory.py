@@ -85,7 +85,7 @@ class TestArrays:
     @pytest.mark.parametrize(
         ("data", "error", "message"),
         [
-            ([1.0, 2.0], TypeError, "column 'x' is a list; expected a NumPy array or a CPU tensor"),
+            ({1.0, 2.0}, TypeError, "column 'x' is a set; expected a NumPy array or a CPU tensor"),
             (
                 np.zeros((2, 2)),
                 ValueError,

@@ -17,6 +17,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from windeck.io.csv import CsvFile
+from windeck.io.csv_options import date_formats
+from windeck.io.filesystem import check_not_url
+
 #: Fixed days off, counted from 1 January: a model that only knows the weekday gets these wrong.
 HOLIDAYS = (0, 120, 226, 275, 304, 357, 358, 359, 364)
 
@@ -178,7 +182,12 @@ def infer_columns(
 
 
 def open_dataset(path: str | Path) -> Any:
-    """Open a file, a directory or a glob as a `pyarrow.dataset.Dataset`; no rows are read."""
+    """Open a file, a directory or a glob as a `pyarrow.dataset.Dataset`; no rows are read.
+
+    Of a CSV file the first mebibyte is parsed, so that another delimiter, encoding or a missing
+    header is an error that names it.
+    """
+    check_not_url(str(path))
     files = [Path(path)]
     if files[0].is_dir():
         files = sorted(file for file in files[0].rglob("*") if file.suffix.lower() in FORMATS)
@@ -194,7 +203,19 @@ def open_dataset(path: str | Path) -> Any:
         )
     with _readable(path):
         alike = [str(file) for file in files if file.suffix.lower() == suffix]
+        if suffix == ".csv":
+            _check_csv(alike[0])
         return ds.dataset(alike, format=FORMATS[suffix])
+
+
+def _check_csv(path: str) -> None:
+    try:
+        CsvFile(path)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} (of windeck.Table.read; the demo reads plain CSV: write the table as Parquet "
+            "for it)"
+        ) from error
 
 
 def timestamps(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[Any]:
@@ -221,6 +242,9 @@ def timestamps(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[Any]:
         return np.asarray(column.cast(pa.timestamp("us")).to_numpy())
     except pa.ArrowException as error:
         reason = str(error).splitlines()[0]
+        dates = _other_dates(table[columns[0]]) if is_text(column.type) else ""
+        if dates:
+            reason = f"{dates} is not ISO 8601 (2024-12-31); Table.read takes timestamp_format="
         raise ValueError(f"column {columns[0]!r} does not read as a time: {reason}") from error
 
 
@@ -236,7 +260,7 @@ def _readable(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")[:160]
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(f"cannot read {path}: {reason}") from error
 
 
@@ -262,7 +286,22 @@ def _find_time(first: pa.Table) -> tuple[tuple[str, ...], str]:
         whole = pa.types.is_integer(field.type) and not first[field.name].null_count
         if whole and _name_rank(field.name, TIME_NAMES) < len(TIME_NAMES):
             return (field.name,), "whole numbers, a time by its name"
+    for field in fields:
+        if is_text(field.type) and (dates := _other_dates(first[field.name])):
+            return (), (
+                f"column {field.name!r} has dates such as {dates}, whose format is not ISO 8601 "
+                "(2024-12-31), so rows are taken in order and steps between them are unknown; "
+                "windeck.Table.read takes timestamp_format="
+            )
     return (), "no column of times, so rows are taken in order"
+
+
+def _other_dates(column: pa.ChunkedArray) -> str:
+    """Return a date of a column of dates in another format than ISO 8601, "" for other text."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    texts = column.drop_null().slice(0, 100).to_pylist()
+    return repr(texts[0]) if date_formats(texts) else ""
 
 
 def _find_ids(

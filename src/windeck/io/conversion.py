@@ -76,7 +76,10 @@ def _unsupported_hint(kind: Any) -> str:
         return "name it as timestamp_column=, or leave it out of columns="
     if pat.is_decimal(kind):
         return "expected a number; write it as float64, or leave it out of columns="
-    return "expected numbers, bools, or strings as categories; leave it out of columns="
+    expected = "expected numbers, bools, or strings as categories; leave it out of columns="
+    if pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
+        expected += "; Table.from_series reads one row a series with its values in lists"
+    return expected
 
 
 def time_dtype(name: str, kind: Any, where: str) -> np.dtype[Any]:

@@ -9,7 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from windeck.io import filesystem
+from windeck.io.conversion import is_string
+from windeck.io.csv_options import (
+    CsvOptions,
+    check_first_line,
+    hint_at_options,
+    text_hint,
+)
 from windeck.io.formats import BATCH_ROWS, DataFile, column_indices, name_in_errors, slice_rows
+from windeck.io.options import ReadOptions
 
 _SAMPLE_BYTES = 1 << 20
 
@@ -19,9 +27,12 @@ class CsvFile:
 
     kind = "CSV"
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        _ = self._sample
+    def __init__(self, path: str, options: CsvOptions | None = None) -> None:
+        self.path, self.options = path, options or CsvOptions()
+        with name_in_errors(self.path, self.kind):
+            check_first_line(path, self.options)
+        with hint_at_options(path, self.options):
+            _ = self._sample
 
     @cached_property
     def _sample(self) -> Any:
@@ -29,21 +40,33 @@ class CsvFile:
         from pyarrow import csv
 
         with name_in_errors(self.path, self.kind):
-            read = csv.ReadOptions(block_size=_SAMPLE_BYTES, use_threads=False)
+            read = self._read_options(block_size=_SAMPLE_BYTES, use_threads=False)
             with (
                 filesystem.open_stream(self.path) as text,
-                csv.open_csv(text, read, self._parse_options, _convert_options()) as reader,
+                csv.open_csv(text, read, self._parse_options, _convert(self.options)) as reader,
             ):
                 sample = next(iter(reader), reader.schema.empty_table())
                 _ = sample.schema.names  # decodes them: they may not be UTF-8
                 return sample
 
+    def _read_options(self, **options: Any) -> Any:
+        from pyarrow import csv
+
+        header, names = self.options.header, None
+        if not (header is None or isinstance(header, bool)):
+            names = list(header)
+        return csv.ReadOptions(
+            column_names=names,
+            autogenerate_column_names=header is False,
+            encoding=self.options.encoding or "utf8",
+            **options,
+        )
+
     @property
     def _parse_options(self) -> Any:
         from pyarrow import csv
 
-        tabs = self.path.lower().endswith((".tsv", ".tsv.gz", ".tsv.bz2"))
-        return csv.ParseOptions(delimiter="\t" if tabs else ",")
+        return csv.ParseOptions(delimiter=self.options.delimiter_of(self.path))
 
     @property
     def schema(self) -> Any:
@@ -73,7 +96,7 @@ class CsvFile:
 
     def prepare(self, names: Sequence[str]) -> ParsedCsv:
         column_indices(self.schema, names, self.path)
-        with name_in_errors(self.path, self.kind):
+        with hint_at_options(self.path, self.options), name_in_errors(self.path, self.kind):
             try:
                 table = self._parse_blocks(list(names))
             except pa.ArrowInvalid:
@@ -84,10 +107,10 @@ class CsvFile:
         """Parse with the types of the first block; an error if later values do not fit them."""
         from pyarrow import csv
 
-        read = csv.ReadOptions(block_size=_SAMPLE_BYTES)
+        read, convert = self._read_options(block_size=_SAMPLE_BYTES), _convert(self.options, names)
         with (
             filesystem.open_stream(self.path) as text,
-            csv.open_csv(text, read, self._parse_options, _convert_options(names)) as reader,
+            csv.open_csv(text, read, self._parse_options, convert) as reader,
         ):
             return pa.Table.from_batches(reader, reader.schema)
 
@@ -96,7 +119,9 @@ class CsvFile:
         from pyarrow import csv
 
         with filesystem.open_stream(self.path) as text:
-            return csv.read_csv(text, None, self._parse_options, _convert_options(names))
+            return csv.read_csv(
+                text, self._read_options(), self._parse_options, _convert(self.options, names)
+            )
 
     def column_groups(self, names: Sequence[str]) -> list[list[str]]:
         return [[name] for name in names]
@@ -129,6 +154,15 @@ class ParsedCsv:
     def column_bytes(self, name: str) -> int:
         return int(self._table.column(name).nbytes)
 
+    def check_text(self, options: ReadOptions) -> None:
+        """Raise TypeError for text that an option of CSV would read as numbers or times."""
+        for name in self._table.column_names:
+            column = self._table.column(name)
+            coded = options.all_categories or name in options.categories or name in options.ids
+            hint = text_hint(column, time=name == options.time)
+            if hint and not (coded and is_string(column.type)):
+                raise TypeError(f"column {name!r} of {self.path!r} is {column.type}; {hint}")
+
     def prepare(self, names: Sequence[str]) -> ParsedCsv:
         return self
 
@@ -147,12 +181,18 @@ class ParsedCsv:
         yield from slice_rows(iter(selected.to_batches(max_chunksize=BATCH_ROWS)), start, stop)
 
 
-def _convert_options(names: list[str] | None = None) -> Any:
+def _convert(options: CsvOptions, names: list[str] | None = None) -> Any:
     """Return options of conversion: an empty string is null unless it is in quotes."""
     from pyarrow import csv
 
+    times = {} if options.timestamp_format is None else {options.time: pa.timestamp("s")}
     return csv.ConvertOptions(
-        include_columns=names, strings_can_be_null=True, quoted_strings_can_be_null=False
+        include_columns=names,
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        decimal_point=options.decimal,
+        column_types={name: kind for name, kind in times.items() if names is None or name in names},
+        timestamp_parsers=None if options.timestamp_format is None else [options.timestamp_format],
     )
 
 

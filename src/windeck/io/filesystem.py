@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,6 +28,9 @@ SUFFIXES = (
     *(".arrow", ".arrows", ".feather", ".ipc"),
     *(".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".tsv.bz2"),
 )
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def resolve(source: Paths) -> tuple[str, ...]:
@@ -47,6 +50,8 @@ def resolve(source: Paths) -> tuple[str, ...]:
         The path does not exist, or a glob or a directory has no data file.
     TypeError
         `source` is neither a path nor an iterable of paths.
+    ValueError
+        A path is a URL.
 
     Examples
     --------
@@ -59,10 +64,10 @@ def resolve(source: Paths) -> tuple[str, ...]:
     """
     if isinstance(source, (str, os.PathLike)):
         return tuple(_expand(os.fspath(source)))
-    if not isinstance(source, Iterable):
+    if not isinstance(source, Iterable) or _is_data_in_memory(source):
         raise TypeError(
             "the path must be a file, a glob, a directory or a list of these, got a "
-            f"{type(source).__name__}"
+            f"{type(source).__name__}{_memory_hint(source)}"
         )
     files = [path for item in source for path in _expand(os.fspath(item))]
     if not files:
@@ -70,7 +75,32 @@ def resolve(source: Paths) -> tuple[str, ...]:
     return tuple(files)
 
 
+def check_not_url(path: PathLike) -> None:
+    """Raise ValueError for a URL, such as ``s3://bucket/key``."""
+    if _URL.match(os.fspath(path)) and not os.path.exists(path):
+        raise ValueError(
+            f"{os.fspath(path)!r} is a URL; expected the path of a local file: copy or mount it, "
+            "or read it with pyarrow or polars and pass the result to Table.from_arrow"
+        )
+
+
+def _is_data_in_memory(source: Any) -> bool:
+    """Return True for frames, tables, numbers and mappings, which iterate over names or values."""
+    names = ("collect_schema", "column_names", "columns", "detach")
+    numbers = getattr(getattr(source, "dtype", None), "kind", "") in tuple("biufcM")
+    return isinstance(source, Mapping) or numbers or any(hasattr(source, name) for name in names)
+
+
+def _memory_hint(source: Any) -> str:
+    if isinstance(source, Mapping):
+        return "; Table.from_columns takes a mapping of names to arrays"
+    if hasattr(source, "dtype"):
+        return "; Table.from_columns and Table.from_rows take arrays"
+    return "; Table.from_arrow takes data that is in memory" if _is_data_in_memory(source) else ""
+
+
 def _expand(path: str) -> Iterator[str]:
+    check_not_url(path)
     if os.path.isdir(path):
         return _in_folder(path)
     if os.path.exists(path) or not glob.has_magic(path):

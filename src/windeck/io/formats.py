@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from windeck.io import filesystem
+
+if TYPE_CHECKING:
+    from windeck.io.csv_options import CsvOptions
 
 BATCH_ROWS = 1 << 16
 _COLUMNS, _VALUES = 16, 1 << 22
@@ -49,16 +52,27 @@ class DataFile(Protocol):
         """Yield record batches of some columns, together rows [start, stop)."""
 
 
-def open_file(path: str) -> DataFile:
+def open_file(path: str, csv: CsvOptions | None = None) -> DataFile:
     """Open a file as Parquet or Arrow IPC if its first bytes say so, else as CSV.
 
     Raises
     ------
     ValueError
-        The file is empty or damaged; the message names it.
+        The file is empty or damaged, or not CSV although `csv` has options; the message names it.
     """
-    from windeck.io.arrow import IpcFile
     from windeck.io.csv import CsvFile
+
+    file = _open_binary(path)
+    if file is None:
+        return CsvFile(path, csv)
+    if csv is not None and csv.given:
+        raise ValueError(f"{path!r} is {file.kind}, and `{csv.given[0]}` is an option of CSV files")
+    return file
+
+
+def _open_binary(path: str) -> DataFile | None:
+    """Open a file of Parquet or Arrow IPC, None for another."""
+    from windeck.io.arrow import IpcFile
     from windeck.io.parquet import ParquetFile
 
     if filesystem.size(path) == 0:
@@ -72,7 +86,7 @@ def open_file(path: str) -> DataFile:
         return IpcFile(path, stream=not head.startswith(b"ARROW1"))
     if name.endswith((".arrow", ".arrows", ".feather", ".ipc")):
         raise ValueError(f"{path!r} cannot be read as Arrow IPC: it begins with {head!r}")
-    return CsvFile(path)
+    return None
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import numbers
 import operator
 from collections import Counter
@@ -15,6 +16,7 @@ import pyarrow as pa
 from windeck._util.text import unknown_column
 from windeck.io import conversion
 from windeck.io.conversion import CategoryNames
+from windeck.io.csv_options import CsvOptions
 
 Categories: TypeAlias = bool | str | Iterable[str] | Mapping[str, Sequence[str] | None]
 
@@ -31,6 +33,7 @@ class ReadOptions:
     categories: Mapping[str, CategoryNames] = field(default_factory=dict)
     all_categories: bool = False
     sort: bool = False
+    csv: CsvOptions = field(default_factory=CsvOptions)
 
     @classmethod
     def from_arguments(
@@ -43,13 +46,15 @@ class ReadOptions:
         categories: Categories = (),
         *,
         sort: bool = False,
+        csv: tuple[Any, Any, Any, Any, Any] = (None, None, None, None, None),
     ) -> ReadOptions:
         """Return the options for a user's arguments; an error names a wrong one."""
         asked = None if columns is None else as_names("columns", columns)
         keys = as_names("id_columns", ids or ())
         every = categories is True
         named = {} if isinstance(categories, bool) else _categories(categories)
-        return cls(asked, keys, time, floating_dtype(dtype), _rows(rows), named, every, sort)
+        text = CsvOptions.from_arguments(*csv, time)
+        return cls(asked, keys, time, floating_dtype(dtype), _rows(rows), named, every, sort, text)
 
     @property
     def index_columns(self) -> tuple[str, ...]:
@@ -58,7 +63,9 @@ class ReadOptions:
 
     def value_columns(self, schema: Any, where: str) -> tuple[str, ...]:
         """Return the names of value columns. The schema must have each column exactly once."""
-        wanted = schema.names if self.columns is None else self.columns
+        index = pandas_index(schema) if self.columns is None else frozenset()
+        asked = schema.names if self.columns is None else self.columns
+        wanted = [name for name in asked if name not in index]
         names = tuple(name for name in wanted if name not in self.index_columns)
         known = Counter(schema.names)
         for name in (*self.index_columns, *names, *self.categories):
@@ -71,6 +78,15 @@ class ReadOptions:
                 f"{where} has no value column beside ids and time; expected at least one"
             )
         return names
+
+    def wanted(self, names: Sequence[str], where: str) -> list[str]:
+        """Return the columns to read of those with some names, with ids and time."""
+        for name in (*self.index_columns, *(self.columns or ()), *self.categories):
+            if name not in names:
+                raise unknown_column(name, names, where)
+        if self.columns is None:
+            return list(names)
+        return list(dict.fromkeys((*self.columns, *self.index_columns)))
 
     def category_names(self, name: str, kind: Any, where: str) -> CategoryNames | None:
         """Return the category names of a column, None for numbers."""
@@ -86,6 +102,15 @@ class ReadOptions:
             f"column {name!r} of {where} is a string column without a category; pass "
             f"categories=[{name!r}] to read it as codes, or leave it out of columns="
         )
+
+
+def pandas_index(schema: Any) -> frozenset[str]:
+    """Return the columns that hold the index of a pandas frame, as its metadata says."""
+    try:
+        index = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
+        return frozenset(name for name in index if isinstance(name, str))
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return frozenset()
 
 
 def as_names(argument: str, names: str | Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from windeck.columns.dtypes import Array
 from windeck.io import conversion
 from windeck.io.arrow import IpcFile
 from windeck.io.conversion import ColumnBuilder, number_dtype
-from windeck.io.csv import promoted_type
+from windeck.io.csv import ParsedCsv, promoted_type
 from windeck.io.formats import BATCH_ROWS, DataFile, column_indices, open_file
 from windeck.io.options import ReadOptions, row_range
 
@@ -67,7 +67,7 @@ def _size(
         known = options.all_categories or name in options.categories or name in options.ids
         coded = known or pa.types.is_dictionary(files[0].schema.field(name).type)
         return rows * 4 if coded else int(sum(f.column_bytes(name) for f in files) * share)
-    if name == options.time:
+    if name == options.time and not pa.types.is_nested(kind):
         return rows * 8
     try:
         return rows * conversion.value_dtype(name, kind, options.dtype, "").itemsize
@@ -82,13 +82,16 @@ def read_files(
     paths: Sequence[str], options: ReadOptions, interleaved: bool, memory_budget: float | None
 ) -> LoadedColumns:
     """Read files into columns. Memory is the columns themselves, and `overhead_bytes` of a file."""
-    files = [open_file(path) for path in paths]
+    files = [open_file(path, options.csv) for path in paths]
     names = options.value_columns(files[0].schema, repr(files[0].path))
     origin = origin_of(files, options)
     wanted = (*names, *options.index_columns)
     needed = estimate_bytes(files, wanted, options) + max(file.overhead_bytes for file in files)
     check_budget(needed, memory_budget, len(names), origin)
     files = [file.prepare(wanted) for file in files]
+    for file in files:
+        if isinstance(file, ParsedCsv):
+            file.check_text(options)
     total = sum(file.num_rows for file in files)
     if not total:
         raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} has no rows")
@@ -105,6 +108,28 @@ def read_files(
         origin,
         owned=True,
     )
+
+
+def read_arrow(paths: Sequence[str], options: ReadOptions, memory_budget: float | None) -> Any:
+    """Read the columns of files as they are, as an Arrow table."""
+    files = [open_file(path, options.csv) for path in paths]
+    names = options.value_columns(files[0].schema, repr(files[0].path))
+    wanted = [*names, *options.index_columns]
+    needed = estimate_bytes(files, wanted, options) + max(file.overhead_bytes for file in files)
+    check_budget(needed, memory_budget, len(names), origin_of(files, options))
+    files = [file.prepare(wanted) for file in files]
+    kinds = common_types(files, wanted, every=options.columns is None)
+    tables = []
+    for file in files:
+        rows = file.num_rows
+        columns: dict[str, Any] = {}
+        for group in file.column_groups(wanted):
+            batches = list(file.batches(group, 0, rows))
+            schema = pa.schema([file.schema.field(name) for name in group])
+            part = pa.Table.from_batches(batches, None if batches else schema)
+            columns.update(zip(group, part.columns, strict=True))
+        tables.append(pa.table({name: columns[name].cast(kinds[name]) for name in wanted}))
+    return pa.concat_tables(tables).replace_schema_metadata(files[0].schema.metadata)
 
 
 def origin_of(files: Sequence[DataFile], options: ReadOptions) -> Origin:
@@ -248,8 +273,26 @@ def _fill_from(
             )
 
 
-def as_arrow_table(data: Any) -> Any:
-    """Return an object with the Arrow PyCapsule interface as a pyarrow table, without a copy."""
+def as_arrow_table(data: Any, options: ReadOptions) -> Any:
+    """Return an object with the Arrow PyCapsule interface as a pyarrow table, without a copy.
+
+    Of a polars LazyFrame or a Hugging Face Dataset the columns of `options` alone are computed.
+    """
+    if hasattr(data, "collect_schema") and hasattr(data, "collect"):
+        names = options.wanted(data.collect_schema().names(), "the LazyFrame")
+        data = data.select(names).collect()
+    elif hasattr(data, "with_format") and hasattr(data, "select_columns"):
+        if isinstance(data, Mapping):
+            raise TypeError(
+                f"a {type(data).__name__} has the splits {', '.join(map(repr, data))}; expected "
+                "one of them"
+            )
+        if not hasattr(data, "__len__"):
+            raise TypeError(
+                "an IterableDataset has no rows in memory; expected a Dataset, or its files"
+            )
+        names = options.wanted(data.column_names, "the Dataset")
+        data = data.select_columns(names).with_format("arrow")[:]
     if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
         raise TypeError(
             f"a {type(data).__name__} does not have the Arrow PyCapsule interface; expected a "
@@ -276,15 +319,7 @@ def from_arrow_table(
     builders, matrix = _builders(names, kinds, options, stop - start, interleaved, where)
 
     def column(name: str, *, view: bool) -> ColumnData:
-        chunked = table.column(name)
-        chunked.validate()
-        if view and chunked.num_chunks == 1:
-            found = conversion.as_view(name, chunked.chunk(0), builders[name])
-            if found is not None:
-                return found
-        for chunk in chunked.chunks:
-            builders[name].append(chunk)
-        return builders[name].finish()
+        return arrow_column(table.column(name), builders[name], view=view)
 
     return LoadedColumns(
         [column(name, view=not interleaved) for name in names],
@@ -294,6 +329,18 @@ def from_arrow_table(
         origin,
         owned=interleaved,
     )
+
+
+def arrow_column(chunked: Any, builder: ColumnBuilder, *, view: bool) -> ColumnData:
+    """Return a column of an Arrow table: a view if it is one chunk and `view`, else a copy."""
+    chunked.validate()
+    if view and chunked.num_chunks == 1:
+        found = conversion.as_view(builder.name, chunked.chunk(0), builder)
+        if found is not None:
+            return found
+    for chunk in chunked.chunks:
+        builder.append(chunk)
+    return builder.finish()
 
 
 def _rows_per_copy(outs: Sequence[Array]) -> int:
@@ -328,7 +375,7 @@ def read_mapped(paths: Sequence[str], options: ReadOptions) -> LoadedColumns:
     """Map an uncompressed Arrow IPC file of one record batch, without a copy of values."""
     if len(paths) != 1:
         raise ValueError(f"in_memory=False maps one file, but {len(paths)} were given")
-    file = open_file(paths[0])
+    file = open_file(paths[0], options.csv)
     if not isinstance(file, IpcFile):
         raise ValueError(
             f"in_memory=False maps uncompressed Arrow IPC only, and {file.path!r} is {file.kind}; "

@@ -63,6 +63,10 @@ class Prefetcher(Generic[T]):
     thread: `is_alive` is False in it, and the parent is not affected.
     """
 
+    #: True before the thread starts, and after `close`. `__del__` may run when the interpreter has
+    #: removed the globals of this module: then `atexit` has closed the prefetcher.
+    _closed = True
+
     def __init__(self, items: Iterator[T], depth: int) -> None:
         self._queue: _BoundedQueue[T] = _BoundedQueue(depth)
         self._pid = os.getpid()
@@ -73,6 +77,7 @@ class Prefetcher(Generic[T]):
         )
         _running.add(self)
         self._thread.start()
+        self._closed = False
 
     @property
     def is_alive(self) -> bool:
@@ -85,6 +90,7 @@ class Prefetcher(Generic[T]):
 
     def close(self) -> None:
         """Stop the thread and wait for the item it is computing. May be called again."""
+        self._closed = True
         if not self.is_alive:
             return  # A forked child: its copies of locks may be held by the thread it lacks.
         self._queue.close()
@@ -94,7 +100,7 @@ class Prefetcher(Generic[T]):
             self._queue.drain()
 
     def __del__(self) -> None:
-        if hasattr(self, "_thread"):
+        if not self._closed:
             self.close()
 
 

@@ -13,9 +13,9 @@ from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData, as_array, from_array
 from windeck.columns.dtypes import Array, Int64s, is_floating
 from windeck.io import filesystem
-from windeck.io.conversion import is_string
+from windeck.io.conversion import ColumnBuilder, is_string, time_dtype, value_dtype
 from windeck.io.options import Categories, ReadOptions
-from windeck.io.reading import LoadedColumns, id_builder
+from windeck.io.reading import LoadedColumns, arrow_column, id_builder
 from windeck.table.series import Grouping, Reordering, check_offsets, group, reorder
 from windeck.table.timestamps import OrderReport, sort_by_time
 
@@ -40,9 +40,10 @@ def from_arrays(columns: Mapping[str, Any], options: ReadOptions) -> LoadedColum
         raise ValueError(
             "the mapping has no value column beside ids and time; expected at least one"
         )
-    values = [from_array(name, columns[name]) for name in names]
-    ids = [_id_column(name, columns[name]) for name in options.ids]
-    time = None if options.time is None else time_column(options.time, columns[options.time])
+    given = {name: _plain(name, data) for name, data in columns.items()}
+    values = [_value_column(name, given[name]) for name in names]
+    ids = [_id_column(name, given[name]) for name in options.ids]
+    time = None if options.time is None else time_column(options.time, given[options.time])
     rows = len(values[0].values)
     for column in (*values, *ids, *(() if time is None else (time,))):
         if len(column.values) != rows:
@@ -51,6 +52,31 @@ def from_arrays(columns: Mapping[str, Any], options: ReadOptions) -> LoadedColum
                 f"{rows}; expected one length"
             )
     return LoadedColumns(values, ids, time, None, None, owned=False)
+
+
+def _plain(name: str, data: Any) -> Any:
+    """Return a list or a Series as an array, or as Arrow data where rows may be missing."""
+    if isinstance(data, (list, tuple, range)):
+        try:
+            return pa.chunked_array([pa.array(data)])
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise TypeError(f"column {name!r} is a list of several types: {error}") from error
+    if hasattr(data, "to_numpy") and isinstance(getattr(data, "dtype", None), np.dtype):
+        return data.to_numpy()  # pandas on NumPy, without a copy
+    if hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
+        return pa.chunked_array(data if hasattr(data, "__arrow_c_stream__") else [pa.array(data)])
+    if hasattr(data, "__arrow_array__"):
+        return pa.chunked_array([pa.array(data)])
+    return data
+
+
+def _value_column(name: str, data: Any) -> ColumnData:
+    if not isinstance(data, pa.ChunkedArray):
+        return from_array(name, data)
+    where = "the mapping"
+    dtype = value_dtype(name, data.type, None, where)
+    names = ReadOptions().category_names(name, data.type, where)
+    return arrow_column(data, ColumnBuilder(name, len(data), dtype, names=names), view=True)
 
 
 def from_matrix(
@@ -74,6 +100,9 @@ def from_matrix(
 
 def time_column(name: str, data: Any) -> ColumnData:
     """Return a column of timestamps: datetime64 without a copy, integers as int64."""
+    if isinstance(data, pa.ChunkedArray):
+        dtype = time_dtype(name, data.type, "the mapping")
+        return arrow_column(data, ColumnBuilder(name, len(data), dtype), view=True)
     if isinstance(data, np.ndarray) and data.dtype.kind == "M" and data.dtype.isnative:
         array = data
     else:
@@ -93,6 +122,8 @@ def time_column(name: str, data: Any) -> ColumnData:
 
 def _id_column(name: str, data: Any) -> ColumnData:
     """Return a column of ids: integers without a copy, strings as codes."""
+    if isinstance(data, pa.ChunkedArray):
+        return arrow_column(data, id_builder(name, data.type, len(data)), view=False)
     if isinstance(data, np.ndarray) and data.dtype.kind in "UO" and data.ndim == 1:
         try:
             array = pa.array(data)

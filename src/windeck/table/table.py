@@ -14,11 +14,12 @@ from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
+from windeck.io.csv_options import Header
 from windeck.io.filesystem import Paths, resolve
 from windeck.io.formats import open_file
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
-from windeck.table import construction, description
+from windeck.table import construction, description, ragged, wide
 from windeck.table.construction import SeriesLayout, arrange_series
 from windeck.table.timestamps import OrderReport
 
@@ -28,7 +29,7 @@ Storage = Literal["columns", "rows"]
 class Table:
     """Immutable columns of one length, divided into series.
 
-    Made by `read`, `from_arrow`, `from_columns` and `from_rows`.
+    Made by `read`, `from_arrow`, `from_columns`, `from_rows`, `from_series` and `from_wide`.
 
     Attributes
     ----------
@@ -79,6 +80,11 @@ class Table:
         in_memory: bool = True,
         memory_budget: float | None = None,
         sort: bool = False,
+        header: Header = None,
+        delimiter: str | None = None,
+        decimal: str | None = None,
+        encoding: str | None = None,
+        timestamp_format: str | None = None,
     ) -> Table:
         """Read columns and rows of Parquet, Arrow IPC (Feather) or CSV files.
 
@@ -108,6 +114,16 @@ class Table:
             Raise MemoryError if `estimate` is larger.
         sort : bool
             Group the rows of series that are not contiguous in the file.
+        header : bool or names, optional
+            CSV: True if the first line has the names of columns, False if it is data, or names of
+            the columns of a file without a header. By default it has names, and numbers in their
+            place are an error.
+        delimiter, decimal : str of length 1, optional
+            CSV: character between columns, by default a comma (in .tsv a tab), and decimal mark.
+        encoding : str, optional
+            CSV: encoding of the text, such as "latin-1"; UTF-8 by default.
+        timestamp_format : str, optional
+            CSV: format of `timestamp_column`, such as "%d/%m/%Y"; ISO 8601 by default.
 
         Raises
         ------
@@ -136,7 +152,14 @@ class Table:
         1 series sorted by time (1 backward step)
         """
         options = ReadOptions.from_arguments(
-            columns, id_columns, timestamp_column, dtype, rows, categories, sort=sort
+            columns,
+            id_columns,
+            timestamp_column,
+            dtype,
+            rows,
+            categories,
+            sort=sort,
+            csv=(header, delimiter, decimal, encoding, timestamp_format),
         )
         interleaved = is_interleaved(storage)
         if in_memory:
@@ -160,6 +183,11 @@ class Table:
         categories: Categories = (),
         dtype: Any = None,
         rows: tuple[int, int | None] | None = None,
+        header: Header = None,
+        delimiter: str | None = None,
+        decimal: str | None = None,
+        encoding: str | None = None,
+        timestamp_format: str | None = None,
     ) -> int:
         """Return the bytes of memory that `read` would take, from metadata alone.
 
@@ -176,9 +204,15 @@ class Table:
         8
         """
         options = ReadOptions.from_arguments(
-            columns, id_columns, timestamp_column, dtype, rows, categories
+            columns,
+            id_columns,
+            timestamp_column,
+            dtype,
+            rows,
+            categories,
+            csv=(header, delimiter, decimal, encoding, timestamp_format),
         )
-        files = [open_file(name) for name in resolve(path)]
+        files = [open_file(name, options.csv) for name in resolve(path)]
         names = options.value_columns(files[0].schema, repr(files[0].path))
         return reading.estimate_bytes(files, (*names, *options.index_columns), options)
 
@@ -198,9 +232,11 @@ class Table:
     ) -> Table:
         """Make a table of an object with the Arrow PyCapsule interface.
 
-        Such as tables of pyarrow, polars, pandas 2.2, DuckDB and nanoarrow. Numbers in one chunk
-        and validity bitmaps are not copied. Bools, strings and columns of several chunks are copied
-        once. Parameters as in `read`.
+        Such as tables of pyarrow, polars, pandas 2.2, DuckDB and nanoarrow; also a polars LazyFrame
+        and a Hugging Face Dataset, of which only the columns used are computed. Numbers in one
+        chunk and validity bitmaps are not copied. Bools, strings and columns of several chunks are
+        copied once. The index of a pandas frame is left out, unless it is named. Parameters as in
+        `read`.
 
         Raises
         ------
@@ -220,7 +256,7 @@ class Table:
         options = ReadOptions.from_arguments(
             columns, id_columns, timestamp_column, dtype, rows, categories, sort=sort
         )
-        table = reading.as_arrow_table(data)
+        table = reading.as_arrow_table(data, options)
         return cls._of(
             reading.from_arrow_table(table, options, interleaved=is_interleaved(storage)), options
         )
@@ -236,12 +272,15 @@ class Table:
         timestamp_column: str | None = None,
         sort: bool = False,
     ) -> Table:
-        """Make a table of one-dimensional arrays or CPU tensors, without a copy.
+        """Make a table of one-dimensional arrays, tensors, Series or lists.
+
+        Arrays, CPU tensors and Series of numbers are not copied; lists are.
 
         Parameters
         ----------
-        columns : mapping of name to array or tensor, each of shape (rows,)
-            bool, integers, floats; bfloat16 as a tensor (kept as its uint16 bits).
+        columns : mapping of name to array, tensor, Series or list, each of shape (rows,)
+            bool, integers, floats; bfloat16 as a tensor (kept as its uint16 bits). Categorical
+            Series become codes. Nulls of a Series of polars or pandas, and None, are missing.
         offsets : integers, shape (series + 1,), optional
             Series s has rows [offsets[s], offsets[s + 1]). One series by default.
         series_names : sequence, optional
@@ -271,6 +310,138 @@ class Table:
         options = ReadOptions.from_arguments(list(columns), id_columns, timestamp_column, sort=sort)
         loaded = construction.from_arrays(columns, options)
         return cls._of(loaded, options, offsets=offsets, series_names=series_names)
+
+    @classmethod
+    def from_series(
+        cls,
+        series: Any,
+        *,
+        columns: str | Iterable[str] | None = None,
+        id_columns: str | Iterable[str] | None = None,
+        timestamp_column: str | None = None,
+        freq: Any = None,
+        start: Any = None,
+        series_names: Sequence[Any] | None = None,
+        categories: Categories = (),
+        dtype: Any = None,
+        rows: tuple[int, int | None] | None = None,
+        memory_budget: float | None = None,
+    ) -> Table:
+        """Make a table of series of different lengths, one item or one row each.
+
+        Parameters
+        ----------
+        series : sequence, mapping, Arrow data, or path
+            Arrays, tensors, lists or Series of shape (time,), or arrays of shape (time, columns);
+            mappings of names to values, such as entries of GluonTS; a mapping of names of series
+            to such; or Arrow data or files with one row a series and its values in list columns.
+            A list of lists, or an array of shape (k, time) in a mapping, is k columns "name_0"...
+        columns : names, optional
+            Columns to take, or the names of those of arrays; "target" for a single one.
+        id_columns : names, optional
+            Columns that name the series, each series once.
+        timestamp_column : name, optional
+            Column of lists of timestamps, or of the first timestamp of each series with `freq`.
+        freq : str, timedelta or int, optional
+            Step from `start` on: "h", "15min", "W", "MS", a duration, or an integer for integers.
+            Months give the first day. By default "freq" of the metadata of an Arrow schema.
+        start : timestamp, or sequence with one for each series, optional
+            First timestamp of arrays. By default the index of a pandas Series, if it is time.
+        series_names : sequence, optional
+            A name for each series, without `id_columns`.
+        categories, dtype, rows, memory_budget : optional
+            As in `read`; rows are series.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            Columns of one series differ in length; the message names the column and the series.
+
+        Notes
+        -----
+        O(values) time. Lists of one Arrow chunk are not copied, other series once or twice.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> table = Table.from_series([[1.0, 2.0, 3.0], [4.0]], start="2024-01-01", freq="D")
+        >>> table["target"], table.offsets, table.timestamps[-1]
+        (array([1., 2., 3., 4.]), array([0, 3, 4]), np.datetime64('2024-01-01T00:00:00.000000'))
+        >>> entries = [{"item_id": "a", "start": "2024-01-01", "target": [1.0, 2.0]}]
+        >>> table = Table.from_series(
+        ...     entries, id_columns="item_id", timestamp_column="start", freq="h"
+        ... )
+        >>> table.series_names, table["target"]
+        (('a',), array([1., 2.]))
+        """
+        options = ReadOptions.from_arguments(
+            columns, id_columns, timestamp_column, dtype, rows, categories
+        )
+        found, names = ragged.from_any(
+            series, options, start, freq, series_names, budget_bytes(memory_budget)
+        )
+        return cls._of(found.loaded, options, offsets=found.offsets, series_names=names)
+
+    @classmethod
+    def from_wide(
+        cls,
+        data: Any,
+        *,
+        series: Literal["rows", "columns"] = "rows",
+        name: str = ragged.TARGET,
+        id_columns: str | Iterable[str] | None = None,
+        timestamp_column: str | None = None,
+        start: Any = None,
+        freq: Any = None,
+        **options: Any,
+    ) -> Table:
+        """Make a table of wide data: each row is a series, or each column is.
+
+        Parameters
+        ----------
+        data : path, or object with the Arrow PyCapsule interface
+        series : "rows" or "columns"
+            "rows": columns are the steps; missing values at the end of a row are left out.
+            "columns": columns are the series, and their names the names of the series.
+        name : str
+            Name of the one value column of the table.
+        id_columns : names, optional
+            Columns that name the series of rows.
+        timestamp_column : name, optional
+            Timestamps of all series of columns.
+        start, freq : optional
+            As in `from_series`, instead of timestamps.
+        **options
+            As in `read` or `from_arrow`: columns, dtype, rows; memory_budget and those of CSV.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A column has strings, an id is not unique, or an argument is wrong.
+
+        Notes
+        -----
+        O(values) time and memory beside the data. Columns of several dtypes are promoted to the one
+        that holds them all, integers with missing values to float64.
+
+        Examples
+        --------
+        >>> import pyarrow
+        >>> data = pyarrow.table({"id": ["a", "b"], "1": [1.0, 2.0], "2": [3.0, None]})
+        >>> table = Table.from_wide(data, id_columns="id")
+        >>> table["target"], table.series_names, table.offsets
+        (array([1., 3., 2.]), ('a', 'b'), array([0, 2, 3]))
+        >>> data = pyarrow.table({"day": [1, 2], "north": [1.0, 2.0], "south": [3.0, 4.0]})
+        >>> table = Table.from_wide(data, series="columns", timestamp_column="day")
+        >>> table["target"], table.series_names
+        (array([1., 2., 3., 4.]), ('north', 'south'))
+        """
+        if series not in ("rows", "columns"):
+            raise ValueError(f"`series` must be 'rows' or 'columns', got {series!r}")
+        loaded = wide.load(data, id_columns, timestamp_column, options)
+        arrange = wide.from_rows if series == "rows" else wide.from_columns
+        found = arrange(loaded, name, start, freq)
+        return cls._of(found.loaded, ReadOptions(), offsets=found.offsets, series_names=found.names)
 
     @classmethod
     def from_rows(
@@ -323,6 +494,7 @@ class Table:
         series_names: Sequence[Any] | None = None,
     ) -> Table:
         loaded, layout = arrange_series(loaded, options.sort, offsets, series_names)
+        wide.warn_if_wide(loaded, len(layout.names))
         return cls(loaded, layout, reopen)
 
     def __reduce__(self) -> tuple[Any, ...]:

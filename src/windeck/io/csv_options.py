@@ -1,0 +1,229 @@
+"""Options of reading CSV, and checks that name the option a file is likely to need."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from windeck.io import conversion, filesystem
+
+#: True: the first line has names. False: it is data. Names: it is data, and these are its columns.
+Header: TypeAlias = bool | Sequence[str] | None
+
+_HEAD_BYTES = 1 << 16
+_LOOKED_AT = 1000
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf", re.IGNORECASE)
+_COMMA_NUMBER = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?|[+-]?\d*(,\d+)?([eE][+-]?\d+)?")
+_DATE = re.compile(
+    r"(?P<a>\d{1,4})(?P<sep>[/.-])(?P<b>\d{1,2})(?P=sep)(?P<c>\d{1,4})"
+    r"((?P<gap>[ T])(?P<hour>\d{1,2}):\d{2}(?P<second>:\d{2})?(?P<half> ?[AP]M)?)?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """Options of CSV files. `time` is the name of the column that `timestamp_format` is of."""
+
+    header: Header = None
+    delimiter: str | None = None
+    decimal: str = "."
+    encoding: str | None = None
+    timestamp_format: str | None = None
+    time: str | None = None
+
+    @classmethod
+    def from_arguments(
+        cls,
+        header: Header,
+        delimiter: str | None,
+        decimal: str | None,
+        encoding: str | None,
+        timestamp_format: str | None,
+        time: str | None,
+    ) -> CsvOptions:
+        """Return the options for a user's arguments; an error names a wrong one."""
+        if not (header is None or isinstance(header, bool)):
+            if isinstance(header, str) or not all(isinstance(name, str) for name in header):
+                raise TypeError(f"`header` must be True, False or names of columns, got {header!r}")
+            header = tuple(header)
+        for name, value in (("delimiter", delimiter), ("decimal", decimal)):
+            if value is not None and not (isinstance(value, str) and len(value) == 1):
+                raise ValueError(f"`{name}` must be one character, got {value!r}")
+        if decimal is not None and decimal == (delimiter or ","):
+            raise ValueError(
+                f"`decimal` and `delimiter` must differ, got {decimal!r} for both; expected "
+                "delimiter=';' or another character with decimal=','"
+            )
+        if encoding is not None:
+            try:
+                "".encode(encoding)
+            except (LookupError, TypeError):
+                raise ValueError(f"`encoding` must be an encoding, got {encoding!r}") from None
+        if timestamp_format is not None and (time is None or not isinstance(timestamp_format, str)):
+            raise ValueError(
+                "`timestamp_format` must be a format such as '%d/%m/%Y' of the timestamp_column=, "
+                f"got {timestamp_format!r} for timestamp_column={time!r}"
+            )
+        return cls(header, delimiter, decimal or ".", encoding, timestamp_format, time)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names of the options that differ from their defaults."""
+        usual = CsvOptions()
+        names = ("header", "delimiter", "decimal", "encoding", "timestamp_format")
+        return tuple(name for name in names if getattr(self, name) != getattr(usual, name))
+
+    def delimiter_of(self, path: str) -> str:
+        """Return the delimiter of a file: the one given, or a tab or a comma by the suffix."""
+        tabs = path.lower().endswith((".tsv", ".tsv.gz", ".tsv.bz2"))
+        return self.delimiter or ("\t" if tabs else ",")
+
+
+def check_first_line(path: str, options: CsvOptions) -> None:
+    """Raise ValueError for a first line that has another delimiter, or that has no names.
+
+    Without it the first row of a file without a header would become names, and be lost.
+    """
+    with filesystem.open_stream(path) as stream:
+        head = bytes(stream.read(_HEAD_BYTES))
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) and options.encoding is None:
+        raise ValueError(f"{path!r} begins with the mark of UTF-16; pass encoding='utf-16'")
+    text = head.decode(options.encoding or "utf-8", errors="replace").lstrip("\ufeff")
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = options.delimiter_of(path)
+    if options.delimiter is None and delimiter not in line:
+        counted = Counter(char for char in line if char in ";\t|,")
+        if counted:
+            found, times = counted.most_common(1)[0]
+            raise ValueError(
+                f"the first line of {path!r} has no {delimiter!r} and {times} of {found!r}; pass "
+                f"delimiter={found!r}{_decimal_advice(text, found)}, or delimiter={delimiter!r} if "
+                "it is one column"
+            )
+    if options.header is None:
+        _check_names(path, next(csv.reader([line], delimiter=delimiter), []))
+
+
+def _decimal_advice(text: str, delimiter: str) -> str:
+    second = text.splitlines()[1:2]
+    cells = next(csv.reader(second, delimiter=delimiter), [])
+    commas = delimiter != "," and any("," in cell and _is_comma_number(cell) for cell in cells)
+    return " and decimal=','" if commas else ""
+
+
+def _check_names(path: str, names: Sequence[str]) -> None:
+    """Raise ValueError if all names are numbers or dates, and one at least is a number."""
+    known = [name.strip() for name in names if name.strip()]
+    numbers = [name for name in known if _NUMBER.fullmatch(name)]
+    if numbers and all(name in numbers or _is_date(name) for name in known):
+        shown = ", ".join(map(repr, names[:4])) + ", ..." * (len(names) > 4)
+        raise ValueError(
+            f"the first line of {path!r} has numbers where names were expected: {shown}; pass "
+            f"header=False or header=[{len(names)} names] if it is data, or header=True if these "
+            "are the names"
+        )
+
+
+def _is_date(text: str) -> bool:
+    try:
+        dt.datetime.fromisoformat(text)
+    except ValueError:
+        return _DATE.fullmatch(text) is not None
+    return True
+
+
+def _is_comma_number(text: str) -> bool:
+    return bool(text.strip()) and _COMMA_NUMBER.fullmatch(text.strip()) is not None
+
+
+@contextlib.contextmanager
+def hint_at_options(path: str, options: CsvOptions) -> Iterator[None]:
+    """Add the option that is likely to help to the error about text that cannot be parsed."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        if options.encoding is None and ("UTF8" in text or "utf-8" in text):
+            raise ValueError(
+                f"{text}; {path!r} is not UTF-8: pass encoding='latin-1', 'cp1252' or its own"
+            ) from error
+        if options.timestamp_format is not None and "conversion error to timestamp" in text:
+            raise ValueError(
+                f"{text}; expected timestamp_format={options.timestamp_format!r} in every row of "
+                f"column {options.time!r}"
+            ) from error
+        raise
+
+
+def text_hint(column: Any, *, time: bool) -> str:
+    """Return the likely reason for text in a column of numbers or times, "" if there is none.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+        Parsed values of a CSV file.
+    time : bool
+        Whether the column is the one of timestamps.
+    """
+    kind = conversion.value_type(column.type)
+    if pa.types.is_binary(kind):
+        return "it has bytes that are not UTF-8; pass encoding='latin-1', 'cp1252' or its own"
+    if not conversion.is_string(kind):
+        return ""
+    values = [text.strip() for text in column.drop_null().slice(0, _LOOKED_AT).to_pylist()]
+    values = [text for text in values if text]
+    if not values:
+        return ""
+    if any("," in text for text in values) and all(map(_is_comma_number, values)):
+        return f"it has decimal commas, such as {values[0]!r}; pass decimal=','"
+    formats = date_formats(values)
+    if formats:
+        asked = "" if time else "timestamp_column= and "
+        several = " or ".join(f"timestamp_format={text!r}" for text in formats)
+        return f"it has dates such as {values[0]!r}; pass {asked}{several}"
+    return ""
+
+
+def date_formats(values: Sequence[str]) -> list[str]:
+    """Return the formats of dates that fit all texts, none if one is not such a date.
+
+    Two formats mean that no date of the texts tells days from months.
+
+    Examples
+    --------
+    >>> date_formats(["01/02/2024", "01/13/2024"]), date_formats(["1.2.2024 08:30"])
+    (['%m/%d/%Y'], ['%d.%m.%Y %H:%M', '%m.%d.%Y %H:%M'])
+    """
+    found = [_DATE.fullmatch(text) for text in values]
+    dates = [match for match in found if match is not None]
+    if not dates or len(dates) < len(found) or len({match["sep"] for match in dates}) > 1:
+        return []
+    year_first, sep = len(dates[0]["a"]) == 4, dates[0]["sep"]
+    if year_first:
+        formats = [f"%Y{sep}%m{sep}%d"]
+    else:
+        year = "%Y" if len(dates[0]["c"]) == 4 else "%y"
+        day_first, month_first = f"%d{sep}%m{sep}{year}", f"%m{sep}%d{sep}{year}"
+        formats = []
+        if all(int(match["b"]) <= 12 for match in dates):
+            formats.append(day_first)
+        if all(int(match["a"]) <= 12 for match in dates):
+            formats.append(month_first)
+    return [text + _time_format(dates[0]) for text in formats]
+
+
+def _time_format(date: re.Match[str]) -> str:
+    if date["hour"] is None:
+        return ""
+    half = " %p" if (date["half"] or "").startswith(" ") else "%p"
+    hour = "%I" if date["half"] else "%H"
+    return f"{date['gap']}{hour}:%M{':%S' if date['second'] else ''}{half if date['half'] else ''}"

@@ -1,0 +1,107 @@
+"""Timestamps of regular series: a start and a frequency."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+import numpy as np
+
+from windeck.columns.dtypes import Array, Int64s
+
+#: NumPy's units and their multiples, by the aliases that pandas and polars use.
+_UNITS = {
+    **dict.fromkeys(("Y", "YE", "YS", "A", "AS"), (12, "M")),
+    **dict.fromkeys(("Q", "QE", "QS"), (3, "M")),
+    **dict.fromkeys(("M", "ME", "MS", "mo"), (1, "M")),
+    **dict.fromkeys(("W", "w"), (7, "D")),
+    **dict.fromkeys(("D", "d"), (1, "D")),
+    **dict.fromkeys(("H", "h"), (1, "h")),
+    **dict.fromkeys(("T", "min", "m"), (1, "m")),
+    **dict.fromkeys(("S", "s"), (1, "s")),
+    **dict.fromkeys(("L", "ms"), (1, "ms")),
+    **dict.fromkeys(("U", "us"), (1, "us")),
+    **dict.fromkeys(("N", "ns"), (1, "ns")),
+}
+
+
+def step_of(freq: Any) -> np.timedelta64 | int:
+    """Return the step of a frequency: an integer, a duration, or an alias such as "15min".
+
+    The anchor of an alias ("W-SUN") is of no consequence: steps are counted from the start.
+
+    Raises
+    ------
+    ValueError
+        The alias is unknown, or not of a fixed number of units ("B", business days).
+
+    Examples
+    --------
+    >>> step_of("15min"), step_of("QS"), step_of(2)
+    (np.timedelta64(15,'m'), np.timedelta64(3,'M'), 2)
+    """
+    if isinstance(freq, (int, np.integer)) and not isinstance(freq, (bool, np.timedelta64)):
+        step: np.timedelta64 | int = int(freq)
+    elif isinstance(freq, (np.timedelta64, dt.timedelta)):
+        step = np.timedelta64(freq)
+    else:
+        step = _step_of_alias(str(getattr(freq, "freqstr", freq)))
+    if not step > type(step)(0):
+        raise ValueError(f"`freq` must be a positive step, got {freq!r}")
+    return step
+
+
+def _step_of_alias(alias: str) -> np.timedelta64:
+    found = re.fullmatch(r"(\d*)([A-Za-z]+)(-[A-Za-z]+)?", alias.strip())
+    if found is None or found[2] not in _UNITS:
+        raise ValueError(
+            f"`freq` must be an integer, a duration, or one of {', '.join(_UNITS)} with a number "
+            f"before it, got {alias!r}"
+        )
+    number, unit = _UNITS[found[2]]
+    step: np.timedelta64 = np.timedelta64(int(found[1] or 1) * number, unit)  # type: ignore[call-overload]
+    return step
+
+
+def regular_timestamps(starts: Array, freq: Any, offsets: Int64s) -> Array:
+    """Return the timestamps of the rows of all series. O(rows) time and memory.
+
+    Parameters
+    ----------
+    starts : datetime64 or integer ndarray, shape (series,)
+        Timestamp of the first row of each series.
+    freq
+        As for `step_of`. Months, quarters and years give the first day of the month.
+    offsets : int64 ndarray, shape (series + 1,)
+
+    Returns
+    -------
+    datetime64 or int64 ndarray, shape (rows,)
+
+    Examples
+    --------
+    >>> starts = np.array(["2024-01-31", "2024-05-01"], "datetime64[D]")
+    >>> regular_timestamps(starts, "M", np.array([0, 2, 3])).astype(str).tolist()
+    ['2024-01-01', '2024-02-01', '2024-05-01']
+    """
+    step = step_of(freq)
+    lengths = np.diff(offsets)
+    number = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    if starts.dtype.kind != "M":
+        if not isinstance(step, int) or starts.dtype.kind not in "iu":
+            raise TypeError(
+                f"`start` is {starts.dtype} and `freq` is {freq!r}; expected timestamps with a "
+                "duration, or integers with an integer"
+            )
+        return np.asarray(np.repeat(starts.astype(np.int64), lengths) + step * number)
+    if isinstance(step, int):
+        raise TypeError(f"`start` has timestamps and `freq` is {freq!r}; expected a duration")
+    if np.isnat(starts).any():
+        raise ValueError(f"the start of series {int(np.argmax(np.isnat(starts)))} is missing")
+    if np.datetime_data(step.dtype)[0] in "MY":
+        months = np.repeat(starts.astype("datetime64[M]"), lengths)
+        return np.asarray((months + number * step).astype("datetime64[D]"))
+    stamps: Array = np.repeat(starts, lengths) + number * step
+    coarse = np.datetime_data(stamps.dtype)[0] in "hm"  # units that Arrow lacks
+    return stamps.astype("datetime64[s]") if coarse else stamps

@@ -1,0 +1,201 @@
+"""CSV: its options, and errors that name the option a file needs."""
+
+from __future__ import annotations
+
+import csv as writer
+import gzip
+import io
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from table.test_table_files import numbers
+from windeck import Table
+from windeck.io.csv_options import date_formats
+
+
+def write(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / "a.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.785500\n1.5\n2.5\n",
+        "2016-07-01 00:00:00,5.827,2.009\n2016-07-01 01:00:00,5.693,2.076\n",
+        "1e-3,-5,+.5,nan\n1,2,3,4\n",
+        "01/02/2024,3\n02/02/2024,4\n",
+        ",0,1,2\n0,5,6,7\n",
+    ],
+)
+def test_a_header_of_numbers_is_refused_with_the_cure(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ValueError, match=r"numbers where names were expected: .*header=False"):
+        Table.read(path)
+    with pytest.raises(ValueError, match="header=True if these are the names"):
+        Table.estimate(path)
+
+
+@pytest.mark.parametrize("header", ["id,2020,2021", "load", "H1,x", "2020q1,2021q1"])
+def test_a_header_with_words_is_one(tmp_path: Path, header: str) -> None:
+    row = ",".join("1" for _ in header.split(","))
+    table = Table.read(write(tmp_path, f"{header}\n{row}\n"))
+    assert table.column_names == tuple(header.split(","))
+
+
+def test_header(tmp_path: Path) -> None:
+    path = write(tmp_path, "0.5,1\n1.5,2\n")
+    assert Table.read(path, header=True).column_names == ("0.5", "1")
+    table = Table.read(path, header=False)
+    assert table.column_names == ("f0", "f1")
+    assert table["f0"].tolist() == [0.5, 1.5]
+    table = Table.read(path, header=["load", "count"], columns="count")
+    assert table["count"].tolist() == [1, 2]
+    assert Table.estimate(path, header=["load", "count"]) == 32
+    with pytest.raises(ValueError, match=r"Expected 3 columns, got 2"):
+        Table.read(path, header=["a", "b", "c"])
+    for wrong in ("load", [1, 2]):
+        with pytest.raises(TypeError, match="`header` must be True, False or names of columns"):
+            Table.read(path, header=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_another_delimiter_is_named(tmp_path: Path, delimiter: str) -> None:
+    lines = [["a", "b", "c"], ["1", "2,5", "x"], ["3", "4,5", "y"]]
+    path = write(tmp_path, "\n".join(delimiter.join(line) for line in lines))
+    named = f"has no ',' and 2 of {delimiter!r}; pass delimiter={delimiter!r} and decimal=','"
+    with pytest.raises(ValueError, match=r"a\.csv") as caught:
+        Table.read(path)
+    assert named in str(caught.value)
+    with pytest.raises(TypeError, match=r"column 'b' .*decimal commas, such as '2,5'; pass d"):
+        Table.read(path, delimiter=delimiter, columns=["a", "b"])
+    table = Table.read(path, delimiter=delimiter, decimal=",", columns=["a", "b"])
+    assert table["a"].tolist() == [1, 3]
+    assert table["b"].tolist() == [2.5, 4.5]
+
+
+def test_one_column_whose_name_has_a_delimiter(tmp_path: Path) -> None:
+    path = write(tmp_path, "load|kW\n1\n")
+    assert Table.read(path, delimiter=",").column_names == ("load|kW",)
+
+
+def test_tabs_by_the_suffix(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "a.tsv.gz", "wt") as file:
+        file.write("a\tb\n1\t2\n")
+    assert Table.read(tmp_path / "a.tsv.gz")["b"].tolist() == [2]
+    with gzip.open(tmp_path / "b.csv.gz", "wt") as file:
+        file.write("a;b\n1;2\n")
+    with pytest.raises(ValueError, match="pass delimiter=';'"):
+        Table.read(tmp_path / "b.csv.gz")
+
+
+def test_encoding(tmp_path: Path) -> None:
+    path = write(tmp_path, "Gerät,load\nWärme,1\n", "latin-1")
+    with pytest.raises(ValueError, match=r"is not UTF-8: pass encoding='latin-1'"):
+        Table.read(path, categories="Gerät")
+    table = Table.read(path, encoding="latin-1", categories="Gerät")
+    assert table.column("Gerät").categories == ("Wärme",)
+    path = write(tmp_path, "device,load\nWärme,1\n", "latin-1")
+    for options in ({"categories": True}, {"id_columns": "device"}, {}):
+        with pytest.raises(TypeError, match=r"'device' .*not UTF-8; pass encoding='latin-1'"):
+            Table.read(path, **options)
+    assert Table.read(path, columns="load")["load"].tolist() == [1]
+    path = write(tmp_path, "load\n1\n", "utf-16")
+    with pytest.raises(ValueError, match="mark of UTF-16; pass encoding='utf-16'"):
+        Table.read(path)
+    assert Table.read(path, encoding="utf-16")["load"].tolist() == [1]
+    assert Table.read(write(tmp_path, "load\n1\n", "utf-8-sig"))["load"].tolist() == [1]
+
+
+DAYS = [(datetime(2024, 1, 30) + timedelta(days=step)) for step in range(4)]
+
+
+@pytest.mark.parametrize(
+    "layout", ["%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y %H:%M", "%m/%d/%y %I:%M %p", "%Y/%m/%d"]
+)
+def test_dates_of_another_format_are_named(tmp_path: Path, layout: str) -> None:
+    lines = [f"{day.strftime(layout)},{number}" for number, day in enumerate(DAYS)]
+    path = write(tmp_path, "\n".join(["day,load", *lines]))
+    with pytest.raises(TypeError, match=r"column 'day' .* is string; it has dates") as caught:
+        Table.read(path, timestamp_column="day")
+    assert f"pass timestamp_format={layout!r}" in str(caught.value)
+    with pytest.raises(TypeError, match=r"pass timestamp_column= and timestamp_format="):
+        Table.read(path)
+    table = Table.read(path, timestamp_column="day", timestamp_format=layout)
+    assert table.timestamps is not None
+    assert table.timestamps.astype("datetime64[D]").tolist() == [day.date() for day in DAYS]
+    assert Table.read(path, id_columns="day").num_series == 4
+
+
+def test_a_date_that_may_be_either(tmp_path: Path) -> None:
+    path = write(tmp_path, "day,load\n01/02/2024,1\n02/02/2024,2\n")
+    either = r"timestamp_format='%d/%m/%Y' or timestamp_format='%m/%d/%Y'"
+    with pytest.raises(TypeError, match=either):
+        Table.read(path, timestamp_column="day")
+    for layout, step in (("%d/%m/%Y", 1), ("%m/%d/%Y", 31)):
+        table = Table.read(path, timestamp_column="day", timestamp_format=layout)
+        assert table.step == np.timedelta64(step, "D")
+
+
+def test_a_value_that_does_not_fit_the_format(tmp_path: Path) -> None:
+    path = write(tmp_path, "day,load\n01/02/2024,1\n30/02/24x,2\n")
+    with pytest.raises(ValueError, match=r"'30/02/24x'.*expected timestamp_format='%d/%m/%Y' in"):
+        Table.read(path, timestamp_column="day", timestamp_format="%d/%m/%Y")
+
+
+def test_the_format_goes_before_iso(tmp_path: Path) -> None:
+    path = write(tmp_path, "day,load\n2024-01-02,1\n2024-01-03,2\n")
+    table = Table.read(path, timestamp_column="day", timestamp_format="%Y-%d-%m")
+    assert table.step == np.timedelta64(29, "D")  # 1 February and 1 March
+
+
+def test_wrong_options(tmp_path: Path) -> None:
+    path = write(tmp_path, "day,load\n1,2\n")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"delimiter": ";;"}, "`delimiter` must be one character, got ';;'"),
+        ({"decimal": ""}, "`decimal` must be one character, got ''"),
+        ({"decimal": ","}, "`decimal` and `delimiter` must differ, got ',' for both"),
+        ({"encoding": "klingon"}, "`encoding` must be an encoding, got 'klingon'"),
+        ({"timestamp_format": "%d"}, "`timestamp_format` must be a format .* of the timestamp_col"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            Table.read(path, **options)
+    parquet.write_table(numbers(2), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a.parquet' is Parquet, and `delimiter` is an option of"):
+        Table.read(tmp_path / "a.parquet", delimiter=";", decimal=",", columns="load")
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1e6, 1e6), st.integers(-9, 9)), min_size=1, max_size=9),
+    st.sampled_from([";", "\t", "|"]),
+)
+def test_european_files_equal_plain_ones(rows: list[tuple[float, int]], delimiter: str) -> None:
+    """The same numbers written both ways, read back equal."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        text = io.StringIO()
+        writer.writer(text, delimiter=delimiter, lineterminator="\n").writerows(
+            [("x", "n"), *((repr(x).replace(".", ","), n) for x, n in rows)]
+        )
+        path = write(Path(folder), text.getvalue())
+        table = Table.read(path, delimiter=delimiter, decimal=",")
+    assert table["x"].tolist() == [x for x, _ in rows]
+    assert table["n"].tolist() == [n for _, n in rows]
+
+
+def test_formats_of_dates() -> None:
+    assert date_formats(["13/01/2024", "01/13/2024"]) == []
+    assert date_formats(["1/2/2024", "text"]) == []
+    assert date_formats(["1/2/2024", "1.2.2024"]) == []
+    assert date_formats([]) == []
+    assert date_formats(["2024/1/5 06:07:08"]) == ["%Y/%m/%d %H:%M:%S"]
