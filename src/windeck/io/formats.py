@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from windeck.io import filesystem
+from windeck.io.conversion import is_string
 
 BATCH_ROWS = 1 << 16
 _COLUMNS, _VALUES = 16, 1 << 22
@@ -146,5 +147,5 @@ def validate(batch: Any) -> None:
 def column_of(table: Any, name: str) -> Any:
     """Return a validated column of a table, as a ChunkedArray with its empty batches."""
     column = table.column(name)
-    column.validate(full=pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+    column.validate(full=is_string(column.type))
     return column
