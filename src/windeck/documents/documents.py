@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator
+import resource
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -18,8 +19,8 @@ from windeck._util.progress import Progress, check_progress
 from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_integer
 from windeck.documents import verification
-from windeck.documents.checking import FileChecker
-from windeck.documents.counts import CountCache, cache_path, count_corpus
+from windeck.documents.checking import FileChecker, FileSummary
+from windeck.documents.counts import CorpusCounts, CountCache, cache_path, count_corpus
 from windeck.documents.discovery import Patterns, discover, parse_patterns, path_filter
 from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
@@ -46,6 +47,7 @@ class Documents:
     the shards of a dataset are ordered by their paths (natural order).
 
     A file is mapped when one of its documents is first read, at most `open_files` at a time.
+    Files that are decoded into memory take at most `open_bytes` together.
     Document counts are read from ``meta/*counts*.csv`` if it exists, else from the files.
 
     Parameters
@@ -66,7 +68,8 @@ class Documents:
         Token ids removed at both ends of a document, before `min_length` is applied.
     open_files
         Maximum number of files mapped at a time; the least recently used one is closed first.
-        Parquet files, compressed files and text are kept decoded in memory instead.
+        Parquet files, compressed files and text are kept decoded in memory instead, and are bounded
+        by `open_bytes` first.
     cache
         Whether counts read from files are cached in ``meta/windeck-counts-*.csv`` for the next
         start; or the path of a file or folder for the cache.
@@ -75,6 +78,13 @@ class Documents:
         function ``(done, total)``.
     threads
         Threads that check and count files; by default it depends on the number of processors.
+    open_bytes
+        Maximum memory of the files that are kept decoded, in bytes; the least recently used one is
+        dropped first. A larger file is kept alone. 512 MiB by default.
+    part_pattern
+        Regular expression with one group of digits, which is searched in the names of files and
+        gives their part numbers: ``"-([0-9]+)-of-"`` for ``train-00003-of-00128.parquet``. By
+        default ``.partN.``.
 
     Attributes
     ----------
@@ -93,7 +103,8 @@ class Documents:
         has a row for a file that does not exist.
     ValueError
         If a file is truncated or has another format, if two files have one part number, if a count
-        file is damaged or contradicts a file, or if no document has a token.
+        file is damaged or contradicts a file, if no document has a token, or if `part_pattern` is
+        not such an expression or matches no file.
     KeyError, TypeError
         If a file has no such column, or the type of the column is not supported.
 
@@ -133,13 +144,16 @@ class Documents:
         cache: bool | str | os.PathLike[str] = False,
         progress: Progress = False,
         threads: int | None = None,
+        open_bytes: int = 2**29,
+        part_pattern: str | None = None,
     ) -> None:
         check_progress(progress)
         patterns = parse_patterns(files)
         self._options = ReadOptions.validated(column, tokenizer, min_length, strip_tokens)
         self._open_files = check_integer("open_files", open_files, least=1)
+        self._open_bytes = check_integer("open_bytes", open_bytes, least=1)
         self._threads = None if threads is None else check_integer("threads", threads, least=1)
-        self._shards = shards = discover(root, patterns)
+        self._shards = shards = discover(root, patterns, part_pattern)
         cached = cache_path(cache, shards.root, self._options)
 
         checker = FileChecker(column, has_tokenizer=tokenizer is not None)
@@ -158,6 +172,7 @@ class Documents:
             open_files=self._open_files,
         )
         self._check_tokens()
+        self._decoded = _decoded_bytes(summaries, self._counts)
         self._fingerprint: dict[str, str | int] = {}
         self._create_transient()
 
@@ -165,7 +180,12 @@ class Documents:
         """Create the attributes that are not pickled: derived ones, and open files."""
         self._locator = DocumentLocator(self._shards, self._counts.documents)
         # Shards have no locks, so a forked child may keep those that are open.
-        self._opened = LRUCache(self._open_files, keep_after_fork=True)
+        self._opened = LRUCache(
+            self._open_files,
+            keep_after_fork=True,
+            total_size=self._open_bytes,
+            size_of=self._decoded.__getitem__,
+        )
 
     def _check_tokens(self) -> None:
         """Raise a ValueError if no document has a token."""
@@ -408,6 +428,47 @@ class Documents:
             )
         return None
 
+    def explain_reopening(self) -> str | None:
+        """Explain why not all shards can be open at a time, with the options that allow it.
+
+        Returns
+        -------
+        str or None
+            The numbers and the cure; None if `open_files` and `open_bytes` suffice.
+        """
+        used = self._counts.kept > 0
+        shards, decoded = int(used.sum()), int(self._decoded[used].sum())
+        cures = []
+        if shards > self._open_files:
+            cures.append(f"open_files={shards}")
+        if decoded > self._open_bytes:
+            cures.append(f"open_bytes={decoded}")
+        if not cures:
+            return None
+        mapped, limit = int((self._decoded[used] == 0).sum()), _file_limit()
+        descriptors = ""
+        if 2 * mapped > limit:
+            descriptors = (
+                f" and {2 * mapped:,} file descriptors, of which this process may have {limit:,}"
+            )
+        return (
+            f"{plural(shards, 'shard')} ({format_bytes(float(decoded))} decoded) do not all stay "
+            f"open with open_files={self._open_files} and open_bytes={self._open_bytes}; they need "
+            f"{' and '.join(cures)}{descriptors}"
+        )
+
+    def check_growth(self, larger: object) -> None:
+        """Check that documents keep their names in a larger corpus, as `Stream` with `grown=` does.
+
+        Raises
+        ------
+        ValueError
+            If a file without a part number has another number there, so that ``("c4", 3, 110)``
+            would be another document.
+        """
+        if isinstance(larger, Documents):
+            self._shards.check_growth(larger._shards)
+
     def explain(self) -> str:
         """Return a summary: datasets, shards, documents, tokens, bytes, filters, and sources."""
         shards, counts = self._shards, self._counts
@@ -465,6 +526,25 @@ class Documents:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._create_transient()
+
+
+def _decoded_bytes(summaries: Sequence[FileSummary], counts: CorpusCounts) -> Int64s:
+    """Return the memory that each shard takes while it is open: int64 of shape (S,), 0 if mapped.
+
+    Tokens and 8 bytes a document. Of text the dtype is not known before, 4 bytes a token are
+    assumed. An Arrow file with more bytes of tokens than bytes is compressed.
+    """
+    widths, decoded, sizes = (
+        np.array([getattr(one, name) for one in summaries], dtype=np.int64)
+        for name in ("token_bytes", "is_decoded", "size")
+    )
+    tokens = counts.tokens * widths
+    return np.where((decoded > 0) | (tokens > sizes), tokens + 8 * counts.documents, 0)
+
+
+def _file_limit() -> int:
+    """Return the number of files that the process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _as_int64(name: str, values: Any) -> Int64s:
