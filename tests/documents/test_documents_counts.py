@@ -37,9 +37,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     looked = counts.count_shard
 
-    def noted(path: str, options: ReadOptions) -> counts.ShardCounts:
+    def noted(path: str, options: ReadOptions, keep: Any = None) -> counts.ShardCounts:
         names.append(os.path.basename(path))
-        return looked(path, options)
+        return looked(path, options, keep)
 
     monkeypatch.setattr(counts, "count_shard", noted)
     return names

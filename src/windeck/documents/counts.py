@@ -15,11 +15,12 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from windeck._core import default_threads
+from windeck._core import TokenShard, default_threads
 from windeck._util.fingerprints import digest
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_progress
@@ -322,6 +323,7 @@ def count_corpus(
     progress: Progress = False,
     threads: int | None = None,
     open_files: int = 64,
+    keep: Callable[[int, TokenShard], None] | None = None,
 ) -> CorpusCounts:
     """Return the counts of all shards, each from the cheapest source; see `Documents`.
 
@@ -329,6 +331,7 @@ def count_corpus(
     document counts of `summaries`; else they are compared with the counts of the shards. Shards
     without a row are counted in threads, except those in `cache`. So are shards that have no
     document or no token by their row: they would never be opened, and a wrong row would lose them.
+    `keep` is called with every shard that was opened to count it.
 
     Raises
     ------
@@ -358,7 +361,9 @@ def count_corpus(
         progress if uncounted else False, "counting documents", len(uncounted)
     ) as advance:
         results = run_in_threads(
-            lambda place: count_shard(shards.path(uncounted[place]), options),
+            lambda place: count_shard(
+                shards.path(uncounted[place]), options, keep and partial(keep, uncounted[place])
+            ),
             len(uncounted),
             min(threads or default_threads(), open_files),
             advance,
@@ -375,13 +380,18 @@ def count_corpus(
     return _as_arrays(complete, is_declared, _count_source(shards.root))
 
 
-def count_shard(path: str, options: ReadOptions) -> ShardCounts:
+def count_shard(
+    path: str, options: ReadOptions, keep: Callable[[TokenShard], None] | None = None
+) -> ShardCounts:
     """Count one shard, from its Parquet footer if possible, else by opening it."""
     if options.is_unfiltered and path.lower().endswith((".parquet", ".pq")):
         counts = footer_counts(path, options.column)
         if counts is not None:
             return ShardCounts(*counts, *counts)
-    return ShardCounts(*options.open(path).totals())
+    opened = options.open(path)
+    if keep is not None:
+        keep(opened)
+    return ShardCounts(*opened.totals())
 
 
 #: Writers whose footers count empty and null lists as nulls. Others may count differently.

@@ -24,7 +24,8 @@ from windeck.documents.counts import CorpusCounts, CountCache, cache_path, count
 from windeck.documents.discovery import Patterns, discover, parse_patterns, path_filter
 from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
-from windeck.documents.readers import ReadOptions, Tokenizer
+from windeck.documents.readers import ReadOptions
+from windeck.documents.tokenization import Tokenizer
 
 __all__ = ["Documents"]
 
@@ -57,8 +58,10 @@ class Documents:
     column
         The column that holds the documents.
     tokenizer
-        Function from a text to its tokens, such as ``str.encode``, for a column of text. Shards
-        are tokenized as a whole, once to count tokens and again whenever they are opened.
+        For a column of text: a function from a text to its tokens, such as ``str.encode``; or a
+        tokenizer of tokenizers or transformers, or another object with ``encode_batch``, which is
+        called with many texts at a time. Shards are tokenized as a whole when tokens are counted
+        and when they are opened; those that were counted last are kept within `open_bytes`.
     files
         Globs relative to `root` that select some of the files: ``"dataset=c4"``,
         ``"dataset=*/**/*.part[0-4].arrow"``.
@@ -161,6 +164,8 @@ class Documents:
             lambda shard: checker.check(shards.path(shard)), len(shards.paths), self._threads
         )
         self._sizes = np.array([one.size for one in summaries], dtype=np.int64)
+        self._decoded = np.zeros(len(shards.paths), dtype=np.int64)
+        self._create_cache()
         self._counts = count_corpus(
             shards,
             self._options,
@@ -170,15 +175,21 @@ class Documents:
             progress=progress,
             threads=self._threads,
             open_files=self._open_files,
+            keep=None if tokenizer is None else self._keep,
         )
         self._check_tokens()
-        self._decoded = _decoded_bytes(summaries, self._counts)
+        np.copyto(self._decoded, _decoded_bytes(summaries, self._counts), where=self._decoded == 0)
         self._fingerprint: dict[str, str | int] = {}
-        self._create_transient()
-
-    def _create_transient(self) -> None:
-        """Create the attributes that are not pickled: derived ones, and open files."""
         self._locator = DocumentLocator(self._shards, self._counts.documents)
+
+    def _keep(self, shard: int, opened: TokenShard) -> None:
+        """Keep a shard that was tokenized to count it: it need not be tokenized again."""
+        width = np.dtype(opened.dtype).itemsize
+        self._decoded[shard] = width * opened.totals()[1] + 8 * len(opened)
+        self._opened.get(shard, lambda: opened)
+
+    def _create_cache(self) -> None:
+        """Create the cache of open files."""
         # Shards have no locks, so a forked child may keep those that are open.
         self._opened = LRUCache(
             self._open_files,
@@ -525,7 +536,8 @@ class Documents:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._create_transient()
+        self._locator = DocumentLocator(self._shards, self._counts.documents)
+        self._create_cache()
 
 
 def _decoded_bytes(summaries: Sequence[FileSummary], counts: CorpusCounts) -> Int64s:
