@@ -170,6 +170,10 @@ class ShardList:
     ignored: int = 0
     unnumbered: frozenset[int] = frozenset()
 
+    def path_in_dataset(self, shard: int) -> str:
+        """Return the path of a shard relative to the folder of its dataset."""
+        return self.paths[shard].partition("/")[2]
+
     def check_growth(self, larger: ShardList) -> None:
         """Raise a ValueError if a part number is that of another file in a larger corpus.
 

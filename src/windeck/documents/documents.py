@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 import resource
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, overload
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from windeck._core import TokenShard, checked_bulk, checked_one
+from windeck._core import TokenShard, checked_bulk, checked_one, default_threads
 from windeck._util.fingerprints import digest
 from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import run_in_threads
-from windeck._util.progress import Progress, check_progress
+from windeck._util.progress import Progress, check_progress, report_progress
 from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_integer
 from windeck.documents import verification
@@ -25,6 +27,7 @@ from windeck.documents.discovery import Patterns, discover, parse_patterns, path
 from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
 from windeck.documents.readers import ReadOptions
+from windeck.documents.splitting import Part, parts_of, take_parts
 from windeck.documents.tokenization import Tokenizer
 
 __all__ = ["Documents"]
@@ -36,6 +39,14 @@ DocumentNames: TypeAlias = tuple[Int64s, Int64s, Int64s]
 
 #: Datasets that `explain` lists.
 _MAX_LISTED = 12
+
+
+class DocumentSplit(NamedTuple):
+    """Training, validation and test documents. A part whose share is 0 has no tokens."""
+
+    train: Documents
+    validation: Documents
+    test: Documents
 
 
 class Documents:
@@ -350,6 +361,104 @@ class Documents:
             self._shards, self._options, self._counts, int(self._sizes[shard]), shard
         )
 
+    def split(
+        self,
+        validation: float = 0.01,
+        test: float = 0.0,
+        *,
+        seed: int = 0,
+        progress: Progress = False,
+    ) -> DocumentSplit:
+        """Split into training, validation and test documents by a hash of each document.
+
+        The hash depends on `seed` and on the name ``("c4", 3, 110)`` alone (of files without part
+        numbers, on their paths), so that documents stay in their part when the corpus grows, is
+        filtered, or when a share changes. All parts number documents as this object does; those of
+        other parts are filtered.
+
+        Parameters
+        ----------
+        validation, test
+            Shares of the documents, in [0, 1). The sizes of parts are random: n documents and a
+            share p give n * p on average, with a standard deviation of sqrt(n * p * (1 - p)).
+        seed
+            An int in [0, 2^64).
+        progress
+            As for the class, while documents are counted.
+
+        Returns
+        -------
+        DocumentSplit
+            A named tuple ``(train, validation, test)`` of `Documents`. A part with share 0 has no
+            tokens.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a share or the seed is invalid, or if a part with a share above 0 has no token.
+
+        Notes
+        -----
+        One pass over the lengths of all documents, in threads: Parquet files, compressed files and
+        text are decoded once.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from pyarrow import feather
+        >>> import pyarrow as pa
+        >>> root = pathlib.Path(tempfile.mkdtemp())
+        >>> (root / "dataset=c4").mkdir()
+        >>> table = pa.table({"tokens": [[number] for number in range(1000)]})
+        >>> feather.write_feather(table, root / "dataset=c4/x.part0.arrow", "uncompressed")
+        >>> train, validation, _ = Documents(root).split(validation=0.1, seed=7)
+        >>> train.shard_kept, validation.shard_kept
+        (array([900]), array([100]))
+        """
+        check_progress(progress)
+        seed = check_integer("seed", seed, most=2**64 - 1)
+        parts = parts_of(validation, test, seed)
+        with report_progress(progress, "splitting documents", len(self._shards.paths)) as advance:
+            counted = run_in_threads(
+                lambda shard: self._count_parts(shard, parts[1:]),
+                len(self._shards.paths),
+                min(self._threads or default_threads(), self._open_files),
+                advance,
+                portion=1,
+            )
+        # (validation or test, kept or kept_tokens, S)
+        kept = np.array(counted, dtype=np.int64).transpose(1, 2, 0)
+        all_kept = np.stack([self._counts.kept, self._counts.kept_tokens])
+        found = [all_kept - kept.sum(axis=0), *kept]
+        for name, share, numbers in zip(
+            DocumentSplit._fields, (1, validation, test), found, strict=True
+        ):
+            if share and not numbers[1].any():
+                raise ValueError(
+                    f"`{name}` has no token: {plural(int(numbers[0].sum()), 'document')} of "
+                    f"{int(all_kept[0].sum()):,} with seed {seed}"
+                )
+        return DocumentSplit(*map(self._part, parts, found))
+
+    def _count_parts(self, shard: int, parts: Sequence[Part]) -> list[tuple[int, int]]:
+        """Return the kept documents and tokens of a shard in each part."""
+        opened = self.open(shard)
+        totals = [take_parts(opened, self._shards, shard, (part,)).totals() for part in parts]
+        return [(kept, tokens) for _, _, kept, tokens in totals]
+
+    def _part(self, part: Part, kept: Int64s) -> Documents:
+        """Return the documents of one part, with its counts of shape (2, S)."""
+        found = copy.copy(self)
+        found._options = replace(self._options, parts=(*self._options.parts, part))
+        for array in kept:
+            array.setflags(write=False)
+        nothing = np.zeros(len(self._shards.paths), dtype=bool)
+        found._counts = replace(
+            self._counts, kept=kept[0], kept_tokens=kept[1], declared=nothing, source=""
+        )
+        found._fingerprint = {}
+        return found
+
     def verify(self, *, progress: Progress = False) -> None:
         """Read every file completely and compare its documents and tokens with the counts.
 
@@ -492,7 +601,7 @@ class Documents:
             )
         if len(shards.dataset_ids) > _MAX_LISTED:
             lines.append(f"  and {len(shards.dataset_ids) - _MAX_LISTED:,} more")
-        if self._options.min_length or self._options.strip:
+        if self._options.min_length or self._options.strip or self._options.parts:
             documents = int((counts.documents - counts.kept).sum())
             tokens = int((counts.tokens - counts.kept_tokens).sum())
             lines.append(
@@ -525,6 +634,8 @@ class Documents:
             filters.append(f"{plural(len(options.strip), 'token id')} stripped at both ends")
         if options.min_length:
             filters.append(f"fewer than {options.min_length:,} tokens")
+        if options.parts:
+            filters.append("other parts of a split")
         return ", ".join(filters)
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from windeck._core import TokenShard
 from windeck._util.validation import check_integer
 from windeck.documents.checking import FileChecker, check_column
+from windeck.documents.splitting import Part
 from windeck.documents.tokenization import (
     Tokenizer,
     check_tokenizer,
@@ -37,12 +38,15 @@ class ReadOptions:
         Documents with fewer tokens are filtered.
     strip
         Token ids removed at both ends of a document, ascending.
+    parts
+        Parts of splits: a document has to be in all of them.
     """
 
     column: str
     tokenizer: Tokenizer | None = None
     min_length: int = 0
     strip: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def validated(
@@ -64,7 +68,8 @@ class ReadOptions:
     @property
     def is_unfiltered(self) -> bool:
         """True if tokens are read as stored, so that counts of the files apply."""
-        return self.tokenizer is None and not self.strip and not self.min_length
+        filtered = self.strip or self.min_length or self.parts
+        return self.tokenizer is None and not filtered
 
     @property
     def fingerprint(self) -> dict[str, str | int]:
@@ -73,11 +78,13 @@ class ReadOptions:
         A tokenizer is identified by its name and by its tokens for one text, so that another
         vocabulary is detected.
         """
+        parts = {"part": ",".join(map(str, self.parts))} if self.parts else {}
         return {
             "column": self.column,
             "min_length": self.min_length,
             "strip": ",".join(map(str, self.strip)),
             "tokenizer": "" if self.tokenizer is None else tokenizer_name(self.tokenizer),
+            **parts,
         }
 
     def open(self, path: str) -> TokenShard:
