@@ -13,13 +13,21 @@ before it (`lcg_state`). `FmsOrder` takes such a state and goes on, chunk for ch
     for chunk in order.rest_of_epoch():
         ...
 
+A checkpoint of the layers that fms-fsdp ships has this state inside: under
+``SamplingDataset.sample_iterator_states[i]``, one for each dataset, and there under
+``ScalableShardDataset.logical_shard_states[k]``, one for each logical shard of the worker. Give the
+whole checkpoint; `FmsOrder` finds its own. The rank is then the number of the logical shard, and
+the world size the number of all of them.
+
 The order
 ---------
 1. The files of a dataset are sorted by path, as strings (part10 before part3).
-2. A rank owns a range of documents of each of several neighbouring files: those between the
-   fractions rank / W and (rank + 1) / W of all *bytes* (``ownership="bytes"``, what fms-fsdp does
-   now), or S of the W * S pieces into which S files are cut, W each (``ownership="pieces"``, what
-   it did before). Files that only touch a rank's share are in the list with no documents.
+2. A rank owns a range of documents of each of several neighbouring files. With
+   ``ownership="pieces"`` these are S of the W * S pieces into which S files are cut, W each: the
+   released loader, whose `StreamingDocDataset` (`Streaming_Doc_Dataset` in its first releases) has
+   a list `shardfrags`. With ``ownership="bytes"`` they are those between the fractions rank / W and
+   (rank + 1) / W of all *bytes*: development versions whose `setup` calls `os.path.getsize`. Files
+   that only touch a rank's share are in the list with no documents.
 3. The list of files is shuffled by ``random.seed(seed + rank)``, once.
 4. Within a file's owned range of n documents: state = (5 * state + 2 * (rank + seed) + 1) mod m,
    with m the least power of two >= n; states >= n are skipped; the value is the next state. The
@@ -148,7 +156,7 @@ class FmsOrder:
     delimiter, bos, strip_tokens, seed, min_length, max_chunksize
         As given to fms-fsdp, and with its defaults.
     ownership
-        ``"bytes"`` or ``"pieces"``; see the module.
+        ``"pieces"``, as the released loader, or ``"bytes"``; see the module.
 
     Raises
     ------
@@ -169,7 +177,7 @@ class FmsOrder:
         seed: int = 42,
         min_length: int = 1,
         max_chunksize: int = 1024,
-        ownership: str = "bytes",
+        ownership: str = "pieces",
     ) -> None:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank has to be in [0, {world_size}), got {rank}")
@@ -184,7 +192,12 @@ class FmsOrder:
         self.min_length, self.max_chunksize = min_length, max_chunksize
         folder = Path(root) / f"dataset={dataset}"
         files = arrow_files(folder)
-        self.shard_ids = [part_number(file) for file in files]
+        self.shard_ids = shard_numbers(files)
+        if len(files) != len(self.documents.shard_documents):
+            raise ValueError(
+                f"{folder} has {len(files)} Arrow files, windeck reads "
+                f"{len(self.documents.shard_documents)} shards: expected names that end in .arrow"
+            )
         numbers = [self.documents.shard_index(dataset, part) for part in self.shard_ids]
         counts = [int(self.documents.shard_documents[number]) for number in numbers]
         sizes = [os.path.getsize(folder / file) for file in files]
@@ -275,15 +288,16 @@ class FmsOrder:
         state
             Its entries ``StreamingDocDataset.docset_index`` and so on, with or without what stands
             before the dot; others are ignored, and the three counts of what was seen may be absent.
+            Or a whole checkpoint of that worker, in which these entries are nested.
 
         Raises
         ------
         KeyError
             When one of the three integers that matter is missing.
         ValueError
-            For a document that this rank does not have.
+            For a document that this rank does not have, and for a state of another dataset.
         """
-        own = {name.removeprefix(PREFIX): value for name, value in state.items()}
+        own = self.own_state(state)
         if missing := {"docset_index", "chunk_index", "lcg_state"} - set(own):
             raise KeyError(f"the state has no {' and no '.join(sorted(missing))}")
         index = int(own["docset_index"])
@@ -300,6 +314,42 @@ class FmsOrder:
         self.tokens_seen = int(own.get("tokens_seen", 0))
         self.docs_seen = int(own.get("docs_seen", 0))
 
+    def own_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The entries of this dataset and rank in a checkpoint, without what stands before dots."""
+        own = {str(name).rpartition(".")[2]: value for name, value in state.items()}
+        if (datasets := own.get("sample_iterator_states")) is not None:
+            found = [self.own_state(one) for one in datasets if self.dataset in dataset_names(one)]
+            if len(found) != 1:
+                raise ValueError(
+                    f"the state has {len(found)} of its {len(datasets)} datasets named "
+                    f"{self.dataset!r}: expected one"
+                )
+            return found[0]
+        if (shards := own.get("logical_shard_states")) is not None:
+            if self.world_size % len(shards):
+                raise ValueError(
+                    f"the state has {len(shards)} logical shards: expected a number that divides "
+                    f"the world size {self.world_size}, which is that of all logical shards"
+                )
+            return self.own_state(shards[self.rank % len(shards)])
+        if (names := dataset_names(state)) and self.dataset not in names:
+            raise ValueError(
+                f"the state belongs to the dataset {min(names)!r}: expected {self.dataset!r}"
+            )
+        return own
+
+
+def dataset_names(state: Mapping[str, Any]) -> set[str]:
+    """The datasets that a state names, at any depth."""
+    names = set()
+    for name, value in state.items():
+        own = str(name).rpartition(".")[2]
+        if own == "dataset":
+            names.add(str(value).removeprefix("dataset="))
+        elif own in ("sample_iterator_states", "logical_shard_states"):
+            names.update(*map(dataset_names, value))
+    return names
+
 
 def arrow_files(folder: Path) -> list[str]:
     """The Arrow files at any depth below a folder, as sorted relative paths."""
@@ -307,12 +357,21 @@ def arrow_files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in found)
 
 
-def part_number(file: str) -> int:
-    """The number in ``NAME.partN.arrow``."""
-    match = re.search(r"\.part(\d+)\.[^/]*$", file)
-    if match is None:
-        raise ValueError(f"expected a name like NAME.part3.arrow, got {file!r}")
-    return int(match[1])
+def shard_numbers(files: Sequence[str]) -> list[int]:
+    """The numbers that `windeck.Documents` gives to files: N of ``NAME.partN.arrow``, or else their
+    places in the natural order of all paths."""
+    found = [re.search(r"(?:^|\.)part([0-9]+)\.[^/]*$", file.split("/")[-1]) for file in files]
+    if all(found):
+        return [int(match[1]) for match in found if match]
+    digits = re.compile("([0-9]+)")
+
+    def natural(file: str) -> tuple[list[str | int], str]:
+        parts: list[str | int] = list(digits.split(file))
+        parts[1::2] = map(int, digits.findall(file))
+        return parts, file
+
+    places = {file: place for place, file in enumerate(sorted(files, key=natural))}
+    return [places[file] for file in files]
 
 
 def main() -> None:

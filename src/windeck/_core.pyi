@@ -1193,6 +1193,10 @@ class TokenShard:
         """
         Return the number of tokens of every document after filters, int64[n]; -1 for filtered documents. OSError for a file that was truncated.
         """
+    def part(self, key: typing.Any, first: typing.Any, last: typing.Any) -> TokenShard:
+        """
+        Return the same documents, with those filtered whose hash under `key` is outside of [first, last]. The hash of document j is the j-th key of cpp/include/windeck/base/hash.hpp. The memory is shared.
+        """
     def totals(self) -> tuple[int, int, int, int]:
         """
         Return (documents, tokens, kept_documents, kept_tokens), before and after filters. O(arrays), or O(n) with filters. OSError for a file that was truncated.

@@ -159,7 +159,7 @@ class Stream(Protocol):
     * ``documents_at(positions)`` and ``document_runs(document, *, at, epoch)``, to find documents;
     * ``fingerprint_at(position)``: the fields that a state at a position depends on;
     * ``explain_change(field, was, now)``: a reason why a field differs, or None. Sources may have
-      it too.
+      it too. Sources of `grown` may have ``check_growth(larger)``, which raises a ValueError.
     """
 
     @property

@@ -60,10 +60,22 @@ class TestRows:
     def test_rows_of_other_datasets_and_files_not_asked_for(self, tmp_path: Path) -> None:
         (tmp_path / "dataset=c4").mkdir()
         (tmp_path / "dataset=c4" / "z.arrow").touch()
-        assert read(tmp_path, "/dataset=gone/x.part0.arrow,5,1", "notes.txt,1,1") == {}
+        assert read(tmp_path, "/dataset=gone/x.part0.arrow,5,1") == {}
         assert read(tmp_path, "/dataset=c4/z.arrow,5,1") == {}
         write_counts(tmp_path, [HEAD, "/dataset=c4/gone.arrow,5,1"])
         assert read_counts(str(tmp_path), CHOSEN, lambda path: "gone" not in path) == {}
+
+    def test_rows_without_a_dataset_are_reported_once(self, tmp_path: Path) -> None:
+        (tmp_path / "dataset=c4").mkdir()
+        rows = ["c4/x.part0.arrow,5,1", "/dataset=gone/y.arrow,1,1", "notes.txt,1,1"]
+        with pytest.warns(UserWarning, match="count file") as caught:
+            assert read(tmp_path, *rows) == {}
+        (warning,) = caught
+        assert re.search(
+            r"^2 of 3 rows of the count file are ignored, because they name no file of the corpus "
+            r"'.*': 'c4/x.part0.arrow' in '.*x_counts.csv', line 2; expected paths from dataset=",
+            str(warning.message),
+        )
 
     @pytest.mark.parametrize(
         "path", ["dataset=a/dataset=b/x", "/dataset=a/dataset=b/x", "q/dataset=a/./dataset=b//x"]

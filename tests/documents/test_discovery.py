@@ -75,6 +75,74 @@ class TestNumbering:
             discover(tmp_path)
 
 
+class TestPartPattern:
+    NAMES = tuple(f"dataset=c4/train-{i:05}-of-00012.parquet" for i in (11, 2, 0))
+
+    def test_gives_the_numbers(self, tmp_path: Path) -> None:
+        found = discover(touch(tmp_path, *self.NAMES), None, "-([0-9]+)-of-")
+        assert found.part.tolist() == [0, 2, 11]
+        assert found.paths == tuple(reversed(self.NAMES))
+
+    def test_numbers_are_stable_under_growth(self, tmp_path: Path) -> None:
+        before = discover(touch(tmp_path, *self.NAMES), None, "-([0-9]+)-of-")
+        after = discover(
+            touch(tmp_path, "dataset=c4/train-00001-of-00013.parquet"), None, "-([0-9]+)-of-"
+        )
+        assert after.part.tolist() == [0, 1, 2, 11]
+        before.check_growth(after)
+
+    @pytest.mark.parametrize(
+        ("pattern", "error", "message"),
+        [
+            ("(", ValueError, r"`part_pattern` must be a regular expression, got '\(': missing"),
+            ("-[0-9]+-", ValueError, r"must have one group, which is the number, got '.*' with 0"),
+            ("(a)(b)", ValueError, r"got '\(a\)\(b\)' with 2"),
+            (7, TypeError, "must be a regular expression, got 7"),
+            ("x([0-9]+)", ValueError, r"matches no name below '.*', such as 'train-00000-of-00012"),
+            ("(train)", ValueError, r"gives 'train' for 'dataset=c4/train-00000.*', expected dig"),
+            ("-of-([0-9]+)", ValueError, "both have part number 12"),
+            ("-(0000[0-9])-", ValueError, r"has a part number and '.*00011-.*' has none"),
+        ],
+    )
+    def test_that_does_not_serve(
+        self, pattern: str, error: type[Exception], message: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(error, match=message):
+            discover(touch(tmp_path, *self.NAMES), None, pattern)
+
+
+class TestGrowth:
+    """Names of documents contain part numbers, so these must not change."""
+
+    def grown(self, tmp_path: Path, old: list[str], new: list[str]) -> None:
+        before = discover(touch(tmp_path, *(f"dataset=c4/{name}" for name in old)))
+        after = discover(touch(tmp_path, *(f"dataset=c4/{name}" for name in new)))
+        before.check_growth(after)
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            (["a.arrow", "b.arrow"], ["c.arrow"]),
+            (["x2.arrow", "x9.arrow"], ["x10.arrow"]),
+            (["x.part2.arrow", "x.part9.arrow"], ["x.part3.arrow", "a.part0.arrow"]),
+            (["a.arrow"], []),
+        ],
+    )
+    def test_that_renames_nothing(self, old: list[str], new: list[str], tmp_path: Path) -> None:
+        self.grown(tmp_path, old, new)
+
+    def test_that_renames_documents_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(
+            ValueError,
+            match=r"^the corpus cannot grow: \('c4', 1\) is 'dataset=c4/c.arrow' before and "
+            r"'dataset=c4/b.arrow' after, because files without part numbers are numbered in the",
+        ):
+            self.grown(tmp_path, ["a.arrow", "c.arrow"], ["b.arrow"])
+
+    def test_other_datasets_may_come(self, tmp_path: Path) -> None:
+        self.grown(tmp_path, ["b.arrow"], ["../dataset=a/a.arrow"])
+
+
 class TestWhatIsTaken:
     def test_other_hidden_and_unfinished_files_are_left(self, tmp_path: Path) -> None:
         found = discover(

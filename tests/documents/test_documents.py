@@ -367,7 +367,7 @@ class TestWords:
         (
             {"tokenizer": "gpt2"},
             TypeError,
-            "`tokenizer` must be a function from a text to its tokens, got str",
+            "`tokenizer` must be a function from a text to its tokens, a tokenizer of .* got str",
         ),
         ({"min_length": -1}, ValueError, "`min_length` must be at least 0, got -1"),
         ({"min_length": 1.5}, TypeError, "`min_length` must be an integer, got float 1.5"),

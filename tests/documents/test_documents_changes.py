@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from support.corpora import SHARDS, write_corpus, write_counts, write_lists
-from windeck import Documents, Loader, Mixture, PackedSequences
+from windeck import Documents, Loader, Mixture, PackedSequences, Stream
 from windeck._util.fingerprints import check_fingerprint
 
 
@@ -227,3 +227,29 @@ class TestStates:
             r"one or more of the 12 files below .* have changed since the state was saved$",
         ):
             loader().load_state_dict(saved)
+
+
+class TestGrowth:
+    """A stream that grows keeps the names of documents, or says why it cannot."""
+
+    def packed(self, root: Path, files: list[str], **options: str) -> PackedSequences:
+        documents = Documents(root, files=[f"dataset=c4/{name}.arrow" for name in files], **options)  # type: ignore[arg-type]
+        return PackedSequences(documents, sequence_length=2)
+
+    def test_of_names_without_part_numbers(self, tmp_path: Path) -> None:
+        root = write_corpus(tmp_path, {f"c4/{name}": [[1, 2, 3]] * 4 for name in "abc"})
+        Stream(self.packed(root, ["a", "b"]), grown=[(2, self.packed(root, ["a", "b", "c"]))])
+        with pytest.raises(ValueError, match=r"^the corpus cannot grow: \('c4', 1\) is"):
+            Stream(self.packed(root, ["a", "c"]), grown=[(2, self.packed(root, ["a", "b", "c"]))])
+
+    def test_with_a_pattern(self, tmp_path: Path) -> None:
+        root = write_corpus(tmp_path, {f"c4/x-{i}-of-9": [[1, 2, 3]] * 4 for i in (1, 2, 3)})
+        few, all_files = ["x-1-of-9", "x-3-of-9"], ["x-1-of-9", "x-2-of-9", "x-3-of-9"]
+        for options in ({}, {"part_pattern": "x-([0-9]+)-of"}):
+            small, large = (self.packed(root, files, **options) for files in (few, all_files))
+            if options:
+                stream = Stream(small, grown=[(2, large)])
+                assert stream.fingerprint["source.documents.files"] == 2
+                continue
+            with pytest.raises(ValueError, match="cannot grow"):
+                Stream(small, grown=[(2, large)])

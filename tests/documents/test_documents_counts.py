@@ -37,9 +37,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     looked = counts.count_shard
 
-    def noted(path: str, options: ReadOptions) -> counts.ShardCounts:
+    def noted(path: str, options: ReadOptions, keep: Any = None) -> counts.ShardCounts:
         names.append(os.path.basename(path))
-        return looked(path, options)
+        return looked(path, options, keep)
 
     monkeypatch.setattr(counts, "count_shard", noted)
     return names
@@ -49,6 +49,26 @@ class TestCountFile:
     def test_spares_looking_into_shards(self, tmp_path: Path, counted: list[str]) -> None:
         root = write_corpus(tmp_path, SHARDS, counts=True)
         assert Documents(root).shard_tokens.tolist() == [6, 0, 5, 3]
+        assert counted == ["x.part4.arrow"]  # It has no document, which is confirmed.
+
+    @pytest.mark.parametrize("form", WRITERS)
+    @pytest.mark.parametrize("row", ["0,0", "4,0", "0,6"])
+    def test_of_no_documents_or_tokens_does_not_lose_a_shard(
+        self, row: str, form: str, tmp_path: Path
+    ) -> None:
+        root = write_corpus(tmp_path, {"c4/x.part3": SHARDS["c4/x.part3"]}, form=form)
+        name = f"dataset=c4/x.part3.{WRITERS[form][0]}"
+        write_counts(root, [HEAD, f"/{name},{row}"])
+        noun = "6 tokens, expected 0" if row == "4,0" else "4 documents, expected 0"
+        with pytest.raises(ValueError, match=rf"^'{root}/{name}' has {noun} from '.*', line 2$"):
+            Documents(root)
+
+    @pytest.mark.parametrize("form", ["batches", "parquet"])
+    def test_metadata_confirm_that_there_are_no_documents(
+        self, form: str, tmp_path: Path, counted: list[str]
+    ) -> None:
+        documents = Documents(write_corpus(tmp_path, SHARDS, form=form, counts=True))
+        assert documents.shard_tokens.tolist() == [6, 0, 5, 3]
         assert counted == []
 
     def test_shards_it_does_not_name_are_looked_into(
@@ -334,7 +354,7 @@ class TestProgress:
         assert told[4:] == told[:4]
 
     def test_says_nothing_where_nothing_is_counted(self, tmp_path: Path) -> None:
-        root = write_corpus(tmp_path, SHARDS, counts=True)
+        root = write_corpus(tmp_path, SHARDS, form="batches", counts=True)
         told: list[int] = []
         Documents(root, progress=lambda done, total: told.append(done))
         assert not told

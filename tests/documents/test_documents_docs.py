@@ -22,9 +22,10 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "wiki/new/y.part0": [[12]],
     }
     write_corpus(tmp_path / "corpus", shards, counts=True)
+    write_corpus(tmp_path / "web", {"c4/x.part0": [[number] for number in range(200)]})
     (tmp_path / "texts" / "dataset=a").mkdir(parents=True)
     parquet.write_table(pa.table({"text": ["héllo"]}), "texts/dataset=a/x.part0.parquet")
-    assert len(PAGE.blocks) == 3
+    assert len(PAGE.blocks) == 4
     names = PAGE.run()
     documents = names["documents"]
     assert documents.locate(7) == ("c4", 3, 2)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from support.corpora import SHARDS, write_corpus
 from support.threads import at_once
-from windeck import Documents
+from windeck import Documents, PackedSequences
 
 
 def mapped(root: Path) -> set[str]:
@@ -74,3 +76,71 @@ def test_many_threads_at_once(tmp_path: Path) -> None:
         assert [documents[i].tolist() for i in asked] == [[i // 5, i % 5] for i in asked]
 
     at_once(8, read)
+
+
+@pytest.mark.parametrize("form", ["parquet", "compressed"])
+def test_decoded_files_are_bounded_by_bytes(form: str, tmp_path: Path) -> None:
+    """A shard has 2,000 bytes of tokens and 80 of documents; five of them fit."""
+    shards = {f"c4/x.part{part}": [[part] * 100] * 10 for part in range(20)}
+    root = write_corpus(tmp_path, shards, form=form)
+    for limit, expected in ((5 * 2080, 5), (2080, 1), (1, 1), (2**40, 20)):
+        documents = Documents(root, open_bytes=limit)
+        before, held = pa.total_allocated_bytes(), set()
+        for i in np.random.default_rng(0).integers(len(documents), size=200).tolist():
+            assert documents[i].tolist() == [i // 10] * 100
+            held.add(pa.total_allocated_bytes() - before)
+        assert expected * 2000 <= max(held) <= expected * 4096 + 8192
+
+
+def test_mapped_files_are_not_bounded_by_bytes(tmp_path: Path) -> None:
+    shards = {f"c4/x.part{part}": [[part] * 100] * 10 for part in range(6)}
+    documents = Documents(write_corpus(tmp_path, shards), open_bytes=1)
+    held = [documents.open(shard) for shard in range(6)]
+    assert all(documents.open(shard) is held[shard] for shard in range(6))
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "1 GB", 1.5])
+def test_open_bytes_is_an_integer(wrong: object, tmp_path: Path) -> None:
+    root = write_corpus(tmp_path, SHARDS)
+    with pytest.raises((TypeError, ValueError), match="open_bytes"):
+        Documents(root, open_bytes=wrong)  # type: ignore[arg-type]
+
+
+class TestReopening:
+    """The warning of order="global", whose blocks read from all shards."""
+
+    OPTIONS: ClassVar[dict[str, Any]] = {"sequence_length": 8, "order": "global"}
+
+    def test_more_files_than_stay_open(self, tmp_path: Path) -> None:
+        shards = {f"c4/x.part{part}": [[part] * 30] for part in range(9)} | {"c4/x.part9": []}
+        root = write_corpus(tmp_path, shards)
+        with pytest.warns(UserWarning, match="order='global'") as caught:
+            PackedSequences(Documents(root, open_files=8), **self.OPTIONS)
+        (warning,) = caught
+        assert warning.filename == __file__
+        assert "9 shards (0 bytes decoded) do not" in str(warning.message)
+        assert "they need open_files=9; or use order='shards'" in str(warning.message)
+        PackedSequences(Documents(root, open_files=9), **self.OPTIONS)
+        PackedSequences(Documents(root, open_files=1), sequence_length=8)
+
+    def test_more_bytes_than_stay_decoded(self, tmp_path: Path) -> None:
+        shards = {f"c4/x.part{part}": [[part] * 100] for part in range(4)}
+        root = write_corpus(tmp_path, shards, form="parquet")
+        documents = Documents(root, open_files=2, open_bytes=831)
+        said = r"they need open_files=4 and open_bytes=832; or"
+        with pytest.warns(UserWarning, match=said):
+            PackedSequences(documents, **self.OPTIONS)
+        enough = Documents(root, open_files=4, open_bytes=832)
+        assert enough.explain_reopening() is None
+        packed = PackedSequences(enough, **self.OPTIONS)
+        packed.gather(range(len(packed)))
+
+    def test_descriptors_are_named_if_they_do_not_suffice(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shards = {f"c4/x.part{part}": [[part] * 30] for part in range(9)}
+        documents = Documents(write_corpus(tmp_path, shards), open_files=8)
+        monkeypatch.setattr("windeck.documents.documents._file_limit", lambda: 17)
+        found = documents.explain_reopening()
+        assert found is not None
+        assert "and 18 file descriptors, of which this process may have 17" in found

@@ -40,6 +40,34 @@ def test_the_least_recently_used_shard_is_evicted_first() -> None:
         assert opened == expected
 
 
+def test_the_total_size_is_bounded_first() -> None:
+    """Compare with a list in the order of use; values of size 0 count for the number only."""
+    rng = np.random.default_rng(4)
+    sizes = [0, 3, 5, 0, 9, 2, 20, 4]
+    for limit, total in ((3, 10), (8, 10), (2, 1), (8, 1000)):
+        shards = LRUCache(limit, total_size=total, size_of=sizes.__getitem__)
+        used, opened, expected = list[int](), list[int](), list[int]()
+
+        def opener(key: int, opened: list[int] = opened) -> TokenShard:
+            opened.append(key)
+            return shard_of(key)
+
+        for key in rng.integers(0, 8, 500).tolist():
+            if key not in used:
+                expected.append(key)
+                used = [*used, key][-limit:]
+                while sizes[key] and sum(sizes[one] for one in used) > total:
+                    others = [one for one in used if sizes[one] and one != key]
+                    if not others:
+                        break
+                    used.remove(others[0])
+            else:
+                used = [*(one for one in used if one != key), key]
+            shards.get(key, lambda key=key: opener(key))  # type: ignore[misc]
+            assert sorted(one for one, _ in shards.items()) == sorted(used)
+        assert opened == expected
+
+
 def test_threads_that_request_one_shard_open_it_once() -> None:
     shards, begun = LRUCache(2), list[int]()
 

@@ -139,7 +139,7 @@ def test_one_file_of_any_size(fms_order: ModuleType, by_size: Path, size: int) -
         order = fms_order.FmsOrder(
             by_size, f"n{size}", rank=0, world_size=1, delimiter=EOS, seed=seed
         )
-        visits = epoch({"x.part1.arrow": (1, size)}, 0, 1, seed, "bytes")
+        visits = epoch({"x.part1.arrow": (1, size)}, 0, 1, seed, "pieces")
         assert [(part, doc) for part, doc in tokens(order)] == [(1, doc) for _, doc in visits]
         assert sorted(doc for _, doc in visits) == list(range(size))
         served = list(islice(order, 2 * size))
@@ -202,7 +202,7 @@ def test_chunks_and_going_on_from_any_of_them(
     options = {"rank": 1, "world_size": 2, "delimiter": EOS, "bos": bos, "max_chunksize": size}
     expected = [
         chunk
-        for name, doc in epoch(files, 1, 2, 42, "bytes")
+        for name, doc in epoch(files, 1, 2, 42, "pieces")
         for chunk in chunks(PARTS[part_of(name)][doc], size, bos)
     ]
     order, fresh = (fms_order.FmsOrder(root, "c4", **options) for _ in range(2))
@@ -226,7 +226,7 @@ def test_counts_of_what_was_seen(fms_order: ModuleType, several: tuple[Path, Fil
     names = ("epochs_seen", "tokens_seen", "docs_seen", "percent_seen")
     assert [order.state_dict()[f"StreamingDocDataset.{name}"] for name in names] == [-1, 0, 0, 0]
     given = list(order.rest_of_epoch())
-    visits = epoch(files, 0, 2, 42, "bytes")
+    visits = epoch(files, 0, 2, 42, "pieces")
     found = [order.state_dict()[f"StreamingDocDataset.{name}"] for name in names]
     assert found[:3] == [0, sum(map(len, given)) - 2 * len(visits), len(visits)]
     assert found[3] == pytest.approx(100)
@@ -238,7 +238,7 @@ def test_empty_short_and_stripped_documents(fms_order: ModuleType, tmp_path: Pat
     write(tmp_path, "c4", {4: documents})
     options = {"rank": 0, "world_size": 1, "delimiter": EOS}
     order = fms_order.FmsOrder(tmp_path, "c4", **options)
-    visits = [doc for _, doc in epoch({"x.part4.arrow": (1, 8)}, 0, 1, 42, "bytes")]
+    visits = [doc for _, doc in epoch({"x.part4.arrow": (1, 8)}, 0, 1, 42, "pieces")]
     whole = [[*documents[doc], EOS] for doc in visits if documents[doc]]
     assert list(order.rest_of_epoch()) == whole
     assert list(order.rest_of_epoch()) == whole
@@ -251,8 +251,8 @@ def test_empty_short_and_stripped_documents(fms_order: ModuleType, tmp_path: Pat
 def test_a_state_of_theirs(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
     """With tensors, with names as they are or bare, and with entries of other layers."""
     root, files = several
-    visits = epoch(files, 0, 2, 42, "bytes")
-    lows = {name: low for name, low, _ in ranges(files, 0, 2, "bytes")}
+    visits = epoch(files, 0, 2, 42, "pieces")
+    lows = {name: low for name, low, _ in ranges(files, 0, 2, "pieces")}
     before = visits[19][1] - lows[visits[19][0]]
     own = {"docset_index": torch.tensor(20), "chunk_index": 0, "lcg_state": torch.tensor(before)}
     for state in (own, {f"StreamingDocDataset.{k}": v for k, v in own.items()} | {"Other.x": "y"}):
@@ -260,6 +260,83 @@ def test_a_state_of_theirs(fms_order: ModuleType, several: tuple[Path, Files]) -
         order.load_state_dict(state)
         expected = [[*PARTS[part_of(name)][doc], EOS] for name, doc in visits[21:]]
         assert list(order.rest_of_epoch()) == expected
+
+
+def nested(leaf: dict[str, Any], shards: int, own: int) -> dict[str, Any]:
+    """A worker's checkpoint of the layers above: two datasets of some logical shards each."""
+    leaf = {f"StreamingDocDataset.{name}": value for name, value in leaf.items()}
+
+    def scalable(dataset: str, at: int) -> dict[str, Any]:
+        other = leaf | {"StreamingDocDataset.docset_index": 0}
+        states = [dict(leaf if shard == at else other) for shard in range(shards)]
+        for state in states:
+            state["StreamingDocDataset.dataset"] = dataset
+        return {
+            "ScalableShardDataset.current_reader": None,
+            "ScalableShardDataset.n_docs_remaining": [5] * shards,
+            "ScalableShardDataset.logical_shard_states": states,
+        }
+
+    return {
+        "PreloadBufferDataset.buffer": [[1, 2]],
+        "BufferDataset.buffer": [3],
+        "SamplingDataset.tokens_seen": [7, 8],
+        "SamplingDataset.sample_iterator_states": [
+            scalable("dataset=wiki", -1),
+            scalable("dataset=c4", own),
+        ],
+    }
+
+
+@pytest.mark.parametrize(("rank", "workers"), [(0, 4), (1, 4), (1, 2), (3, 2), (2, 1)])
+def test_a_whole_checkpoint(
+    fms_order: ModuleType, several: tuple[Path, Files], rank: int, workers: int
+) -> None:
+    """The logical shard of the rank, of the dataset of that name."""
+    root, files = several
+    visits = epoch(files, rank, 4, 42, "pieces")
+    lows = {name: low for name, low, _ in ranges(files, rank, 4, "pieces")}
+    before = visits[9][1] - lows[visits[9][0]]
+    leaf = {"docset_index": 10, "chunk_index": 0, "lcg_state": before}
+    shards = 4 // workers
+    state = nested(leaf, shards, rank % shards)
+    order = fms_order.FmsOrder(root, "c4", rank=rank, world_size=4, delimiter=EOS)
+    order.load_state_dict(state)
+    expected = [[*PARTS[part_of(name)][doc], EOS] for name, doc in visits[11:]]
+    assert list(order.rest_of_epoch()) == expected
+    alone = state["SamplingDataset.sample_iterator_states"][1]
+    order.load_state_dict(alone)
+    assert order.docset_index == 10
+    with pytest.raises(ValueError, match="belongs to the dataset 'wiki': expected 'c4'"):
+        order.load_state_dict({**leaf, "dataset": "dataset=wiki"})
+    del state["SamplingDataset.sample_iterator_states"][1]
+    with pytest.raises(ValueError, match="has 0 of its 1 datasets named 'c4': expected one"):
+        order.load_state_dict(state)
+    alone["ScalableShardDataset.logical_shard_states"] *= 3
+    with pytest.raises(ValueError, match=r"has \d+ logical shards: expected a number that divides"):
+        order.load_state_dict(alone)
+
+
+def test_names_without_part_numbers(fms_order: ModuleType, tmp_path: Path) -> None:
+    """Sorted as strings for the order, and by their numbers for the names of documents."""
+    folder = tmp_path / "dataset=c4" / "en"
+    folder.mkdir(parents=True)
+    files: Files = {}
+    for number in (2, 10, 1):
+        path = folder / f"x{number}.arrow"
+        documents = [np.array([100 * number + doc]) for doc in range(number + 5)]
+        write_shard(path, documents, pa.uint16(), True)
+        files[f"en/{path.name}"] = (path.stat().st_size, len(documents))
+    order = fms_order.FmsOrder(tmp_path, "c4", rank=0, world_size=1, delimiter=EOS)
+    visits = epoch(files, 0, 1, 42, "pieces")
+    expected = [
+        [100 * int(name.removesuffix(".arrow").split("x")[1]) + doc, EOS] for name, doc in visits
+    ]
+    assert list(order.rest_of_epoch()) == expected
+    assert sorted(order.shard_ids) == [0, 1, 2]
+    (folder / "y.feather").write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match="has 3 Arrow files, windeck reads 4 shards"):
+        fms_order.FmsOrder(tmp_path, "c4", rank=0, world_size=1, delimiter=EOS)
 
 
 def test_known_weaknesses_are_the_same(fms_order: ModuleType, by_size: Path) -> None:
@@ -304,8 +381,6 @@ def test_what_does_not_fit_is_told(fms_order: ModuleType, several: tuple[Path, F
         order.load_state_dict({"docset_index": 1})
     with pytest.raises(ValueError, match=r"at document 5000, rank 0 of 2 has \d+"):
         order.load_state_dict({"docset_index": 5000, "chunk_index": 0, "lcg_state": 1})
-    with pytest.raises(ValueError, match=r"expected a name like NAME\.part3\.arrow, got 'x.arrow'"):
-        fms_order.part_number("x.arrow")
 
 
 def test_it_shows_itself() -> None:

@@ -295,6 +295,16 @@ void bind_tokens(py::module_& m) {
         .def("document", &document, py::arg("document"),
              "Return a copy of the tokens of a document after filters, empty if it is filtered. "
              "IndexError outside [0, len); OSError for a file that was truncated or written to.")
+        .def(
+            "part",
+            [](const TokenShard& shard, py::handle key, py::handle first, py::handle last) {
+                return std::make_shared<TokenShard>(
+                    shard.part({uint64(key, "key"), uint64(first, "first"), uint64(last, "last")}));
+            },
+            py::arg("key"), py::arg("first"), py::arg("last"),
+            "Return the same documents, with those filtered whose hash under `key` is outside of "
+            "[first, last]. The hash of document j is the j-th key of cpp/include/windeck/base/"
+            "hash.hpp. The memory is shared.")
         .def("__repr__", [](const TokenShard& shard) {
             return "TokenShard(" + std::to_string(shard.documents()) + " documents of " +
                    name(shard.dtype()) + ")";

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "windeck/base/hash.hpp"
+
 namespace windeck {
 namespace {
 
@@ -195,7 +197,21 @@ TokenSpan TokenShard::stripped(TokenSpan piece) const noexcept {
     return piece;
 }
 
+TokenShard TokenShard::part(const DocumentPart& part) const {
+    TokenShard copy = *this;
+    copy.parts_.push_back(part);
+    return copy;
+}
+
+bool TokenShard::in_parts(std::int64_t document) const noexcept {
+    return std::ranges::all_of(parts_, [document](const DocumentPart& part) {
+        const std::uint64_t hash = key(part.state, static_cast<std::uint64_t>(document));
+        return part.first <= hash && hash <= part.last;
+    });
+}
+
 TokenShard::View TokenShard::view(std::int64_t document) const noexcept {
+    if (!parts_.empty() && !in_parts(document)) return View{nullptr, -1};
     TokenSpan piece = stored(document);
     if (!strip_.empty()) piece = stripped(piece);
     return piece.length < min_length_ ? View{nullptr, -1} : View{piece.data, piece.length};
@@ -211,7 +227,7 @@ void TokenShard::lengths(std::int64_t first, std::span<std::int64_t> out) const 
 
 TokenShard::Totals TokenShard::totals() const {
     Totals sums{.documents = documents_};
-    const bool filtered = !strip_.empty() || min_length_ > 0;
+    const bool filtered = !strip_.empty() || min_length_ > 0 || !parts_.empty();
     const bool nulls =
         std::ranges::any_of(lists_, [](const ListChunk& c) { return c.validity != nullptr; });
     reading([&] {

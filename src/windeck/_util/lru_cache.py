@@ -12,12 +12,13 @@ __all__ = ["LRUCache"]
 
 
 class _Entry:
-    """One value, created under a lock of its own."""
+    """One value, created under a lock of its own, and its size."""
 
-    __slots__ = ("lock", "value")
+    __slots__ = ("lock", "size", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
+        self.size = size
         self.value: Any = None
 
 
@@ -34,6 +35,9 @@ class LRUCache:
     keep_after_fork
         Keep the values in a forked child. Only for values without locks, which another thread of
         the parent may have held.
+    total_size, size_of
+        Maximum sum of the sizes of the values, and a function from a key to the size of its value.
+        Others are dropped before a value is created; a single larger value is kept alone.
 
     Examples
     --------
@@ -42,8 +46,16 @@ class LRUCache:
     ([1], [1], 1)
     """
 
-    def __init__(self, limit: int, *, keep_after_fork: bool = False) -> None:
+    def __init__(
+        self,
+        limit: int,
+        *,
+        keep_after_fork: bool = False,
+        total_size: int = 0,
+        size_of: Callable[[Any], int] = lambda key: 0,
+    ) -> None:
         self.limit, self._keep_after_fork = limit, keep_after_fork
+        self._total_size, self._size_of, self._size = total_size, size_of, 0
         #: Number of values created.
         self.misses = 0
         self._lock, self._process = threading.Lock(), os.getpid()
@@ -55,6 +67,7 @@ class LRUCache:
         for key, entry in list(self._entries.items()):
             if entry.value is None or not self._keep_after_fork:
                 self._entries.pop(key, None)
+        self._size = sum(entry.size for entry in self._entries.values())
         # Last: other threads of the child may check it at the same time.
         self._process = os.getpid()
 
@@ -76,9 +89,7 @@ class LRUCache:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                entry = self._entries[key] = _Entry()
-                while len(self._entries) > self.limit:
-                    self._entries.popitem(last=False)
+                entry = self._add(key, self._size_of(key))
             else:
                 self._entries.move_to_end(key)
         if entry.value is None:
@@ -87,3 +98,17 @@ class LRUCache:
                     entry.value = create()
                     self.misses += 1
         return entry.value
+
+    def _add(self, key: Hashable, size: int) -> _Entry:
+        """Add an entry without a value, and drop others until the limits hold."""
+        entry = self._entries[key] = _Entry(size)
+        self._size += size
+        while len(self._entries) > self.limit:
+            self._size -= self._entries.popitem(last=False)[1].size
+        if size and self._size > self._total_size:
+            for other, held in list(self._entries.items())[:-1]:
+                if self._size <= self._total_size:
+                    break
+                if held.size:
+                    self._size -= self._entries.pop(other).size
+        return entry

@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from windeck._util.text import unknown_column
-from windeck.io.arrow import count_batches
+from windeck.io.arrow import count_batches, read_schema
+from windeck.io.conversion import is_string
 from windeck.io.filesystem import RangeReader
 from windeck.io.formats import name_in_errors
 from windeck.io.parquet import ParquetFile
@@ -72,7 +73,7 @@ def _column_kind(dtype: Any, *, is_arrow: bool) -> ColumnKind | None:
         return "lists" if pa.types.is_integer(dtype.value_type) else None
     if pa.types.is_integer(dtype) and is_arrow:
         return "values"
-    return "text" if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) else None
+    return "text" if is_string(dtype) else None
 
 
 def _is_fixed_size_list(dtype: Any) -> bool:
@@ -96,11 +97,18 @@ class FileSummary(NamedTuple):
         Time of the last modification, in nanoseconds.
     documents
         Number of documents; -1 if the metadata of the file do not give it.
+    token_bytes
+        Bytes of a token: of the stored integers, or 4 for text.
+    is_decoded
+        True if the file is decoded into memory when it is opened. A compressed Arrow file has
+        False: only its record batches say that they are compressed.
     """
 
     size: int
     modified: int
     documents: int
+    token_bytes: int = 4
+    is_decoded: bool = False
 
 
 class FileChecker:
@@ -118,7 +126,7 @@ class FileChecker:
 
     def __init__(self, column: str, *, has_tokenizer: bool) -> None:
         self._column, self._has_tokenizer = column, has_tokenizer
-        self._kinds: dict[bytes, ColumnKind] = {}
+        self._kinds: dict[bytes, tuple[ColumnKind, int]] = {}
 
     def check(self, path: str) -> FileSummary:
         """Return the summary of a file after checking its metadata. O(1) reads.
@@ -137,36 +145,49 @@ class FileChecker:
             head, tail = file.read(0, _HEAD_BYTES), file.read(max(size - 10, 0), 10)
             if head.startswith(_ARROW):
                 _check_end(path, size, tail, _ARROW, "Arrow IPC")
-                kind = self._arrow_kind(path, file, head)
+                kind, width = self._arrow_kind(path, file, head)
                 documents = count_batches(path) if kind == "values" else -1
+                is_decoded = kind == "text"
             elif head.startswith(_PARQUET):
                 _check_end(path, size, tail, _PARQUET, "Parquet")
-                documents = self._parquet_rows(path)
+                documents, width = self._parquet_rows(path)
+                is_decoded = True
             else:
                 raise _unknown_format(path, size, head)
-        return FileSummary(size, modified, documents)
+        return FileSummary(size, modified, documents, width, is_decoded)
 
-    def _arrow_kind(self, path: str, file: RangeReader, head: bytes) -> ColumnKind:
-        """Check the schema message of an Arrow file, which follows eight bytes of magic."""
-        prefix = 8 if head[8:12] == _STREAM else 4  # Files before Arrow 0.15 have no marker.
-        length = int.from_bytes(head[4 + prefix : 8 + prefix], "little", signed=True)
-        if length > len(head) - 8 - prefix:
-            head = file.read(0, 8 + prefix + min(length, _MAX_SCHEMA_BYTES))
-        message = head[8 : 8 + prefix + max(length, 0)]
+    def _arrow_kind(self, path: str, file: RangeReader, head: bytes) -> tuple[ColumnKind, int]:
+        """Check the schema of an Arrow file, by its first message where pyarrow writes it.
+
+        Other writers (Polars, arrow-rs, pyarrow before 0.15) write something else there; of their
+        files the footer is read.
+        """
+        if head[8:12] != _STREAM:
+            return self._check(read_schema(path), path)
+        length = int.from_bytes(head[12:16], "little", signed=True)
+        if length > len(head) - 16:
+            head = file.read(0, 16 + min(length, _MAX_SCHEMA_BYTES))
+        message = head[8 : 16 + max(length, 0)]
         if message not in self._kinds:
             with name_in_errors(path, "Arrow IPC"):
                 schema = pa.ipc.read_schema(pa.py_buffer(message))
                 _ = schema.names  # Names are decoded on access, and fail here if damaged.
-            self._kinds[message] = check_column(
-                schema, self._column, path, has_tokenizer=self._has_tokenizer
-            )
+            self._kinds[message] = self._check(schema, path)
         return self._kinds[message]
 
-    def _parquet_rows(self, path: str) -> int:
+    def _parquet_rows(self, path: str) -> tuple[int, int]:
         file = ParquetFile(path)
-        schema = file.schema
-        check_column(schema, self._column, path, has_tokenizer=self._has_tokenizer, is_arrow=False)
-        return file.num_rows
+        return file.num_rows, self._check(file.schema, path, is_arrow=False)[1]
+
+    def _check(self, schema: Any, path: str, *, is_arrow: bool = True) -> tuple[ColumnKind, int]:
+        """Return the kind of the column, and the bytes of a token."""
+        kind = check_column(
+            schema, self._column, path, has_tokenizer=self._has_tokenizer, is_arrow=is_arrow
+        )
+        dtype = schema.field(self._column).type
+        if kind == "text":
+            return kind, 4
+        return kind, (dtype.value_type if kind == "lists" else dtype).bit_width // 8
 
 
 def _check_end(path: str, size: int, tail: bytes, magic: bytes, kind: str) -> None:

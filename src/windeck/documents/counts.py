@@ -12,16 +12,19 @@ import csv
 import io
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from windeck._core import default_threads
+from windeck._core import TokenShard, default_threads
 from windeck._util.fingerprints import digest
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_progress
+from windeck._util.text import plural
 from windeck.documents.checking import FileSummary
 from windeck.documents.discovery import PREFIX, ShardList
 from windeck.documents.protocol import Int64s
@@ -74,7 +77,8 @@ def read_counts(
         The folder of the corpus.
     paths
         The shards. Rows for other files are ignored if the file exists, if its dataset does not,
-        or if the file is not selected.
+        or if the file is not selected. Rows that name neither a shard nor a dataset are reported
+        by one warning.
     is_selected
         Function that returns True for a path that the user has selected.
 
@@ -87,19 +91,31 @@ def read_counts(
     """
     known = set(paths)
     declared: dict[str, DeclaredCounts] = {}
+    foreign: list[str] = []
+    rows = 0
     for file in count_files(root):
         for line, name, numbers in read_rows(file, COLUMNS):
-            path = normal_path(name)
+            path, rows = normal_path(name), rows + 1
             where = f"{file!r}, line {line:,}"
             if path in declared:
                 raise ValueError(
                     f"{where}: duplicate row for {path!r}, the first is {declared[path].where}"
                 )
             if path not in known:
+                if not path.startswith(PREFIX):
+                    foreign.append(f"{name!r} in {where}")
                 _check_missing(root, path, where, is_selected)
                 continue
             documents, tokens = numbers
             declared[path] = DeclaredCounts(documents, tokens, where)
+    if foreign:
+        warnings.warn(
+            f"{len(foreign):,} of {plural(rows, 'row')} of the count file are ignored, because "
+            f"they name no file of the corpus {root!r}: {foreign[0]}; expected paths from "
+            f"{PREFIX}NAME on",
+            UserWarning,
+            stacklevel=5,
+        )
     return declared
 
 
@@ -307,12 +323,15 @@ def count_corpus(
     progress: Progress = False,
     threads: int | None = None,
     open_files: int = 64,
+    keep: Callable[[int, TokenShard], None] | None = None,
 ) -> CorpusCounts:
     """Return the counts of all shards, each from the cheapest source; see `Documents`.
 
     Counts of a count file are used if nothing is filtered or tokenized, and compared with the
     document counts of `summaries`; else they are compared with the counts of the shards. Shards
-    without a row are counted in threads, except those in `cache`.
+    without a row are counted in threads, except those in `cache`. So are shards that have no
+    document or no token by their row: they would never be opened, and a wrong row would lose them.
+    `keep` is called with every shard that was opened to count it.
 
     Raises
     ------
@@ -323,11 +342,14 @@ def count_corpus(
     declared = read_counts(shards.root, shards.paths, is_selected)
     _check_summaries(shards, declared, summaries)
     counts: list[ShardCounts | None] = [None] * len(shards.paths)
+    is_declared = np.zeros(len(counts), dtype=bool)
     for shard, path in enumerate(shards.paths) if options.is_unfiltered else ():
-        if path in declared:
-            row = declared[path]
+        row = declared.get(path)
+        is_declared[shard] = row is not None
+        if row is not None and (
+            (row.documents and row.tokens) or (summaries and not summaries[shard].documents)
+        ):
             counts[shard] = ShardCounts(row.documents, row.tokens, row.documents, row.tokens)
-    is_declared = np.array([one is not None for one in counts], dtype=bool)
     if cache is not None:
         for shard in np.flatnonzero(~is_declared).tolist():
             numbers = cache.get(shard)
@@ -339,7 +361,9 @@ def count_corpus(
         progress if uncounted else False, "counting documents", len(uncounted)
     ) as advance:
         results = run_in_threads(
-            lambda place: count_shard(shards.path(uncounted[place]), options),
+            lambda place: count_shard(
+                shards.path(uncounted[place]), options, keep and partial(keep, uncounted[place])
+            ),
             len(uncounted),
             min(threads or default_threads(), open_files),
             advance,
@@ -351,18 +375,23 @@ def count_corpus(
     if uncounted and cache is not None:
         cache.write(complete)
     for shard, path in enumerate(shards.paths):
-        if path in declared and not is_declared[shard]:
+        if path in declared:
             _check_declared(shards.path(shard), complete[shard], declared[path], options)
     return _as_arrays(complete, is_declared, _count_source(shards.root))
 
 
-def count_shard(path: str, options: ReadOptions) -> ShardCounts:
+def count_shard(
+    path: str, options: ReadOptions, keep: Callable[[TokenShard], None] | None = None
+) -> ShardCounts:
     """Count one shard, from its Parquet footer if possible, else by opening it."""
     if options.is_unfiltered and path.lower().endswith((".parquet", ".pq")):
         counts = footer_counts(path, options.column)
         if counts is not None:
             return ShardCounts(*counts, *counts)
-    return ShardCounts(*options.open(path).totals())
+    opened = options.open(path)
+    if keep is not None:
+        keep(opened)
+    return ShardCounts(*opened.totals())
 
 
 #: Writers whose footers count empty and null lists as nulls. Others may count differently.

@@ -114,6 +114,34 @@ PREFIX = "dataset="
 _PART = re.compile(r"(?:^|\.)part([0-9]+)(?=\.)")
 
 
+def _parse_part_pattern(pattern: str | None) -> re.Pattern[str]:
+    """Return the expression that finds part numbers in names.
+
+    Raises
+    ------
+    TypeError
+        If it is not a string.
+    ValueError
+        If it is not a regular expression with one group.
+    """
+    if pattern is None:
+        return _PART
+    if not isinstance(pattern, str):
+        raise TypeError(f"`part_pattern` must be a regular expression, got {pattern!r}")
+    try:
+        parsed = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(
+            f"`part_pattern` must be a regular expression, got {pattern!r}: {error}"
+        ) from error
+    if parsed.groups != 1:
+        raise ValueError(
+            f"`part_pattern` must have one group, which is the number, got {pattern!r} with "
+            f"{parsed.groups}"
+        )
+    return parsed
+
+
 @dataclass(frozen=True, eq=False)
 class ShardList:
     """The S shards of a corpus, in a fixed order.
@@ -130,6 +158,8 @@ class ShardList:
         Path of each shard relative to the root, with forward slashes.
     ignored
         Number of files in the datasets whose suffix is not that of a shard.
+    unnumbered
+        Indices of the datasets whose shards have no part numbers, and are numbered by their paths.
     """
 
     root: str
@@ -138,13 +168,47 @@ class ShardList:
     part: Int64s
     paths: tuple[str, ...]
     ignored: int = 0
+    unnumbered: frozenset[int] = frozenset()
+
+    def path_in_dataset(self, shard: int) -> str:
+        """Return the path of a shard relative to the folder of its dataset."""
+        return self.paths[shard].partition("/")[2]
+
+    def check_growth(self, larger: ShardList) -> None:
+        """Raise a ValueError if a part number is that of another file in a larger corpus.
+
+        Only datasets without part numbers are compared: there a file that sorts between the old
+        ones moves those behind it.
+        """
+        known = {
+            (larger.dataset_ids[dataset], part): path
+            for dataset, part, path in zip(
+                larger.dataset.tolist(), larger.part.tolist(), larger.paths, strict=True
+            )
+        }
+        for dataset, part, path in zip(
+            self.dataset.tolist(), self.part.tolist(), self.paths, strict=True
+        ):
+            name = self.dataset_ids[dataset]
+            there = known.get((name, part), path)
+            if dataset in self.unnumbered and there != path:
+                raise ValueError(
+                    f"the corpus cannot grow: ({name!r}, {part}) is {path!r} before and {there!r} "
+                    "after, because files without part numbers are numbered in the order of their "
+                    "paths; expected new names that sort after the old ones, names with .partN., "
+                    "or `part_pattern`"
+                )
 
     def path(self, shard: int) -> str:
         """Return the absolute path of a shard."""
         return f"{self.root}/{self.paths[shard]}"
 
 
-def discover(root: str | os.PathLike[str], files: tuple[str, ...] | None = None) -> ShardList:
+def discover(
+    root: str | os.PathLike[str],
+    files: tuple[str, ...] | None = None,
+    part_pattern: str | None = None,
+) -> ShardList:
     """List the shards below `root`, or those that match the patterns `files`. O(files).
 
     Symbolic links are followed. Names that start with a dot or an underscore are left out.
@@ -157,15 +221,17 @@ def discover(root: str | os.PathLike[str], files: tuple[str, ...] | None = None)
     NotADirectoryError
         If `root` is a file.
     ValueError
-        If two files of a dataset have one part number, if only some have one, or if a shard is not
-        a regular file.
+        If two files of a dataset have one part number, if only some have one, if a shard is not
+        a regular file, or if `part_pattern` is invalid or matches none.
     PermissionError
         If a folder may not be read.
     """
     home = filesystem.absolute(root)
     is_selected, ignored = path_filter(files), 0
+    parts = _parse_part_pattern(part_pattern)
     names: list[str] = []
     shards: list[tuple[int, int, str]] = []
+    unnumbered: set[int] = set()
     for name in _datasets(home):
         folder = f"{PREFIX}{name}"
         walked = [f"{folder}/{path}" for path in filesystem.walk(f"{home}/{folder}")]
@@ -177,7 +243,11 @@ def discover(root: str | os.PathLike[str], files: tuple[str, ...] | None = None)
                 "*.partN.arrow or *.partN.parquet"
             )
         if chosen:
-            shards += [(len(names), part, path) for part, path in _numbered(home, chosen)]
+            found = _numbered(home, chosen, parts)
+            if found is None:
+                unnumbered.add(len(names))
+                found = list(enumerate(sorted(chosen, key=lambda path: (natural(path), path))))
+            shards += [(len(names), part, path) for part, path in found]
             names.append(name)
         ignored += len(walked) - len(data)
     paths = tuple(path for _, _, path in shards)
@@ -186,7 +256,12 @@ def discover(root: str | os.PathLike[str], files: tuple[str, ...] | None = None)
     _check_regular(home, paths)
     dataset = np.array([number for number, _, _ in shards], dtype=np.int64)
     part = np.array([number for _, number, _ in shards], dtype=np.int64)
-    return ShardList(home, tuple(names), dataset, part, paths, ignored)
+    if part_pattern is not None and len(unnumbered) == len(names):
+        raise ValueError(
+            f"`part_pattern` {part_pattern!r} matches no name below {home!r}, such as "
+            f"{os.path.basename(paths[0])!r}"
+        )
+    return ShardList(home, tuple(names), dataset, part, paths, ignored, frozenset(unnumbered))
 
 
 def _datasets(home: str) -> list[str]:
@@ -212,10 +287,12 @@ def _datasets(home: str) -> list[str]:
     return sorted((name[len(PREFIX) :] for name in found), key=lambda name: (natural(name), name))
 
 
-def _numbered(home: str, shards: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the shards of one dataset with their part numbers, ascending."""
+def _numbered(
+    home: str, shards: Sequence[str], pattern: re.Pattern[str]
+) -> list[tuple[int, str]] | None:
+    """Return the shards of one dataset with their part numbers, ascending; None without any."""
     ordered = sorted(shards, key=lambda path: (natural(path), path))
-    numbers = [_part_number(path) for path in ordered]
+    numbers = [_part_number(path, pattern) for path in ordered]
     if None in numbers:
         with_number = [
             path for path, part in zip(ordered, numbers, strict=True) if part is not None
@@ -226,7 +303,7 @@ def _numbered(home: str, shards: Sequence[str]) -> list[tuple[int, str]]:
                 f"'{home}/{ordered[numbers.index(None)]}' has none; expected one for all shards "
                 "of a dataset or for none"
             )
-        return list(enumerate(ordered))
+        return None
     found: dict[int, str] = {}
     for path, part in zip(ordered, numbers, strict=True):
         assert part is not None
@@ -241,8 +318,10 @@ def _numbered(home: str, shards: Sequence[str]) -> list[tuple[int, str]]:
     return sorted(found.items())
 
 
-def _part_number(path: str) -> int | None:
-    found = _PART.findall(path.rsplit("/", 1)[-1])
+def _part_number(path: str, pattern: re.Pattern[str]) -> int | None:
+    found = pattern.findall(path.rsplit("/", 1)[-1])
+    if found and not (found[-1].isascii() and found[-1].isdigit()):
+        raise ValueError(f"`part_pattern` gives {found[-1]!r} for {path!r}, expected digits")
     return int(found[-1]) if found else None
 
 

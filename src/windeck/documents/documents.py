@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias, overload
+import resource
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from windeck._core import TokenShard, checked_bulk, checked_one
+from windeck._core import TokenShard, checked_bulk, checked_one, default_threads
 from windeck._util.fingerprints import digest
 from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import run_in_threads
-from windeck._util.progress import Progress, check_progress
+from windeck._util.progress import Progress, check_progress, report_progress
 from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_integer
 from windeck.documents import verification
-from windeck.documents.checking import FileChecker
-from windeck.documents.counts import CountCache, cache_path, count_corpus
+from windeck.documents.checking import FileChecker, FileSummary
+from windeck.documents.counts import CorpusCounts, CountCache, cache_path, count_corpus
 from windeck.documents.discovery import Patterns, discover, parse_patterns, path_filter
 from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
-from windeck.documents.readers import ReadOptions, Tokenizer
+from windeck.documents.readers import ReadOptions
+from windeck.documents.splitting import Part, parts_of, take_parts
+from windeck.documents.tokenization import Tokenizer
 
 __all__ = ["Documents"]
 
@@ -36,6 +41,14 @@ DocumentNames: TypeAlias = tuple[Int64s, Int64s, Int64s]
 _MAX_LISTED = 12
 
 
+class DocumentSplit(NamedTuple):
+    """Training, validation and test documents. A part whose share is 0 has no tokens."""
+
+    train: Documents
+    validation: Documents
+    test: Documents
+
+
 class Documents:
     """The documents of a folder of Arrow or Parquet files, numbered 0, 1, 2, ...
 
@@ -46,6 +59,7 @@ class Documents:
     the shards of a dataset are ordered by their paths (natural order).
 
     A file is mapped when one of its documents is first read, at most `open_files` at a time.
+    Files that are decoded into memory take at most `open_bytes` together.
     Document counts are read from ``meta/*counts*.csv`` if it exists, else from the files.
 
     Parameters
@@ -55,8 +69,10 @@ class Documents:
     column
         The column that holds the documents.
     tokenizer
-        Function from a text to its tokens, such as ``str.encode``, for a column of text. Shards
-        are tokenized as a whole, once to count tokens and again whenever they are opened.
+        For a column of text: a function from a text to its tokens, such as ``str.encode``; or a
+        tokenizer of tokenizers or transformers, or another object with ``encode_batch``, which is
+        called with many texts at a time. Shards are tokenized as a whole when tokens are counted
+        and when they are opened; those that were counted last are kept within `open_bytes`.
     files
         Globs relative to `root` that select some of the files: ``"dataset=c4"``,
         ``"dataset=*/**/*.part[0-4].arrow"``.
@@ -66,7 +82,8 @@ class Documents:
         Token ids removed at both ends of a document, before `min_length` is applied.
     open_files
         Maximum number of files mapped at a time; the least recently used one is closed first.
-        Parquet files, compressed files and text are kept decoded in memory instead.
+        Parquet files, compressed files and text are kept decoded in memory instead, and are bounded
+        by `open_bytes` first.
     cache
         Whether counts read from files are cached in ``meta/windeck-counts-*.csv`` for the next
         start; or the path of a file or folder for the cache.
@@ -75,6 +92,13 @@ class Documents:
         function ``(done, total)``.
     threads
         Threads that check and count files; by default it depends on the number of processors.
+    open_bytes
+        Maximum memory of the files that are kept decoded, in bytes; the least recently used one is
+        dropped first. A larger file is kept alone. 512 MiB by default.
+    part_pattern
+        Regular expression with one group of digits, which is searched in the names of files and
+        gives their part numbers: ``"-([0-9]+)-of-"`` for ``train-00003-of-00128.parquet``. By
+        default ``.partN.``.
 
     Attributes
     ----------
@@ -93,7 +117,8 @@ class Documents:
         has a row for a file that does not exist.
     ValueError
         If a file is truncated or has another format, if two files have one part number, if a count
-        file is damaged or contradicts a file, or if no document has a token.
+        file is damaged or contradicts a file, if no document has a token, or if `part_pattern` is
+        not such an expression or matches no file.
     KeyError, TypeError
         If a file has no such column, or the type of the column is not supported.
 
@@ -133,13 +158,16 @@ class Documents:
         cache: bool | str | os.PathLike[str] = False,
         progress: Progress = False,
         threads: int | None = None,
+        open_bytes: int = 2**29,
+        part_pattern: str | None = None,
     ) -> None:
         check_progress(progress)
         patterns = parse_patterns(files)
         self._options = ReadOptions.validated(column, tokenizer, min_length, strip_tokens)
         self._open_files = check_integer("open_files", open_files, least=1)
+        self._open_bytes = check_integer("open_bytes", open_bytes, least=1)
         self._threads = None if threads is None else check_integer("threads", threads, least=1)
-        self._shards = shards = discover(root, patterns)
+        self._shards = shards = discover(root, patterns, part_pattern)
         cached = cache_path(cache, shards.root, self._options)
 
         checker = FileChecker(column, has_tokenizer=tokenizer is not None)
@@ -147,6 +175,8 @@ class Documents:
             lambda shard: checker.check(shards.path(shard)), len(shards.paths), self._threads
         )
         self._sizes = np.array([one.size for one in summaries], dtype=np.int64)
+        self._decoded = np.zeros(len(shards.paths), dtype=np.int64)
+        self._create_cache()
         self._counts = count_corpus(
             shards,
             self._options,
@@ -156,16 +186,28 @@ class Documents:
             progress=progress,
             threads=self._threads,
             open_files=self._open_files,
+            keep=None if tokenizer is None else self._keep,
         )
         self._check_tokens()
+        np.copyto(self._decoded, _decoded_bytes(summaries, self._counts), where=self._decoded == 0)
         self._fingerprint: dict[str, str | int] = {}
-        self._create_transient()
-
-    def _create_transient(self) -> None:
-        """Create the attributes that are not pickled: derived ones, and open files."""
         self._locator = DocumentLocator(self._shards, self._counts.documents)
+
+    def _keep(self, shard: int, opened: TokenShard) -> None:
+        """Keep a shard that was tokenized to count it: it need not be tokenized again."""
+        width = np.dtype(opened.dtype).itemsize
+        self._decoded[shard] = width * opened.totals()[1] + 8 * len(opened)
+        self._opened.get(shard, lambda: opened)
+
+    def _create_cache(self) -> None:
+        """Create the cache of open files."""
         # Shards have no locks, so a forked child may keep those that are open.
-        self._opened = LRUCache(self._open_files, keep_after_fork=True)
+        self._opened = LRUCache(
+            self._open_files,
+            keep_after_fork=True,
+            total_size=self._open_bytes,
+            size_of=self._decoded.__getitem__,
+        )
 
     def _check_tokens(self) -> None:
         """Raise a ValueError if no document has a token."""
@@ -319,6 +361,104 @@ class Documents:
             self._shards, self._options, self._counts, int(self._sizes[shard]), shard
         )
 
+    def split(
+        self,
+        validation: float = 0.01,
+        test: float = 0.0,
+        *,
+        seed: int = 0,
+        progress: Progress = False,
+    ) -> DocumentSplit:
+        """Split into training, validation and test documents by a hash of each document.
+
+        The hash depends on `seed` and on the name ``("c4", 3, 110)`` alone (of files without part
+        numbers, on their paths), so that documents stay in their part when the corpus grows, is
+        filtered, or when a share changes. All parts number documents as this object does; those of
+        other parts are filtered.
+
+        Parameters
+        ----------
+        validation, test
+            Shares of the documents, in [0, 1). The sizes of parts are random: n documents and a
+            share p give n * p on average, with a standard deviation of sqrt(n * p * (1 - p)).
+        seed
+            An int in [0, 2^64).
+        progress
+            As for the class, while documents are counted.
+
+        Returns
+        -------
+        DocumentSplit
+            A named tuple ``(train, validation, test)`` of `Documents`. A part with share 0 has no
+            tokens.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a share or the seed is invalid, or if a part with a share above 0 has no token.
+
+        Notes
+        -----
+        One pass over the lengths of all documents, in threads: Parquet files, compressed files and
+        text are decoded once.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from pyarrow import feather
+        >>> import pyarrow as pa
+        >>> root = pathlib.Path(tempfile.mkdtemp())
+        >>> (root / "dataset=c4").mkdir()
+        >>> table = pa.table({"tokens": [[number] for number in range(1000)]})
+        >>> feather.write_feather(table, root / "dataset=c4/x.part0.arrow", "uncompressed")
+        >>> train, validation, _ = Documents(root).split(validation=0.1, seed=7)
+        >>> train.shard_kept, validation.shard_kept
+        (array([900]), array([100]))
+        """
+        check_progress(progress)
+        seed = check_integer("seed", seed, most=2**64 - 1)
+        parts = parts_of(validation, test, seed)
+        with report_progress(progress, "splitting documents", len(self._shards.paths)) as advance:
+            counted = run_in_threads(
+                lambda shard: self._count_parts(shard, parts[1:]),
+                len(self._shards.paths),
+                min(self._threads or default_threads(), self._open_files),
+                advance,
+                portion=1,
+            )
+        # (validation or test, kept or kept_tokens, S)
+        kept = np.array(counted, dtype=np.int64).transpose(1, 2, 0)
+        all_kept = np.stack([self._counts.kept, self._counts.kept_tokens])
+        found = [all_kept - kept.sum(axis=0), *kept]
+        for name, share, numbers in zip(
+            DocumentSplit._fields, (1, validation, test), found, strict=True
+        ):
+            if share and not numbers[1].any():
+                raise ValueError(
+                    f"`{name}` has no token: {plural(int(numbers[0].sum()), 'document')} of "
+                    f"{int(all_kept[0].sum()):,} with seed {seed}"
+                )
+        return DocumentSplit(*map(self._part, parts, found))
+
+    def _count_parts(self, shard: int, parts: Sequence[Part]) -> list[tuple[int, int]]:
+        """Return the kept documents and tokens of a shard in each part."""
+        opened = self.open(shard)
+        totals = [take_parts(opened, self._shards, shard, (part,)).totals() for part in parts]
+        return [(kept, tokens) for _, _, kept, tokens in totals]
+
+    def _part(self, part: Part, kept: Int64s) -> Documents:
+        """Return the documents of one part, with its counts of shape (2, S)."""
+        found = copy.copy(self)
+        found._options = replace(self._options, parts=(*self._options.parts, part))
+        for array in kept:
+            array.setflags(write=False)
+        nothing = np.zeros(len(self._shards.paths), dtype=bool)
+        found._counts = replace(
+            self._counts, kept=kept[0], kept_tokens=kept[1], declared=nothing, source=""
+        )
+        found._fingerprint = {}
+        return found
+
     def verify(self, *, progress: Progress = False) -> None:
         """Read every file completely and compare its documents and tokens with the counts.
 
@@ -408,6 +548,47 @@ class Documents:
             )
         return None
 
+    def explain_reopening(self) -> str | None:
+        """Explain why not all shards can be open at a time, with the options that allow it.
+
+        Returns
+        -------
+        str or None
+            The numbers and the cure; None if `open_files` and `open_bytes` suffice.
+        """
+        used = self._counts.kept > 0
+        shards, decoded = int(used.sum()), int(self._decoded[used].sum())
+        cures = []
+        if shards > self._open_files:
+            cures.append(f"open_files={shards}")
+        if decoded > self._open_bytes:
+            cures.append(f"open_bytes={decoded}")
+        if not cures:
+            return None
+        mapped, limit = int((self._decoded[used] == 0).sum()), _file_limit()
+        descriptors = ""
+        if 2 * mapped > limit:
+            descriptors = (
+                f" and {2 * mapped:,} file descriptors, of which this process may have {limit:,}"
+            )
+        return (
+            f"{plural(shards, 'shard')} ({format_bytes(float(decoded))} decoded) do not all stay "
+            f"open with open_files={self._open_files} and open_bytes={self._open_bytes}; they need "
+            f"{' and '.join(cures)}{descriptors}"
+        )
+
+    def check_growth(self, larger: object) -> None:
+        """Check that documents keep their names in a larger corpus, as `Stream` with `grown=` does.
+
+        Raises
+        ------
+        ValueError
+            If a file without a part number has another number there, so that ``("c4", 3, 110)``
+            would be another document.
+        """
+        if isinstance(larger, Documents):
+            self._shards.check_growth(larger._shards)
+
     def explain(self) -> str:
         """Return a summary: datasets, shards, documents, tokens, bytes, filters, and sources."""
         shards, counts = self._shards, self._counts
@@ -420,7 +601,7 @@ class Documents:
             )
         if len(shards.dataset_ids) > _MAX_LISTED:
             lines.append(f"  and {len(shards.dataset_ids) - _MAX_LISTED:,} more")
-        if self._options.min_length or self._options.strip:
+        if self._options.min_length or self._options.strip or self._options.parts:
             documents = int((counts.documents - counts.kept).sum())
             tokens = int((counts.tokens - counts.kept_tokens).sum())
             lines.append(
@@ -453,6 +634,8 @@ class Documents:
             filters.append(f"{plural(len(options.strip), 'token id')} stripped at both ends")
         if options.min_length:
             filters.append(f"fewer than {options.min_length:,} tokens")
+        if options.parts:
+            filters.append("other parts of a split")
         return ", ".join(filters)
 
     def __repr__(self) -> str:
@@ -464,7 +647,27 @@ class Documents:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._create_transient()
+        self._locator = DocumentLocator(self._shards, self._counts.documents)
+        self._create_cache()
+
+
+def _decoded_bytes(summaries: Sequence[FileSummary], counts: CorpusCounts) -> Int64s:
+    """Return the memory that each shard takes while it is open: int64 of shape (S,), 0 if mapped.
+
+    Tokens and 8 bytes a document. Of text the dtype is not known before, 4 bytes a token are
+    assumed. An Arrow file with more bytes of tokens than bytes is compressed.
+    """
+    widths, decoded, sizes = (
+        np.array([getattr(one, name) for one in summaries], dtype=np.int64)
+        for name in ("token_bytes", "is_decoded", "size")
+    )
+    tokens = counts.tokens * widths
+    return np.where((decoded > 0) | (tokens > sizes), tokens + 8 * counts.documents, 0)
+
+
+def _file_limit() -> int:
+    """Return the number of files that the process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _as_int64(name: str, values: Any) -> Int64s:

@@ -1,120 +1,27 @@
-"""Reading of shards: options, tokenization, and opening of Arrow and Parquet files."""
+"""Reading of shards: options, and opening of Arrow and Parquet files."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from windeck._core import TokenShard
-from windeck._util.fingerprints import digest, order_name
 from windeck._util.validation import check_integer
 from windeck.documents.checking import FileChecker, check_column
-from windeck.documents.protocol import Int64s
+from windeck.documents.splitting import Part
+from windeck.documents.tokenization import (
+    Tokenizer,
+    check_tokenizer,
+    tokenize,
+    tokenizer_name,
+)
 from windeck.io import arrow, filesystem, parquet
 
-__all__ = ["ReadOptions", "Tokenizer", "open_shard", "tokenize"]
-
-
-_CHUNK_ROWS = 1024
-_INT32 = np.iinfo(np.int32)
-
-
-def tokenize(
-    texts: Any, tokenizer: Callable[[str], Any], where: str
-) -> tuple[np.ndarray[Any, Any], Int64s]:
-    """Tokenize every row of a column.
-
-    Parameters
-    ----------
-    texts
-        pyarrow ChunkedArray of strings. A null is an empty document and is not tokenized.
-    tokenizer
-        Function from a text to its tokens: a sequence or an array of integers, or bytes.
-    where
-        Column and file, for messages.
-
-    Returns
-    -------
-    tokens : ndarray of integers
-        Of the dtype of the arrays. For lists int32 if all tokens fit, else int64.
-    offsets : int64 ndarray, shape (rows + 1,)
-        Document j is ``tokens[offsets[j] : offsets[j + 1]]``.
-
-    Raises
-    ------
-    TypeError
-        If the tokenizer returns anything but a flat sequence of integers, or integers that do not
-        fit into one 64-bit dtype.
-    """
-    documents: list[np.ndarray[Any, Any]] = []
-    for start in range(0, len(texts), _CHUNK_ROWS):
-        for text in texts.slice(start, _CHUNK_ROWS).to_pylist():
-            place = f"document {len(documents)} in {where}"
-            documents.append(_as_integers(_call(tokenizer, text, place), place))
-    offsets = np.zeros(len(documents) + 1, np.int64)
-    np.cumsum([len(tokens) for tokens in documents], out=offsets[1:])
-    kept = [tokens for tokens in documents if len(tokens)]
-    kind = np.result_type(*{tokens.dtype for tokens in kept}) if kept else np.dtype(np.int32)
-    if kind.kind not in "iu":
-        raise TypeError(
-            f"the tokenizer returned tokens of several dtypes for {where}, which only {kind} can "
-            "hold; expected integers of one dtype"
-        )
-    return (np.concatenate(kept).astype(kind) if kept else np.zeros(0, kind)), offsets
-
-
-def _call(tokenizer: Callable[[str], Any], text: str | None, where: str) -> Any:
-    """Tokenize a text; add the location as a note to an error of the tokenizer."""
-    if text is None:
-        return b""
-    try:
-        return tokenizer(text)
-    except Exception as error:
-        if sys.version_info >= (3, 11):
-            error.add_note(f"raised by the tokenizer for {where}")
-        raise
-
-
-def _as_integers(tokens: Any, where: str) -> np.ndarray[Any, Any]:
-    """Return the tokens of one document as an array of native integers."""
-    if isinstance(tokens, (bytes, bytearray)):
-        return np.frombuffer(tokens, np.uint8)
-    try:
-        array = np.asarray(tokens)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise _not_tokens(tokens, where) from error
-    if array.ndim == 1 and not len(array):
-        return np.zeros(0, np.int32)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise _not_tokens(tokens, where)
-    if isinstance(tokens, (list, tuple)) and array.dtype == np.int64:
-        low, high = int(array.min()), int(array.max())
-        return array.astype(np.int32) if _INT32.min <= low and high <= _INT32.max else array
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def _not_tokens(tokens: Any, where: str) -> TypeError:
-    found = repr(tokens)
-    found = found if len(found) < 60 else f"{found[:60]}..."
-    return TypeError(
-        f"the tokenizer returned a {type(tokens).__name__} for {where}, {found}; expected a flat "
-        "sequence of integers"
-    )
-
-
-#: Function from a text to its tokens: a sequence or an array of integers, or bytes.
-Tokenizer: TypeAlias = Callable[[str], Any]
-
-#: Text whose tokens distinguish tokenizers of one name: letters, digits, accents, scripts, code.
-_PROBE = (
-    "The quick brown fox jumps over 13 lazy dogs; naïve façade, Straße, ŁÓDŹ, привет, 日本語, 🙂.\n"
-    "\tdef f(x):\n        return x ** 2  # 0.5e-3, 'x' != \"y\" unbelievably antidisestablishment\n"
-)
+__all__ = ["ReadOptions", "open_shard"]
 
 
 @dataclass(frozen=True)
@@ -131,12 +38,15 @@ class ReadOptions:
         Documents with fewer tokens are filtered.
     strip
         Token ids removed at both ends of a document, ascending.
+    parts
+        Parts of splits: a document has to be in all of them.
     """
 
     column: str
     tokenizer: Tokenizer | None = None
     min_length: int = 0
     strip: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def validated(
@@ -151,17 +61,15 @@ class ReadOptions:
         """
         if not isinstance(column, str):
             raise TypeError(f"`column` must be a string, got {column!r}")
-        if tokenizer is not None and not callable(tokenizer):
-            raise TypeError(
-                "`tokenizer` must be a function from a text to its tokens, got "
-                f"{type(tokenizer).__name__}"
-            )
+        if tokenizer is not None:
+            check_tokenizer(tokenizer)
         return cls(column, tokenizer, check_integer("min_length", min_length), _token_ids(strip))
 
     @property
     def is_unfiltered(self) -> bool:
         """True if tokens are read as stored, so that counts of the files apply."""
-        return self.tokenizer is None and not self.strip and not self.min_length
+        filtered = self.strip or self.min_length or self.parts
+        return self.tokenizer is None and not filtered
 
     @property
     def fingerprint(self) -> dict[str, str | int]:
@@ -170,11 +78,13 @@ class ReadOptions:
         A tokenizer is identified by its name and by its tokens for one text, so that another
         vocabulary is detected.
         """
+        parts = {"part": ",".join(map(str, self.parts))} if self.parts else {}
         return {
             "column": self.column,
             "min_length": self.min_length,
             "strip": ",".join(map(str, self.strip)),
-            "tokenizer": "" if self.tokenizer is None else _tokenizer_name(self.tokenizer),
+            "tokenizer": "" if self.tokenizer is None else tokenizer_name(self.tokenizer),
+            **parts,
         }
 
     def open(self, path: str) -> TokenShard:
@@ -195,29 +105,11 @@ def _token_ids(strip: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _tokenizer_name(tokenizer: Tokenizer) -> str:
-    name = order_name(tokenizer)
-    if len(name) > 200:
-        name = f"{name[:60]}... #{digest(name)}"
-    return f"{name} #{_probe_digest(tokenizer)}"
-
-
-def _probe_digest(tokenizer: Tokenizer) -> str:
-    """Return a digest of a tokenizer's tokens for one text, or of the type of error it raises."""
-    try:
-        tokens = tokenizer(_PROBE)
-        if isinstance(tokens, (bytes, bytearray)):
-            tokens = list(tokens)
-        return digest(np.asarray(tokens).astype(np.int64))
-    except Exception as error:  # A user's function may raise anything.
-        return digest(type(error).__name__)
-
-
 def open_shard(
     path: str,
     column: str,
     *,
-    tokenizer: Callable[[str], Any] | None = None,
+    tokenizer: Tokenizer | None = None,
     strip: Sequence[int] = (),
     min_length: int = 0,
 ) -> TokenShard:
@@ -234,7 +126,7 @@ def open_shard(
     column
         The column that holds the documents.
     tokenizer
-        Function from a text to its tokens, for a column of text. The whole column is tokenized.
+        Tokenizer for a column of text. The whole column is tokenized.
     strip
         Tokens whose leading and trailing runs are removed from every document.
     min_length

@@ -12,6 +12,7 @@ from windeck.documents.counts import CorpusCounts, ShardCounts, check_counts
 from windeck.documents.discovery import ShardList
 from windeck.documents.protocol import Int64s
 from windeck.documents.readers import ReadOptions
+from windeck.documents.splitting import take_parts
 from windeck.io import filesystem
 
 __all__ = ["PRIME", "combine_digests", "file_digest", "open_checked", "verify"]
@@ -77,7 +78,7 @@ def open_checked(
     """
     path = shards.path(shard)
     _check_size(path, filesystem.size(path), size)
-    opened = options.open(path)
+    opened = take_parts(options.open(path), shards, shard, options.parts)
     found = ShardCounts(*opened.totals())
     check_counts(path, found, counts.shard(shard), counts.origin(shard))
     return opened

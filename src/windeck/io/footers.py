@@ -8,6 +8,7 @@ C++ exceptions through), so Parquet footers are decoded here.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from windeck.io.filesystem import RangeReader
 __all__ = ["ColumnChunk", "ParquetFooter", "ipc_layout", "parquet_footer"]
 
 _T = TypeVar("_T")
-_FILE_MAGIC_BYTES = 8
+_BLOCK_BYTES = 24
 _NO_COLUMNS = pa.schema([])
 
 
@@ -31,39 +32,73 @@ def ipc_layout(contents: Any, batches: int | None) -> tuple[list[int], bool]:
     contents
         pyarrow buffer of the whole file.
     batches
-        Number of record batches in the footer of a file; None for a stream.
+        Number of record batches in the footer of a file, which pyarrow has opened; None for a
+        stream.
     """
     rows: list[int] = []
     compressed = False
-    source = pa.BufferReader(contents if batches is None else contents.slice(_FILE_MAGIC_BYTES))
-    messages = iter(pa.ipc.MessageReader.open_stream(source))
-    while len(rows) != batches and (message := next(messages, None)) is not None:
+    if batches is None:
+        messages: Iterator[Any] = iter(pa.ipc.MessageReader.open_stream(pa.BufferReader(contents)))
+    else:
+        messages = _record_batches(contents)
+    for message in messages:
         if message.type == "record batch":
             rows.append(max(pa.ipc.read_record_batch(message, _NO_COLUMNS).num_rows, 0))
             compressed = compressed or _is_compressed(message.metadata)
     return rows, compressed
 
 
+def _record_batches(contents: Any) -> Iterator[Any]:
+    """Yield the messages of the record batches that the footer of a file lists.
+
+    Only the footer says where they are: writers differ in what precedes them. In File.fbs of the
+    Arrow format, field 3 of a footer is the vector of record batches, each an offset in the file
+    (8 bytes), the bytes of its metadata (4, and 4 of padding) and the bytes of its body (8).
+    """
+    size = contents.size
+    length = int.from_bytes(contents.slice(size - 10, 4), "little")
+    footer = contents.slice(size - 10 - length, length)
+    (root,) = struct.unpack_from("<I", footer, 0)
+    place = _field(footer, root, 3)
+    if not place:
+        return
+    vector = place + struct.unpack_from("<I", footer, place)[0]
+    (count,) = struct.unpack_from("<I", footer, vector)
+    for number in range(count):
+        start, metadata, body = struct.unpack_from(
+            "<qi4xq", footer, vector + 4 + _BLOCK_BYTES * number
+        )
+        if min(start, metadata, body) < 0 or start + metadata + body > size:
+            raise pa.ArrowInvalid(f"record batch {number} of its footer is outside of the file")
+        try:
+            yield pa.ipc.read_message(contents.slice(start, metadata + body))
+        except EOFError as error:  # of pyarrow, for a message of no bytes
+            raise pa.ArrowInvalid(f"record batch {number} of its footer is empty") from error
+
+
+def _field(data: Any, table: int, entry: int) -> int:
+    """Return the offset of a field of a flatbuffer table, 0 if it is absent.
+
+    A table begins with the distance back to its vtable. A vtable holds its own size, the size of
+    the table, and the offset of each field in the table, 0 for an absent field.
+    """
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    place = 4 + 2 * entry
+    if place >= struct.unpack_from("<H", data, vtable)[0]:
+        return 0
+    (offset,) = struct.unpack_from("<H", data, vtable + place)
+    return table + offset if offset else 0
+
+
 def _is_compressed(metadata: Any) -> bool:
     """Return True if the message of a record batch has a compression field.
 
     The message is a flatbuffer that pyarrow has verified. In Message.fbs of the Arrow format,
-    field 2 of a message is the record batch, and field 3 of a record batch is its compression. A
-    flatbuffer table begins with the distance back to its vtable. A vtable holds its own size, the
-    size of the table, and the offset of each field in the table, 0 for an absent field.
+    field 2 of a message is the record batch, and field 3 of a record batch is its compression.
     """
-
-    def number(kind: str, place: int) -> int:
-        return int(struct.unpack_from(kind, metadata, place)[0])
-
-    def field(table: int, entry: int) -> int:
-        vtable = table - number("<i", table)
-        place = 4 + 2 * entry
-        return number("<H", vtable + place) if place < number("<H", vtable) else 0
-
-    message = number("<I", 0)
-    header = message + field(message, 2)
-    return field(header + number("<I", header), 3) != 0
+    (message,) = struct.unpack_from("<I", metadata, 0)
+    header = _field(metadata, message, 2)
+    return _field(metadata, header + struct.unpack_from("<I", metadata, header)[0], 3) != 0
 
 
 class ColumnChunk(NamedTuple):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from windeck.io import filesystem
+from windeck.io.conversion import is_string
 
 if TYPE_CHECKING:
     from windeck.io.csv_options import CsvOptions
@@ -160,5 +161,5 @@ def validate(batch: Any) -> None:
 def column_of(table: Any, name: str) -> Any:
     """Return a validated column of a table, as a ChunkedArray with its empty batches."""
     column = table.column(name)
-    column.validate(full=pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+    column.validate(full=is_string(column.type))
     return column

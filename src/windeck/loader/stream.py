@@ -176,6 +176,9 @@ def _epoch_ranges(first: EpochRange, grown: Sequence[Any]) -> list[EpochRange]:
         else:
             epochs = -((last.start - position) // last.length)
             start, epoch = last.start + epochs * last.length, last.epoch + epochs
+        check = getattr(ranges[-1].source, "check_growth", None) if ranges else None
+        if check is not None:
+            check(source)
         added = EpochRange(start, epoch, _source_length(source), source)
         if start < LIMIT:  # Otherwise positions end before its first epoch.
             ranges.append(added)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -201,6 +202,20 @@ class PackedSequences:
             "threads": threads,
         }
         self._create_layout(None, {})
+        if order == "global" and not padded:
+            self._warn_of_reopening()
+
+    def _warn_of_reopening(self) -> None:
+        """Warn if the shards of a block cannot stay open until the next block."""
+        explain = getattr(self.corpus, "explain_reopening", None)
+        reason = explain and explain()
+        if reason:
+            warnings.warn(
+                "order='global' reads every block of 1,024 documents from all shards, and opens "
+                f"many of them again for every block: {reason}; or use order='shards'",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _create_layout(self, counted: Int64s | None, indexed: dict[int, Int64s]) -> None:
         """Create the layout from the options and from the results of earlier passes."""
@@ -379,6 +394,12 @@ class PackedSequences:
     def fingerprint(self) -> Fingerprint:
         """Fields of the corpus (``documents.<field>``), options except dtype, and the length."""
         return fingerprint_of(self._layout)
+
+    def check_growth(self, larger: object) -> None:
+        """Raise a ValueError if documents have other names in a larger source; see `Documents`."""
+        check = getattr(self.corpus, "check_growth", None)
+        if check is not None and isinstance(larger, PackedSequences):
+            check(larger.corpus)
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
         """Return the corpus's explanation of a field that differs from a saved one, if any."""

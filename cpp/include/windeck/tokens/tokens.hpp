@@ -2,8 +2,8 @@
 //
 // A shard is made of chunks of lists (Arrow arrays, or values with offsets), or of plain pieces,
 // one per document. Tokens are integers of 8 to 64 bits. Filters: leading and trailing tokens that
-// are in `strip` are removed; then a document shorter than `min_length` keeps its number, and has
-// length -1 and no tokens.
+// are in `strip` are removed; then a document shorter than `min_length`, or outside of the part
+// that was taken, keeps its number, and has length -1 and no tokens.
 //
 // The memory may be a mapped file that other processes write to or truncate. A view is always
 // inside the memory of the shard, but the length of a document may change between two calls:
@@ -91,6 +91,13 @@ struct TokenFilter {
     std::int64_t min_length = 0;
 };
 
+/// The documents j with key(state, j) in [first, last], see base/hash.hpp.
+struct DocumentPart {
+    std::uint64_t state = 0;
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+};
+
 class TokenShard {
   public:
     struct View {
@@ -112,6 +119,9 @@ class TokenShard {
                std::string name);
     TokenShard(DType dtype, std::vector<TokenSpan> pieces, TokenFilter filter, TokenMemory memory,
                std::string name);
+
+    /// The same documents and memory; those outside of the part are filtered as well.
+    TokenShard part(const DocumentPart& part) const;
 
     std::int64_t documents() const noexcept { return documents_; }
     DType dtype() const noexcept { return dtype_; }
@@ -148,6 +158,7 @@ class TokenShard {
                                      std::int64_t now) const;
 
   private:
+    bool in_parts(std::int64_t document) const noexcept;
     TokenSpan stored(std::int64_t document) const noexcept;
     TokenSpan stripped(TokenSpan piece) const noexcept;
     bool strips(const std::byte* token) const noexcept;
@@ -162,6 +173,7 @@ class TokenShard {
     std::int64_t documents_ = 0;
     std::vector<std::int64_t> strip_;  // sorted, and only what the dtype can hold
     std::int64_t min_length_ = 0;
+    std::vector<DocumentPart> parts_;  // a document has to be in all of them
     TokenMemory memory_;
     std::string name_;
 };

@@ -1,0 +1,75 @@
+"""Splits of documents by a hash of their names, which stay as they are when a corpus grows."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from typing import NamedTuple
+
+from windeck._core import TokenShard
+from windeck._util.fingerprints import digest
+from windeck.documents.discovery import ShardList
+
+__all__ = ["Part", "parts_of", "take_parts"]
+
+_HASHES = 2**64
+
+
+class Part(NamedTuple):
+    """The documents whose hash under a seed is in [first, last], 64-bit integers."""
+
+    seed: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.seed}:{self.first:x}-{self.last:x}"
+
+
+def parts_of(validation: float, test: float, seed: int) -> tuple[Part, Part, Part]:
+    """Return the parts of a split for training, validation and test.
+
+    Validation has the least hashes and test the greatest, so that a document stays in its part
+    when the share of another part changes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a share is not in [0, 1), or if both are 1 or more together.
+    """
+    counts = []
+    for name, share in (("validation", validation), ("test", test)):
+        if isinstance(share, bool) or not isinstance(share, (int, float)):
+            raise TypeError(f"`{name}` must be a share of the documents, got {share!r}")
+        if not 0 <= share < 1:
+            raise ValueError(f"`{name}` must be in [0, 1), got {share!r}")
+        counts.append(round(Fraction(share) * _HASHES))
+    low, high = counts[0], _HASHES - counts[1]
+    if low >= high:
+        raise ValueError(
+            f"`validation` and `test` must be below 1 together, got {validation!r} and {test!r}"
+        )
+    nothing = Part(seed, 1, 0)
+    return (
+        Part(seed, low, high - 1),
+        Part(seed, 0, low - 1) if low else nothing,
+        Part(seed, high, _HASHES - 1) if high < _HASHES else nothing,
+    )
+
+
+def take_parts(
+    opened: TokenShard, shards: ShardList, shard: int, parts: tuple[Part, ...]
+) -> TokenShard:
+    """Return a shard with the documents outside of any part filtered. The memory is shared.
+
+    The hash of a document depends on the seed, its dataset, its part number (of files without one:
+    the path in the dataset) and its place in the shard. It is part of saved states.
+    """
+    dataset = int(shards.dataset[shard])
+    name: int | bytes = int(shards.part[shard])
+    if dataset in shards.unnumbered:
+        name = os.fsencode(shards.path_in_dataset(shard))
+    for part in parts:
+        key = int(digest("split", part.seed, shards.dataset_ids[dataset], name)[:16], 16)
+        opened = opened.part(key, part.first, part.last)
+    return opened

@@ -1,0 +1,208 @@
+"""Tokenizers that take batches of texts: the same tokens as one text at a time, in few calls."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from windeck import Documents
+from windeck.documents import tokenization
+from windeck.documents.tokenization import tokenize, tokenizer_name
+
+TEXTS: list[str | None] = ["the cat", "", None, "cat the unknown the", "the"] * 300 + [None]
+WORDS = {"[UNK]": 0, "the": 1, "cat": 2, "<s>": 3, "</s>": 4}
+
+
+class Batches:
+    """An object with encode_batch, which records its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        self.calls.append(len(texts))
+        return [[WORDS.get(word, 0) for word in text.split()] for text in texts]
+
+
+def fast() -> Any:
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(WORDS, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return made
+
+
+def framing() -> Any:
+    """A tokenizer that adds special tokens."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = fast()
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 3), ("</s>", 4)]
+    )
+    return made
+
+
+def of_transformers(tokenizer: Any) -> Any:
+    transformers = pytest.importorskip("transformers")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def write_texts(root: Path, shards: int = 3) -> Path:
+    (root / "dataset=c4").mkdir()
+    for part in range(shards):
+        table = pa.table({"text": pa.array(TEXTS[part:], pa.string())})
+        parquet.write_table(table, root / f"dataset=c4/x.part{part}.parquet")
+    return root
+
+
+MODEL = Batches()
+EXPECTED = [MODEL.encode_batch([text or ""])[0] for text in TEXTS]
+
+
+def check(tokenizer: Any, root: Path, expected: list[list[int]] = EXPECTED) -> None:
+    documents = Documents(root, column="text", tokenizer=tokenizer)
+    found = [tokens.tolist() for tokens in documents]
+    assert found == [one for part in range(3) for one in expected[part:]]
+    documents.verify()
+    copied = pickle.loads(pickle.dumps(documents))
+    assert copied[3].tolist() == expected[3]
+
+
+def test_an_object_with_encode_batch(tmp_path: Path) -> None:
+    tokenizer = Batches()
+    check(tokenizer, write_texts(tmp_path))
+    assert max(tokenizer.calls) > 700
+
+
+def test_tokenizers(tmp_path: Path) -> None:
+    check(fast(), write_texts(tmp_path))
+
+
+def test_special_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+    root = write_texts(tmp_path)
+    expected = [[] if text is None else framing().encode(text).ids for text in TEXTS[:5]] * 300 + [
+        []
+    ]
+    assert expected[:2] == [[3, 1, 2, 4], [3, 4]]
+    check(framing(), root, expected)
+    check(of_transformers(framing()), root, expected)
+
+
+def test_transformers(tmp_path: Path) -> None:
+    root = write_texts(tmp_path)
+    tokenizer = of_transformers(fast())
+    check(tokenizer, root)
+    # Set to cut and pad by an earlier call; the documents are whole.
+    tokenizer.pad_token = "[UNK]"
+    tokenizer(["the cat", "the"], truncation=True, max_length=1, padding="max_length")
+    check(tokenizer, root)
+
+
+def test_one_vocabulary_has_one_name(tmp_path: Path) -> None:
+    """States move between a tokenizer and its wrapper, and hold no path."""
+    wrapped = of_transformers(fast())
+    wrapped.name_or_path = "/home/me/model"
+    assert tokenizer_name(wrapped) == tokenizer_name(fast())
+    assert tokenizer_name(fast()).startswith("tokenizer of 5 #")
+    assert tokenizer_name(framing()) != tokenizer_name(fast())
+    assert tokenizer_name(Batches()).startswith("tokenizer of 0 #")
+    assert "Batches" not in tokenizer_name(Batches())
+
+
+@pytest.mark.parametrize("setting", ["truncation", "padding"])
+def test_a_tokenizer_that_would_cut_or_pad_is_refused(setting: str, tmp_path: Path) -> None:
+    tokenizer = fast()
+    if setting == "truncation":
+        tokenizer.enable_truncation(3)
+    else:
+        tokenizer.enable_padding()
+    with pytest.raises(ValueError, match=rf"is set to {setting}, .* after no_{setting}\(\)$"):
+        Documents(write_texts(tmp_path), column="text", tokenizer=tokenizer)
+
+
+def test_each_text_is_tokenized_once_if_tokens_fit(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    def encode(text: str) -> list[int]:
+        calls.append(text)
+        return MODEL.encode_batch([text])[0]
+
+    root = write_texts(tmp_path)
+    texts = [text for part in range(3) for text in TEXTS[part:] if text is not None]
+    documents = Documents(root, column="text", tokenizer=encode)
+    assert len(list(documents)) == len(documents)
+    assert sorted(calls[: len(texts)]) == sorted(texts)
+    assert len(calls) == len(texts)
+    calls.clear()
+    few = Documents(root, column="text", tokenizer=encode, open_bytes=1, threads=1)
+    before = len(calls)
+    assert [tokens.tolist() for tokens in few] == [tokens.tolist() for tokens in documents]
+    assert len(calls) - before == len(texts)
+
+
+def test_cached_counts_are_not_tokenized_again(tmp_path: Path) -> None:
+    root, tokenizer = write_texts(tmp_path), Batches()
+    Documents(root, column="text", tokenizer=tokenizer, cache=True)
+    tokenizer.calls.clear()
+    Documents(root, column="text", tokenizer=tokenizer, cache=True)
+    assert tokenizer.calls == [1]  # the text of the fingerprint
+
+
+def column(texts: list[str | None], chunk: int) -> Any:
+    parts = [texts[start : start + chunk] for start in range(0, len(texts), chunk)]
+    return pa.chunked_array([pa.array(part, pa.string()) for part in parts], pa.string())
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 5000])
+@pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 1501])
+def test_batches_of_any_size(count: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = TEXTS[:count]
+    for characters in (1, 20, 10**6):
+        monkeypatch.setattr(tokenization, "_BATCH_CHARACTERS", characters)
+        values, offsets = tokenize(column(texts, chunk), Batches(), "here")
+        found = [values[a:b].tolist() for a, b in pairwise(offsets)]
+        assert found == EXPECTED[:count]
+        assert values.dtype == np.int32
+
+
+def test_batches_are_bounded_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenization, "_BATCH_CHARACTERS", 100)
+    tokenizer = Batches()
+    tokenize(column(["x" * 30] * 40, 40), tokenizer, "here")
+    assert tokenizer.calls == [4] * 10
+
+
+class TestErrors:
+    def failing(self, found: Any) -> Any:
+        class Failing:
+            def encode_batch(self, texts: list[str]) -> Any:
+                return found
+
+        return Failing()
+
+    def test_a_batch_of_another_length(self) -> None:
+        with pytest.raises(
+            ValueError,
+            match=r"returned 1 documents for 2 texts of documents 0 to 2 in column 'x'$",
+        ):
+            tokenize(column(["a", None, "b"], 3), self.failing([[1]]), "column 'x'")
+
+    def test_tokens_of_another_kind_name_the_document(self) -> None:
+        with pytest.raises(TypeError, match=r"returned a list for document 2 in column 'x', \['"):
+            tokenize(column(["a", None, "b"], 3), self.failing([[1], ["b"]]), "column 'x'")
+
+    def test_errors_name_the_batch(self) -> None:
+        class Broken:
+            def encode_batch(self, texts: list[str]) -> Any:
+                raise RuntimeError("no more")
+
+        with pytest.raises(RuntimeError, match="no more") as caught:
+            tokenize(column(["a", "b"], 2), Broken(), "column 'x'")
+        notes = getattr(caught.value, "__notes__", ["raised by the tokenizer for documents 0 to 1"])
+        assert notes[0].startswith("raised by the tokenizer for documents 0 to 1")
