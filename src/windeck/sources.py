@@ -158,6 +158,8 @@ class Stream(Protocol):
       steps; ``epoch_of(sample, *, at)`` if `epoch_length` is None;
     * ``documents_at(positions)`` and ``document_runs(document, *, at, epoch)``, to find documents;
     * ``fingerprint_at(position)``: the fields that a state at a position depends on;
+    * ``without_retired(fields, position)``: a saved fingerprint without what it has of data that
+      were retired since;
     * ``explain_change(field, was, now)``: a reason why a field differs, or None. Sources may have
       it too.
     """
