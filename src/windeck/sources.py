@@ -114,7 +114,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class EpochSource(Source, Protocol):
-    """A source that shuffles itself: its samples by index differ from epoch to epoch."""
+    """A source that shuffles itself: its samples by index differ from epoch to epoch.
+
+    An optional method ``shuffled()`` returns the source that a loader serves with shuffle=True.
+    """
 
     def at_epoch(self, epoch: int, /, *, seed: int) -> Source:
         """Return the source of one epoch, of the same length."""

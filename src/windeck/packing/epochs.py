@@ -19,6 +19,7 @@ from windeck.packing.layout import (
     TooManyParts,
     locate_document,
 )
+from windeck.packing.mixed import epoch_layout
 from windeck.sources import Batch, Fingerprint, empty_rows
 
 __all__ = ["PackedEpoch", "fingerprint_of", "present", "whole"]
@@ -55,7 +56,7 @@ class PackedEpoch:
         # addition to the cache, because more seeds may be in use than the cache holds epochs.
         if self._epoch_layout is None:
             self._epoch_layout = self._live.get(
-                (self.epoch, self.seed), lambda: self._layout.at_epoch(self.epoch, self.seed)
+                (self.epoch, self.seed), lambda: epoch_layout(self._layout, self.epoch, self.seed)
             )
         return self._epoch_layout
 

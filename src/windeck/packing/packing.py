@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from windeck.packing.counting import CorpusPasses
 from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole
 from windeck.packing.global_shuffle import GlobalShuffle
 from windeck.packing.layout import PackingLayout, Piece
-from windeck.packing.options import Options, check_corpus, dtype_name
+from windeck.packing.options import MIXED, Options, check_corpus, dtype_name
 from windeck.packing.shard_shuffle import ShardShuffle
 from windeck.sources import Batch, Fingerprint
 
@@ -101,7 +101,10 @@ class PackedSequences:
     order
         ``"shards"``: shards are permuted, and documents within their shard, so that few files are
         open at a time. ``"global"``: documents are shuffled across all shards, with an index that
-        takes one pass over the corpus; see `build_index`.
+        takes one pass over the corpus; see `build_index`. ``"mixed"``, recommended: as "shards",
+        and the sequences of `mixed_shards` shards at a time are shuffled, so that a batch has
+        pieces of many documents. ``"mixed-global"``: as "global", likewise for blocks of 1,024
+        documents.
     padded
         Put whole documents into sequences of at most L + 1 tokens (best fit, within a shard) and
         pad them with `pad`. Only longer documents are split. Sequences are created once, in
@@ -121,6 +124,9 @@ class PackedSequences:
         ``(done, total)``.
     threads
         Threads that read document lengths; by default one per processor.
+    mixed_shards
+        Number of shards whose sequences are shuffled together by a mixed order, at least 1, so
+        many and one more are kept in memory. For "mixed-global" a number of blocks.
 
     Notes
     -----
@@ -179,7 +185,7 @@ class PackedSequences:
         sequence_length: int,
         bos: int | None = None,
         eos: int | None = None,
-        order: Literal["shards", "global"] = "shards",
+        order: Literal["shards", "global", "mixed", "mixed-global"] = "shards",
         padded: bool = False,
         pad: int = 0,
         dtype: Any = "int64",
@@ -187,12 +193,13 @@ class PackedSequences:
         cache: bool | str | os.PathLike[str] = False,
         progress: Progress = False,
         threads: int | None = None,
+        mixed_shards: int = 8,
     ) -> None:
         check_corpus(documents)
         check_progress(progress)
         self.corpus = documents
         self.options = Options(
-            sequence_length, bos, eos, order, bool(padded), pad, dtype_name(dtype)
+            sequence_length, bos, eos, order, bool(padded), pad, dtype_name(dtype), mixed_shards
         )
         self._resources: dict[str, Any] = {
             "live_shards": check_integer("live_shards", live_shards, least=1),
@@ -210,12 +217,14 @@ class PackedSequences:
         passes = CorpusPasses(self.corpus, self.options, cache, progress, crew)
         passes.known_counts, passes.known_sums = counted, indexed
         self._passes = passes
-        live = LRUCache(self._resources["live_shards"])
+        # The last sequence of a group may end in the first shard of the next one.
+        least = self.options.mixed_shards + 1 if self.options.is_mixed else 1
+        live = LRUCache(max(self._resources["live_shards"], least))
         if self.options.padded:
             self._layout: PackingLayout = BestFitPacking(
                 self.corpus, self.options, live, passes, crew
             )
-        elif self.options.order == "global":
+        elif self.options.is_global:
             self._layout = GlobalShuffle(self.corpus, self.options, live, passes)
         else:
             self._layout = ShardShuffle(self.corpus, self.options, live, crew)
@@ -257,6 +266,23 @@ class PackedSequences:
             corpus for a seed without an index). The last four epochs are cached.
         """
         return PackedEpoch(self, self._layout, self._epochs, epoch, seed)
+
+    def shuffled(self) -> PackedSequences:
+        """Return the same documents in the mixed order of this order; see `order`.
+
+        ``Loader(packed, shuffle=True)`` serves it. An object in a mixed order returns itself.
+
+        Returns
+        -------
+        PackedSequences
+            With order="mixed", or "mixed-global" for order="global".
+        """
+        if self.options.is_mixed:
+            return self
+        again = PackedSequences.__new__(type(self))
+        order = MIXED[self.options.order]
+        again.__setstate__({**self.__getstate__(), "options": replace(self.options, order=order)})
+        return again
 
     def build_index(self, seed: int = 0) -> None:
         """Create the index for order="global"; otherwise the first batch creates it.
@@ -381,7 +407,13 @@ class PackedSequences:
         return fingerprint_of(self._layout)
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
-        """Return the corpus's explanation of a field that differs from a saved one, if any."""
+        """Return an explanation of a field that differs from a saved one, if any."""
+        if field == "order" and was in MIXED and now == MIXED[was]:
+            return (
+                f"it was saved with sequences in the order of documents, order={was!r}, and here "
+                f"they are shuffled, order={now!r}; PackedSequences(..., order={was!r}) without "
+                "shuffle=True continues it"
+            )
         explain = getattr(self.corpus, "explain_change", None)
         if explain is None or not field.startswith("documents."):
             return None
