@@ -11,9 +11,12 @@ from windeck._util.validation import check_integer
 from windeck.columns import dtypes
 from windeck.documents.protocol import Corpus, Int64s
 
-__all__ = ["Options", "check_corpus", "dtype_name", "framed_sizes"]
+__all__ = ["Options", "check_corpus", "dtype_name", "framed_sizes", "key_names"]
 
 ORDERS = ("shards", "global", "mixed", "mixed-global")
+
+#: Keys of a batch that are made on request.
+KEYS = ("targets_mask", "document_ids", "max_seqlen")
 
 #: The order of `PackedSequences.shuffled`, by the order before.
 MIXED = {"shards": "mixed", "global": "mixed-global"}
@@ -50,6 +53,8 @@ class Options:
         Dtype of tokens and position_ids: ``"int64"`` or ``"int32"``. Not in the fingerprint.
     mixed_shards
         Shards or blocks in a group of a mixed order. In the fingerprint of mixed orders only.
+    keys
+        Some of `KEYS`. Not in the fingerprint.
     """
 
     length: int
@@ -60,6 +65,7 @@ class Options:
     pad: int
     dtype: str
     mixed_shards: int = 8
+    keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_integer("sequence_length", self.length, least=1, most=MAX_LENGTH)
@@ -71,6 +77,9 @@ class Options:
                 f"shard, or 'mixed', got {self.order!r}"
             )
         check_integer("mixed_shards", self.mixed_shards, least=1)
+        for key in self.keys:
+            if key not in KEYS:
+                raise ValueError(f"`keys` must be some of {', '.join(KEYS)}, got {key!r}")
         for name in ("bos", "eos", "pad"):
             _check_token(name, getattr(self, name), self.dtype)
         if self.pad != 0 and not self.padded:
@@ -85,6 +94,11 @@ class Options:
     def is_mixed(self) -> bool:
         """True if sequences are shuffled in groups."""
         return self.order in MIXED.values()
+
+    @property
+    def has_mask(self) -> bool:
+        """True if batches have ``targets_mask``."""
+        return self.padded or "targets_mask" in self.keys
 
     @property
     def frame(self) -> int:
@@ -117,6 +131,13 @@ def dtype_name(dtype: Any) -> str:
     if name not in ("int64", "int32"):
         raise ValueError(f"`dtype` must be 'int64' or 'int32', got {name!r}")
     return name
+
+
+def key_names(keys: Any) -> tuple[str, ...]:
+    """Return keys as a tuple; raise a TypeError for a string or anything else without items."""
+    if isinstance(keys, str) or not hasattr(keys, "__iter__"):
+        raise TypeError(f"`keys` must be a sequence of strings, got {keys!r}")
+    return tuple(keys)
 
 
 def _check_token(name: str, token: object, dtype: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from windeck.packing.counting import CorpusPasses
 from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole
 from windeck.packing.global_shuffle import GlobalShuffle
 from windeck.packing.layout import PackingLayout, Piece
-from windeck.packing.options import MIXED, Options, check_corpus, dtype_name
+from windeck.packing.options import MIXED, Options, check_corpus, dtype_name, key_names
 from windeck.packing.shard_shuffle import ShardShuffle
 from windeck.sources import Batch, Fingerprint
 
@@ -127,14 +128,18 @@ class PackedSequences:
     mixed_shards
         Number of shards whose sequences are shuffled together by a mixed order, at least 1, so
         many and one more are kept in memory. For "mixed-global" a number of blocks.
+    keys
+        Keys to add to a batch: some of "targets_mask", "document_ids" and "max_seqlen".
 
     Notes
     -----
     **Keys** of a batch of k sequences: ``inputs`` and ``targets`` (k, L), two views of one
     (k, L + 1) buffer; ``position_ids`` (k, L), counted from 0 at the start of each row and of each
-    document; with padding ``targets_mask`` (k, L), True where input and target belong to the same
     document; ``cu_seqlens``, int32: the offsets in the flattened batch at which position_ids
-    restart, and its length, as variable-length attention takes them.
+    restart, and its length, as variable-length attention takes them. With padding, and on request,
+    ``targets_mask`` (k, L), True where input and target belong to the same document. On request
+    ``document_ids`` (k, L), int32: the number of the segment between two offsets, counted through
+    the batch; and ``max_seqlen``, int32 of shape (): the length of the longest segment.
 
     **Cost**: O(shards) time and memory for the object and for each epoch; 8 bytes per document of
     a shard when it is first used. order="global": 8 bytes per 1,024 documents, and half a byte
@@ -194,12 +199,21 @@ class PackedSequences:
         progress: Progress = False,
         threads: int | None = None,
         mixed_shards: int = 8,
+        keys: Sequence[str] = (),
     ) -> None:
         check_corpus(documents)
         check_progress(progress)
         self.corpus = documents
         self.options = Options(
-            sequence_length, bos, eos, order, bool(padded), pad, dtype_name(dtype), mixed_shards
+            sequence_length,
+            bos,
+            eos,
+            order,
+            bool(padded),
+            pad,
+            dtype_name(dtype),
+            mixed_shards,
+            key_names(keys),
         )
         self._resources: dict[str, Any] = {
             "live_shards": check_integer("live_shards", live_shards, least=1),
@@ -325,18 +339,19 @@ class PackedSequences:
         return self._first.gather(indices, out, threads)
 
     def gather_rows(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
-        """Return ``tokens`` (k, L + 1), ``position_ids`` and, if padded, ``targets_mask``."""
+        """Return ``tokens`` (k, L + 1), ``position_ids`` and, if it is made, ``targets_mask``."""
         return self._first.gather_rows(indices, out, threads)
 
     def whole(self, rows: Batch) -> Batch:
-        """Return the arrays that belong to a batch of these rows as a whole: ``cu_seqlens``.
+        """Return the arrays of a batch of these rows as a whole: ``cu_seqlens``, and on request
+        ``document_ids`` and ``max_seqlen``.
 
         Raises
         ------
         ValueError
             If the batch has 2^31 tokens or more, which exceeds int32.
         """
-        return whole(rows)
+        return whole(rows, self.options.keys)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch with ``inputs`` and ``targets``, views of ``tokens``, in its place.
