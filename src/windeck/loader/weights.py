@@ -302,7 +302,7 @@ def explain_weights_change(field: str, was: object, now: object, version: int) -
 
 def _period(shares: object) -> int:
     """Return the period of shares as a fingerprint has them; 0 for anything else."""
-    found = re.search(r"/(\d+)$", shares) if isinstance(shares, str) else None
+    found = re.search(r"/(\d{1,19})$", shares) if isinstance(shares, str) else None
     return int(found[1]) if found else 0
 
 

@@ -423,7 +423,7 @@ class PackedSequences:
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
         """Return an explanation of a field that differs from a saved one, if any."""
-        if field == "order" and was in MIXED and now == MIXED[was]:
+        if field == "order" and isinstance(was, str) and now == MIXED.get(was, ""):
             return (
                 f"it was saved with sequences in the order of documents, order={was!r}, and here "
                 f"they are shuffled, order={now!r}; PackedSequences(..., order={was!r}) without "
