@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'ShareTree', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -662,6 +662,70 @@ class Gather:
         Notes
         -----
         Releases the GIL while it writes the batch.
+        """
+class ShareTree:
+    """
+    ShareTree(sizes)
+    
+    Division of an endless sequence among parts, in exact shares, with random access both ways.
+    
+    After any number of positions each part is within 2 of its exact share, which is its size over the
+    sum of all sizes.
+    
+    Parameters
+    ----------
+    sizes : int64[P]
+        The size of each part, 0 or more; their sum is from 1 to 2**62.
+    
+    Raises
+    ------
+    TypeError
+        A dtype other than int64.
+    ValueError
+        A negative size, or a sum out of range.
+    
+    Notes
+    -----
+    O(P log P) time and O(P) memory. Immutable and thread-safe; calls release the GIL.
+    
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from windeck._core import ShareTree
+    >>> tree = ShareTree(np.array([6273, 12000, 34, 880]))
+    >>> part, number = tree.locate(np.arange(8))
+    >>> part.tolist(), number.tolist()
+    ([1, 0, 1, 1, 0, 1, 0, 1], [0, 0, 1, 2, 1, 3, 2, 4])
+    >>> tree.count_before(19187 * 10**9).tolist()
+    [6273000000000, 12000000000000, 34000000000, 880000000000]
+    >>> tree.position_of(0, np.array([0, 1, 2]), 100).tolist()
+    [1, 4, 6]
+    """
+    def __init__(self, sizes: typing.Any) -> None:
+        ...
+    def __reduce__(self) -> tuple:
+        ...
+    def count_before(self, count: typing.Any) -> numpy.typing.NDArray[numpy.int64]:
+        """
+        Return the number of positions of each part among the first `count`, int64[P]. O(P).
+        """
+    def locate(self, positions: typing.Any) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64]]:
+        """
+        Return the part at each position (int64[k], 0 or more), and the number of earlier positions of that part: two int64[k]. O(log P) on average for each.
+        """
+    def position_of(self, part: typing.Any, numbers: typing.Any, most: typing.Any) -> numpy.typing.NDArray[numpy.int64]:
+        """
+        Return the position of each number of a part (int64[k], from 0), the inverse of locate: int64[k], -1 for positions above `most` and for a part of size 0.
+        """
+    @property
+    def counts(self) -> numpy.typing.NDArray[numpy.int64]:
+        """
+        The size of each part, int64[P]. O(P).
+        """
+    @property
+    def period(self) -> int:
+        """
+        The sum of all sizes.
         """
 class EmbeddingCore:
     """

@@ -114,7 +114,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class EpochSource(Source, Protocol):
-    """A source that shuffles itself: its samples by index differ from epoch to epoch."""
+    """A source that shuffles itself: its samples by index differ from epoch to epoch.
+
+    An optional method ``shuffled()`` returns the source that a loader serves with shuffle=True.
+    """
 
     def at_epoch(self, epoch: int, /, *, seed: int) -> Source:
         """Return the source of one epoch, of the same length."""
@@ -158,6 +161,8 @@ class Stream(Protocol):
       steps; ``epoch_of(sample, *, at)`` if `epoch_length` is None;
     * ``documents_at(positions)`` and ``document_runs(document, *, at, epoch)``, to find documents;
     * ``fingerprint_at(position)``: the fields that a state at a position depends on;
+    * ``without_retired(fields, position)``: a saved fingerprint without what it has of data that
+      were retired since;
     * ``explain_change(field, was, now)``: a reason why a field differs, or None. Sources may have
       it too. Sources of `grown` may have ``check_growth(larger)``, which raises a ValueError.
     """

@@ -220,9 +220,19 @@ def test_shares_are_told_with_their_rounding() -> None:
         "  b: 0.300000 requested, 3 slots = 0.300000\n"
         "  shares are exact"
     )
-    rough = Mixture({"a": (Numbers(5), 1), "b": (Numbers(5), 1e-6)})
+    rough = Mixture({"a": (Numbers(5), 1), "b": (Numbers(5), 1e-6)}, version=1)
     assert rough.shares["b"] == 1 / 4096
     assert "rounded by at most 0.00024" in rough.explain()
+    exact = Mixture({"a": (Numbers(5), 1), "b": (Numbers(5), 1e-6)})
+    assert exact.shares["b"] == 1 / 1_000_001
+    assert exact.explain() == (
+        "from position 0, in periods of 1,000,001 samples:\n"
+        "  a: 0.999999 requested, 1,000,000 slots = 0.999999\n"
+        "  b: 0.000001 requested, 1 slot = 0.000001\n"
+        "  shares are exact"
+    )
+    tiny = Mixture({"a": (Numbers(5), 1), "b": (Numbers(5), 1e-30)})
+    assert "rounded by at most 2.2e-19" in tiny.explain()
     thirds = Mixture({name: (Numbers(5), Fraction(1, 3)) for name in "abc"})
     assert thirds.shares == {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
+from math import floor
 from typing import Any
 
 from windeck.loader.schedule import assign_slots
@@ -28,3 +30,34 @@ def rows_of(batch: Mapping[str, Any], key: str) -> list[Any]:
     """Return the rows of a batch's array or tensor as lists."""
     rows: list[Any] = batch[key].tolist()
     return rows
+
+
+class Shared:
+    """Exact shares by Huffman's tree, in fractions: which part has the next position.
+
+    A node is ``[size, number, part]`` or ``[size, number, left, right]``; the number counts nodes
+    as they are made, and parts of size 0 have none.
+    """
+
+    def __init__(self, sizes: list[int]) -> None:
+        nodes: list[list[Any]] = []
+        for part, size in enumerate(sizes):
+            if size:
+                nodes.append([size, len(nodes), part])
+        made = len(nodes)
+        while len(nodes) > 1:
+            nodes.sort(key=lambda node: (node[0], node[1]))
+            one, other = nodes[0], nodes[1]
+            left, right = (other, one) if other[0] > one[0] else (one, other)
+            nodes = [*nodes[2:], [one[0] + other[0], made, left, right]]
+            made += 1
+        self.root = nodes[0]
+
+    def part(self, position: int) -> tuple[int, int]:
+        """The part at a position, and the number of its earlier ones."""
+        node, place = self.root, position
+        while len(node) == 4:
+            share = Fraction(node[2][0], node[0])
+            before, after = (floor(n * share + Fraction(1, 2)) for n in (place, place + 1))
+            node, place = (node[2], before) if after > before else (node[3], place - before)
+        return node[2], place

@@ -6,6 +6,7 @@ It shares no code with the library; the orders come from `reference_permutation`
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,7 @@ class Model:
     order: str = "shards"
     padded: bool = False
     pad: int = 0
+    mixed_shards: int = 8
     _framed: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def framed(self, shard: int, document: int) -> list[int]:
@@ -107,7 +109,7 @@ class Model:
 
     def document_order(self, epoch: int, seed: int) -> list[tuple[int, int]]:
         """(shard, document) of an epoch, filtered ones too."""
-        if self.order == "global":
+        if self.order in ("global", "mixed-global"):
             return self._global_order(epoch, seed)
         return [
             (shard, document)
@@ -129,7 +131,43 @@ class Model:
 
     def rows(self, epoch: int, seed: int) -> list[Row]:
         """All rows of an epoch."""
-        return self._padded_rows(epoch, seed) if self.padded else self._cut_rows(epoch, seed)
+        rows = self._padded_rows(epoch, seed) if self.padded else self._cut_rows(epoch, seed)
+        return self._mixed(rows, epoch, seed) if self.order.startswith("mixed") else rows
+
+    def _mixed(self, rows: list[Row], epoch: int, seed: int) -> list[Row]:
+        """Groups of shards or blocks, permuted, and the rows of each group shuffled."""
+        sizes, stride = self._part_sizes(epoch, seed)
+        count = -(-len(sizes) // self.mixed_shards)
+        firsts = [sum(sizes[: g * len(sizes) // count]) for g in range(count)]
+        starts = sorted({min(-(-first // stride), len(rows)) for first in firsts} | {len(rows)})
+        groups = [rows[a:b] for a, b in itertools.pairwise(starts)]
+        key = hashed(seed, 7)
+        found: list[Row] = []
+        for g in _shuffled(len(groups), hashed(key, epoch, 1), 0):
+            order = _shuffled(len(groups[g]), hashed(key, epoch, 3, len(found)), 0)
+            found += [groups[g][row] for row in order]
+        return found
+
+    def _part_sizes(self, epoch: int, seed: int) -> tuple[list[int], int]:
+        """The shards or blocks in their order: tokens (rows if padded), and those of a row."""
+        shards = _shuffled(len(self.corpus.shards), hashed(seed, 1), epoch)
+        if self.padded:
+            return [len(self.bins(shard)) for shard in shards], 1
+        if self.order == "mixed":
+            held = [range(len(self.corpus.shards[shard])) for shard in shards]
+            documents = [[(s, d) for d in numbers] for s, numbers in zip(shards, held, strict=True)]
+        else:
+            ordered = self._global_order(epoch, seed)
+            stored = [
+                (s, d) for s, shard in enumerate(self.corpus.shards) for d in range(len(shard))
+            ]
+            base = _shuffled(len(stored), hashed(seed, 3), 0)
+            block_of = {stored[at]: place // 1024 for place, at in enumerate(base)}
+            documents = [
+                list(block) for _, block in itertools.groupby(ordered, key=lambda at: block_of[at])
+            ]
+        sizes = [sum(len(self.framed(*document)) for document in part) for part in documents]
+        return sizes, self.length
 
     def _cut_rows(self, epoch: int, seed: int) -> list[Row]:
         stream = [

@@ -17,7 +17,13 @@ from windeck.packing.packing import PackedSequences, Piece
 Array = np.ndarray[Any, Any]
 
 
-WAYS = [("shards", False), ("global", False), ("shards", True)]
+WAYS = [
+    ("shards", False),
+    ("global", False),
+    ("shards", True),
+    ("mixed", False),
+    ("mixed-global", False),
+]
 
 
 def equal(batch: dict[str, Array], expected: dict[str, Array]) -> None:

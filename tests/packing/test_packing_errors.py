@@ -29,7 +29,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
         "the documents have 5 tokens with their frames, expected 6 or more for a sequence of "
         "`sequence_length` 5 and its targets",
     ),
-    ({"order": "local"}, ValueError, "`order` must be one of shards, global, got 'local'"),
+    (
+        {"order": "local"},
+        ValueError,
+        "`order` must be one of shards, global, mixed, mixed-global, got 'local'",
+    ),
     (
         {"order": "global", "padded": True},
         ValueError,

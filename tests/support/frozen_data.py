@@ -223,8 +223,7 @@ CASES: dict[str, Loads] = {
             documents(folder, files="dataset=c4", min_length=5, strip_tokens=[1, 2]),
             sequence_length=16,
         ),
-        batch_size=3,
-        shuffle=True,
+        batch_size=3,  # When it was saved, shuffle=True was given, and did nothing.
     ),
     "mixture of windows": lambda _: wd.Loader(two_windows(seed=21), batch_size=7),
     "mixture, weights changed": lambda _: wd.Loader(

@@ -24,6 +24,10 @@ WAYS: list[dict[str, Any]] = [
     {"order": "shards", "bos": 1000, "eos": 1001},
     {"order": "global", "eos": 1001},
     {"order": "shards", "padded": True, "eos": 1001, "pad": 1002},
+    {"order": "mixed", "eos": 1001},
+    {"order": "mixed", "mixed_shards": 2},
+    {"order": "mixed-global", "mixed_shards": 2, "bos": 1000},
+    {"order": "mixed", "mixed_shards": 1, "padded": True, "eos": 1001, "pad": 1002},
 ]
 KEYS = [(0, 0), (1, 0), (0, 1), (2**40, 2**63)]  # (epoch, seed)
 

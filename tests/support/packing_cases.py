@@ -42,7 +42,9 @@ def corpora(draw: st.DrawFn) -> ModelCorpus:
 @st.composite
 def models(draw: st.DrawFn) -> Model:
     """A corpus and a way to pack it, in which there is at least one sequence."""
-    order, padded = draw(st.sampled_from([("shards", False), ("global", False), ("shards", True)]))
+    ways = [("shards", False), ("global", False), ("shards", True)]
+    ways += [("mixed", False), ("mixed-global", False), ("mixed", True)]
+    order, padded = draw(st.sampled_from(ways))
     model = Model(
         draw(corpora()),
         length=draw(st.one_of(st.integers(1, 12), st.integers(1, 60))),
@@ -51,6 +53,7 @@ def models(draw: st.DrawFn) -> Model:
         order=order,
         padded=padded,
         pad=draw(st.sampled_from([0, 77])) if padded else 0,
+        mixed_shards=draw(st.sampled_from([1, 2, 3, 8])),
     )
     if model.total() < (1 if padded else model.length + 1):
         model.corpus.shards.append([[1] * (model.length + model.corpus.min_length + 1)])
@@ -69,11 +72,19 @@ def packing(model: Model, **options: Any) -> PackedSequences:
         order=model.order,  # type: ignore[arg-type]
         padded=model.padded,
         pad=model.pad,
+        mixed_shards=model.mixed_shards,
         **{"live_shards": 2, "threads": 1, **options},
     )
 
 
-WAYS: list[dict[str, Any]] = [{}, {"order": "global"}, {"padded": True, "pad": 50}]
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"order": "global"},
+    {"padded": True, "pad": 50},
+    {"order": "mixed", "mixed_shards": 3},
+    {"order": "mixed-global", "mixed_shards": 2},
+    {"order": "mixed", "padded": True, "pad": 50},
+]
 
 
 def corpus(shards: int = 12) -> ModelCorpus:

@@ -60,7 +60,8 @@ class Loader:
         Samples in a batch of one rank, at most those of an epoch.
     shuffle
         Whether a source is served in the order of `Permutation`, a new one in every epoch;
-        otherwise as stored.
+        otherwise as stored. A source with `shuffled()`, as `PackedSequences`, is served in that
+        order instead.
     order
         An order factory to use instead, for a source.
     seed

@@ -42,7 +42,7 @@ class Mixture:
     """A stream of several sources or streams, in shares given by weights.
 
     Each position serves the next sample of one part. After any number of positions each part has
-    its exact share to within one sample. Each part has its own epochs: a small one begins again
+    its exact share to within two samples. Each part has its own epochs: a small one begins again
     while a large one continues.
 
     Parameters
@@ -50,7 +50,8 @@ class Mixture:
     parts
         Pairs (source or stream, weight) by name. A source becomes a `Stream` whose seed is a hash
         of `seed` and its name. A weight is an int, float, `Fraction` or `Decimal` of at least 0;
-        a float means the decimal it is written as. Shares count samples.
+        a float means the decimal it is written as. Shares count samples. A part given as None has
+        been retired: it has no data any more, and the last entry of the schedule gives it weight 0.
     seed
         An int in [0, 2^64), for parts given as sources.
     schedule
@@ -58,6 +59,9 @@ class Mixture:
         already served do not change, and every part continues from its own position. An entry may
         be added later, as long as its position has not been passed. A part with weight 0 is not
         served.
+    version
+        2, or 1 for the states of mixtures that were made by it: version 1 rounds shares whose
+        common denominator is above 4,096 to slots of 4,096. All other shares are served alike.
 
     Raises
     ------
@@ -101,18 +105,41 @@ class Mixture:
         *,
         seed: int = 0,
         schedule: Sequence[tuple[int, Mapping[str, Any]]] = (),
+        version: int = 2,
     ) -> None:
         self.seed = check_integer("seed", seed, most=2**64 - 1)
         self._given = _check_parts(parts)
         self._schedule = list(schedule)
         weights = {name: weight for name, (_, weight) in self._given.items()}
-        self._weights = MixtureWeights(weights, self._schedule)
-        self._slots = self._weights.slots
+        self._weights = MixtureWeights(weights, self._schedule, version)
+        self._slots = self._weights.schedule
+        #: The stream of each part by name; None for a retired one.
         self.parts: dict[str, Any] = {
-            name: _as_part(name, data, self.seed) for name, (data, _) in self._given.items()
+            name: None if data is None else _as_part(name, data, self.seed)
+            for name, (data, _) in self._given.items()
         }
         self._streams = list(self.parts.values())
-        self._layout = common_layout({f"part {name!r}": part for name, part in self.parts.items()})
+        #: The position after the last sample of each retired part.
+        self._ends = {
+            part: self._end_of_retired(part)
+            for part, stream in enumerate(self._streams)
+            if stream is None
+        }
+        live = {f"part {name!r}": part for name, part in self.parts.items() if part is not None}
+        self._layout = common_layout(live)
+        #: The first part with data, for what is the same in all.
+        self._first = next(iter(live.values()))
+
+    def _end_of_retired(self, part: int) -> int:
+        end = self._slots.end_of(part)
+        if end is None:
+            start, name = self._slots.starts[-1], self.names[part]
+            raise ValueError(
+                f"part {name!r} is None, but it has a share of {self.shares_at(start)[name]:g} "
+                f"from position {start} on: a part may be retired where the last entry of "
+                "`schedule` gives it weight 0"
+            )
+        return end
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,6 +203,16 @@ class Mixture:
         before = self._slots.count_before(check_integer("position", position))
         return int(before[self._part(name)])
 
+    def _stream(self, part: int) -> Any:
+        """Return the stream of a part; raise a ValueError for one without data."""
+        stream = self._streams[part]
+        if stream is None:
+            raise ValueError(
+                f"part {self.names[part]!r} is retired (its source is None), so its samples, all "
+                f"before position {self._ends[part]}, cannot be read; give its source to read them"
+            )
+        return stream
+
     def _part(self, name: str) -> int:
         if name not in self.names:
             raise KeyError(f"the mixture has no part {name!r}, only {', '.join(self.names)}")
@@ -199,7 +236,7 @@ class Mixture:
         found = np.full((len(part), 1 + max(self._sample_widths)), -1, np.int64)
         found[:, 0] = part
         for index, rows in _group_by_part(part):
-            samples = require_method(self._streams[index], "samples")(numbers[rows])
+            samples = require_method(self._stream(index), "samples")(numbers[rows])
             found[rows, 1 : 1 + self._sample_widths[index]] = samples.reshape(len(rows), -1)
         return found
 
@@ -222,7 +259,7 @@ class Mixture:
         wanted = self._check_samples(samples)
         found = np.empty(len(wanted), np.int64)
         for part, rows in _group_by_part(wanted[:, 0]):
-            position_of = require_method(self._streams[part], "position_of")
+            position_of = require_method(self._stream(part), "position_of")
             positions = position_of(self._samples_of_part(wanted[rows], part), epoch=number)
             found[rows] = self._to_mixture(part, positions)
         return found
@@ -234,7 +271,7 @@ class Mixture:
         part = int(row[0, 0])
         own_sample = self._samples_of_part(row, part)[0]
         own_position = int(self._slots.count_before(position)[part])
-        return int(require_method(self._streams[part], "epoch_of")(own_sample, at=own_position))
+        return int(require_method(self._stream(part), "epoch_of")(own_sample, at=own_position))
 
     def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
         """Return the pieces of documents at each of some positions.
@@ -247,7 +284,7 @@ class Mixture:
         part, numbers = self.locate(positions)
         found: list[list[Any]] = [[] for _ in range(len(part))]
         for index, rows in _group_by_part(part):
-            pieces = require_method(self._streams[index], "documents_at")(numbers[rows])
+            pieces = require_method(self._stream(index), "documents_at")(numbers[rows])
             for row, pieces_of_row in zip(rows.tolist(), pieces, strict=True):
                 found[row] = pieces_of_row
         return found
@@ -261,6 +298,7 @@ class Mixture:
         parts: Sequence[int] = range(len(self.names))
         if isinstance(document, tuple) and len(document) == 2 and document[0] in self.names:
             parts, document = [self.names.index(document[0])], document[1]
+            self._stream(parts[0])
         found: list[EpochPositions] = []
         errors: list[Exception] = []
         for part in parts:
@@ -279,7 +317,11 @@ class Mixture:
         if not found:
             # A missing document says more than a part without documents.
             errors.sort(key=lambda error: isinstance(error, TypeError))
-            raise errors[0] if errors else TypeError("no part of the mixture has documents")
+            first = errors[0] if errors else TypeError("no part of the mixture has documents")
+            if self._ends:
+                retired = ", ".join(repr(self.names[part]) for part in self._ends)
+                first = type(first)(f"{first.args[0]}; retired parts are not searched: {retired}")
+            raise first
         return found
 
     def document_positions(self, document: Any, *, at: int, epoch: int | None = None) -> Indices:
@@ -313,8 +355,12 @@ class Mixture:
     def _sample_widths(self) -> list[int]:
         """The number of columns of each part's samples."""
         none = np.empty(0, np.int64)
-        shapes = [require_method(stream, "samples")(none).shape for stream in self._streams]
-        return [shape[1] if len(shape) > 1 else 1 for shape in shapes]
+        # A retired part has no samples to show.
+        found: list[Indices] = [
+            none if stream is None else require_method(stream, "samples")(none)
+            for stream in self._streams
+        ]
+        return [array.shape[1] if array.ndim > 1 else 1 for array in found]
 
     def _check_samples(self, samples: ArrayLike) -> Indices:
         array = np.asarray(samples)
@@ -349,7 +395,7 @@ class Mixture:
     @property
     def torch_dtypes(self) -> Mapping[str, str]:
         """Keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
-        types: Mapping[str, str] = getattr(self._streams[0], "torch_dtypes", {})
+        types: Mapping[str, str] = getattr(self._first, "torch_dtypes", {})
         return types
 
     def gather(
@@ -359,7 +405,7 @@ class Mixture:
 
         Each part is called once, for all of its rows; parameters as for `Stream.gather`.
         """
-        return complete_batch(self._streams[0], self.gather_rows(positions, out, threads=threads))
+        return complete_batch(self._first, self.gather_rows(positions, out, threads=threads))
 
     def gather_rows(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
@@ -370,22 +416,22 @@ class Mixture:
             check_out(out, self._layout, len(part))
         groups = list(_group_by_part(part))
         if len(groups) == 1:  # The rows of this part are the batch.
-            stream = self._streams[groups[0][0]]
+            stream = self._stream(groups[0][0])
             return gather_rows(stream, numbers, out, **threads_option(stream, threads))
         batch = empty_rows(self._layout, len(part)) if out is None else out
         for index, rows in groups:
-            stream = self._streams[index]
+            stream = self._stream(index)
             extra = threads_option(stream, threads)
             gather_into(stream, numbers[rows], rows, batch, **extra)
         return batch
 
     def whole(self, rows: Batch) -> Batch:
         """Return the parts' arrays of the whole batch; see `RowSource`."""
-        return whole(self._streams[0], rows)
+        return whole(self._first, rows)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch as the parts present it; see `RowSource`."""
-        return present(self._streams[0], batch)
+        return present(self._first, batch)
 
     # Fingerprint.
 
@@ -404,26 +450,68 @@ class Mixture:
         before = self._slots.count_before(position)
         fields = {"seed": self.seed, **self._weights.fields(position)}
         for part in self._weights.parts_before(position):
+            prefix = _prefix(self.names[part])
+            if part in self._ends:
+                fields[f"{prefix}retired"] = self._ends[part]
+                continue
             fields_of_part = fingerprint_at(self._streams[part], int(before[part]))
-            prefix = f"part.{quote_name(self.names[part])}."
             fields |= {f"{prefix}{field}": value for field, value in fields_of_part.items()}
         return fields
+
+    def without_retired(self, fields: Fingerprint, position: int) -> Fingerprint:
+        """Return the fingerprint of a state at a position as it is since parts were retired.
+
+        A state that was saved before has the fields of their data.
+
+        Raises
+        ------
+        ValueError
+            If a retired part has samples from the position on, and if a part that was retired
+            when the state was saved has a source.
+        """
+        for part, end in self._ends.items():
+            if position < end:
+                raise ValueError(
+                    f"the state is at position {position}, but part {self.names[part]!r}, whose "
+                    f"source is None, has samples until position {end}; expected its source"
+                )
+        found, before = dict(fields), self._slots.count_before(position)
+        for part in self._weights.parts_before(position):
+            prefix, stream = _prefix(self.names[part]), self._streams[part]
+            own = {name: found[name] for name in found if str(name).startswith(prefix)}
+            if part in self._ends:
+                inner: Fingerprint = {"retired": self._ends[part]} if own else {}
+            elif f"{prefix}retired" in own:
+                raise ValueError(
+                    f"part {self.names[part]!r} was retired when the state was saved, but has a "
+                    "source here; expected None"
+                )
+            elif hasattr(stream, "without_retired"):
+                inner = {name.removeprefix(prefix): value for name, value in own.items()}
+                inner = stream.without_retired(inner, int(before[part]))
+            else:
+                continue
+            found = {name: value for name, value in found.items() if name not in own}
+            found |= {f"{prefix}{name}": value for name, value in inner.items()}
+        return found
 
     def explain_change(self, field: str, was: Any, now: Any) -> str | None:
         """Return a sentence that explains a changed field of the fingerprint, or None."""
         for name, stream in self.parts.items():
-            prefix = f"part.{quote_name(name)}."
-            if field.startswith(prefix):
+            prefix = _prefix(name)
+            if field.startswith(prefix) and stream is not None:
                 explanation = explain_change(stream, field.removeprefix(prefix), was, now)
                 return explanation and f"in part {name!r}, {explanation}"
-        return explain_weights_change(field, was, now)
+        return explain_weights_change(field, was, now, self._weights.version)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name!r}: {self.parts[name]!r}" for name in self.names)
         return f"Mixture({{{parts}}}, shares={self.shares}, seed={self.seed})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Mixture, seed=self.seed, schedule=self._schedule), (self._given,)
+        version = self._weights.version
+        again = partial(Mixture, seed=self.seed, schedule=self._schedule, version=version)
+        return again, (self._given,)
 
 
 def _check_parts(parts: Any) -> dict[str, tuple[Any, Any]]:
@@ -440,7 +528,14 @@ def _check_parts(parts: Any) -> dict[str, tuple[Any, Any]]:
                 f"part {name!r} must be a pair (source or stream, weight), got "
                 f"{type(part).__name__}"
             )
+    if all(part[0] is None for part in parts.values()):
+        raise ValueError("at least one part must have a source, got None for all")
     return {name: (part[0], part[1]) for name, part in parts.items()}
+
+
+def _prefix(name: str) -> str:
+    """Return the prefix of a part's fields in the fingerprint."""
+    return f"part.{quote_name(name)}."
 
 
 def _as_part(name: str, data: Any, seed: int) -> Any:

@@ -1,7 +1,8 @@
-"""Slots: a periodic table of the part of a mixture that is served at each position.
+"""Shares of a mixture: the part that is served at each position, and the inverse.
 
-All arithmetic is exact, on integers, so a table is the same on every machine. Published tables
-must not change: they determine the sample at a position.
+`Slots` is a periodic table, for periods of some thousand positions; `windeck._core.ShareTree` does
+without one, for any period. All arithmetic is exact, on integers, so it is the same on every
+machine. Published tables and trees must not change: they determine the sample at a position.
 """
 
 from __future__ import annotations
@@ -10,13 +11,29 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Protocol
 
 import numpy as np
 
 from windeck._util.validation import LIMIT
 from windeck.sources import Indices
 
-__all__ = ["Slots", "SlotSchedule", "assign_slots"]
+__all__ = ["Shares", "Slots", "SlotSchedule", "assign_slots"]
+
+
+class Shares(Protocol):
+    """An endless sequence of places divided among parts: `Slots` or `windeck._core.ShareTree`.
+
+    Part i has `counts[i]` of each `period` places.
+    """
+
+    @property
+    def counts(self) -> Indices: ...
+    @property
+    def period(self) -> int: ...
+    def count_before(self, place: int, /) -> Indices: ...
+    def locate(self, places: Indices, /) -> tuple[Indices, Indices]: ...
+    def position_of(self, part: int, numbers: Indices, most: int, /) -> Indices: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +84,17 @@ class Slots:
         part = self.table[slots]
         return part, periods * self.counts[part] + self.ranks[slots]
 
-    def place_of(self, part: int, numbers: Indices) -> tuple[Indices, Indices]:
-        """Return (periods before, slot) of a part's samples; the inverse of `locate`. O(1) each."""
+    def position_of(self, part: int, numbers: Indices, most: int) -> Indices:
+        """Return the places of a part's samples, the inverse of `locate`; -1 above `most`.
+
+        O(1) each. The part must have slots.
+        """
         periods, rest = np.divmod(numbers, self.counts[part])
-        return periods, self.places[int(self.counts[:part].sum()) + rest]
+        slots = self.places[int(self.counts[:part].sum()) + rest]
+        # Compare before multiplying: the product may exceed 64 bits.
+        whole, last = divmod(most, self.period)
+        inside = (periods < whole) | ((periods == whole) & (slots <= last))
+        return np.where(inside, np.where(inside, periods, 0) * self.period + slots, -1)
 
 
 def assign_slots(counts: Sequence[int]) -> list[int]:
@@ -125,20 +149,22 @@ def assign_slots(counts: Sequence[int]) -> list[int]:
 
 
 class SlotSchedule:
-    """Slots that change at given positions. Immutable.
+    """Slots, or shares without slots, that change at given positions. Immutable.
 
     Parameters
     ----------
     entries
-        Pairs (position, slots), ascending, the first at position 0, all with the same parts.
+        Pairs (position, shares), ascending, the first at position 0, all with the same parts.
     """
 
-    def __init__(self, entries: Sequence[tuple[int, Slots]]) -> None:
+    def __init__(self, entries: Sequence[tuple[int, Shares]]) -> None:
         self.starts = [start for start, _ in entries]
-        self.slots = [slots for _, slots in entries]
-        base = [np.zeros(len(self.slots[0].counts), np.int64)]
+        self.shares = [shares for _, shares in entries]
+        #: served[e][i]: whether entry e serves part i.
+        self.served = np.stack([shares.counts > 0 for shares in self.shares])
+        base = [np.zeros(self.served.shape[1], np.int64)]
         for number, start in enumerate(self.starts[1:]):
-            base.append(base[-1] + self.slots[number].count_before(start - self.starts[number]))
+            base.append(base[-1] + self.shares[number].count_before(start - self.starts[number]))
         #: base[e][i]: samples of part i served before entry e.
         self._base = np.stack(base)
 
@@ -149,9 +175,20 @@ class SlotSchedule:
     def count_before(self, position: int) -> Indices:
         """Return the samples of each part before a position: int64 of shape (parts,). O(parts)."""
         entry = self.entry(position)
-        slots, start = self.slots[entry], self.starts[entry]
-        found: Indices = self._base[entry] + slots.count_before(position - start)
+        found: Indices = self._base[entry] + self.shares[entry].count_before(
+            position - self.starts[entry]
+        )
         return found
+
+    def end_of(self, part: int) -> int | None:
+        """Return the position after the last sample of a part; None if the last entry serves it.
+
+        0 if no entry serves it.
+        """
+        if self.served[-1, part]:
+            return None
+        total = self._base[-1, part]
+        return int(self.position_of(part, np.array([total - 1]))[0]) + 1 if total else 0
 
     def locate(self, positions: Indices) -> tuple[Indices, Indices]:
         """Return the part at each position, and the position in that part. O(log entries) each."""
@@ -168,13 +205,13 @@ class SlotSchedule:
         return part, number
 
     def _locate(self, entry: int, positions: Indices) -> tuple[Indices, Indices]:
-        part, number = self.slots[entry].locate(positions - self.starts[entry])
+        part, number = self.shares[entry].locate(positions - self.starts[entry])
         return part, number + self._base[entry, part]
 
     def position_of(self, part: int, numbers: Indices) -> Indices:
         """Return the position of each of a part's positions; -1 if none serves it.
 
-        A part without slots in the last entry is never served again, and positions end at
+        A part without a share in the last entry is never served again, and positions end at
         2^63 - 2.
         """
         base = self._base[:, part]
@@ -182,16 +219,10 @@ class SlotSchedule:
         entries = np.searchsorted(base, numbers, side="right") - 1
         found = np.full_like(numbers, -1)
         for entry in np.unique(entries).tolist():
-            if self.slots[entry].counts[part]:
-                here = entries == entry
-                found[here] = self._position_of(entry, part, numbers[here] - base[entry])
+            if self.served[entry, part]:
+                here, start = entries == entry, self.starts[entry]
+                places = self.shares[entry].position_of(
+                    part, numbers[here] - base[entry], LIMIT - 1 - start
+                )
+                found[here] = np.where(places < 0, -1, places + start)
         return found
-
-    def _position_of(self, entry: int, part: int, numbers: Indices) -> Indices:
-        slots, start = self.slots[entry], self.starts[entry]
-        periods, slot = slots.place_of(part, numbers)
-        # Compare before multiplying: the product may exceed 64 bits.
-        whole, rest = divmod(LIMIT - 1 - start, slots.period)
-        inside = (periods < whole) | ((periods == whole) & (slot <= rest))
-        places = np.where(inside, periods, 0) * slots.period + slot
-        return np.where(inside, start + places, -1)

@@ -31,6 +31,7 @@ def load_stream_position(stream: Any, state: Mapping[str, Any]) -> int:
         state,
         lambda position: fingerprint_at(stream, position),
         lambda field, was, now: explain_change(stream, field, was, now),
+        getattr(stream, "without_retired", None),
     )
 
 
@@ -64,6 +65,7 @@ def load_position(
     state: Mapping[str, Any],
     fingerprint: Fingerprint | Callable[[int], Fingerprint],
     explain: Explain | None = None,
+    without_retired: Callable[[Fingerprint, int], Fingerprint] | None = None,
 ) -> int:
     """Return the position in a state of the same data, order, seed and order version.
 
@@ -76,6 +78,8 @@ def load_position(
         depends on.
     explain
         Returns a sentence that explains a changed field, or None.
+    without_retired
+        Returns the saved fingerprint without what it has of data that the position has passed.
 
     Raises
     ------
@@ -101,5 +105,8 @@ def load_position(
         raise TypeError(f"`fingerprint` of the state must be a mapping, got {found}")
     position = check_integer("position", state["position"], most=LIMIT - 1)
     current = fingerprint(position) if callable(fingerprint) else fingerprint
-    check_fingerprint(state["fingerprint"], current, explain)
+    saved: Fingerprint = state["fingerprint"]
+    if without_retired is not None:
+        saved = without_retired(saved, position)
+    check_fingerprint(saved, current, explain)
     return position

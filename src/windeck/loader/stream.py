@@ -532,7 +532,10 @@ def as_stream(
         For shuffle, order or seed with a stream, which has its own.
     """
     if not hasattr(data, "epoch_length"):
-        if order is None and not shuffle and not hasattr(data, "at_epoch"):
+        if order is None and shuffle and hasattr(data, "at_epoch"):
+            shuffled = getattr(data, "shuffled", None)
+            data = data if shuffled is None else shuffled()
+        elif order is None and not shuffle and not hasattr(data, "at_epoch"):
             order = Sequential
         return Stream(data, order=order, seed=0 if seed is None else seed)
     for name, given in (("shuffle", shuffle), ("order", order), ("seed", seed)):

@@ -1,4 +1,4 @@
-"""Weights of the parts of a mixture: exact shares, rounded to slots, and their schedule."""
+"""Weights of the parts of a mixture: exact shares as places of a period, and their schedule."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from windeck._core import ShareTree
 from windeck._util.validation import LIMIT, check_integer
-from windeck.loader.schedule import Slots, SlotSchedule
+from windeck.loader.schedule import Shares, Slots, SlotSchedule
 
 __all__ = [
+    "LONGEST_PERIOD",
     "PERIOD",
+    "VERSIONS",
     "MixtureWeights",
     "exact_shares",
     "explain_weights_change",
@@ -27,9 +30,15 @@ __all__ = [
 ]
 
 
-#: Maximum number of slots in a period; the period of shares with a smaller common denominator is
+#: Maximum number of slots in a table; the period of shares with a smaller common denominator is
 #: that denominator.
 PERIOD = 4096
+
+#: Maximum period of version 2, which has a tree for periods above `PERIOD`.
+LONGEST_PERIOD = 2**62
+
+#: Version 1 rounds shares to a table of slots. Version 2 is equal to it where nothing is rounded.
+VERSIONS = (1, 2)
 
 
 def exact_shares(weights: Mapping[str, object], where: str = "") -> list[Fraction]:
@@ -132,13 +141,21 @@ def slot_counts(shares: Sequence[Fraction], limit: int = PERIOD) -> list[int]:
     return counts
 
 
+def _divide(shares: Sequence[Fraction], version: int) -> Shares:
+    """Return the arithmetic of shares: a table of slots for short periods, a tree for long ones."""
+    counts = slot_counts(shares, PERIOD if version == 1 else LONGEST_PERIOD)
+    if sum(counts) <= PERIOD:
+        return Slots.from_counts(counts)
+    return ShareTree(np.array(counts, np.int64))
+
+
 @dataclass(frozen=True)
 class WeightsEntry:
-    """The shares from position `start` on: those requested, and their slots."""
+    """The shares from position `start` on: those requested, and those served."""
 
     start: int
     requested: list[Fraction]
-    slots: Slots
+    served: Shares
 
 
 class MixtureWeights:
@@ -150,16 +167,21 @@ class MixtureWeights:
         Weights by part, from position 0 on.
     schedule
         Pairs (position, weights by part), ascending.
+    version
+        One of `VERSIONS`.
 
     Raises
     ------
     TypeError, ValueError
-        As `exact_shares`; for positions that are not ascending and above 0, and for entries whose
-        names are not exactly those of the parts.
+        As `exact_shares`; for another version; for positions that are not ascending and above 0,
+        and for entries whose names are not exactly those of the parts.
     """
 
-    def __init__(self, weights: Mapping[str, object], schedule: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, weights: Mapping[str, object], schedule: Sequence[Any] = (), version: int = 2
+    ) -> None:
         self.names = tuple(weights)
+        self.version = check_integer("version", version, least=1, most=VERSIONS[-1])
         self.entries = [self._entry(0, weights, "")]
         for item in schedule:
             try:
@@ -175,7 +197,7 @@ class MixtureWeights:
                     f"after {self.entries[-1].start}"
                 )
             self.entries.append(self._entry(start, changed, f" in the schedule at {start}"))
-        self.slots = SlotSchedule([(entry.start, entry.slots) for entry in self.entries])
+        self.schedule = SlotSchedule([(entry.start, entry.served) for entry in self.entries])
 
     def _entry(self, start: int, weights: Any, where: str) -> WeightsEntry:
         if not isinstance(weights, Mapping):
@@ -192,14 +214,14 @@ class MixtureWeights:
                         f"the weights{where} {fault} {name!r}, expected {', '.join(self.names)}"
                     )
         requested = exact_shares({name: weights[name] for name in self.names}, where)
-        return WeightsEntry(start, requested, Slots.from_counts(slot_counts(requested)))
+        return WeightsEntry(start, requested, _divide(requested, self.version))
 
     def shares_at(self, position: int) -> dict[str, float]:
         """Return the shares at a position, after rounding."""
-        slots = self.entries[self.slots.entry(position)].slots
+        shares = self.entries[self.schedule.entry(position)].served
         return {
-            name: int(count) / slots.period
-            for name, count in zip(self.names, slots.counts, strict=True)
+            name: int(count) / shares.period
+            for name, count in zip(self.names, shares.counts, strict=True)
         }
 
     def _begun(self, position: int) -> list[WeightsEntry]:
@@ -208,8 +230,8 @@ class MixtureWeights:
 
     def parts_before(self, position: int) -> list[int]:
         """Return the parts that any of these entries serves."""
-        counts = sum(entry.slots.counts for entry in self._begun(position))
-        parts: list[int] = np.flatnonzero(counts).tolist()
+        begun = len(self._begun(position))
+        parts: list[int] = np.flatnonzero(self.schedule.served[:begun].any(axis=0)).tolist()
         return parts
 
     def fields(self, position: int) -> dict[str, str | int]:
@@ -220,14 +242,14 @@ class MixtureWeights:
         """
         first, *later = self._begun(position)
         parts = ", ".join(quote_name(self.names[part]) for part in self.parts_before(position))
-        scheduled = {f"schedule.{entry.start}": self._format_slots(entry) for entry in later}
-        return {"shares": self._format_slots(first), **scheduled, "mixture": parts}
+        scheduled = {f"schedule.{entry.start}": self._format(entry) for entry in later}
+        return {"shares": self._format(first), **scheduled, "mixture": parts}
 
-    def _format_slots(self, entry: WeightsEntry) -> str:
-        period = entry.slots.period
+    def _format(self, entry: WeightsEntry) -> str:
+        period = entry.served.period
         return ", ".join(
             f"{quote_name(name)}={count}/{period}"
-            for name, count in zip(self.names, entry.slots.counts.tolist(), strict=True)
+            for name, count in zip(self.names, entry.served.counts.tolist(), strict=True)
             if count
         )
 
@@ -235,10 +257,10 @@ class MixtureWeights:
         """Return the requested and the rounded shares, and the largest difference, as text."""
         lines = []
         for entry in self.entries:
-            period, error = entry.slots.period, Fraction(0)
+            period, error = entry.served.period, Fraction(0)
             lines.append(f"from position {entry.start:,}, in periods of {period:,} samples:")
             for name, share, count in zip(
-                self.names, entry.requested, entry.slots.counts.tolist(), strict=True
+                self.names, entry.requested, entry.served.counts.tolist(), strict=True
             ):
                 error = max(error, abs(share - Fraction(count, period)))
                 lines.append(
@@ -250,8 +272,15 @@ class MixtureWeights:
         return "\n".join(lines)
 
 
-def explain_weights_change(field: str, was: object, now: object) -> str | None:
-    """Return a sentence that explains a changed field of a schedule; None for other fields."""
+def explain_weights_change(field: str, was: object, now: object, version: int) -> str | None:
+    """Return a sentence that explains changed shares; None for other fields."""
+    # Only version 1 rounds to `PERIOD` slots, and only version 2 has longer periods.
+    other = 3 - version
+    if (_period(was) == PERIOD < _period(now)) if other == 1 else _period(was) > PERIOD:
+        return (
+            f"its shares are those of version {other} of mixtures, {was}, here they are {now}; if "
+            f"the weights are the same, Mixture(..., version={other}) continues it"
+        )
     if not field.startswith("schedule."):
         return None
     where = f"position {field.removeprefix('schedule.')}"
@@ -269,6 +298,12 @@ def explain_weights_change(field: str, was: object, now: object) -> str | None:
         f"the schedule entry at {where} has taken effect and must not change: it was {was}, here "
         f"it is {now}"
     )
+
+
+def _period(shares: object) -> int:
+    """Return the period of shares as a fingerprint has them; 0 for anything else."""
+    found = re.search(r"/(\d{1,19})$", shares) if isinstance(shares, str) else None
+    return int(found[1]) if found else 0
 
 
 def quote_name(name: str) -> str:

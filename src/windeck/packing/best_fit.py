@@ -59,6 +59,7 @@ class BestFitPacking:
         self.tokens = int(self.sizes.sum())
         self.counts, filled = passes.sequence_counts()
         self.parts = _core.PartOrder(self.counts)
+        self.positions_per_sequence = 1
         self.samples = self.parts.total
         self.padding = self.samples * (options.length + 1) - int(filled.sum())
 
@@ -93,7 +94,7 @@ class BestFitEpoch:
     def __init__(self, layout: BestFitPacking, epoch: int, seed: int) -> None:
         self._layout, self._epoch, self._seed = layout, epoch, seed
         key = _core.hash_words(seed, SHARDS)
-        self._order = layout.parts.reordered(seed=key, epoch=epoch)
+        self.order = layout.parts.reordered(seed=key, epoch=epoch)
 
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
@@ -119,12 +120,12 @@ class BestFitEpoch:
         held = fit.sequences_with(*run.extent(location.document))
         if not len(held):
             return held
-        before = self._order.before(self._order.index(location.shard))
+        before = self.order.before(self.order.index(location.shard))
         return np.sort(self._shuffle(location.shard).index(held) + before)
 
     def _sequences(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return the shards, the index of each row's shard among them, and its sequence there."""
-        shards, _, shard_of, places, _ = self._order.pieces(indices, 1, 1, self._layout.samples)
+        shards, _, shard_of, places, _ = self.order.pieces(indices, 1, 1, self._layout.samples)
         sequences = np.empty_like(places)
         for number, shard in enumerate(shards.tolist()):
             mine = shard_of == number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from windeck.packing.layout import (
     TooManyParts,
     locate_document,
 )
+from windeck.packing.mixed import epoch_layout
 from windeck.sources import Batch, Fingerprint, empty_rows
 
 __all__ = ["PackedEpoch", "fingerprint_of", "present", "whole"]
@@ -46,7 +48,7 @@ class PackedEpoch:
         self._pack_options: dict[str, Any] = {
             "sequence_length": options.length,
             "dtype": options.dtype,
-            "pad": options.pad if options.padded else None,
+            "pad": options.pad if options.has_mask else None,
         }
 
     @property
@@ -55,7 +57,7 @@ class PackedEpoch:
         # addition to the cache, because more seeds may be in use than the cache holds epochs.
         if self._epoch_layout is None:
             self._epoch_layout = self._live.get(
-                (self.epoch, self.seed), lambda: self._layout.at_epoch(self.epoch, self.seed)
+                (self.epoch, self.seed), lambda: epoch_layout(self._layout, self.epoch, self.seed)
             )
         return self._epoch_layout
 
@@ -71,7 +73,7 @@ class PackedEpoch:
     def gather(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
         """Return a batch; see `PackedSequences.gather`."""
         rows = self.gather_rows(indices, out, threads)
-        return present({**rows, **whole(rows)})
+        return present({**rows, **self.whole(rows)})
 
     def gather_rows(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
         """Return the rows of a batch; see `PackedSequences.gather_rows`."""
@@ -107,7 +109,7 @@ class PackedEpoch:
 
     def whole(self, rows: Batch) -> Batch:
         """Return the batch-wide arrays; see `PackedSequences.whole`."""
-        return whole(rows)
+        return whole(rows, self._layout.options.keys)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch with inputs and targets; see `PackedSequences.present`."""
@@ -142,9 +144,17 @@ def fingerprint_of(layout: PackingLayout) -> dict[str, str | int]:
     return {**inner, **layout.options.fields, "samples": layout.samples}
 
 
-def whole(rows: Batch) -> Batch:
-    """Return the offsets of the documents in a flattened batch."""
-    return {"cu_seqlens": _core.cu_seqlens(rows["position_ids"])}
+def whole(rows: Batch, keys: Sequence[str]) -> Batch:
+    """Return the offsets of the documents in a flattened batch, and what follows from them."""
+    offsets = _core.cu_seqlens(rows["position_ids"])
+    batch: Batch = {"cu_seqlens": offsets}
+    if "document_ids" in keys:
+        numbers = np.arange(len(offsets) - 1, dtype=np.int32)
+        shape = rows["position_ids"].shape
+        batch["document_ids"] = np.repeat(numbers, np.diff(offsets)).reshape(shape)
+    if "max_seqlen" in keys:
+        batch["max_seqlen"] = np.array(np.diff(offsets).max(initial=0), np.int32)
+    return batch
 
 
 def present(batch: dict[str, Any]) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class GlobalShuffle:
         self.documents, self.options = documents, options
         self.live, self._passes = live, passes
         self.tokens = int(framed_sizes(documents, options.frame).sum())
+        self.positions_per_sequence = options.length
         self.samples = (self.tokens - 1) // options.length
         if self.samples < 1:
             raise too_few_tokens(self.tokens, options)
@@ -162,13 +163,13 @@ class GlobalShuffleEpoch:
     def __init__(self, layout: GlobalShuffle, epoch: int, seed: int) -> None:
         self._layout, self._epoch, self._seed = layout, epoch, seed
         key = _core.hash_words(seed, _BLOCKS)
-        self._order = layout.index(seed).reordered(seed=key, epoch=epoch)
+        self.order = layout.index(seed).reordered(seed=key, epoch=epoch)
 
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
         length = layout.options.length
-        numbers, *pieces = self._order.pieces(indices, length, length + 1, layout.samples)
+        numbers, *pieces = self.order.pieces(indices, length, length + 1, layout.samples)
         check_parts(len(numbers), len(indices))
         blocks = [self._block(number) for number in numbers.tolist()]
         rows = RowPieces([block.run for block in blocks], *pieces)
@@ -184,7 +185,7 @@ class GlobalShuffleEpoch:
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""
         length, shard_name = self._layout.options.length, self._layout.documents.shard_name
-        numbers, _, number_of, starts, lengths = self._order.pieces(
+        numbers, _, number_of, starts, lengths = self.order.pieces(
             [sample], length, length + 1, self._layout.samples
         )
         found = []
@@ -200,7 +201,7 @@ class GlobalShuffleEpoch:
         layout = self._layout
         document = int(layout.first[location.shard]) + location.document
         number, rest = divmod(base_order(layout.count, self._seed).index(document), BLOCK_SIZE)
-        before = self._order.before(self._order.index(number))
+        before = self.order.before(self.order.index(number))
         within = layout.within(number, self._epoch, self._seed).index(rest)
         start, stop = self._block(number).run.extent(within)
         return overlapping_samples(

@@ -64,6 +64,9 @@ class RowPieces(NamedTuple):
 class EpochLayout(Protocol):
     """The documents in the sequences of one epoch."""
 
+    #: The shards or blocks of the epoch, in its order.
+    order: _core.PartOrder
+
     def rows(self, indices: Int64s, /) -> RowPieces:
         """Return the pieces of a batch; raise TooManyParts if it should be split."""
         ...
@@ -82,6 +85,8 @@ class PackingLayout(Protocol):
 
     samples: int
     tokens: int
+    #: Positions of the orders of shards or blocks from one sequence to the next.
+    positions_per_sequence: int
     documents: Corpus
     options: Options
 

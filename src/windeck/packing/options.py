@@ -11,9 +11,15 @@ from windeck._util.validation import check_integer
 from windeck.columns import dtypes
 from windeck.documents.protocol import Corpus, Int64s
 
-__all__ = ["Options", "check_corpus", "dtype_name", "framed_sizes"]
+__all__ = ["Options", "check_corpus", "dtype_name", "framed_sizes", "key_names"]
 
-ORDERS = ("shards", "global")
+ORDERS = ("shards", "global", "mixed", "mixed-global")
+
+#: Keys of a batch that are made on request.
+KEYS = ("targets_mask", "document_ids", "max_seqlen")
+
+#: The order of `PackedSequences.shuffled`, by the order before.
+MIXED = {"shards": "mixed", "global": "mixed-global"}
 
 #: cu_seqlens are int32, which limits the tokens in a row.
 MAX_LENGTH = 2**31 - 2
@@ -40,11 +46,15 @@ class Options:
     bos, eos
         The frame of every document.
     order
-        ``"shards"`` or ``"global"``.
+        One of `ORDERS`.
     padded, pad
         Whether sequences hold whole documents and are padded with `pad`.
     dtype
         Dtype of tokens and position_ids: ``"int64"`` or ``"int32"``. Not in the fingerprint.
+    mixed_shards
+        Shards or blocks in a group of a mixed order. In the fingerprint of mixed orders only.
+    keys
+        Some of `KEYS`. Not in the fingerprint.
     """
 
     length: int
@@ -54,20 +64,41 @@ class Options:
     padded: bool
     pad: int
     dtype: str
+    mixed_shards: int = 8
+    keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_integer("sequence_length", self.length, least=1, most=MAX_LENGTH)
         if self.order not in ORDERS:
             raise ValueError(f"`order` must be one of {', '.join(ORDERS)}, got {self.order!r}")
-        if self.padded and self.order == "global":
+        if self.padded and self.is_global:
             raise ValueError(
                 "`order` must be 'shards' for padded=True, which packs documents within their "
-                "shard, got 'global'"
+                f"shard, or 'mixed', got {self.order!r}"
             )
+        check_integer("mixed_shards", self.mixed_shards, least=1)
+        for key in self.keys:
+            if key not in KEYS:
+                raise ValueError(f"`keys` must be some of {', '.join(KEYS)}, got {key!r}")
         for name in ("bos", "eos", "pad"):
             _check_token(name, getattr(self, name), self.dtype)
         if self.pad != 0 and not self.padded:
             raise ValueError(f"`pad` must be 0 without padded=True, got {self.pad}")
+
+    @property
+    def is_global(self) -> bool:
+        """True if documents are shuffled across shards."""
+        return self.order in ("global", "mixed-global")
+
+    @property
+    def is_mixed(self) -> bool:
+        """True if sequences are shuffled in groups."""
+        return self.order in MIXED.values()
+
+    @property
+    def has_mask(self) -> bool:
+        """True if batches have ``targets_mask``."""
+        return self.padded or "targets_mask" in self.keys
 
     @property
     def frame(self) -> int:
@@ -84,7 +115,11 @@ class Options:
             "order": self.order,
             "padded": int(self.padded),
         }
-        return {**fields, "pad": self.pad} if self.padded else fields
+        if self.padded:
+            fields["pad"] = self.pad
+        if self.is_mixed:
+            fields["mixed_shards"] = self.mixed_shards
+        return fields
 
 
 def dtype_name(dtype: Any) -> str:
@@ -96,6 +131,13 @@ def dtype_name(dtype: Any) -> str:
     if name not in ("int64", "int32"):
         raise ValueError(f"`dtype` must be 'int64' or 'int32', got {name!r}")
     return name
+
+
+def key_names(keys: Any) -> tuple[str, ...]:
+    """Return keys as a tuple; raise a TypeError for a string or anything else without items."""
+    if isinstance(keys, str) or not hasattr(keys, "__iter__"):
+        raise TypeError(f"`keys` must be a sequence of strings, got {keys!r}")
+    return tuple(keys)
 
 
 def _check_token(name: str, token: object, dtype: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from windeck.packing.counting import CorpusPasses
 from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole
 from windeck.packing.global_shuffle import GlobalShuffle
 from windeck.packing.layout import PackingLayout, Piece
-from windeck.packing.options import Options, check_corpus, dtype_name
+from windeck.packing.options import MIXED, Options, check_corpus, dtype_name, key_names
 from windeck.packing.shard_shuffle import ShardShuffle
 from windeck.sources import Batch, Fingerprint
 
@@ -102,7 +103,10 @@ class PackedSequences:
     order
         ``"shards"``: shards are permuted, and documents within their shard, so that few files are
         open at a time. ``"global"``: documents are shuffled across all shards, with an index that
-        takes one pass over the corpus; see `build_index`.
+        takes one pass over the corpus; see `build_index`. ``"mixed"``, recommended: as "shards",
+        and the sequences of `mixed_shards` shards at a time are shuffled, so that a batch has
+        pieces of many documents. ``"mixed-global"``: as "global", likewise for blocks of 1,024
+        documents.
     padded
         Put whole documents into sequences of at most L + 1 tokens (best fit, within a shard) and
         pad them with `pad`. Only longer documents are split. Sequences are created once, in
@@ -122,14 +126,21 @@ class PackedSequences:
         ``(done, total)``.
     threads
         Threads that read document lengths; by default one per processor.
+    mixed_shards
+        Number of shards whose sequences are shuffled together by a mixed order, at least 1, so
+        many and one more are kept in memory. For "mixed-global" a number of blocks.
+    keys
+        Keys to add to a batch: some of "targets_mask", "document_ids" and "max_seqlen".
 
     Notes
     -----
     **Keys** of a batch of k sequences: ``inputs`` and ``targets`` (k, L), two views of one
     (k, L + 1) buffer; ``position_ids`` (k, L), counted from 0 at the start of each row and of each
-    document; with padding ``targets_mask`` (k, L), True where input and target belong to the same
     document; ``cu_seqlens``, int32: the offsets in the flattened batch at which position_ids
-    restart, and its length, as variable-length attention takes them.
+    restart, and its length, as variable-length attention takes them. With padding, and on request,
+    ``targets_mask`` (k, L), True where input and target belong to the same document. On request
+    ``document_ids`` (k, L), int32: the number of the segment between two offsets, counted through
+    the batch; and ``max_seqlen``, int32 of shape (): the length of the longest segment.
 
     **Cost**: O(shards) time and memory for the object and for each epoch; 8 bytes per document of
     a shard when it is first used. order="global": 8 bytes per 1,024 documents, and half a byte
@@ -180,7 +191,7 @@ class PackedSequences:
         sequence_length: int,
         bos: int | None = None,
         eos: int | None = None,
-        order: Literal["shards", "global"] = "shards",
+        order: Literal["shards", "global", "mixed", "mixed-global"] = "shards",
         padded: bool = False,
         pad: int = 0,
         dtype: Any = "int64",
@@ -188,12 +199,22 @@ class PackedSequences:
         cache: bool | str | os.PathLike[str] = False,
         progress: Progress = False,
         threads: int | None = None,
+        mixed_shards: int = 8,
+        keys: Sequence[str] = (),
     ) -> None:
         check_corpus(documents)
         check_progress(progress)
         self.corpus = documents
         self.options = Options(
-            sequence_length, bos, eos, order, bool(padded), pad, dtype_name(dtype)
+            sequence_length,
+            bos,
+            eos,
+            order,
+            bool(padded),
+            pad,
+            dtype_name(dtype),
+            mixed_shards,
+            key_names(keys),
         )
         self._resources: dict[str, Any] = {
             "live_shards": check_integer("live_shards", live_shards, least=1),
@@ -225,12 +246,14 @@ class PackedSequences:
         passes = CorpusPasses(self.corpus, self.options, cache, progress, crew)
         passes.known_counts, passes.known_sums = counted, indexed
         self._passes = passes
-        live = LRUCache(self._resources["live_shards"])
+        # The last sequence of a group may end in the first shard of the next one.
+        least = self.options.mixed_shards + 1 if self.options.is_mixed else 1
+        live = LRUCache(max(self._resources["live_shards"], least))
         if self.options.padded:
             self._layout: PackingLayout = BestFitPacking(
                 self.corpus, self.options, live, passes, crew
             )
-        elif self.options.order == "global":
+        elif self.options.is_global:
             self._layout = GlobalShuffle(self.corpus, self.options, live, passes)
         else:
             self._layout = ShardShuffle(self.corpus, self.options, live, crew)
@@ -273,6 +296,23 @@ class PackedSequences:
         """
         return PackedEpoch(self, self._layout, self._epochs, epoch, seed)
 
+    def shuffled(self) -> PackedSequences:
+        """Return the same documents in the mixed order of this order; see `order`.
+
+        ``Loader(packed, shuffle=True)`` serves it. An object in a mixed order returns itself.
+
+        Returns
+        -------
+        PackedSequences
+            With order="mixed", or "mixed-global" for order="global".
+        """
+        if self.options.is_mixed:
+            return self
+        again = PackedSequences.__new__(type(self))
+        order = MIXED[self.options.order]
+        again.__setstate__({**self.__getstate__(), "options": replace(self.options, order=order)})
+        return again
+
     def build_index(self, seed: int = 0) -> None:
         """Create the index for order="global"; otherwise the first batch creates it.
 
@@ -314,18 +354,19 @@ class PackedSequences:
         return self._first.gather(indices, out, threads)
 
     def gather_rows(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
-        """Return ``tokens`` (k, L + 1), ``position_ids`` and, if padded, ``targets_mask``."""
+        """Return ``tokens`` (k, L + 1), ``position_ids`` and, if it is made, ``targets_mask``."""
         return self._first.gather_rows(indices, out, threads)
 
     def whole(self, rows: Batch) -> Batch:
-        """Return the arrays that belong to a batch of these rows as a whole: ``cu_seqlens``.
+        """Return the arrays of a batch of these rows as a whole: ``cu_seqlens``, and on request
+        ``document_ids`` and ``max_seqlen``.
 
         Raises
         ------
         ValueError
             If the batch has 2^31 tokens or more, which exceeds int32.
         """
-        return whole(rows)
+        return whole(rows, self.options.keys)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch with ``inputs`` and ``targets``, views of ``tokens``, in its place.
@@ -402,7 +443,13 @@ class PackedSequences:
             check(larger.corpus)
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
-        """Return the corpus's explanation of a field that differs from a saved one, if any."""
+        """Return an explanation of a field that differs from a saved one, if any."""
+        if field == "order" and isinstance(was, str) and now == MIXED.get(was, ""):
+            return (
+                f"it was saved with sequences in the order of documents, order={was!r}, and here "
+                f"they are shuffled, order={now!r}; PackedSequences(..., order={was!r}) without "
+                "shuffle=True continues it"
+            )
         explain = getattr(self.corpus, "explain_change", None)
         if explain is None or not field.startswith("documents."):
             return None

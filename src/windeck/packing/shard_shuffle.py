@@ -37,6 +37,7 @@ class ShardShuffle:
         self.sizes = framed_sizes(documents, options.frame)
         self.parts = _core.PartOrder(self.sizes)
         self.tokens = self.parts.total
+        self.positions_per_sequence = options.length
         self.samples = (self.tokens - 1) // options.length
         if self.samples < 1:
             raise too_few_tokens(self.tokens, options)
@@ -70,20 +71,20 @@ class ShardShuffleEpoch:
     def __init__(self, layout: ShardShuffle, epoch: int, seed: int) -> None:
         self._layout, self._epoch, self._seed = layout, epoch, seed
         key = _core.hash_words(seed, SHARDS)
-        self._order = layout.parts.reordered(seed=key, epoch=epoch)
+        self.order = layout.parts.reordered(seed=key, epoch=epoch)
 
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
         length = layout.options.length
-        found = self._order.pieces(indices, length, length + 1, layout.samples)
+        found = self.order.pieces(indices, length, length + 1, layout.samples)
         check_parts(len(found[0]), len(indices))
         return RowPieces([self._run(shard) for shard in found[0].tolist()], *found[1:])
 
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""
         length = self._layout.options.length
-        shards, _, shard_of, starts, lengths = self._order.pieces(
+        shards, _, shard_of, starts, lengths = self.order.pieces(
             [sample], length, length + 1, self._layout.samples
         )
         found = []
@@ -95,7 +96,7 @@ class ShardShuffleEpoch:
 
     def sequences_of(self, location: DocumentLocation) -> Int64s:
         """Return the sequences that contain tokens of a document, ascending."""
-        before = self._order.before(self._order.index(location.shard))
+        before = self.order.before(self.order.index(location.shard))
         start, stop = self._run(location.shard).extent(location.document)
         layout = self._layout
         return overlapping_samples(

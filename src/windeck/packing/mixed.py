@@ -1,0 +1,79 @@
+"""The mixed packing orders: sequences are shuffled in groups of shards, or of blocks of documents.
+
+Neighbouring sequences of an epoch often are pieces of one document. A mixed order takes the shards
+(``"mixed"``) or the blocks (``"mixed-global"``) of an epoch in groups, and shuffles the sequences
+of each group, so that a batch has pieces of many documents, while few files are in use.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windeck import _core
+from windeck.documents.protocol import Int64s
+from windeck.orders import BlockPermutation
+from windeck.packing.layout import (
+    DocumentLocation,
+    EpochLayout,
+    PackingLayout,
+    Piece,
+    RowPieces,
+)
+
+__all__ = ["epoch_layout"]
+
+# Purpose in the hash that seeds are derived with; published with the packed order.
+_GROUPS = 7
+
+
+def epoch_layout(layout: PackingLayout, epoch: int, seed: int) -> EpochLayout:
+    """Return the layout of one epoch, mixed if the options say so."""
+    found = layout.at_epoch(epoch, seed)
+    return MixedEpoch(layout, found, epoch, seed) if layout.options.is_mixed else found
+
+
+class MixedEpoch:
+    """Sequences of one epoch, shuffled in groups: the location of their tokens, and the inverse.
+
+    8 bytes for each group besides those of the epoch.
+    """
+
+    def __init__(self, layout: PackingLayout, inner: EpochLayout, epoch: int, seed: int) -> None:
+        self.order, self._inner = inner.order, inner
+        borders = _group_borders(layout, inner.order)
+        self._sequences = BlockPermutation(
+            layout.samples,
+            block_offsets=borders,
+            blocks_in_buffer=1,
+            seed=_core.hash_words(seed, _GROUPS),
+            epoch=epoch,
+        )
+
+    def rows(self, indices: Int64s) -> RowPieces:
+        """Return the pieces of a batch."""
+        return self._inner.rows(self._sequences.take(indices))
+
+    def documents(self, sample: int) -> list[Piece]:
+        """Return the pieces of a sequence, in its order."""
+        return self._inner.documents(self._sequences[sample])
+
+    def sequences_of(self, location: DocumentLocation) -> Int64s:
+        """Return the sequences that contain tokens of a document, ascending."""
+        found: Int64s = np.sort(self._sequences.index(self._inner.sequences_of(location)))
+        return found
+
+
+def _group_borders(layout: PackingLayout, order: _core.PartOrder) -> Int64s:
+    """Return the first sequence of each group, and the number of all: int64 of shape (groups + 1,).
+
+    Groups of nearly equal numbers of adjacent parts, at most `mixed_shards` each. A sequence
+    belongs to the group of its first token. O(groups) time.
+    """
+    parts = len(order)
+    groups = -(-parts // layout.options.mixed_shards)
+    before = [order.before(group * parts // groups) for group in range(groups + 1)]
+    # Rounded up: a sequence that begins in a group ends in the next one.
+    borders = -(-np.array(before, np.int64) // layout.positions_per_sequence)
+    borders[-1] = layout.samples
+    found: Int64s = np.minimum(borders, layout.samples)
+    return found
