@@ -211,6 +211,7 @@ REASONS = {
     "border": "across a border of the split",
     "others": "in the other parts of the split",
     "subset": "outside the subset",
+    "fold": "outside the fold or across one of its borders",
 }
 
 
@@ -228,7 +229,7 @@ class WindowReport:
         Number of windows that fit into the series.
     dropped
         Number of windows dropped, by reason: ``"missing"``, ``"gap"``, ``"border"``, ``"others"``,
-        ``"subset"``.
+        ``"subset"``, ``"fold"``.
     rows, steps
         Number of rows that a window spans, and a text that describes its steps.
     """
