@@ -34,18 +34,19 @@ def located(windows: wd.Windows) -> list[ref.Window]:
 
 
 def whole_in(case: ref.Case, window: ref.Window, low: int, high: int) -> bool:
-    """Return true if all rows of a window lie in [low, high), padding at the series' start aside.
+    """Return true if all rows of a window lie in [low, high), padding aside.
 
-    Padded windows belong to a range that begins with their series.
+    Padded windows belong to a range that begins, or ends, with their series.
     """
-    begin = case.offsets[window[0]]
+    begin, end = case.offsets[window[0] : window[0] + 2]
     rows = ref.rows_of(case, window[1])
-    return all(low <= row < high or (row < begin == low) for row in rows)
+    return all(low <= row < high or row < begin == low or row >= end == high for row in rows)
 
 
 def future_in(case: ref.Case, window: ref.Window, low: int, high: int) -> bool:
-    rows = ref.future_rows(case, window[1]) or ref.past_rows(case, window[1])
-    return all(low <= row < high for row in rows)
+    end = case.offsets[window[0] + 1]
+    rows = ref.deciding_rows(case, window[1])
+    return low < high and all(low <= row < high or row >= end == high for row in rows)
 
 
 @settings(QUIET, max_examples=100)

@@ -69,9 +69,10 @@ def clip_runs(
 ) -> RunSubset:
     """Return the windows with start rows from `lowest` on that end within the rows below `high`.
 
-    The rows of the new runs are ``[low, high)``.
+    The rows of the new runs are ``[low, high)``. Where `high` is that of the run, its windows end
+    in time, and padded ones stay.
     """
-    clipped, skipped = runs.clip(lowest, high - span.rows)
+    clipped, skipped = runs.clip(lowest, np.where(high < runs.high, high - span.rows, high))
     clipped = replace(clipped, low=low, high=high)
     return RunSubset(clipped, skipped, np.arange(len(skipped), dtype=np.int64))
 

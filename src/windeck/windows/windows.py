@@ -34,7 +34,7 @@ from windeck.windows.filters import (
     gap_in_units,
 )
 from windeck.windows.folds import folds
-from windeck.windows.index import WindowSpan
+from windeck.windows.index import WindowSpan, pad_sides
 from windeck.windows.scaler import Scaler
 from windeck.windows.subset import Split, WindowSelection
 
@@ -54,7 +54,9 @@ class Windows:
     context_length, prediction_length
         Number of past steps, at least 1, and of future steps, at least 0.
     gap
-        Rows left out between past and future; unused without a future.
+        Rows left out between past and future; unused without a future. A negative one lets the
+        future begin before the past ends, as models do that start decoding from known labels:
+        ``gap=-48`` repeats the last 48 past steps at the start of the future.
     stride
         Rows from the start of one window to the next, counted from the first window of each series.
     dilation
@@ -65,8 +67,9 @@ class Windows:
         Columns known in the future too; known in the past only; constant in a series (the
         series' first row is read). A column has one role.
     pad
-        Let windows begin before their series, with at least one context step inside it. Steps
-        before the series are `fill` with mask 0. The future always lies inside.
+        ``"start"`` (or True): windows may begin before their series, with at least one context step
+        inside it. ``"end"``: futures may end after it, with at least one step after the past
+        inside it. ``"both"``: both. Steps outside the series are `fill` with mask 0.
     fill
         The value of missing elements.
     max_missing
@@ -85,6 +88,12 @@ class Windows:
         A floating dtype for floating columns (``"bfloat16"`` comes as bits in uint16, see
         `torch_dtypes`), or a mapping of columns to dtypes, which casts any column. Default: as
         stored. A scaled integer column becomes the floating dtype, or else float32.
+    min_context_length, min_prediction_length
+        Least number of context steps, and of future steps, inside the series, on the side that is
+        padded. Default: 1. A future that overlaps the past has one step more than the overlap.
+    anchor
+        ``"start"``: `stride` is counted from the first possible window of each series; ``"end"``:
+        from the last possible one, so that the latest rows are used.
 
     Notes
     -----
@@ -141,20 +150,33 @@ class Windows:
         known_covariates: Names = None,
         past_covariates: Names = None,
         static_covariates: Names = None,
-        pad: bool = False,
+        pad: bool | Literal["start", "end", "both"] = False,
         fill: float = 0.0,
         max_missing: float = 1.0,
         max_gap: Any = None,
         scaler: Scaler | None = None,
         layout: Layout = "btc",
         dtype: Any = None,
+        min_context_length: int | None = None,
+        min_prediction_length: int | None = None,
+        anchor: Literal["start", "end"] = "start",
     ) -> None:
         if not hasattr(table, "offsets"):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
         if layout not in LAYOUTS:
             raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, got {layout!r}")
         self.table = table
-        self.span = WindowSpan(context_length, prediction_length, gap, stride, dilation, bool(pad))
+        self.span = WindowSpan(
+            context_length,
+            prediction_length,
+            gap,
+            stride,
+            dilation,
+            pad_sides(pad),
+            min_context_length,
+            min_prediction_length,
+            anchor,
+        )
         self.roles = ColumnRoles.from_names(
             table, target_columns, known_covariates, past_covariates, static_covariates
         )
@@ -471,11 +493,11 @@ class Windows:
     @cached_property
     def fingerprint(self) -> dict[str, str | int]:
         """Options, sizes and digests for checkpoints, without paths and times."""
-        span, roles = self.span, self.roles
+        roles = self.roles
         own: dict[str, str | int] = {
             "source": "Windows",
             "windows": len(self),
-            **{name: int(getattr(span, name)) for name in span.__dataclass_fields__},
+            **self.span.fingerprint(),
             "target_columns": ", ".join(roles.target),
             "known_covariates": ", ".join(roles.known),
             "past_covariates": ", ".join(roles.past),
