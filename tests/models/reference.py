@@ -45,12 +45,15 @@ class Case:
     known: list[str] = field(default_factory=list)
     past: list[str] = field(default_factory=list)
     static: list[str] = field(default_factory=list)
-    pad: bool = False
+    pad: bool | str = False
     fill: float = 0.0
     max_missing: float = 1.0
     max_gap: int | None = None
     stamps: list[int] | None = None
     layout: str = "btc"
+    min_context_length: int | None = None
+    min_prediction_length: int | None = None
+    anchor: str = "start"
 
 
 def past_rows(case: Case, start: int) -> list[int]:
@@ -73,20 +76,39 @@ def fitting(case: Case) -> list[Window]:
     """All windows, filters not considered: every possible start of every series is tried."""
     found = []
     for series, (begin, end) in enumerate(pairwise(case.offsets)):
-        reach = rows_of(case, 0)[-1] + 1
+        reach = max(rows_of(case, 0)) + 1
         possible = [s for s in range(begin - reach, end) if fits(case, s, begin, end)]
         if possible:
-            found += [(series, s) for s in possible if (s - possible[0]) % case.stride == 0]
+            anchor = possible[0] if case.anchor == "start" else possible[-1]
+            found += [(series, s) for s in possible if (s - anchor) % case.stride == 0]
     return found
 
 
 def fits(case: Case, start: int, begin: int, end: int) -> bool:
     """Whether a window lies inside its series, as far as it has to."""
     past, future = past_rows(case, start), future_rows(case, start)
-    if case.pad:
-        # The last context step has to be inside; earlier ones may lie before the series.
-        past = past[-1:]
+    if any(row >= end for row in past) or any(row < begin for row in future):
+        return False
+    if case.pad in (True, "start", "both"):
+        # The last context steps have to be inside; earlier ones may lie before the series.
+        past = past[-(case.min_context_length or 1) :]
+    if case.pad in ("end", "both"):
+        # The first future steps have to be inside, one that is not in the past at least.
+        future = future[: case.min_prediction_length or least_future(case)]
     return all(begin <= row < end for row in past + future)
+
+
+def least_future(case: Case) -> int:
+    """The number of future steps up to the first one after the past."""
+    last = past_rows(case, 0)[-1]
+    return sum(row <= last for row in future_rows(case, 0)) + 1
+
+
+def deciding_rows(case: Case, start: int) -> list[int]:
+    """Rows that decide the part of a window in a split: its future after the past, or all rows."""
+    future = future_rows(case, start)
+    after = [row for row in future if row > past_rows(case, start)[-1]]
+    return after or past_rows(case, start)
 
 
 def is_observed(case: Case, column: str, series: int, row: int) -> bool:
@@ -108,7 +130,8 @@ def unbroken(case: Case, window: Window) -> bool:
         return True
     assert case.stamps is not None
     series, start = window
-    rows = range(max(start, case.offsets[series]), rows_of(case, start)[-1] + 1)
+    last = min(max(rows_of(case, start)), case.offsets[series + 1] - 1)
+    rows = range(max(start, case.offsets[series]), last + 1)
     return all(case.stamps[b] - case.stamps[a] <= case.max_gap for a, b in pairwise(rows))
 
 
@@ -173,7 +196,7 @@ def by_key(case: Case, chosen: list[Window]) -> dict[str, Array]:
     rows = [past_rows(case, s) for _, s in chosen]
     put(case, result, "past_covariates", case.past, rows, chosen)
     rows = [[case.offsets[series]] for series, _ in chosen]
-    put(case, result, "static", case.static, rows, chosen, future=True)
+    put(case, result, "static", case.static, rows, chosen, static=True)
     for name in ("static", "static_mask"):
         if name in result:
             result[name] = result[name].reshape(len(chosen), -1)
@@ -189,7 +212,7 @@ def by_column(case: Case, chosen: list[Window]) -> dict[str, Array]:
         put(case, result, name, [name], [past_rows(case, s) for _, s in chosen], chosen)
     for name in case.static:
         rows = [[case.offsets[series]] for series, _ in chosen]
-        put(case, result, name, [name], rows, chosen, future=True)
+        put(case, result, name, [name], rows, chosen, static=True)
     for key, array in result.items():
         static = key.removesuffix("_mask") in case.static
         result[key] = array.reshape((len(chosen),) if static else (len(chosen), -1))
@@ -204,8 +227,9 @@ def put(
     rows: list[list[int]],
     chosen: list[Window],
     future: bool = False,
+    static: bool = False,
 ) -> None:
-    """Fill one key and its mask; `future` steps are never padded."""
+    """Fill one key and its mask; a key has a mask if its steps may lie outside the series."""
     if not names:
         return
     shape = (len(chosen), len(rows[0]) if rows else 0, len(names))
@@ -217,7 +241,13 @@ def put(
             for c, name in enumerate(names):
                 values[b, t, c] = value(case, name, series, row)
                 mask[b, t, c] = is_observed(case, name, series, row)
-    padded = case.pad and case.context_length > 1 and not future
+    first = future_rows(case, 0)[0] if case.prediction_length else 1
+    some = (case.min_context_length or 1) < case.context_length and first > 0
+    start = case.pad in (True, "start", "both") and some
+    least = case.min_prediction_length or least_future(case)
+    end = case.pad in ("end", "both") and least < case.prediction_length
+    covers_both = case.layout == "columns" and names[0] not in case.past
+    padded = not static and ((start and not future) or (end and (future or covers_both)))
     axes = (0, 2, 1) if case.layout == "bct" else (0, 1, 2)
     result[key] = values.transpose(axes)
     if padded or any(case.columns[name].can_miss for name in names):

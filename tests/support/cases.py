@@ -76,10 +76,13 @@ class Drawn:
             known_covariates=case.known,
             past_covariates=case.past,
             static_covariates=case.static,
-            pad=case.pad,
+            pad=cast(Any, case.pad),
             fill=case.fill,
             max_missing=case.max_missing,
             max_gap=case.max_gap,
+            min_context_length=case.min_context_length,
+            min_prediction_length=case.min_prediction_length,
+            anchor=cast(Any, case.anchor),
             **self.options,
         )
 
@@ -111,22 +114,30 @@ def drawn_cases(draw: st.DrawFn) -> Drawn:
             specs[name], columns[name] = data, column
     scaler = None if scaled is None else random_scaler(rng, columns, len(sizes), scaled == "series")
     stamps = draw(st.booleans())
+    context, prediction, dilation = (draw(st.integers(*ends)) for ends in ((1, 6), (0, 4), (1, 4)))
     case = ref.Case(
         columns,
         offsets,
-        context_length=draw(st.integers(1, 6)),
-        prediction_length=draw(st.integers(0, 4)),
-        gap=draw(st.integers(0, 3)),
+        context_length=context,
+        prediction_length=prediction,
+        gap=draw(st.sampled_from([0, 1, 2, 3, -1, -2, -dilation, -context * dilation])),
         stride=draw(st.integers(1, 5)),
-        dilation=draw(st.integers(1, 4)),
+        dilation=dilation,
         **names,
-        pad=draw(st.booleans()),
+        pad=draw(st.sampled_from([False, True, "start", *["end", "both"] * (prediction > 0)])),
         fill=draw(st.sampled_from([0.0, 1.0])),
         max_missing=draw(st.sampled_from([1.0, 1.0, 0.5, 0.3, 0.1, 0.0])),
         stamps=random_stamps(rng, offsets) if stamps else None,
         max_gap=draw(st.sampled_from([None, 1, 2])) if stamps else None,
         layout=layout,
+        anchor=draw(st.sampled_from(["start", "start", "end"])),
     )
+    case.gap = max(case.gap, -context * dilation, 1 - prediction * dilation if prediction else -99)
+    if case.pad in (True, "start", "both"):
+        case.min_context_length = draw(st.sampled_from([None, None, 1, context]))
+    if case.pad in ("end", "both"):
+        least = ref.least_future(case)
+        case.min_prediction_length = draw(st.sampled_from([None, None, least, prediction]))
     times = None if case.stamps is None else np.array(case.stamps, dtype="M8[m]")
     table = PlainTable(specs, np.array(offsets, dtype=np.int64), times)
     return Drawn(case, table, {"layout": layout, "dtype": asked, "scaler": scaler})

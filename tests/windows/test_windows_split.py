@@ -34,16 +34,13 @@ def located(windows: wd.Windows) -> list[ref.Window]:
     return list(zip(series.tolist(), rows.tolist(), strict=True))
 
 
-def deciding_rows(case: ref.Case, start: int) -> list[int]:
-    """Return the rows that decide the part of a window: its future, or without one all rows."""
-    return ref.future_rows(case, start) or ref.past_rows(case, start)
-
-
 def part_by_borders(case: ref.Case, window: ref.Window, borders: list[tuple[int, int]]) -> int:
     """Return 0, 1, 2 for train, validation, test; -1 for a window across a border."""
     series, start = window
     first, second = borders[series]
-    parts = {int(row >= first) + int(row >= second) for row in deciding_rows(case, start)}
+    # Steps behind the series are in no part.
+    rows = [row for row in ref.deciding_rows(case, start) if row < case.offsets[series + 1]]
+    parts = {int(row >= first) + int(row >= second) for row in rows}
     return parts.pop() if len(parts) == 1 else -1
 
 
@@ -111,7 +108,9 @@ def test_subset_of_rows_time_and_series(drawn: Drawn, data: st.DataObject) -> No
 
     def inside(window: ref.Window) -> bool:
         number, first = window
-        rows = [r for r in ref.rows_of(case, first) if r >= case.offsets[number]]
+        # A window cut by the end of its series has the last row of it.
+        end = case.offsets[number + 1]
+        rows = [min(r, end - 1) for r in ref.rows_of(case, first) if r >= case.offsets[number]]
         # A padded window that begins before the rows of the subset is not in it.
         began = first if first >= case.offsets[number] else case.offsets[number]
         whole = start <= began and all(start <= row < stop for row in rows)

@@ -104,7 +104,7 @@ class BatchKey:
     layout
         The axes as letters: b(atch), t(ime), c(hannel).
     padded
-        True where steps may lie before the series.
+        True where steps may lie outside the series.
     static
         True where the first row of the series is read.
     without_channels
@@ -130,13 +130,13 @@ def batch_keys(roles: ColumnRoles, span: WindowSpan, layout: Layout) -> list[Bat
     """Return the keys of a batch in order, without dtypes."""
     past = (0, span.context_length)
     future = (span.future_first, span.prediction_length)
-    padded = span.max_padding > 0
+    padded, cut = span.max_padding > 0, span.needed_rows < span.rows
     first_row = ((0, 1),)
     if layout == "columns":
         whole = (past, future) if span.prediction_length else (past,)
         return [
-            *(BatchKey(name, (name,), whole, "bt", padded) for name in roles.target),
-            *(BatchKey(name, (name,), whole, "bt", padded) for name in roles.known),
+            *(BatchKey(name, (name,), whole, "bt", padded or cut) for name in roles.target),
+            *(BatchKey(name, (name,), whole, "bt", padded or cut) for name in roles.known),
             *(BatchKey(name, (name,), (past,), "bt", padded) for name in roles.past),
             *(
                 BatchKey(name, (name,), first_row, "bc", static=True, without_channels=True)
@@ -147,7 +147,7 @@ def batch_keys(roles: ColumnRoles, span: WindowSpan, layout: Layout) -> list[Bat
     for name, columns in (("target", roles.target), ("known", roles.known)):
         keys.append(BatchKey(f"past_{name}", columns, (past,), layout, padded))
         if span.prediction_length:
-            keys.append(BatchKey(f"future_{name}", columns, (future,), layout))
+            keys.append(BatchKey(f"future_{name}", columns, (future,), layout, cut))
     keys.append(BatchKey("past_covariates", roles.past, (past,), layout, padded))
     keys.append(BatchKey("static", roles.static, first_row, "bc", static=True))
     return [key for key in keys if key.columns]

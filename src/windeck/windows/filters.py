@@ -65,15 +65,17 @@ def apply_filter(
         return FilterResult(None, 0, 0)
     keep = np.zeros((runs.total + 7) // 8, dtype=np.uint8)
     missing = gap = 0
-    for at, starts, begin in _stretches(span, runs, offsets):
+    for at, starts, begin, end in _stretches(span, runs, offsets):
         bad = np.zeros(len(starts), dtype=np.bool_)
         if conditions.allowed_missing is not None:
-            bad |= _count_missing(conditions.targets, span, starts, begin) > (
+            bad |= _count_missing(conditions.targets, span, starts, begin, end) > (
                 conditions.allowed_missing
             )
             missing += int(bad.sum())
         if conditions.max_gap is not None and conditions.timestamps is not None:
-            spans_gap = _spans_gap(conditions.timestamps, conditions.max_gap, span, starts, begin)
+            spans_gap = _spans_gap(
+                conditions.timestamps, conditions.max_gap, span, starts, begin, end
+            )
             spans_gap &= ~bad
             gap += int(spans_gap.sum())
             bad |= spans_gap
@@ -83,8 +85,8 @@ def apply_filter(
 
 def _stretches(
     span: WindowSpan, runs: WindowRuns, offsets: Int64
-) -> Iterator[tuple[int, Int64, Int64]]:
-    """Yield windows by stretches of rows: number of the first, start rows, first rows of series."""
+) -> Iterator[tuple[int, Int64, Int64, Int64]]:
+    """Yield windows by stretches of rows: number of the first, start rows, bounds of series."""
     index = _core.WindowIndex(runs.first, runs.count, runs.stride, series=runs.series)
     total = len(index)
     length = max(ROWS_AT_A_TIME, span.rows)
@@ -93,18 +95,18 @@ def _stretches(
         _, (row,) = index.slice(at, at + 1)
         stop = runs.count_before(int(row) + length)
         series, starts = index.slice(at, stop)
-        yield at, starts, offsets[series]
+        yield at, starts, offsets[series], offsets[series + 1]
         at = stop
 
 
 def _count_missing(
-    columns: Sequence[ColumnData], span: WindowSpan, starts: Int64, begin: Int64
+    columns: Sequence[ColumnData], span: WindowSpan, starts: Int64, begin: Int64, end: Int64
 ) -> Int64:
     """Count the missing target values of each window, steps of padding included."""
     # A window of one step may have a dilation larger than memory, which is not used.
     d = span.dilation if span.steps > 1 else 1
     low = max(int(starts[0]), 0)
-    stop = int(starts[-1]) + span.rows
+    stop = min(int(starts[-1]) + span.rows, int(end[-1]))
     counts = np.zeros(stop - low, dtype=np.int64)
     for column in columns:
         if column.missing != 0:
@@ -116,7 +118,11 @@ def _count_missing(
     result: Int64 = padded * len(columns)
     result += sums[starts + (span.past_last + d - low)] - sums[first]
     if span.prediction_length:
-        result += sums[starts + (span.last + d - low)] - sums[starts + (span.future_first - low)]
+        future = starts + span.future_first
+        # Future steps behind the series are missing too; the first one is inside.
+        inside = np.minimum(-((future - end) // d), span.prediction_length)
+        result += (span.prediction_length - inside) * len(columns)
+        result += sums[future + inside * d - low] - sums[future - low]
     return result
 
 
@@ -134,13 +140,16 @@ def _dilated_sums(counts: Int64, dilation: int) -> Int64:
     return np.cumsum(padded.reshape(blocks, dilation), axis=0).ravel()
 
 
-def _spans_gap(stamps: Int64, max_gap: int, span: WindowSpan, starts: Int64, begin: Int64) -> Bools:
+def _spans_gap(
+    stamps: Int64, max_gap: int, span: WindowSpan, starts: Int64, begin: Int64, end: Int64
+) -> Bools:
     """Return true for windows with neighbouring rows more than `max_gap` apart."""
     low = max(int(starts[0]), 0)
     stretch = stamps[low : int(starts[-1]) + span.rows]
     gaps = np.zeros(len(stretch), dtype=np.int64)
     np.cumsum(np.diff(stretch) > max_gap, out=gaps[1:])
-    found: Bools = gaps[starts + (span.last - low)] > gaps[np.maximum(starts, begin) - low]
+    last = np.minimum(starts + span.last, end - 1)
+    found: Bools = gaps[last - low] > gaps[np.maximum(starts, begin) - low]
     return found
 
 
@@ -211,6 +220,7 @@ REASONS = {
     "border": "across a border of the split",
     "others": "in the other parts of the split",
     "subset": "outside the subset",
+    "fold": "outside the fold or across one of its borders",
 }
 
 
@@ -228,7 +238,7 @@ class WindowReport:
         Number of windows that fit into the series.
     dropped
         Number of windows dropped, by reason: ``"missing"``, ``"gap"``, ``"border"``, ``"others"``,
-        ``"subset"``.
+        ``"subset"``, ``"fold"``.
     rows, steps
         Number of rows that a window spans, and a text that describes its steps.
     """
@@ -265,7 +275,8 @@ def describe_steps(span: WindowSpan) -> str:
     """Describe the steps of a window as text, such as ``"168 past, 24 future"``."""
     text = f"{span.context_length:,} past"
     if span.prediction_length:
-        gap = f", gap {span.gap:,}" if span.gap else ""
+        gap = f", gap {span.gap:,}" if span.gap > 0 else ""
+        gap = f", overlap {-span.gap:,}" if span.gap < 0 else gap
         text += f"{gap}, {span.prediction_length:,} future"
     if span.dilation > 1:
         text += f", every {span.dilation:,} rows"

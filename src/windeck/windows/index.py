@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,20 @@ from windeck._util.validation import check_integer
 LONGEST = 2**61
 
 
+#: Sides on which steps of a window may lie outside its series, as bits of `WindowSpan.pad`.
+PAD_START, PAD_END = 1, 2
+PADS = {"start": PAD_START, "end": PAD_END, "both": PAD_START | PAD_END}
+
+
+def pad_sides(pad: Any) -> int:
+    """Return the bits of the sides that `pad` names: a bool, or one of `PADS`."""
+    if not isinstance(pad, str) and pad in (False, True):
+        return PAD_START if pad else 0
+    if not isinstance(pad, str) or pad not in PADS:
+        raise ValueError(f"`pad` must be a bool, 'start', 'end' or 'both', got {pad!r}")
+    return PADS[pad]
+
+
 @dataclass(frozen=True)
 class WindowSpan:
     """The rows of one window relative to its start row.
@@ -25,6 +40,18 @@ class WindowSpan:
     Past step j is row ``j * dilation``; future step j is row
     ``(context_length + j) * dilation + gap``. The names of the fields are part of the fingerprint
     of windows.
+
+    Attributes
+    ----------
+    gap
+        Rows left out between past and future; below 0 the future begins that many rows earlier.
+    pad
+        Sides on which steps may lie outside the series: 0, or a sum of `PAD_START` and `PAD_END`.
+    min_context_length, min_prediction_length
+        Steps that lie inside the series on a padded side. Default: 1, and the first future step
+        after the past.
+    anchor
+        ``"start"`` or ``"end"``: the first, or the last window of a series that can be is one.
     """
 
     context_length: int
@@ -32,17 +59,54 @@ class WindowSpan:
     gap: int = 0
     stride: int = 1
     dilation: int = 1
-    pad: bool = False
+    pad: int = 0
+    min_context_length: int | None = None
+    min_prediction_length: int | None = None
+    anchor: str = "start"
 
     def __post_init__(self) -> None:
-        least = {"context_length": 1, "prediction_length": 0, "gap": 0, "stride": 1, "dilation": 1}
+        least = {"context_length": 1, "prediction_length": 0, "stride": 1, "dilation": 1, "gap": 0}
         for name, bound in least.items():
+            if name == "gap":  # the future begins no earlier than the past, and ends after it
+                bound = -self.context_length * self.dilation
+                if self.prediction_length:
+                    bound = max(bound, 1 - self.prediction_length * self.dilation)
             value = check_integer(name, getattr(self, name), least=bound, most=math.inf)
             if value > LONGEST:
                 raise OverflowError(f"`{name}` must be at most 2**61, got {value}")
             object.__setattr__(self, name, value)
         if self.rows > LONGEST:
             raise OverflowError(f"a window must span at most 2**61 rows, got {self.rows}")
+        if self.anchor not in ("start", "end"):
+            raise ValueError(f"`anchor` must be 'start' or 'end', got {self.anchor!r}")
+        if self.pad & PAD_END and not self.prediction_length:
+            raise ValueError(
+                "padding at the end is of the future, expected `prediction_length` > 0"
+            )
+        self._check_minimum("context", PAD_START, 1, self.context_length)
+        inside = self.overlap_steps + 1
+        self._check_minimum("prediction", PAD_END, inside, self.prediction_length)
+
+    def _check_minimum(self, part: str, side: int, least: int, most: int) -> None:
+        name = f"min_{part}_length"
+        value = getattr(self, name)
+        if value is None:
+            return
+        if not self.pad & side:
+            word = "start" if side == PAD_START else "end"
+            raise ValueError(f"`{name}` is {value!r}, expected pad={word!r} or 'both' with it")
+        number = check_integer(name, value, least=least, most=most)
+        object.__setattr__(self, name, None if number == least else number)
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """Return the fields by name, without those added later where they have no effect."""
+        later = ("min_context_length", "min_prediction_length", "anchor")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {
+            name: value if name == "anchor" else int(value)
+            for name, value in fields.items()
+            if name not in later or value not in (None, "start")
+        }
 
     @property
     def past_last(self) -> int:
@@ -67,19 +131,44 @@ class WindowSpan:
         return self.last + 1
 
     @property
+    def needed_rows(self) -> int:
+        """Number of rows from the first step to the last that has to lie before the series' end."""
+        if not self.pad & PAD_END:
+            return self.rows
+        inside = self.min_prediction_length or self.overlap_steps + 1
+        return self.future_first + (inside - 1) * self.dilation + 1
+
+    @property
+    def overlap_steps(self) -> int:
+        """Number of future steps that are not after the past: 0 unless `gap` is negative."""
+        return max(0, (self.past_last - self.future_first) // self.dilation + 1)
+
+    @property
+    def new_first(self) -> int:
+        """Row of the first future step after the past."""
+        return self.future_first + self.overlap_steps * self.dilation
+
+    @property
     def steps(self) -> int:
         """Number of past and future steps."""
         return self.context_length + self.prediction_length
 
     @property
     def max_padding(self) -> int:
-        """Number of rows that a window may begin before its series: all context steps but one."""
-        return self.past_last if self.pad else 0
+        """Number of rows that a window may begin before its series."""
+        if not self.pad & PAD_START:
+            return 0
+        rows = (self.context_length - (self.min_context_length or 1)) * self.dilation
+        # The future never begins before the series.
+        return min(rows, self.future_first) if self.prediction_length else rows
 
     @property
     def split_first(self) -> int:
-        """First row that decides the part of a split: of the future, else of the context."""
-        return self.future_first if self.prediction_length else 0
+        """First row that decides the part of a split: of the future, else of the context.
+
+        Of a future that overlaps the past, the steps after the past decide.
+        """
+        return self.new_first if self.prediction_length else 0
 
     @property
     def split_rows(self) -> int:
@@ -96,8 +185,10 @@ class WindowSpan:
         """
         begin, end = offsets[:-1], offsets[1:]
         first = begin - self.max_padding
-        last_start = end - self.rows
+        last_start = end - self.needed_rows
         count = np.where(last_start >= first, (last_start - first) // self.stride + 1, 0)
+        if self.anchor == "end":
+            first = np.where(count > 0, first + (last_start - first) % self.stride, first)
         series = np.arange(len(begin), dtype=np.int64)
         return WindowRuns(first, count, series, begin.copy(), end.copy(), self.stride)
 
@@ -169,4 +260,4 @@ class WindowRuns:
         live = self.count > 0
         first, count, series = self.first[live], self.count[live], self.series[live]
         end = first + (count - 1) * self.stride + span.rows
-        return np.maximum(first, offsets[series]), end, series
+        return np.maximum(first, offsets[series]), np.minimum(end, offsets[series + 1]), series

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util import fingerprints
-from windeck._util.indices import Int64
+from windeck._util.indices import Int64, as_indices
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
-from windeck.columns.dtypes import Bits
+from windeck.columns.dtypes import Bits, Bools
 from windeck.windows.filters import WindowFilter, WindowReport, apply_filter, describe_steps
-from windeck.windows.index import WindowRuns, WindowSpan
+from windeck.windows.index import LONGEST, WindowRuns, WindowSpan
 
 if TYPE_CHECKING:
     from windeck.table.table import Table
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from windeck.windows.windows import Windows
 
 Timestamps = npt.NDArray[Any]
+
+# Default share of validation and of test rows.
+DEFAULT_SHARE = 0.1
 
 # Bits of a subset's bitmap that are copied at a time.
 BITS_AT_A_TIME = 1 << 18
@@ -66,9 +69,10 @@ def clip_runs(
 ) -> RunSubset:
     """Return the windows with start rows from `lowest` on that end within the rows below `high`.
 
-    The rows of the new runs are ``[low, high)``.
+    The rows of the new runs are ``[low, high)``. Where `high` is that of the run, its windows end
+    in time, and padded ones stay.
     """
-    clipped, skipped = runs.clip(lowest, high - span.rows)
+    clipped, skipped = runs.clip(lowest, np.where(high < runs.high, high - span.rows, high))
     clipped = replace(clipped, low=low, high=high)
     return RunSubset(clipped, skipped, np.arange(len(skipped), dtype=np.int64))
 
@@ -182,18 +186,31 @@ class WindowSelection:
 
 
 def select(
-    selection: WindowSelection, table: Table, series: Any, rows: Any, time: Any
+    selection: WindowSelection,
+    table: Table,
+    series: Any = None,
+    rows: Any = None,
+    time: Any = None,
+    indices: Any = None,
+    mask: Any = None,
+    last: int | None = None,
 ) -> WindowSelection:
-    """Return the windows of some series that lie within some rows and some time; None: any.
+    """Return the windows that meet all conditions given; see `Windows.subset`.
 
     Raises
     ------
     KeyError, IndexError
-        If a series does not exist.
+        If a series or a window does not exist.
     ValueError
         If no window is left.
     """
     found, span, stamps = selection, selection.span, table.timestamps
+    if mask is not None:
+        found = _take_windows(found, np.flatnonzero(_check_mask(mask, found.count)))
+    if indices is not None:
+        if mask is not None:
+            raise ValueError("`indices` and `mask` must not both be given")
+        found = _take_windows(found, _check_numbers(indices, found.count))
     if series is not None:
         numbers = _series_numbers(table.series_names, series)
         chosen = np.flatnonzero(np.isin(found.runs.series, numbers)).astype(np.int64)
@@ -208,11 +225,76 @@ def select(
         low = found.runs.low if start is None else _rows_at(found.runs, stamps, start)
         high = found.runs.high if stop is None else _rows_at(found.runs, stamps, stop)
         found = found.restrict(_within_rows(found.runs, span, low, high))
+    if last is not None:
+        found = found.restrict(_last_windows(found, check_integer("last", last, least=1)))
     if found.count == 0:
         raise ValueError("the subset holds no window")
     if found is selection:
         return selection
     return found.report_dropped(subset=selection.count - found.count)
+
+
+def _check_mask(mask: Any, windows: int) -> Bools:
+    array = np.asarray(mask)
+    if array.dtype != np.bool_ or array.shape != (windows,):
+        raise ValueError(
+            f"`mask` must be bool of shape ({windows},), one for each window, got {array.dtype} of "
+            f"shape {array.shape}"
+        )
+    return array
+
+
+def _check_numbers(indices: Any, windows: int) -> Int64:
+    """Return window numbers in ascending order; they must exist and differ."""
+    numbers = np.sort(as_indices(indices))
+    if len(numbers) and not 0 <= numbers[0] <= numbers[-1] < windows:
+        wrong = numbers[0] if numbers[0] < 0 else numbers[-1]
+        raise IndexError(f"window {wrong} is out of range, expected [0, {windows})")
+    repeated = np.flatnonzero(numbers[1:] == numbers[:-1])
+    if len(repeated):
+        raise ValueError(
+            f"`indices` must name each window once, got {numbers[repeated[0]]} more than once"
+        )
+    return numbers
+
+
+def _take_windows(selection: WindowSelection, numbers: Int64) -> WindowSelection:
+    """Keep the windows with these ascending numbers: a bitmap from the first to the last a run."""
+    runs = selection.runs
+    series, rows = selection.index().locate(numbers)
+    run = np.searchsorted(runs.series, series)
+    place = (rows - runs.first[run]) // runs.stride
+    live, at = np.unique(run, return_index=True)
+    skipped, stop = np.zeros((2, len(runs.count)), dtype=np.int64)
+    skipped[live] = place[at]
+    stop[live] = place[np.append(at[1:], len(place)) - 1] + 1 if len(live) else 0
+    count = stop - skipped
+    kept = replace(runs, first=runs.first + skipped * runs.stride, count=count)
+    if kept.total == len(numbers):
+        return replace(selection, runs=kept, keep=None)
+    bit = place - skipped[run] + (np.cumsum(count) - count)[run]
+    keep = np.zeros((kept.total + 7) // 8, dtype=np.uint8)
+    np.bitwise_or.at(keep, bit >> 3, np.left_shift(1, bit & 7).astype(np.uint8))
+    return replace(selection, runs=kept, keep=keep)
+
+
+def _last_windows(selection: WindowSelection, number: int) -> RunSubset:
+    """Return the last windows of each run. O(runs * log(windows)) time."""
+    runs, index = selection.runs, selection.index()
+    # Windows are numbered run by run: find the number behind the last one of each run.
+    low: Int64 = np.zeros(len(runs.count), dtype=np.int64)
+    high: Int64 = np.full(len(runs.count), len(index), dtype=np.int64)
+    while len(searching := np.flatnonzero(low < high)):
+        middle = (low[searching] + high[searching]) // 2
+        inside = index.locate(middle)[0] <= runs.series[searching]
+        low[searching[inside]] = middle[inside] + 1
+        high[searching[~inside]] = middle[~inside]
+    first = np.maximum(low - number, np.concatenate([[0], low[:-1]])) if len(low) else low
+    live = np.flatnonzero(first < low)
+    lowest = np.full(len(low), np.iinfo(np.int64).max // 2, dtype=np.int64)
+    lowest[live] = index.locate(first[live])[1]
+    clipped, skipped = runs.clip(lowest, runs.high)
+    return RunSubset(clipped, skipped, np.arange(len(skipped), dtype=np.int64))
 
 
 def _series_numbers(names: Sequence[Any], wanted: Any) -> Int64:
@@ -336,10 +418,26 @@ class Split(NamedTuple):
 
 
 def split(
-    selection: WindowSelection, table: Table, validation: Any, test: Any, by: str, seed: int
+    selection: WindowSelection,
+    table: Table,
+    validation: Any,
+    test: Any,
+    by: str,
+    seed: int,
+    validation_rows: int | None = None,
+    test_rows: int | None = None,
 ) -> list[WindowSelection]:
     """Split into training, validation and test windows; see `Windows.split`."""
-    if by == "time":
+    if validation_rows is not None or test_rows is not None:
+        if by != "time" or validation != DEFAULT_SHARE or test != DEFAULT_SHARE:
+            raise ValueError(
+                "`validation_rows` and `test_rows` must not be given with shares, time stamps or "
+                f"by='series', got validation={validation!r}, test={test!r}, by={by!r}"
+            )
+        validation = check_integer("validation_rows", validation_rows or 0)
+        test = check_integer("test_rows", test_rows or 0)
+        subsets = cut_runs(selection, *borders_from_rows(selection.runs, validation, test))
+    elif by == "time":
         subsets = _split_by_time(selection, table.timestamps, [validation, test])
     elif by == "series":
         subsets = _split_by_series(selection.runs, validation, test, seed)
@@ -362,18 +460,28 @@ def _split_by_time(
     selection: WindowSelection, stamps: Timestamps | None, borders: list[Any]
 ) -> list[RunSubset]:
     """Cut every series at two borders, given as shares of its rows or as time stamps."""
-    runs, span = selection.runs, selection.span
+    runs = selection.runs
     are_shares = [_is_share(border, stamps) for border in borders]
     if all(are_shares):
-        first, second = _borders_from_shares(runs, *map(float, borders))
-    else:
-        first, second = _borders_from_stamps(runs, stamps, borders, are_shares)
+        return cut_runs(selection, *_borders_from_shares(runs, *map(float, borders)))
+    return cut_runs(selection, *_borders_from_stamps(runs, stamps, borders, are_shares))
+
+
+def cut_runs(selection: WindowSelection, first: Int64, second: Int64) -> list[RunSubset]:
+    """Return the windows before, between and after two borders of every run, by their futures."""
+    runs, span = selection.runs, selection.span
     parts = []
     for number, (low, high) in enumerate(pairwise((runs.low, first, second, runs.high))):
         # The first part keeps its padded windows, which begin before its first row.
         lowest = runs.first if number == 0 else low - span.split_first
         parts.append(clip_runs(runs, span, lowest, low, high))
     return parts
+
+
+def borders_from_rows(runs: WindowRuns, validation: int, test: int) -> tuple[Int64, Int64]:
+    """Return first rows of validation and of test: numbers of rows, from the end of each run."""
+    second = np.maximum(runs.high - min(test, LONGEST), runs.low)
+    return np.maximum(second - min(validation, LONGEST), runs.low), second
 
 
 def _is_share(border: Any, stamps: Timestamps | None) -> bool:

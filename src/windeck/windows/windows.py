@@ -33,7 +33,8 @@ from windeck.windows.filters import (
     describe_steps,
     gap_in_units,
 )
-from windeck.windows.index import WindowSpan
+from windeck.windows.folds import folds
+from windeck.windows.index import WindowSpan, pad_sides
 from windeck.windows.scaler import Scaler
 from windeck.windows.subset import Split, WindowSelection
 
@@ -53,7 +54,9 @@ class Windows:
     context_length, prediction_length
         Number of past steps, at least 1, and of future steps, at least 0.
     gap
-        Rows left out between past and future; unused without a future.
+        Rows left out between past and future; unused without a future. A negative one lets the
+        future begin before the past ends, as models do that start decoding from known labels:
+        ``gap=-48`` repeats the last 48 past steps at the start of the future.
     stride
         Rows from the start of one window to the next, counted from the first window of each series.
     dilation
@@ -64,8 +67,9 @@ class Windows:
         Columns known in the future too; known in the past only; constant in a series (the
         series' first row is read). A column has one role.
     pad
-        Let windows begin before their series, with at least one context step inside it. Steps
-        before the series are `fill` with mask 0. The future always lies inside.
+        ``"start"`` (or True): windows may begin before their series, with at least one context step
+        inside it. ``"end"``: futures may end after it, with at least one step after the past
+        inside it. ``"both"``: both. Steps outside the series are `fill` with mask 0.
     fill
         The value of missing elements.
     max_missing
@@ -84,6 +88,12 @@ class Windows:
         A floating dtype for floating columns (``"bfloat16"`` comes as bits in uint16, see
         `torch_dtypes`), or a mapping of columns to dtypes, which casts any column. Default: as
         stored. A scaled integer column becomes the floating dtype, or else float32.
+    min_context_length, min_prediction_length
+        Least number of context steps, and of future steps, inside the series, on the side that is
+        padded. Default: 1. A future that overlaps the past has one step more than the overlap.
+    anchor
+        ``"start"``: `stride` is counted from the first possible window of each series; ``"end"``:
+        from the last possible one, so that the latest rows are used.
 
     Notes
     -----
@@ -140,20 +150,33 @@ class Windows:
         known_covariates: Names = None,
         past_covariates: Names = None,
         static_covariates: Names = None,
-        pad: bool = False,
+        pad: bool | Literal["start", "end", "both"] = False,
         fill: float = 0.0,
         max_missing: float = 1.0,
         max_gap: Any = None,
         scaler: Scaler | None = None,
         layout: Layout = "btc",
         dtype: Any = None,
+        min_context_length: int | None = None,
+        min_prediction_length: int | None = None,
+        anchor: Literal["start", "end"] = "start",
     ) -> None:
         if not hasattr(table, "offsets"):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
         if layout not in LAYOUTS:
             raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, got {layout!r}")
         self.table = table
-        self.span = WindowSpan(context_length, prediction_length, gap, stride, dilation, bool(pad))
+        self.span = WindowSpan(
+            context_length,
+            prediction_length,
+            gap,
+            stride,
+            dilation,
+            pad_sides(pad),
+            min_context_length,
+            min_prediction_length,
+            anchor,
+        )
         self.roles = ColumnRoles.from_names(
             table, target_columns, known_covariates, past_covariates, static_covariates
         )
@@ -313,6 +336,8 @@ class Windows:
         *,
         by: Literal["time", "series"] = "time",
         seed: int = 0,
+        validation_rows: int | None = None,
+        test_rows: int | None = None,
     ) -> Split:
         """Split into training, validation and test windows.
 
@@ -326,6 +351,9 @@ class Windows:
             window, with ``prediction_length=0``); its context may reach back into earlier parts.
             Windows across a border are dropped and counted. ``"series"``: whole series are
             distributed by a permutation of `seed`.
+        validation_rows, test_rows
+            Instead of shares: the numbers of last rows of each series that are validation and
+            test, test after validation. If only one is given, the other is 0.
 
         Returns
         -------
@@ -336,12 +364,89 @@ class Windows:
         ------
         ValueError
             If a part with a share above 0 holds no window.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(100.0)})
+        >>> w = wd.Windows(table, context_length=24, prediction_length=12)
+        >>> [len(part) for part in w.split(validation_rows=12, test_rows=24)]
+        [29, 1, 13]
         """
-        parts = subset.split(self._selection, self.table, validation, test, by, seed)
+        parts = subset.split(
+            self._selection, self.table, validation, test, by, seed, validation_rows, test_rows
+        )
         return Split(*map(self._with_selection, parts))
 
-    def subset(self, *, series: Any = None, rows: Any = None, time: Any = None) -> Windows:
-        """Return the windows of some series, or those that lie within some rows or some time.
+    def folds(
+        self,
+        k: int,
+        *,
+        test_rows: int | None = None,
+        step_rows: int | None = None,
+        train_rows: int | None = None,
+        validation_rows: int = 0,
+        gap_rows: int = 0,
+    ) -> list[Split]:
+        """Return the splits of a rolling evaluation, each with a later test part than the last.
+
+        The test part of the last fold is the last `test_rows` rows of each series, that of each
+        fold before lies `step_rows` rows earlier. Training is all that comes before, as in
+        ``sklearn.model_selection.TimeSeriesSplit``. Parts hold windows as those of `split` do: the
+        whole future lies in the part, the context may reach back.
+
+        Parameters
+        ----------
+        k
+            Number of folds, at least 1.
+        test_rows
+            Rows of each test part. Default: of each series its rows // (k + 1).
+        step_rows
+            Rows from one test part to the next. Default: `test_rows`, so that they do not overlap.
+        train_rows
+            Most rows of training, the latest ones (a sliding window). Default: all earlier rows.
+        validation_rows
+            Rows between training and test that are the validation part.
+        gap_rows
+            Rows left out before each test part.
+
+        Returns
+        -------
+        list of Split
+            In order of time. The validation part has no windows without `validation_rows`. O(k
+            series) time and memory.
+
+        Raises
+        ------
+        ValueError
+            If a part of a fold holds no window: name and number of the fold.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(100.0)})
+        >>> w = wd.Windows(table, context_length=24, prediction_length=12)
+        >>> [(len(train), len(test)) for train, _, test in w.folds(3, test_rows=12)]
+        [(29, 1), (41, 1), (53, 1)]
+        """
+        found = folds(
+            self._selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
+        )
+        return [Split(*map(self._with_selection, parts)) for parts in found]
+
+    def subset(
+        self,
+        *,
+        series: Any = None,
+        rows: Any = None,
+        time: Any = None,
+        indices: Any = None,
+        mask: Any = None,
+        last: int | None = None,
+    ) -> Windows:
+        """Return the windows that meet all conditions given, in the order of these windows.
 
         Parameters
         ----------
@@ -351,15 +456,24 @@ class Windows:
         rows, time
             Pair ``(start, stop)`` of table rows or of time stamps, `stop` excluded, None for no
             limit. All rows of a window, past and future, lie in it (padding left out).
+        indices
+            Numbers of windows, each once, in any order.
+        mask
+            bool of shape (windows,): true for the windows to keep. With `indices` or `mask` the
+            subset has one bit for each window between the first and the last kept of a series.
+        last
+            Number of windows of each series to keep: its last ones that meet the other conditions.
 
         Raises
         ------
         KeyError, IndexError
-            If a series does not exist.
+            If a series or a window does not exist.
         ValueError
-            If no window is left.
+            If no window is left, or a window is named twice.
         """
-        selected = subset.select(self._selection, self.table, series, rows, time)
+        selected = subset.select(
+            self._selection, self.table, series, rows, time, indices, mask, last
+        )
         return self if selected is self._selection else self._with_selection(selected)
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
@@ -379,11 +493,11 @@ class Windows:
     @cached_property
     def fingerprint(self) -> dict[str, str | int]:
         """Options, sizes and digests for checkpoints, without paths and times."""
-        span, roles = self.span, self.roles
+        roles = self.roles
         own: dict[str, str | int] = {
             "source": "Windows",
             "windows": len(self),
-            **{name: int(getattr(span, name)) for name in span.__dataclass_fields__},
+            **self.span.fingerprint(),
             "target_columns": ", ".join(roles.target),
             "known_covariates": ", ".join(roles.known),
             "past_covariates": ", ".join(roles.past),
