@@ -350,8 +350,7 @@ def split(
         if part.count == 0 and not (isinstance(wanted, (int, float)) and wanted == 0):
             raise ValueError(
                 f"the {name} part of the split holds no window (validation={validation!r}, "
-                f"test={test!r}, by={by!r}), expected {selection.span.split_rows} rows or more of "
-                "some series in it"
+                f"test={test!r}, by={by!r}), expected {_expected(selection, validation, test, by)}"
             )
     inside = sum(part.count for part in parts)
     border = selection.count - inside
@@ -368,12 +367,49 @@ def _split_by_time(
         first, second = _borders_from_shares(runs, *map(float, borders))
     else:
         first, second = _borders_from_stamps(runs, stamps, borders, are_shares)
+    return _cut(runs, span, first, second)
+
+
+def _cut(runs: WindowRuns, span: WindowSpan, first: Int64, second: Int64) -> list[RunSubset]:
+    """Return the windows of each run before row `first`, before `second`, and after."""
     parts = []
     for number, (low, high) in enumerate(pairwise((runs.low, first, second, runs.high))):
         # The first part keeps its padded windows, which begin before its first row.
         lowest = runs.first if number == 0 else low - span.split_first
         parts.append(clip_runs(runs, span, lowest, low, high))
     return parts
+
+
+def _expected(selection: WindowSelection, validation: Any, test: Any, by: str) -> str:
+    """Return a text of what a split needs so that no part is empty."""
+    span = selection.span
+    if by == "time" and isinstance(validation, float | int) and isinstance(test, float | int):
+        least = _least_rows(span, float(validation), float(test))
+        longest = int((selection.runs.high - selection.runs.low).max(initial=0))
+        if longest < least:
+            return f"a series of {least} rows or more, the longest has {longest}"
+    return f"{span.split_rows} rows or more of some series in it, with windows that pass the filter"
+
+
+def _least_rows(span: WindowSpan, validation: float, test: float) -> int:
+    """Return the length of the shortest series whose parts by these shares all have windows.
+
+    A lower bound of it if the stride is much longer than a window.
+    """
+    train = 1.0 - validation - test
+    shares = [share for share in (validation, test) if share > 0.0]
+    bounds = [(span.split_rows - 0.5) / share for share in shares]
+    inside = span.rows - span.max_padding
+    least = int(min(max(inside, (inside - 1) / train, *bounds), 2.0**48))
+    for first in range(least, least + 4096 * 64, 4096):
+        rows = np.arange(first, first + 4096, dtype=np.int64)
+        runs = span.runs(np.concatenate([[0], np.cumsum(rows)]))
+        parts = _cut(runs, span, *_borders_from_shares(runs, validation, test))
+        wanted = zip(parts, (train, validation, test), strict=True)
+        has_all = np.logical_and.reduce([part.runs.count > 0 for part, share in wanted if share])
+        if has_all.any():
+            return int(rows[np.argmax(has_all)])
+    return least
 
 
 def _is_share(border: Any, stamps: Timestamps | None) -> bool:
