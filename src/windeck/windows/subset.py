@@ -143,6 +143,12 @@ class WindowSelection:
         """Bytes of the arrays."""
         return self.runs.nbytes + (0 if self.keep is None else self.keep.nbytes)
 
+    def window_counts(self) -> Int64:
+        """Return the number of windows of each run. O(series), or O(windows / 8) with a bitmap."""
+        if self.keep is None:
+            return self.runs.count
+        return np.diff(bitmaps.count_before(self.keep, np.cumsum(self.runs.count)), prepend=0)
+
     def index(self) -> _core.WindowIndex:
         """Make the native index."""
         runs = self.runs
@@ -331,8 +337,33 @@ class Split(NamedTuple):
     test: Windows
 
     def with_scaler(self, scaler: Scaler | None) -> Split:
-        """Return all three parts with the same scaler."""
-        return Split(*(part.with_scaler(scaler) for part in self))
+        """Return all three parts with the same scaler, with one warning of unseen series."""
+        parts = Split(*(part._scaled(scaler) for part in self))
+        warn_of_unseen(parts)
+        return parts
+
+
+def warn_of_unseen(parts: Sequence[Windows]) -> None:
+    """Warn of series that a scaler per series has no values of and scales by those of all.
+
+    `parts` are windows of one table with one scaler. The warning names the caller's caller.
+    """
+    scaler = parts[0].scaler
+    if scaler is None or scaler.unseen != "global":
+        return
+    unseen: dict[str, set[int]] = {}
+    for part in parts:
+        for column, series in part.unseen_series().items():
+            unseen.setdefault(column, set()).update(series.tolist())
+    if unseen:
+        columns = ", ".join(f"{name!r} in {len(series)}" for name, series in unseen.items())
+        warnings.warn(
+            f"{len(set().union(*unseen.values()))} of {parts[0].table.num_series} series have no "
+            f"values of a column among those the scaler was fitted on ({columns}), which is scaled "
+            "by the statistics of all series together; unseen='error' refuses such series, 'skip' "
+            "leaves their values as they are",
+            stacklevel=3,
+        )
 
 
 def split(

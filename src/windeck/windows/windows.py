@@ -34,7 +34,7 @@ from windeck.windows.filters import (
 )
 from windeck.windows.index import WindowSpan
 from windeck.windows.scaler import Scaler
-from windeck.windows.subset import Split, WindowSelection
+from windeck.windows.subset import Split, WindowSelection, warn_of_unseen
 
 Names = str | Iterable[str] | None
 
@@ -108,7 +108,8 @@ class Windows:
     Warns
     -----
     UserWarning
-        If some series are shorter than a window: once, with their number.
+        If some series are shorter than a window, or unknown to a scaler per series: once each, with
+        their number.
 
     Examples
     --------
@@ -171,6 +172,7 @@ class Windows:
         )
         self._selection = WindowSelection.of_table(table.offsets, self.span, conditions)
         self._set_scaler(scaler)
+        warn_of_unseen([self])
 
     def _set_scaler(self, scaler: Scaler | None) -> None:
         """Resolve the dtypes of keys with a scaler, and make the native objects."""
@@ -300,10 +302,39 @@ class Windows:
     # --- derived windows -------------------------------------------------------------------------
 
     def with_scaler(self, scaler: Scaler | None) -> Windows:
-        """Return the same windows with another scaler, or none."""
+        """Return the same windows with another scaler, or none.
+
+        Raises
+        ------
+        ValueError
+            If a series has no values of a column in the fit, and ``unseen="error"``.
+
+        Warns
+        -----
+        UserWarning
+            If such series are scaled by the statistics of all: once, with their number.
+        """
+        other = self._scaled(scaler)
+        warn_of_unseen([other])
+        return other
+
+    def _scaled(self, scaler: Scaler | None) -> Windows:
         other = self._copy()
         other._set_scaler(scaler)
         return other
+
+    def unseen_series(self) -> dict[str, Int64]:
+        """Return the numbers of the series that the scaler was not fitted on, by column.
+
+        Only series with windows and columns of the scaler count. A series that was fitted may lack
+        values of one column. Empty without such series.
+        """
+        found = self._gatherer.unseen
+        return {
+            name: self._gatherer.used[found[:, place]]
+            for place, name in enumerate(self._columns)
+            if found[:, place].any()
+        }
 
     def split(
         self,
@@ -392,10 +423,19 @@ class Windows:
             "fill": repr(self.fill),
             "max_missing": repr(self.max_missing),
             "max_gap": repr(self.max_gap),
-            "scaler": "none" if self.scaler is None else digest(self.scaler.to_json()),
+            "scaler": self._scaler_digest(),
             "starts": self._selection.digest(),
         }
         return own | {f"table.{name}": value for name, value in self.table.fingerprint.items()}
+
+    def _scaler_digest(self) -> str:
+        """Return a digest of the scaler, and of its pooled statistics where they are used."""
+        if self.scaler is None:
+            return "none"
+        own = self.scaler._digest
+        if self.scaler.unseen != "global" or self.scaler.pooled is None or not self.unseen_series():
+            return own
+        return digest(own, self.scaler.pooled._digest)
 
     def __repr__(self) -> str:
         keys = ", ".join(key.name for key in self._keys)
