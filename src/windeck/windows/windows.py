@@ -24,6 +24,7 @@ from windeck.windows.batch_spec import (
     batch_keys,
     resolve_dtypes,
 )
+from windeck.windows.coverage import covered_rows
 from windeck.windows.filters import (
     WindowFilter,
     WindowReport,
@@ -246,10 +247,14 @@ class Windows:
     def covered_rows(self) -> tuple[Int64, Int64, Int64]:
         """Return first rows, last rows + 1 and series of the stretches of rows that windows read.
 
-        One stretch for each series that has windows; rows between windows far apart are included.
+        int64 each, of shape (stretches,), ascending. Rows that no window reads are left out: those
+        of windows that a filter dropped, and those between windows far apart or in the `gap`. There
+        is one stretch for each series where there are no such rows.
+
+        O(series) time, or O(rows) where rows are left out; O(stretches) memory.
         """
         selection = self._selection
-        return selection.runs.covered_rows(selection.span, selection.offsets)
+        return covered_rows(selection.runs, selection.keep, selection.span, selection.offsets)
 
     def explain(self) -> WindowReport:
         """Return a report of the number of windows, and of those dropped by reason."""
