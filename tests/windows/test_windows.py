@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -269,6 +270,26 @@ def test_with_scaler_equals_transform_afterwards() -> None:
         assert again.fingerprint == plain.fingerprint
 
 
+@pytest.mark.parametrize("kind", ["standard", "minmax", "robust", "mean_abs"])
+@pytest.mark.parametrize("center", [0.0, 1e3, 1e9])
+def test_scaled_values_are_rounded_as_the_page_says(kind: Any, center: float) -> None:
+    x = np.random.default_rng(1).normal(size=300) + center
+    table = table_of(a=x)
+    scaler = wd.Scaler.fit(table, kind=kind)
+    whole: dict[str, Any] = {"context_length": 300, "scaler": scaler}
+    found = wd.Windows(table, **whole, dtype="float64")[0]["past_target"][:, 0]
+    scale, shift = scaler.scale.item(), scaler.shift.item()
+    np.testing.assert_array_equal(found, x * scale + shift)  # the product and the sum
+    for dtype in ("float32", "float16"):
+        narrow = wd.Windows(table, **whole, dtype=dtype)[0]["past_target"][:, 0]
+        np.testing.assert_array_equal(narrow, found.astype(dtype), strict=True)
+    middle, spread = Fraction(scaler.center.item()), Fraction(scaler.spread.item())
+    for value, result in zip(map(Fraction, x.tolist()), map(Fraction, found.tolist()), strict=True):
+        exact = (value - middle) / spread
+        bound = (abs(value) + abs(middle)) / spread + 2 * abs(result)
+        assert abs(result - exact) <= bound * Fraction(1.0001) / 2**53
+
+
 def test_columns_the_scaler_does_not_know_stay_as_they_are() -> None:
     table = table_of(a=np.arange(9.0), b=np.arange(9.0) / 3)
     scaler = wd.Scaler.fit(table, columns="a", kind="minmax")
@@ -282,10 +303,10 @@ def test_scalers_that_do_not_belong_are_refused() -> None:
     with pytest.raises(ValueError, match=r"`scaler` must have some of the columns \('a"):
         wd.Windows(table, context_length=2, scaler=other)
     first = wd.Windows(table, context_length=2).subset(series=0)
-    seen = wd.Scaler.fit(first, per_series=True)
-    with pytest.raises(ValueError, match="series 1 had no rows among those the scaler was fitted"):
+    seen = wd.Scaler.fit(first, per_series=True, unseen="error")
+    with pytest.raises(ValueError, match="series 1 has no values of column 'a' among those the"):
         wd.Windows(table, context_length=2, scaler=seen)
     assert first.with_scaler(seen)[0]["past_target"].shape == (2, 1)
     named = wd.Table.from_columns({"a": np.arange(4.0)}, offsets=[0, 4], series_names=["north"])
-    with pytest.raises(ValueError, match="has no series 'north'"):
-        wd.Windows(named, context_length=2, scaler=wd.Scaler.fit(table, per_series=True))
+    with pytest.raises(ValueError, match="series 'north' has no values of column 'a'"):
+        wd.Windows(named, context_length=2, scaler=seen)

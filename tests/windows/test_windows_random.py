@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from models import reference as ref
 from support.cases import Drawn, drawn_cases
+from windeck.windows import coverage
 from windeck.windows.windows import Windows
 
 QUIET = settings(
@@ -40,6 +43,7 @@ def check(drawn: Drawn) -> None:
     assert windows.index_of(series, rows).tolist() == list(range(len(expected)))
     assert windows.window_starts().tolist() == [row for _, row in expected]
     check_report(windows, drawn.case)
+    check_covered(windows, drawn.case, expected)
     rng = np.random.default_rng(len(expected))
     chosen = rng.integers(0, len(expected), size=min(6, len(expected)))
     batch = windows.gather(chosen)
@@ -59,6 +63,24 @@ def check_report(windows: Windows, case: ref.Case) -> None:
     assert report.dropped["missing"] == len(fitting) - len(passed)
     assert report.dropped["gap"] == sum(not ref.unbroken(case, w) for w in passed)
     assert report.windows == len(windows)
+
+
+def check_covered(windows: Windows, case: ref.Case, expected: list[ref.Window]) -> None:
+    """Compare the rows that windows read with those of the steps of every window."""
+    read = {
+        (series, row)
+        for series, start in expected
+        for row in ref.rows_of(case, start)
+        if row >= case.offsets[series]
+    }
+    with mock.patch.object(coverage, "ROWS_AT_A_TIME", 7):
+        first, stop, series = windows.covered_rows()
+    stretches = list(zip(series.tolist(), first.tolist(), stop.tolist(), strict=True))
+    found = [(s, row) for s, a, b in stretches for row in range(a, b)]
+    assert found == sorted(read)
+    assert all(a < b for _, a, b in stretches)
+    assert all(s != t or b < c for (s, _, b), (t, c, _) in pairwise(stretches))
+    assert [one.dtype for one in (first, stop, series)] == [np.dtype(np.int64)] * 3
 
 
 @settings(QUIET, max_examples=800)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import warnings
 from itertools import pairwise
 from typing import Any
@@ -311,7 +312,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
         "a time stamp must be one such as .*, got 'NaT'",
     ),
     ({"validation": "2030-01-01", "test": 0}, ValueError, "the validation part of the split holds"),
-    ({"validation": 0.005}, ValueError, r"part of the split holds no window .*, expected 2 rows"),
+    ({"validation": 0.005}, ValueError, "expected a series of 300 rows or more, .* has 100"),
     ({"by": "rows"}, ValueError, "`by` must be 'time' or 'series', got 'rows'"),
     ({"by": "series", "validation": 0.5, "test": 0.4}, ValueError, "leave none for training"),
     ({"by": "series", "validation": "2020"}, TypeError, "a split by series must be a share, got"),
@@ -323,6 +324,43 @@ def test_bad_splits(options: dict[str, Any], error: type[Exception], message: st
     w = wd.Windows(load_table(), context_length=4, prediction_length=2)
     with pytest.raises(error, match=message):
         w.split(**options)
+
+
+@pytest.mark.parametrize("shares", [(0.2, 0.2), (0.0, 0.1), (0.3, 0.05), (0.45, 0.45)])
+@pytest.mark.parametrize("stride", [1, 3, 12])
+@pytest.mark.parametrize("pad", [False, True])
+def test_the_error_names_the_shortest_series_that_can_be_split(
+    shares: tuple[float, float], stride: int, pad: bool
+) -> None:
+    options: dict[str, Any] = {"context_length": 5, "prediction_length": 4, "stride": stride}
+
+    def windows(rows: int) -> wd.Windows:
+        table = wd.Table.from_columns({"x": np.arange(float(rows))})
+        return wd.Windows(table, **options, pad=pad)
+
+    with pytest.raises(ValueError, match="the longest has 9") as caught:
+        windows(9).split(*shares)
+    least = int(re.findall(r"expected a series of (\d+) rows", str(caught.value))[0])
+    for rows in range(9, least):
+        with pytest.raises(ValueError, match=f"a series of {least} rows or more, .* {rows}$"):
+            windows(rows).split(*shares)
+    train, validation, test = windows(least).split(*shares)
+    assert len(train)
+    assert len(test)
+    assert bool(len(validation)) == bool(shares[0])
+
+
+def test_the_error_of_a_split_that_a_filter_empties() -> None:
+    x = np.arange(200.0)
+    x[150:] = np.nan
+    w = wd.Windows(
+        wd.Table.from_columns({"x": x}), context_length=4, prediction_length=2, max_missing=0.0
+    )
+    with pytest.raises(ValueError, match="2 rows or more of some series in it, with windows that"):
+        w.split()
+    far = wd.Windows(wd.Table.from_columns({"x": np.arange(9.0)}), context_length=4)
+    with pytest.raises(ValueError, match=r"expected a series of \d+ rows or more"):
+        far.split(1e-15, 0)
 
 
 def test_splits_by_time_need_time_stamps() -> None:

@@ -59,7 +59,8 @@ mask : bool
 fill : float
     The value of rows outside the series of the window, and of missing values.
 scale, shift : float64[C] or float64[series, C], optional
-    The result is value * scale + shift in float64, rounded once. Missing values are not scaled.
+    The result is value * scale + shift: the product and the sum are each rounded to float64, and
+    the sum to `dtype`. Missing values are not scaled.
 anchor : str
     "window" for the start row of the window, "series" for the first row of its series.
 

@@ -38,3 +38,17 @@ def count(bitmap: Bits) -> int:
     step = 1 << 18
     parts = (bitmap[start : start + step] for start in range(0, len(bitmap), step))
     return sum(int(np.unpackbits(part).sum(dtype=np.int64)) for part in parts)
+
+
+def count_before(bitmap: Bits, positions: Int64s) -> Int64s:
+    """Return the number of bits that are set before each of some ascending positions."""
+    step = 1 << 18
+    found = np.zeros(len(positions), dtype=np.int64)
+    before = 0
+    for start in range(0, 8 * len(bitmap), step):
+        bits = np.unpackbits(bitmap[start >> 3 : (start + step) >> 3], bitorder="little")
+        sums = np.concatenate([[0], np.cumsum(bits, dtype=np.int64)])
+        first, stop = np.searchsorted(positions, [start, start + len(bits)], side="right")
+        found[first:stop] = before + sums[positions[first:stop] - start]
+        before += int(sums[-1])
+    return found

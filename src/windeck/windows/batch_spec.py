@@ -21,6 +21,7 @@ from windeck.columns.dtypes import DTYPES, FLOATS, dtype_name, is_floating
 from windeck.table.table import Table
 from windeck.windows.index import WindowSpan
 from windeck.windows.scaler import Scaler
+from windeck.windows.scaler_fitting import Float64
 from windeck.windows.subset import WindowSelection
 
 Layout = Literal["btc", "bct", "columns"]
@@ -279,12 +280,19 @@ class BatchGatherer:
         scaler: Scaler | None,
     ) -> None:
         native = {name: _native_column(name, column) for name, column in columns.items()}
-        used = selection.runs.series[selection.runs.count > 0]
+        places = {name: place for place, name in enumerate(columns)}
+        scale = shift = None
+        #: Numbers of the series with windows, and which of their columns the scaler has not seen.
+        self.used = selection.runs.series[:0]
+        self.unseen = np.zeros((0, len(places)), dtype=np.bool_)
+        if scaler is not None:
+            self.used = selection.runs.series[selection.window_counts() > 0]
+            scale, shift, self.unseen = scaler._for_table(tuple(places), table, self.used)
+        scaled = set() if scaler is None else set(scaler.columns)
         fields = []
         for key in keys:
-            scale, shift = (
-                (None, None) if scaler is None else scaler.factors(key.columns, table, used)
-            )
+            own = [places[name] for name in key.columns]
+            is_scaled = not scaled.isdisjoint(key.columns)
             fields.append(
                 _core.Field(
                     key.name,
@@ -295,8 +303,8 @@ class BatchGatherer:
                     dtype=key.dtype,
                     mask=key.mask,
                     fill=key.fill,
-                    scale=scale,
-                    shift=shift,
+                    scale=_of_columns(scale, own) if is_scaled else None,
+                    shift=_of_columns(shift, own) if is_scaled else None,
                     anchor="series" if key.static else "window",
                 )
             )
@@ -315,6 +323,11 @@ class BatchGatherer:
         for key in self._without_channels & batch.keys():
             batch[key] = batch[key][..., 0]
         return batch
+
+
+def _of_columns(factors: Float64 | None, columns: list[int]) -> Float64 | None:
+    """Return the factors of some columns, which are the last axis."""
+    return None if factors is None else np.ascontiguousarray(factors[..., columns])
 
 
 def _native_column(name: str, column: ColumnData) -> _core.Column:

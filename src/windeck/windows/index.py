@@ -251,13 +251,3 @@ class WindowRuns:
         arrays = (self.first, self.count, self.series, self.low, self.high)
         first, count, series, low, high = (array[numbers] for array in arrays)
         return WindowRuns(first, count, series, low, high, self.stride)
-
-    def covered_rows(self, span: WindowSpan, offsets: Int64) -> tuple[Int64, Int64, Int64]:
-        """Return first rows, last rows + 1 and series of the runs that have windows.
-
-        Padding is left out; rows between windows far apart are included.
-        """
-        live = self.count > 0
-        first, count, series = self.first[live], self.count[live], self.series[live]
-        end = first + (count - 1) * self.stride + span.rows
-        return np.maximum(first, offsets[series]), np.minimum(end, offsets[series + 1]), series

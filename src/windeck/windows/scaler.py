@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_integer
+from windeck.columns.dtypes import Bools
 from windeck.windows import scaler_fitting
-from windeck.windows.scaler_fitting import (
-    KINDS,
-    ColumnEstimate,
-    ColumnEstimates,
-    Estimate,
-    Float64,
-    SeriesName,
-    affine,
-)
+from windeck.windows.scaler_fitting import KINDS, Estimates, Float64, SeriesName, affine
 
 if TYPE_CHECKING:
     from windeck.table.table import Table
@@ -30,6 +25,8 @@ if TYPE_CHECKING:
 
 
 KindName = Literal["standard", "minmax", "robust", "mean_abs"]
+UnseenName = Literal["error", "global", "skip"]
+UNSEEN = ("error", "global", "skip")
 
 # The version of the JSON.
 FORMAT = 1
@@ -58,6 +55,12 @@ class Scaler:
         float64: number of observed values in the data, estimated where rows were sampled.
     series
         Names of the S series, or None where all share one scaling.
+    unseen
+        Scaling of a series without observed values in a column, or of an unknown series:
+        ``"global"``: by `pooled`. ``"skip"``: none. ``"error"``: a ValueError.
+    pooled
+        The scaler of all series together, with the options of this one; None where all share one
+        scaling, and in scalers read from the JSON of an earlier version.
 
     Examples
     --------
@@ -81,8 +84,12 @@ class Scaler:
     counts: npt.NDArray[np.int64]
     weights: Float64
     series: tuple[SeriesName, ...] | None = None
+    unseen: str = field(default="global", kw_only=True)
+    pooled: Scaler | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if self.unseen not in UNSEEN:
+            raise ValueError(f"`unseen` must be one of {', '.join(UNSEEN)}, got {self.unseen!r}")
         for array in (*self.statistics.values(), *self.errors.values(), self.counts, self.weights):
             array.setflags(write=False)
 
@@ -96,14 +103,16 @@ class Scaler:
         sample: int | None = 100_000,
         per_series: bool = False,
         seed: int = 0,
+        unseen: UnseenName = "global",
     ) -> Scaler:
         """Estimate the scaling of columns from a sample of rows.
 
         Parameters
         ----------
         data
-            A table, or windows. Of windows only the rows that they cover are read, so that
-            ``Scaler.fit(w.split().train)`` reads no targets of validation and test.
+            A table, or windows. Of windows only the rows of their steps are read, so that
+            ``Scaler.fit(w.split().train)`` reads no targets of validation and test, and rows that
+            only dropped windows have do not count.
         kind
             The kind of scaling; see the class.
         columns
@@ -115,6 +124,11 @@ class Scaler:
             Give each series its own scaling.
         seed
             The seed of the sample.
+        unseen
+            With `per_series`: scaling of a series that has no observed value of a column among the
+            rows read, and of a series of another table. ``"global"``: by the statistics that
+            ``per_series=False`` gives; windows warn once, with numbers. ``"skip"``: values stay as
+            they are. ``"error"``: a ValueError where such a series is used.
 
         Raises
         ------
@@ -125,10 +139,12 @@ class Scaler:
 
         Notes
         -----
-        O(sample) time and memory. Standard errors are those of sampling: 0 where all rows were
-        read. Errors of quantiles follow Woodruff, those of min and max the jackknife. The latter
-        are a lower bound only, because the extremes of a sample are less extreme than those of all
-        rows.
+        O(sample) time and memory. With `per_series` the time is O(rows read), and the memory
+        O(series) beside that of a million rows, or of one longer series.
+
+        Standard errors are those of sampling: 0 where all rows were read. Errors of quantiles
+        follow Woodruff, those of min and max the jackknife. The latter are a lower bound only,
+        because the extremes of a sample are less extreme than those of all rows.
 
         Examples
         --------
@@ -143,53 +159,36 @@ class Scaler:
         if sample is not None:
             sample = check_integer("sample", sample, least=2)
         names = scaler_fitting.choose_columns(data, columns)
-        estimates = dict(
-            scaler_fitting.estimate_columns(data, names, kind, sample, per_series, seed)
+        pooled, by_series = scaler_fitting.estimate_columns(
+            data, names, kind, sample, per_series, seed
         )
-        observed = {column for _, column in estimates}
+        counts = (pooled if by_series is None else by_series).counts
         for column, name in enumerate(names):
-            if column not in observed:
+            if not counts[:, column].any():
                 raise ValueError(
                     f"column {name!r} has no observed value in the rows read to fit it"
                 )
-        series = None
-        if per_series:
-            series = tuple(map(json_name, scaler_fitting.table_of(data).series_names))
-        return cls._from_estimates(kind, names, series, estimates)
+        together = cls._of(kind, names, pooled, None, unseen)
+        if by_series is None:
+            return together
+        series = json_names(scaler_fitting.table_of(data).series_names)
+        return cls._of(kind, names, by_series, series, unseen, together)
 
     @classmethod
-    def _from_estimates(
+    def _of(
         cls,
         kind: str,
         columns: tuple[str, ...],
+        found: Estimates,
         series: tuple[SeriesName, ...] | None,
-        estimates: ColumnEstimates,
+        unseen: str,
+        pooled: Scaler | None = None,
     ) -> Scaler:
-        shape = (1 if series is None else len(series), len(columns))
-        names = KINDS[kind].names
-        statistics = {name: np.zeros(shape) for name in names}
-        errors = {name: np.zeros(shape) for name in names}
-        counts, weights = np.zeros(shape, dtype=np.int64), np.zeros(shape)
-        for at, found in estimates.items():
-            counts[at], weights[at] = found.count, found.weight
-            for name in names:
-                statistics[name][at] = found.estimate.value[name]
-                errors[name][at] = found.estimate.error[name]
-        return cls(kind, columns, statistics, errors, counts, weights, series)
+        arrays = found.statistics, found.errors, found.counts, found.weights
+        return cls(kind, columns, *arrays, series, unseen=unseen, pooled=pooled)
 
-    def _estimates(self) -> ColumnEstimates:
-        """Return the estimates that have observed values."""
-        return {
-            (s, c): ColumnEstimate(
-                Estimate(
-                    {name: float(values[s, c]) for name, values in self.statistics.items()},
-                    {name: float(values[s, c]) for name, values in self.errors.items()},
-                ),
-                int(self.counts[s, c]),
-                float(self.weights[s, c]),
-            )
-            for s, c in np.argwhere(self.counts).tolist()
-        }
+    def _estimates(self) -> Estimates:
+        return Estimates(self.statistics, self.errors, self.counts, self.weights)
 
     def merge(self, other: Scaler) -> Scaler:
         """Return the scaler of both samples together, weighted by the values they represent.
@@ -209,26 +208,46 @@ class Scaler:
         mine = (self.kind, self.columns, self.series is None)
         if mine != (other.kind, other.columns, other.series is None):
             raise ValueError(f"cannot merge {self._title()} with {other._title()}: they differ")
-        one_series: tuple[SeriesName, ...] = (None,)
-        series, estimates = scaler_fitting.merge_estimates(
-            self.kind, [(one.series or one_series, one._estimates()) for one in (self, other)]
+        series, found = scaler_fitting.merge_estimates(
+            self.kind,
+            [(one.series or (None,), one._estimates()) for one in (self, other)],
         )
-        return self._from_estimates(
-            self.kind, self.columns, None if self.series is None else series, estimates
-        )
+        if self.series is None:
+            return self._of(self.kind, self.columns, found, None, self.unseen)
+        pooled = None
+        if self.pooled is not None and other.pooled is not None:
+            pooled = self.pooled.merge(other.pooled)
+        return self._of(self.kind, self.columns, found, series, self.unseen, pooled)
 
     @property
     def center(self) -> Float64:
         """The values subtracted, float64 of shape (S, C)."""
-        return KINDS[self.kind].center_spread(self.statistics)[0]
+        return self._center_spread[0]
 
     @property
     def spread(self) -> Float64:
         """The divisors, float64 of shape (S, C): 1 for a column of equal values."""
-        spread = KINDS[self.kind].center_spread(self.statistics)[1]
+        return self._center_spread[1]
+
+    @cached_property
+    def _center_spread(self) -> tuple[Float64, Float64]:
+        """Return center and spread; those of all series together for `unseen` values."""
+        center, spread = KINDS[self.kind].center_spread(self.statistics)
         # The inverse of a smaller spread overflows.
-        usable: Float64 = np.where(spread >= np.finfo(np.float64).tiny, spread, 1.0)
-        return usable
+        spread = np.where(spread >= np.finfo(np.float64).tiny, spread, 1.0)
+        if self._has_fallback:
+            assert self.pooled is not None
+            empty = self.counts == 0
+            center = np.where(empty, self.pooled.center, center)
+            spread = np.where(empty, self.pooled.spread, spread)
+        center.setflags(write=False)
+        spread.setflags(write=False)
+        return center, spread
+
+    @property
+    def _has_fallback(self) -> bool:
+        """True if series without values of a column are scaled by the pooled statistics."""
+        return self.unseen == "global" and self.pooled is not None
 
     @property
     def scale(self) -> Float64:
@@ -259,6 +278,7 @@ class Scaler:
             has no axis of channels.
         series_id
             Series numbers in the table fitted on, shape (batch,). Required with `per_series`.
+            Series without observed values of a column are scaled as `unseen` says.
         axis
             The axis of channels.
 
@@ -272,7 +292,7 @@ class Scaler:
         KeyError, IndexError
             If the scaler does not have a column or a series.
         ValueError
-            If shapes do not match, or a series had no rows when the scaler was fitted.
+            If shapes do not match, or a series has no scaling (``unseen="error"``).
         """
         scale = self._broadcast(self.scale, array, columns, series_id, axis)
         shift = self._broadcast(self.shift, array, columns, series_id, axis)
@@ -300,8 +320,11 @@ class Scaler:
         """Return the values of some columns and series in a shape that broadcasts to `array`."""
         shape = [1] * len(array.shape)
         names = (columns,) if isinstance(columns, str) else columns or self.columns
-        picked = values[:, [self._column_number(name) for name in names]]
-        picked = picked[self._series_rows(series_id, array)]  # (1 or batch, C)
+        numbers = [self._column_number(name) for name in names]
+        rows = self._series_rows(series_id, array)
+        picked = values[:, numbers][rows]  # (1 or batch, C)
+        if self.series is not None:
+            self._check_unseen(self.counts[:, numbers][rows] == 0, numbers, self.series, rows)
         if not isinstance(columns, str):
             if not shape or array.shape[axis] != len(names):
                 raise ValueError(
@@ -334,16 +357,7 @@ class Scaler:
         bad = (ids < 0) | (ids >= len(self.series))
         if bad.any():
             raise IndexError(f"`series_id` must be in [0, {len(self.series)}), got {ids[bad][0]}")
-        self._check_fitted(ids.astype(np.int64))
         return ids
-
-    def _check_fitted(self, rows: Int64) -> None:
-        empty = rows[~self.counts[rows].any(axis=1)]
-        if len(empty) and self.series is not None:
-            raise ValueError(
-                f"series {self.series[empty[0]]!r} had no rows among those the scaler was fitted "
-                f"on ({len(np.unique(empty))} series in all), expected per_series=False for these"
-            )
 
     def factors(
         self, columns: Sequence[str], table: Table, used: Int64
@@ -368,53 +382,99 @@ class Scaler:
         Raises
         ------
         ValueError
-            If a series that is read is unknown, or had no rows when the scaler was fitted.
+            If a series that is read has no scaling: with ``unseen="error"``, or without `pooled`.
         """
-        if not set(columns) & set(self.columns):
-            return None, None
-        rows = np.zeros(1, dtype=np.int64)
-        if self.series is not None:
-            rows = self._table_rows(table, used)
+        return self._for_table(columns, table, used)[:2]
+
+    def _for_table(
+        self, columns: Sequence[str], table: Table, used: Int64
+    ) -> tuple[Float64 | None, Float64 | None, Bools]:
+        """Return `factors`, and which of the `used` series are `unseen`, by column: (used, C)."""
+        here = [place for place, name in enumerate(columns) if name in self.columns]
+        own = [self.columns.index(columns[place]) for place in here]
+        unseen = np.zeros((len(used), len(columns)), dtype=np.bool_)
+        if not here:
+            return None, None, unseen
+        rows = np.zeros(1, dtype=np.int64) if self.series is None else self._table_rows(table)
+        known = rows >= 0
         scale = np.ones((len(rows), len(columns)))
         shift = np.zeros((len(rows), len(columns)))
-        known = rows >= 0
-        for column, name in enumerate(columns):
-            if name in self.columns:
-                own = self.columns.index(name)
-                scale[known, column] = self.scale[rows[known], own]
-                shift[known, column] = self.shift[rows[known], own]
-        return (scale, shift) if self.series is not None else (scale[0], shift[0])
+        for place, column in zip(here, own, strict=True):
+            if self._has_fallback:
+                assert self.pooled is not None
+                scale[:, place] = self.pooled.scale[0, column]
+                shift[:, place] = self.pooled.shift[0, column]
+            scale[known, place] = self.scale[rows[known], column]
+            shift[known, place] = self.shift[rows[known], column]
+            if self.series is not None:
+                observed = known[used] & (self.counts[rows[used], column] > 0)
+                unseen[:, place] = ~observed
+        if self.series is None:
+            return scale[0], shift[0], unseen
+        self._check_unseen(unseen[:, here], own, table.series_names, used)
+        return scale, shift, unseen
 
-    def _table_rows(self, table: Table, used: Int64) -> Int64:
-        """Return the row of each series of `table`; -1 for an unknown one that is not used."""
+    def _table_rows(self, table: Table) -> Int64:
+        """Return the row of each series of `table`, -1 for an unknown one."""
         assert self.series is not None
+        names = json_names(table.series_names)
+        if names == self.series:
+            return np.arange(len(names), dtype=np.int64)
         known = {name: row for row, name in enumerate(self.series)}
-        names = [json_name(name) for name in table.series_names]
-        rows: Int64 = np.array([known.get(name, -1) for name in names], dtype=np.int64)
-        missing = used[rows[used] < 0]
-        if len(missing):
+        return np.array([known.get(name, -1) for name in names], dtype=np.int64)
+
+    def _check_unseen(
+        self, unseen: Bools, columns: Sequence[int], names: Sequence[Any], series: Int64
+    ) -> None:
+        """Raise for series without observed values if they are to be refused, or without `pooled`.
+
+        `unseen` has shape (len(series), len(columns)); `names` has those of all series.
+        """
+        if self.unseen == "skip" or not unseen.any():
+            return
+        expected = "unseen='global' or 'skip'"
+        if self.unseen == "global":
+            if self.pooled is not None:
+                unseen = unseen & (self.pooled.counts[0, columns] == 0)
+            expected = "a scaler that is fitted again and has pooled statistics, or unseen='skip'"
+        bad = unseen.any(axis=1)
+        if bad.any():
+            first = int(np.argmax(bad))
+            column = self.columns[columns[int(np.argmax(unseen[first]))]]
             raise ValueError(
-                f"the scaler is per series and has no series {names[missing[0]]!r} "
-                f"({len(missing)} unknown in all)"
+                f"series {names[int(series[first])]!r} has no values of column {column!r} among "
+                f"those the scaler was fitted on ({int(bad.sum())} such series in all), expected "
+                f"{expected}"
             )
-        self._check_fitted(rows[used])
-        return rows
 
     def to_json(self) -> str:
         """Return the scaler as JSON text; `from_json` reads the numbers back exactly."""
+        plain = self._plain()
+        if self.series is not None and self.unseen != "global":
+            plain["unseen"] = self.unseen
+        if self.pooled is not None:
+            plain["pooled"] = self.pooled._plain()
+        return json.dumps(plain, allow_nan=False)
+
+    def _plain(self) -> dict[str, Any]:
+        """Return the statistics as lists."""
         columns = {}
         for column, name in enumerate(self.columns):
             entries = {"count": self.counts, "weight": self.weights, **self.statistics}
             entries |= {f"{key}_error": values for key, values in self.errors.items()}
             lists = {key: values[:, column].tolist() for key, values in entries.items()}
             columns[name] = {k: v[0] for k, v in lists.items()} if self.series is None else lists
-        plain = {
+        return {
             "format": FORMAT,
             "kind": self.kind,
             "series": None if self.series is None else list(self.series),
             "columns": columns,
         }
-        return json.dumps(plain, allow_nan=False)
+
+    @cached_property
+    def _digest(self) -> str:
+        """A digest of the statistics of each series, without `unseen` and `pooled`."""
+        return digest(json.dumps(self._plain(), allow_nan=False))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Scaler:
@@ -425,7 +485,7 @@ class Scaler:
         ValueError
             If the text is not the JSON of a scaler.
         """
-        return cls(**_parse(text))
+        return _parse(text)
 
     def __eq__(self, other: object) -> bool:
         """Equal names and equal numbers."""
@@ -466,21 +526,43 @@ class Scaler:
         return "\n  ".join([self._title(), *lines])
 
 
-def json_name(name: Any) -> Any:
-    """Return the name of a series as JSON has it: numbers, texts and tuples, others as text."""
+def json_names(names: Sequence[Any]) -> tuple[SeriesName, ...]:
+    """Return the names of series as JSON has them: numbers, texts and tuples, others as text."""
+    if set(map(type, names)) <= {str, int, float, bool, type(None)}:
+        return tuple(names)
+    return tuple(map(_json_name, names))
+
+
+def _json_name(name: Any) -> Any:
     if isinstance(name, tuple):
-        return tuple(json_name(part) for part in name)
+        return tuple(_json_name(part) for part in name)
     if isinstance(name, np.generic) and not isinstance(name, (np.datetime64, np.timedelta64)):
         name = name.item()
     return name if name is None or isinstance(name, (str, bool, int, float)) else str(name)
 
 
-def _parse(text: str | bytes) -> dict[str, Any]:
-    """Return the arguments of the scaler written in `text`."""
+def _parse(text: str | bytes) -> Scaler:
+    """Return the scaler written in `text`."""
     try:
         plain = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the scaler's JSON cannot be read: {error}") from None
+    found = _arguments(plain)
+    unseen, pooled = plain.get("unseen", "global"), plain.get("pooled")
+    _expect(unseen in UNSEEN, f"unseen is {unseen!r}")
+    if pooled is None:
+        return Scaler(**found, unseen=unseen)
+    together = _arguments(pooled)
+    same = all(together[name] == found[name] for name in ("kind", "columns"))
+    _expect(
+        same and together["series"] is None and found["series"] is not None,
+        "the pooled statistics do not belong to it",
+    )
+    return Scaler(**found, unseen=unseen, pooled=Scaler(**together, unseen=unseen))
+
+
+def _arguments(plain: Any) -> dict[str, Any]:
+    """Return the statistics written in JSON, as arguments of `Scaler`."""
     _expect(isinstance(plain, dict), "it is not an object")
     _expect(plain.get("format") == FORMAT, f"format is {plain.get('format')!r}, expected {FORMAT}")
     kind, columns, series = plain.get("kind"), plain.get("columns"), plain.get("series")

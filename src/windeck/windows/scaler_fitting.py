@@ -1,15 +1,17 @@
 """Estimates of location and scale of columns from a sample of rows, with standard errors.
 
 Each kind of scaling has three functions: `describe` estimates from values, `merge` combines the
-estimates of two samples, and `center_spread` gives what to subtract and to divide by.
+estimates of two samples, and `center_spread` gives what to subtract and to divide by. All work on
+many series at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,7 @@ from windeck import _core
 from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
-from windeck.columns.dtypes import is_bits
+from windeck.columns.dtypes import Bools, is_bits
 from windeck.columns.elements import decode_elements
 from windeck.table.table import Table
 
@@ -30,116 +32,176 @@ Float64 = npt.NDArray[np.float64]
 SeriesName = Any
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Estimates of one column by name, and the standard errors of an infinite population."""
+# Rows of whole series that are estimated at a time, at least.
+ROWS_AT_A_TIME = 1 << 20
 
-    value: dict[str, float]
-    error: dict[str, float]
+# By name: estimates of k series, and their standard errors in an infinite population.
+Values = dict[str, Float64]
 
 
 @dataclass(frozen=True)
 class ScalingKind:
-    """The names of the estimates of a kind of scaling, and its functions."""
+    """The names of the estimates of a kind of scaling, and its functions.
+
+    `describe` takes values of shape (k, n), n of each of k series, and returns estimates of shape
+    (k,); with False as second argument the errors are left out.
+    """
 
     names: tuple[str, ...]
-    describe: Callable[[Float64], Estimate]
-    merge: Callable[[Estimate, float, Estimate, float], Estimate] | None
-    center_spread: Callable[[dict[str, Float64]], tuple[Float64, Float64]]
+    describe: Callable[[Float64, bool], tuple[Values, Values]]
+    merge: Callable[[Estimates, Estimates], tuple[Values, Values]] | None
+    center_spread: Callable[[Values], tuple[Float64, Float64]]
 
 
-def _standard(x: Float64) -> Estimate:
+@dataclass(frozen=True)
+class Estimates:
+    """Estimates of C columns in S series: arrays of shape (S, C).
+
+    `counts` values were observed; `weights` is the number of values they represent in the data.
+    """
+
+    statistics: Values
+    errors: Values
+    counts: Int64
+    weights: Float64
+
+    @classmethod
+    def empty(cls, kind: str, shape: tuple[int, ...]) -> Estimates:
+        """Return estimates without observed values."""
+        statistics, errors = ({n: np.zeros(shape) for n in KINDS[kind].names} for _ in range(2))
+        return cls(statistics, errors, np.zeros(shape, dtype=np.int64), np.zeros(shape))
+
+    def put(self, at: Any, other: Estimates) -> None:
+        """Write `other` to the places `at` of the arrays."""
+        for name, values in other.statistics.items():
+            self.statistics[name][at] = values
+            self.errors[name][at] = other.errors[name]
+        self.counts[at], self.weights[at] = other.counts, other.weights
+
+    def take(self, at: Any) -> Estimates:
+        """Return the estimates at the places `at` of the arrays."""
+        statistics, errors = (
+            {name: values[at] for name, values in one.items()}
+            for one in (self.statistics, self.errors)
+        )
+        return Estimates(statistics, errors, self.counts[at], self.weights[at])
+
+
+def _standard(x: Float64, wants_errors: bool) -> tuple[Values, Values]:
     """Estimate mean and standard deviation."""
-    n = len(x)
-    if x.min() == x.max():
-        # In floating point the mean of equal numbers need not equal them.
-        return Estimate({"mean": float(x[0]), "std": 0.0}, {"mean": 0.0, "std": 0.0})
-    mean = float(x.mean())
-    deviation = x - mean
+    n = x.shape[1]
+    mean = x.mean(axis=1)
+    # In floating point the mean of equal numbers need not equal them.
+    equal = x.min(axis=1) == x.max(axis=1)
+    mean[equal] = x[equal, 0]
+    deviation = x - mean[:, None]
     # Divide by the largest deviation: squares of tiny or huge ones leave the range of floats.
-    unit = float(np.abs(deviation).max())
-    std = unit * math.sqrt(float(np.mean((deviation / unit) ** 2)))
+    unit = np.where(equal, 1.0, np.abs(deviation).max(axis=1))
+    std = unit * np.sqrt(np.mean((deviation / unit[:, None]) ** 2, axis=1))
+    values = {"mean": mean, "std": std}
+    if not wants_errors:
+        return values, {}
     # The error of the standard deviation by the delta method, for any distribution.
-    fourth = float(np.mean((deviation / std) ** 4))
-    std_error = std * math.sqrt(max(fourth - 1.0, 0.0) / n) / 2
-    return Estimate({"mean": mean, "std": std}, {"mean": std / math.sqrt(n), "std": std_error})
+    fourth = np.mean((deviation / np.where(equal, 1.0, std)[:, None]) ** 4, axis=1)
+    std_error = std * np.sqrt(np.maximum(fourth - 1.0, 0.0) / n) / 2
+    return values, {"mean": std / math.sqrt(n), "std": std_error}
 
 
-def _merge_standard(a: Estimate, wa: float, b: Estimate, wb: float) -> Estimate:
+def _hypot(*arrays: Float64) -> Float64:
+    """Return Python's hypotenuse of numbers; NumPy's may differ from it in the last bit."""
+    found = map(math.hypot, *(array.tolist() for array in arrays))
+    return np.fromiter(found, np.float64, len(arrays[0]))
+
+
+def _shares(a: Estimates, b: Estimates) -> tuple[Float64, Float64]:
+    total = a.weights + b.weights
+    return a.weights / total, b.weights / total
+
+
+def _merge_standard(a: Estimates, b: Estimates) -> tuple[Values, Values]:
     """Merge as Chan, Golub & LeVeque 1983, with weights."""
-    pa, pb = wa / (wa + wb), wb / (wa + wb)
-    delta = b.value["mean"] - a.value["mean"]
-    mean = a.value["mean"] + delta * pb
-    within = math.sqrt(pa) * a.value["std"], math.sqrt(pb) * b.value["std"]
-    std = math.hypot(*within, math.sqrt(pa * pb) * delta)
-    mean_error = math.hypot(pa * a.error["mean"], pb * b.error["mean"])
-    std_error = 0.0
-    if std > 0.0:
-        parts = [
-            2 * p * term
-            for p, one in ((pa, a), (pb, b))
-            for term in (
-                one.value["std"] * one.error["std"],
-                (one.value["mean"] - mean) * one.error["mean"],
-            )
-        ]
-        std_error = math.hypot(*parts) / (2 * std)
-    return Estimate({"mean": mean, "std": std}, {"mean": mean_error, "std": std_error})
+    pa, pb = _shares(a, b)
+    mean_a, mean_b = a.statistics["mean"], b.statistics["mean"]
+    std_a, std_b = a.statistics["std"], b.statistics["std"]
+    delta = mean_b - mean_a
+    mean = mean_a + delta * pb
+    std = _hypot(np.sqrt(pa) * std_a, np.sqrt(pb) * std_b, np.sqrt(pa * pb) * delta)
+    mean_error = _hypot(pa * a.errors["mean"], pb * b.errors["mean"])
+    parts = [
+        2 * p * term
+        for p, one in ((pa, a), (pb, b))
+        for term in (
+            one.statistics["std"] * one.errors["std"],
+            (one.statistics["mean"] - mean) * one.errors["mean"],
+        )
+    ]
+    std_error = np.where(std > 0.0, _hypot(*parts) / (2 * np.where(std > 0.0, std, 1.0)), 0.0)
+    return {"mean": mean, "std": std}, {"mean": mean_error, "std": std_error}
 
 
-def _minmax(x: Float64) -> Estimate:
+def _minmax(x: Float64, wants_errors: bool) -> tuple[Values, Values]:
     """Estimate the extremes; errors by the jackknife (Quenouille 1956).
 
     The error is the difference between the extreme and the second most extreme value.
     """
-    if len(x) == 1:
-        only = float(x[0])
-        return Estimate({"min": only, "max": only}, {"min": 0.0, "max": 0.0})
-    last = len(x) - 1
-    x = np.partition(x, sorted({0, 1, last - 1, last}))
-    factor = last / len(x)
-    errors = {"min": factor * float(x[1] - x[0]), "max": factor * float(x[last] - x[last - 1])}
-    return Estimate({"min": float(x[0]), "max": float(x[last])}, errors)
+    n = x.shape[1]
+    last = n - 1
+    if n > 1 and (wants_errors or (np.signbit(x) & (x == 0.0)).any()):
+        # With zeros of both signs the result depends on the algorithm: take that of `partition`.
+        x = np.partition(x, sorted({0, 1, last - 1, last}), axis=1)
+        values = {"min": x[:, 0], "max": x[:, last]}
+    else:
+        values = {"min": x.min(axis=1), "max": x.max(axis=1)}
+    if not wants_errors:
+        return values, {}
+    if n == 1:
+        return values, {"min": np.zeros(len(x)), "max": np.zeros(len(x))}
+    factor = last / n
+    low, high = x[:, 1] - x[:, 0], x[:, last] - x[:, last - 1]
+    return values, {"min": factor * low, "max": factor * high}
 
 
-def _merge_minmax(a: Estimate, wa: float, b: Estimate, wb: float) -> Estimate:
-    low = min(a, b, key=lambda e: e.value["min"])
-    high = max(a, b, key=lambda e: e.value["max"])
-    return Estimate(
-        {"min": low.value["min"], "max": high.value["max"]},
-        {"min": low.error["min"], "max": high.error["max"]},
-    )
+def _merge_minmax(a: Estimates, b: Estimates) -> tuple[Values, Values]:
+    lower = b.statistics["min"] < a.statistics["min"]
+    higher = b.statistics["max"] > a.statistics["max"]
+    chosen = (("min", lower), ("max", higher))
+    values = {n: np.where(of_b, b.statistics[n], a.statistics[n]) for n, of_b in chosen}
+    return values, {n: np.where(of_b, b.errors[n], a.errors[n]) for n, of_b in chosen}
 
 
-def _robust(x: Float64) -> Estimate:
+def _robust(x: Float64, wants_errors: bool) -> tuple[Values, Values]:
     """Estimate quartiles; errors by Woodruff 1952.
 
     The error is half the distance between the order statistics one standard deviation of the
     binomial count below and above.
     """
-    x = np.sort(x)
-    value, error = {}, {}
-    for name, p in (("q25", 0.25), ("median", 0.5), ("q75", 0.75)):
-        sigma = math.sqrt(p * (1 - p) / len(x))
-        low, value[name], high = (
-            float(q) for q in np.quantile(x, np.clip([p - sigma, p, p + sigma], 0, 1))
-        )
-        error[name] = (high - low) / 2
-    return Estimate(value, error)
+    x = np.sort(x, axis=1)
+    quartiles = {"q25": 0.25, "median": 0.5, "q75": 0.75}
+    values = dict(zip(quartiles, np.quantile(x, [*quartiles.values()], axis=1), strict=True))
+    if not wants_errors:
+        return values, {}
+    errors = {}
+    for name, p in quartiles.items():
+        sigma = math.sqrt(p * (1 - p) / x.shape[1])
+        low, high = np.quantile(x, np.clip([p - sigma, p + sigma], 0, 1), axis=1)
+        errors[name] = (high - low) / 2
+    return values, errors
 
 
-def _mean_abs(x: Float64) -> Estimate:
+def _mean_abs(x: Float64, wants_errors: bool) -> tuple[Values, Values]:
     """Estimate the mean of absolute values."""
     size = np.abs(x)
-    mean = float(size.mean())
-    return Estimate({"mean_abs": mean}, {"mean_abs": float(size.std()) / math.sqrt(len(x))})
+    values = {"mean_abs": size.mean(axis=1)}
+    if not wants_errors:
+        return values, {}
+    return values, {"mean_abs": size.std(axis=1) / math.sqrt(x.shape[1])}
 
 
-def _merge_mean_abs(a: Estimate, wa: float, b: Estimate, wb: float) -> Estimate:
-    pa, pb = wa / (wa + wb), wb / (wa + wb)
-    first, second = a.value["mean_abs"], b.value["mean_abs"]
-    error = math.hypot(pa * a.error["mean_abs"], pb * b.error["mean_abs"])
-    return Estimate({"mean_abs": first + (second - first) * pb}, {"mean_abs": error})
+def _merge_mean_abs(a: Estimates, b: Estimates) -> tuple[Values, Values]:
+    pa, pb = _shares(a, b)
+    first, second = a.statistics["mean_abs"], b.statistics["mean_abs"]
+    error = _hypot(pa * a.errors["mean_abs"], pb * b.errors["mean_abs"])
+    return {"mean_abs": first + (second - first) * pb}, {"mean_abs": error}
 
 
 KINDS: dict[str, ScalingKind] = {
@@ -168,22 +230,6 @@ def affine(array: Any, factor: Float64, addend: Float64) -> Any:
     values = np.asarray(array)
     dtype = np.result_type(values.dtype, np.float32) if values.dtype.kind == "f" else np.float64
     return (values.astype(np.float64) * factor + addend).astype(dtype)
-
-
-@dataclass(frozen=True)
-class ColumnEstimate:
-    """Estimates of one column of one series, or of all series together.
-
-    `count` values were observed; `weight` is the number of values they represent in the data.
-    """
-
-    estimate: Estimate
-    count: int
-    weight: float
-
-
-# By (row of the series, number of the column).
-ColumnEstimates = dict[tuple[int, int], ColumnEstimate]
 
 
 def is_numeric(column: ColumnData) -> bool:
@@ -220,41 +266,67 @@ def choose_columns(data: Table | Windows, columns: str | Sequence[str] | None) -
     return names
 
 
-def _sample_rows(begin: Int64, end: Int64, sample: int | None, seed: int, epoch: int) -> Int64:
-    """Draw rows from the ranges ``[begin, end)`` without replacement; return them ascending.
+class RowStretches(NamedTuple):
+    """Contiguous rows ``[begin[i], end[i])`` of series ``series[i]``, none of them empty."""
 
-    All rows are returned if `sample` is None or at least their number.
-    """
-    sizes = end - begin
-    ends = np.cumsum(sizes)
-    total = int(ends[-1]) if len(ends) else 0
-    if sample is None or sample >= total:
-        places = np.arange(total, dtype=np.int64)
-    else:
-        places = np.sort(_core.Permutation(total, seed=seed, epoch=epoch).slice(0, sample))
-    ranges = np.searchsorted(ends, places, side="right")
-    rows: Int64 = places + (end - ends)[ranges]
-    return rows
+    begin: Int64
+    end: Int64
+    series: Int64
+
+    def rows(self, sample: int | None, seed: int, epoch: int) -> slice | Int64:
+        """Draw rows without replacement; return them ascending.
+
+        All rows are returned if `sample` is None or at least their number: contiguous ones as a
+        slice.
+        """
+        sizes = self.end - self.begin
+        ends = np.cumsum(sizes)
+        total = int(ends[-1]) if len(ends) else 0
+        if sample is not None and sample < total:
+            places = np.sort(_core.Permutation(total, seed=seed, epoch=epoch).slice(0, sample))
+            stretches = np.searchsorted(ends, places, side="right")
+            drawn: Int64 = places + (self.end - ends)[stretches]
+            return drawn
+        if total == 0 or (self.begin[1:] == self.end[:-1]).all():
+            return slice(int(self.begin[0]), int(self.end[-1])) if total else slice(0, 0)
+        every: Int64 = np.arange(total) + np.repeat(self.end - ends, sizes)
+        return every
+
+    def part(self, first: int, stop: int) -> RowStretches:
+        """Return some of the stretches."""
+        return RowStretches(self.begin[first:stop], self.end[first:stop], self.series[first:stop])
 
 
-def _observed_values(column: ColumnData, rows: Int64) -> Float64:
-    """Return the values of `rows` that are not missing, as float64.
+def _stretches_of(data: Table | Windows) -> RowStretches:
+    """Return the rows of a table, or those that windows read."""
+    if not isinstance(data, Table):
+        return RowStretches(*data.covered_rows())
+    begin, end = data.offsets[:-1], data.offsets[1:]
+    live = np.flatnonzero(begin < end).astype(np.int64)
+    return RowStretches(begin[live], end[live], live)
+
+
+def _observed_values(column: ColumnData, rows: slice | Int64) -> tuple[Bools, Float64]:
+    """Return which of `rows` have a value, and the values as float64.
 
     Raises
     ------
     ValueError
         If a value is infinite.
     """
-    rows = rows[column.observed(rows)]
+    observed = column.observed(rows)
     values: npt.NDArray[Any] = column.values[rows]
-    found = decode_elements(column.dtype, values) if is_bits(column.dtype) else values
-    found = found.astype(np.float64)
-    if np.isinf(found).any():
+    if not observed.all():
+        values = values[observed]
+    if is_bits(column.dtype):
+        values = decode_elements(column.dtype, values)
+    found = np.ascontiguousarray(values, dtype=np.float64)
+    if not np.isfinite(found).all():
         raise ValueError(
             f"column {column.name!r} holds {int(np.isinf(found).sum())} infinite values among "
-            f"{len(rows)} sampled rows, expected finite ones to fit a scaler to"
+            f"{len(found)} sampled rows, expected finite ones to fit a scaler to"
         )
-    return found
+    return observed, found
 
 
 def estimate_columns(
@@ -264,56 +336,125 @@ def estimate_columns(
     sample: int | None,
     per_series: bool,
     seed: int,
-) -> Iterator[tuple[tuple[int, int], ColumnEstimate]]:
-    """Estimate every (series, column) that has an observed value; series is 0 for all together."""
+) -> tuple[Estimates, Estimates | None]:
+    """Estimate columns for all series together, and for each series if `per_series`.
+
+    Returns
+    -------
+    pooled, by_series
+        Estimates of shape (1, columns) and of shape (series of the table, columns), or None.
+    """
     table = table_of(data)
-    if isinstance(data, Table):
-        begin, end = data.offsets[:-1], data.offsets[1:]
-        series = np.arange(data.num_series, dtype=np.int64)
-    else:
-        begin, end, series = data.covered_rows()
-    parts = [(int(s), slice(i, i + 1)) for i, s in enumerate(series)] if per_series else []
-    for row, part in parts or [(0, slice(None))]:
-        total = int((end[part] - begin[part]).sum())
-        rows = _sample_rows(begin[part], end[part], sample, seed, row)
-        for column, name in enumerate(columns):
-            values = _observed_values(table.column(name), rows)
-            if len(values):
-                yield (row, column), _estimate(kind, name, values, len(rows), total)
+    found = [table.column(name) for name in columns]
+    stretches = _stretches_of(data)
+    pooled = Estimates.empty(kind, (1, len(columns)))
+    together = stretches._replace(series=np.zeros_like(stretches.series))
+    _estimate_all(pooled, together, found, kind, sample, seed)
+    if not per_series:
+        return pooled, None
+    by_series = Estimates.empty(kind, (table.num_series, len(columns)))
+    _estimate_all(by_series, stretches, found, kind, sample, seed)
+    return pooled, by_series
 
 
-def _estimate(kind: str, name: str, found: Float64, sampled: int, total: int) -> ColumnEstimate:
-    """Estimate from the values of `sampled` of `total` rows, drawn without replacement."""
+def _estimate_all(
+    out: Estimates,
+    stretches: RowStretches,
+    columns: Sequence[ColumnData],
+    kind: str,
+    sample: int | None,
+    seed: int,
+) -> None:
+    """Write the estimates of every series; some whole series are read at a time."""
+    if not len(stretches.series):
+        return
+    first = np.flatnonzero(np.diff(stretches.series, prepend=-1))
+    totals: Int64 = np.add.reduceat(stretches.end - stretches.begin, first)
+    taken = totals if sample is None else np.minimum(totals, sample)
+    part_of = (np.cumsum(taken) - taken) // ROWS_AT_A_TIME
+    parts = np.flatnonzero(np.diff(part_of, prepend=-1)).tolist()
+    ends = np.append(first, len(stretches.series))
+    for start, stop in pairwise([*parts, len(first)]):
+        series = stretches.series[first[start:stop]]
+        if (taken[start:stop] == totals[start:stop]).all():
+            rows = stretches.part(ends[start], ends[stop]).rows(None, seed, 0)
+        else:
+            drawn = [
+                stretches.part(ends[i], ends[i + 1]).rows(sample, seed, int(one))
+                for i, one in enumerate(series.tolist(), start)
+            ]
+            rows = drawn[0] if len(drawn) == 1 else _joined(drawn)
+        for number, column in enumerate(columns):
+            observed, values = _observed_values(column, rows)
+            counts = taken[start:stop]
+            if len(values) < len(observed):
+                begins = np.cumsum(counts) - counts
+                counts = np.add.reduceat(observed, begins, dtype=np.int64)
+            estimates = _estimate(
+                kind, column.name, values, counts, taken[start:stop], totals[start:stop]
+            )
+            out.put((series, number), estimates)
+
+
+def _joined(parts: Sequence[slice | Int64]) -> Int64:
+    """Return rows given in parts as one array."""
+    arrays = [np.arange(p.start, p.stop) if isinstance(p, slice) else p for p in parts]
+    rows: Int64 = np.concatenate(arrays)
+    return rows
+
+
+def _estimate(
+    kind: str, name: str, values: Float64, counts: Int64, sampled: Int64, totals: Int64
+) -> Estimates:
+    """Estimate from the first ``counts[0]`` values, the next ``counts[1]``, and so on.
+
+    They are those of `sampled` of `totals` rows, drawn without replacement. Series with the same
+    number of values are the rows of one matrix: NumPy adds each row as it would add the row alone,
+    so an estimate does not depend on the other series.
+    """
+    out = Estimates.empty(kind, counts.shape)
+    # The finite population correction; the errors are 0 when all rows were read.
+    correction = np.sqrt((totals - sampled) / np.maximum(totals - 1, 1))
+    begins = np.cumsum(counts) - counts
+    order = np.argsort(counts, kind="stable")
+    lengths, first = np.unique(counts[order], return_index=True)
+    for n, where in zip(lengths.tolist(), np.split(order, first[1:]), strict=True):
+        if n == 0:
+            continue
+        if len(where) == len(counts):
+            x = values.reshape(-1, n)
+        else:
+            x = values[begins[where][:, None] + np.arange(n)]
+        wants_errors = bool(correction[where].any())
+        with np.errstate(over="ignore", invalid="ignore"):
+            statistics, errors = KINDS[kind].describe(x, wants_errors)
+        for key, found in statistics.items():
+            out.statistics[key][where] = found
+            if wants_errors:
+                out.errors[key][where] = errors[key] * correction[where]
     with np.errstate(over="ignore", invalid="ignore"):
-        estimate = KINDS[kind].describe(found)
-        values = {key: np.array([one]) for key, one in estimate.value.items()}
-        center, spread = KINDS[kind].center_spread(values)
+        center, spread = KINDS[kind].center_spread(out.statistics)
     if not (np.isfinite(center).all() and np.isfinite(spread).all()):
         raise ValueError(f"column {name!r} holds values too large to fit a scaler to in float64")
-    # The finite population correction; the errors are 0 when all rows were read.
-    correction = math.sqrt((total - sampled) / max(total - 1, 1))
-    error = {key: one * correction for key, one in estimate.error.items()}
-    return ColumnEstimate(
-        Estimate(estimate.value, error), len(found), len(found) * (total / sampled)
-    )
+    return Estimates(out.statistics, out.errors, counts, counts * (totals / sampled))
 
 
 def merge_estimates(
-    kind: str,
-    parts: Sequence[tuple[tuple[SeriesName, ...], ColumnEstimates]],
-) -> tuple[tuple[SeriesName, ...], ColumnEstimates]:
-    """Merge estimates, each given with the names of its series; series are matched by name."""
+    kind: str, parts: Sequence[tuple[tuple[SeriesName, ...], Estimates]]
+) -> tuple[tuple[SeriesName, ...], Estimates]:
+    """Merge two estimates, each given with the names of its series; series match by name."""
     merge = KINDS[kind].merge
     assert merge is not None
     names = tuple(dict.fromkeys(name for series, _ in parts for name in series))
-    rows = {name: row for row, name in enumerate(names)}
-    merged: ColumnEstimates = {}
-    for series, estimates in parts:
-        for (row, column), new in estimates.items():
-            at = (rows[series[row]], column)
-            old = merged.get(at)
-            if old is not None:
-                estimate = merge(old.estimate, old.weight, new.estimate, new.weight)
-                new = ColumnEstimate(estimate, old.count + new.count, old.weight + new.weight)
-            merged[at] = new
-    return names, merged
+    row_of = {name: row for row, name in enumerate(names)}
+    shape = (len(names), parts[0][1].counts.shape[1])
+    a, b = (Estimates.empty(kind, shape) for _ in parts)
+    for out, (series, estimates) in zip((a, b), parts, strict=True):
+        out.put(np.array([row_of[name] for name in series], dtype=np.int64), estimates)
+    both = (a.counts > 0) & (b.counts > 0)
+    only_b = (a.counts == 0) & (b.counts > 0)
+    a.put(only_b, b.take(only_b))
+    first, second = a.take(both), b.take(both)
+    counts, weights = first.counts + second.counts, first.weights + second.weights
+    a.put(both, Estimates(*merge(first, second), counts, weights))
+    return names, a

@@ -147,6 +147,12 @@ class WindowSelection:
         """Bytes of the arrays."""
         return self.runs.nbytes + (0 if self.keep is None else self.keep.nbytes)
 
+    def window_counts(self) -> Int64:
+        """Return the number of windows of each run. O(series), or O(windows / 8) with a bitmap."""
+        if self.keep is None:
+            return self.runs.count
+        return np.diff(bitmaps.count_before(self.keep, np.cumsum(self.runs.count)), prepend=0)
+
     def index(self) -> _core.WindowIndex:
         """Make the native index."""
         runs = self.runs
@@ -413,8 +419,33 @@ class Split(NamedTuple):
     test: Windows
 
     def with_scaler(self, scaler: Scaler | None) -> Split:
-        """Return all three parts with the same scaler."""
-        return Split(*(part.with_scaler(scaler) for part in self))
+        """Return all three parts with the same scaler, with one warning of unseen series."""
+        parts = Split(*(part._scaled(scaler) for part in self))
+        warn_of_unseen(parts)
+        return parts
+
+
+def warn_of_unseen(parts: Sequence[Windows]) -> None:
+    """Warn of series that a scaler per series has no values of and scales by those of all.
+
+    `parts` are windows of one table with one scaler. The warning names the caller's caller.
+    """
+    scaler = parts[0].scaler
+    if scaler is None or scaler.unseen != "global":
+        return
+    unseen: dict[str, set[int]] = {}
+    for part in parts:
+        for column, series in part.unseen_series().items():
+            unseen.setdefault(column, set()).update(series.tolist())
+    if unseen:
+        columns = ", ".join(f"{name!r} in {len(series)}" for name, series in unseen.items())
+        warnings.warn(
+            f"{len(set().union(*unseen.values()))} of {parts[0].table.num_series} series have no "
+            f"values of a column among those the scaler was fitted on ({columns}), which is scaled "
+            "by the statistics of all series together; unseen='error' refuses such series, 'skip' "
+            "leaves their values as they are",
+            stacklevel=3,
+        )
 
 
 def split(
@@ -436,7 +467,9 @@ def split(
             )
         validation = check_integer("validation_rows", validation_rows or 0)
         test = check_integer("test_rows", test_rows or 0)
-        subsets = cut_runs(selection, *borders_from_rows(selection.runs, validation, test))
+        subsets = cut_runs(
+            selection.runs, selection.span, *borders_from_rows(selection.runs, validation, test)
+        )
     elif by == "time":
         subsets = _split_by_time(selection, table.timestamps, [validation, test])
     elif by == "series":
@@ -448,8 +481,7 @@ def split(
         if part.count == 0 and not (isinstance(wanted, (int, float)) and wanted == 0):
             raise ValueError(
                 f"the {name} part of the split holds no window (validation={validation!r}, "
-                f"test={test!r}, by={by!r}), expected {selection.span.split_rows} rows or more of "
-                "some series in it"
+                f"test={test!r}, by={by!r}), expected {_expected(selection, validation, test, by)}"
             )
     inside = sum(part.count for part in parts)
     border = selection.count - inside
@@ -463,13 +495,12 @@ def _split_by_time(
     runs = selection.runs
     are_shares = [_is_share(border, stamps) for border in borders]
     if all(are_shares):
-        return cut_runs(selection, *_borders_from_shares(runs, *map(float, borders)))
-    return cut_runs(selection, *_borders_from_stamps(runs, stamps, borders, are_shares))
+        return cut_runs(runs, selection.span, *_borders_from_shares(runs, *map(float, borders)))
+    return cut_runs(runs, selection.span, *_borders_from_stamps(runs, stamps, borders, are_shares))
 
 
-def cut_runs(selection: WindowSelection, first: Int64, second: Int64) -> list[RunSubset]:
+def cut_runs(runs: WindowRuns, span: WindowSpan, first: Int64, second: Int64) -> list[RunSubset]:
     """Return the windows before, between and after two borders of every run, by their futures."""
-    runs, span = selection.runs, selection.span
     parts = []
     for number, (low, high) in enumerate(pairwise((runs.low, first, second, runs.high))):
         # The first part keeps its padded windows, which begin before its first row.
@@ -482,6 +513,38 @@ def borders_from_rows(runs: WindowRuns, validation: int, test: int) -> tuple[Int
     """Return first rows of validation and of test: numbers of rows, from the end of each run."""
     second = np.maximum(runs.high - min(test, LONGEST), runs.low)
     return np.maximum(second - min(validation, LONGEST), runs.low), second
+
+
+def _expected(selection: WindowSelection, validation: Any, test: Any, by: str) -> str:
+    """Return a text of what a split needs so that no part is empty."""
+    span = selection.span
+    if by == "time" and isinstance(validation, float | int) and isinstance(test, float | int):
+        least = _least_rows(span, float(validation), float(test))
+        longest = int((selection.runs.high - selection.runs.low).max(initial=0))
+        if longest < least:
+            return f"a series of {least} rows or more, the longest has {longest}"
+    return f"{span.split_rows} rows or more of some series in it, with windows that pass the filter"
+
+
+def _least_rows(span: WindowSpan, validation: float, test: float) -> int:
+    """Return the length of the shortest series whose parts by these shares all have windows.
+
+    A lower bound of it if the stride is much longer than a window.
+    """
+    train = 1.0 - validation - test
+    shares = [share for share in (validation, test) if share > 0.0]
+    bounds = [(span.split_rows - 0.5) / share for share in shares]
+    inside = span.rows - span.max_padding
+    least = int(min(max(inside, (inside - 1) / train, *bounds), 2.0**48))
+    for first in range(least, least + 4096 * 64, 4096):
+        rows = np.arange(first, first + 4096, dtype=np.int64)
+        runs = span.runs(np.concatenate([[0], np.cumsum(rows)]))
+        parts = cut_runs(runs, span, *_borders_from_shares(runs, validation, test))
+        wanted = zip(parts, (train, validation, test), strict=True)
+        has_all = np.logical_and.reduce([part.runs.count > 0 for part, share in wanted if share])
+        if has_all.any():
+            return int(rows[np.argmax(has_all)])
+    return least
 
 
 def _is_share(border: Any, stamps: Timestamps | None) -> bool:

@@ -25,6 +25,7 @@ from windeck.windows.batch_spec import (
     batch_keys,
     resolve_dtypes,
 )
+from windeck.windows.coverage import covered_rows
 from windeck.windows.filters import (
     WindowFilter,
     WindowReport,
@@ -36,7 +37,7 @@ from windeck.windows.filters import (
 from windeck.windows.folds import folds
 from windeck.windows.index import WindowSpan, pad_sides
 from windeck.windows.scaler import Scaler
-from windeck.windows.subset import Split, WindowSelection
+from windeck.windows.subset import Split, WindowSelection, warn_of_unseen
 
 Names = str | Iterable[str] | None
 
@@ -119,7 +120,8 @@ class Windows:
     Warns
     -----
     UserWarning
-        If some series are shorter than a window: once, with their number.
+        If some series are shorter than a window, or unknown to a scaler per series: once each, with
+        their number.
 
     Examples
     --------
@@ -195,6 +197,7 @@ class Windows:
         )
         self._selection = WindowSelection.of_table(table.offsets, self.span, conditions)
         self._set_scaler(scaler)
+        warn_of_unseen([self])
 
     def _set_scaler(self, scaler: Scaler | None) -> None:
         """Resolve the dtypes of keys with a scaler, and make the native objects."""
@@ -268,10 +271,14 @@ class Windows:
     def covered_rows(self) -> tuple[Int64, Int64, Int64]:
         """Return first rows, last rows + 1 and series of the stretches of rows that windows read.
 
-        One stretch for each series that has windows; rows between windows far apart are included.
+        int64 each, of shape (stretches,), ascending. Rows that no window reads are left out: those
+        of windows that a filter dropped, and those between windows far apart or in the `gap`. There
+        is one stretch for each series where there are no such rows.
+
+        O(series) time, or O(rows) where rows are left out; O(stretches) memory.
         """
         selection = self._selection
-        return selection.runs.covered_rows(selection.span, selection.offsets)
+        return covered_rows(selection.runs, selection.keep, selection.span, selection.offsets)
 
     def explain(self) -> WindowReport:
         """Return a report of the number of windows, and of those dropped by reason."""
@@ -324,10 +331,39 @@ class Windows:
     # --- derived windows -------------------------------------------------------------------------
 
     def with_scaler(self, scaler: Scaler | None) -> Windows:
-        """Return the same windows with another scaler, or none."""
+        """Return the same windows with another scaler, or none.
+
+        Raises
+        ------
+        ValueError
+            If a series has no values of a column in the fit, and ``unseen="error"``.
+
+        Warns
+        -----
+        UserWarning
+            If such series are scaled by the statistics of all: once, with their number.
+        """
+        other = self._scaled(scaler)
+        warn_of_unseen([other])
+        return other
+
+    def _scaled(self, scaler: Scaler | None) -> Windows:
         other = self._copy()
         other._set_scaler(scaler)
         return other
+
+    def unseen_series(self) -> dict[str, Int64]:
+        """Return the numbers of the series that the scaler was not fitted on, by column.
+
+        Only series with windows and columns of the scaler count. A series that was fitted may lack
+        values of one column. Empty without such series.
+        """
+        found = self._gatherer.unseen
+        return {
+            name: self._gatherer.used[found[:, place]]
+            for place, name in enumerate(self._columns)
+            if found[:, place].any()
+        }
 
     def split(
         self,
@@ -507,10 +543,19 @@ class Windows:
             "fill": repr(self.fill),
             "max_missing": repr(self.max_missing),
             "max_gap": repr(self.max_gap),
-            "scaler": "none" if self.scaler is None else digest(self.scaler.to_json()),
+            "scaler": self._scaler_digest(),
             "starts": self._selection.digest(),
         }
         return own | {f"table.{name}": value for name, value in self.table.fingerprint.items()}
+
+    def _scaler_digest(self) -> str:
+        """Return a digest of the scaler, and of its pooled statistics where they are used."""
+        if self.scaler is None:
+            return "none"
+        own = self.scaler._digest
+        if self.scaler.unseen != "global" or self.scaler.pooled is None or not self.unseen_series():
+            return own
+        return digest(own, self.scaler.pooled._digest)
 
     def __repr__(self) -> str:
         keys = ", ".join(key.name for key in self._keys)

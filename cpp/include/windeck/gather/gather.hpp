@@ -5,8 +5,9 @@
 // segment, one segment after the other; the anchor is the window's start, or the first
 // row of its series. The value of a step is
 //
-//     present:  round(value * scale + shift), in float64 arithmetic, rounded once to the field's
-//               type; or the same bits where the types are equal and nothing is scaled
+//     present:  value * scale + shift, the product and the sum each rounded to float64, and the sum
+//               to the field's type; or the same bits where the types are equal and nothing is
+//               scaled
 //     missing:  fill
 //
 // A step is missing when its row lies outside the window's series, when the column's validity bit
