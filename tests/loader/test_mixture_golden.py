@@ -52,6 +52,7 @@ def test_the_model_deals_the_same(way: str) -> None:
     model = Mixed(
         {name: (None, weight) for name, weight in weights(first).items()},  # type: ignore[misc]
         [(at, weights(changed)) for at, changed in schedule],
+        version=1,
     )
     dealt = [model.slot(position)[0] for position in range(40)]
     assert [names.index(name) for name in dealt] == PUBLISHED[way]["parts"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from math import floor
+from math import floor, lcm
 
+from models.mixture_model import Shared
 from models.text_oracle import AnyStream, Place
 
 #: Slots of a period at most.
@@ -56,18 +57,40 @@ def slots(weights: Mapping[str, float]) -> list[str]:
     return table
 
 
+def shares_of(weights: Mapping[str, float]) -> list[Fraction]:
+    exact = [Fraction(str(weight)) for weight in weights.values()]
+    return [weight / sum(exact) for weight in exact]
+
+
+def period(weights: Mapping[str, float]) -> int:
+    """The common denominator of the shares."""
+    return lcm(*(share.denominator for share in shares_of(weights)))
+
+
+def shared(weights: Mapping[str, float]) -> Shared:
+    """The tree of exact shares; `weights` have the order of the parts."""
+    return Shared([int(share * period(weights)) for share in shares_of(weights)])
+
+
 class Mixed:
-    """`Mixture`: streams that take turns by their weights, slot by slot from position 0."""
+    """`Mixture`: streams that take turns by their weights, slot by slot from position 0.
+
+    Version 1 rounds weights to slots; version 2 has a tree where they would be rounded.
+    """
 
     def __init__(
         self,
         parts: Mapping[str, tuple[AnyStream, float]],
         schedule: Sequence[tuple[int, Mapping[str, float]]] = (),
+        version: int = 2,
     ) -> None:
         self.parts = {name: stream for name, (stream, _) in parts.items()}
         first = {name: weight for name, (_, weight) in parts.items()}
-        self.segments = [(0, slots(first)), *((at, slots(weights)) for at, weights in schedule)]
-        self.period = len(self.segments[0][1])
+        self.segments = [
+            (at, shared(weights) if version == 2 and period(weights) > PERIOD else slots(weights))
+            for at, weights in [(0, first), *schedule]
+        ]
+        self.period = period(first)
         self.dealt: list[tuple[str, int]] = []
         self.counts = dict.fromkeys(self.parts, 0)
 
@@ -75,7 +98,11 @@ class Mixed:
         """The part that is served, and its how-manieth sample that is."""
         while len(self.dealt) <= position:
             begun, table = [each for each in self.segments if each[0] <= len(self.dealt)][-1]
-            name = table[(len(self.dealt) - begun) % len(table)]
+            place, name = len(self.dealt) - begun, ""
+            if isinstance(table, Shared):
+                name = list(self.parts)[table.part(place)[0]]
+            else:
+                name = table[place % len(table)]
             self.dealt.append((name, self.counts[name]))
             self.counts[name] += 1
         return self.dealt[position]
