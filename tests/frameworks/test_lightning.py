@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from models.oracle import Numbers, Run, Turn, steps, turned
 from support.launched import launch
 from support.pages import named_block
 from windeck.loader.loader import Loader
 from windeck.loader.mixture import Mixture
+from windeck.loader.torch_adapters import MapDataset, OrderSampler, collate
 
 lightning = pytest.importorskip("lightning")
 
@@ -190,3 +192,32 @@ def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
 def test_a_loader_without_a_length_is_refused() -> None:
     with pytest.raises(TypeError, match=r"`steps_per_epoch` gives it one$"):
         LoaderState(Loader(mixture(), batch_size=2))
+
+
+def shard_again(folder: Path) -> None:
+    """Lightning shards the DataLoader of a sampler that has shared already, unless told not to."""
+    for use in (True, False):
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            devices=2,
+            strategy="ddp",
+            max_epochs=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            use_distributed_sampler=use,
+        )
+        sampler = OrderSampler(SIZE, order=Turn, drop_last=True)
+        batches = DataLoader(MapDataset(Numbers(SIZE)), 4, sampler=sampler, collate_fn=collate)
+        model = Model(folder, None, None)
+        if use:
+            with pytest.raises(ValueError, match=r"^OrderSampler serves rank \d of 2, and Distrib"):
+                trainer.fit(model, batches)
+        else:
+            trainer.fit(model, batches)
+
+
+def test_nothing_is_sharded_twice(tmp_path: Path) -> None:
+    assert launch(2, shard_again, tmp_path) == [0, 0]
+    served = [p for rank in range(2) for batch in trained(tmp_path, rank) for p in batch]
+    assert sorted(served) == list(range(SIZE))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -424,6 +424,17 @@ class Loader:
         if first < last:
             self._exclusions = Exclusions([*self._exclusions.ranges, (first, last)])
             self._version += 1
+
+    if not TYPE_CHECKING:  # Otherwise every attribute would exist for type checkers.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = ""
+            if name == "dataset":
+                hint = (
+                    "; to resume in Hugging Face's Trainer set ignore_data_skip=True and save the "
+                    "loader's state: see docs/frameworks.md"
+                )
+            raise AttributeError(f"'Loader' object has no attribute {name!r}{hint}")
 
     def __repr__(self) -> str:
         return (
