@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util import fingerprints
+from windeck._util.html import html_table
 from windeck._util.indices import Int64
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
@@ -333,6 +334,14 @@ class Split(NamedTuple):
     def with_scaler(self, scaler: Scaler | None) -> Split:
         """Return all three parts with the same scaler."""
         return Split(*(part.with_scaler(scaler) for part in self))
+
+    def _repr_html_(self) -> str:
+        total = max(sum(map(len, self)), 1)
+        rows = [
+            (name, f"{len(part):,}", f"{len(part) / total:.1%}")
+            for name, part in zip(self._fields, self, strict=True)
+        ]
+        return html_table("Split", ("part", "windows", "share"), rows)
 
 
 def split(
