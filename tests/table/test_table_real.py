@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow.parquet as parquet
 import pytest
 
@@ -80,3 +82,30 @@ def test_beijing_missing_values_and_categories(beijing: Path) -> None:
 def test_beijing_wants_to_know_about_its_string_column(beijing: Path) -> None:
     with pytest.raises(TypeError, match=r"column 'cbwd' .*without a category"):
         Table.read(beijing, timestamp_column="timestamp")
+
+
+def test_nab_with_one_row_a_series(nab: Path, tmp_path: Path) -> None:
+    """List columns, and European CSV with dates of another format, give the table of the file."""
+    keys: dict[str, Any] = {"id_columns": "series", "timestamp_column": "timestamp"}
+    expected = Table.read(nab, **keys).fingerprint
+    frame = pl.read_parquet(nab)
+    lists = frame.group_by("series", maintain_order=True).agg("timestamp", "value")
+    lists.write_parquet(tmp_path / "lists.parquet")
+    for data in (lists, lists.lazy(), tmp_path / "lists.parquet"):
+        assert Table.from_series(data, **keys).fingerprint == expected
+    few = frame.filter(pl.col("series") == frame["series"][0])
+    text = few.with_columns(
+        pl.col("timestamp").dt.strftime("%d.%m.%Y %H:%M:%S"),
+        pl.col("value").cast(pl.String).str.replace(".", ",", literal=True),
+    )
+    text.write_csv(tmp_path / "a.csv", separator=";")
+    table = Table.read(
+        tmp_path / "a.csv",
+        delimiter=";",
+        decimal=",",
+        timestamp_format="%d.%m.%Y %H:%M:%S",
+        **keys,
+    )
+    model = Table.from_arrow(few, **keys)
+    np.testing.assert_array_equal(table["value"], model["value"])
+    np.testing.assert_array_equal(table.timestamps, model.timestamps)

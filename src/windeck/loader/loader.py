@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from windeck._util.html import html_table
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import (
     BatchBuilder,
@@ -160,6 +161,7 @@ class Loader:
         self._sharding()  # Raises for a batch size or `drop_last` that does not fit.
         self._position = 0
         self._step = 0
+        self._waited_seconds = self._step_waited_seconds = 0.0
         #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0
         #: Epoch length of the legs of a state that do not contain it.
@@ -200,6 +202,30 @@ class Loader:
         if self.steps_per_epoch is not None:
             return self._step // self.steps_per_epoch
         return self._next_start() // self._epoch_length
+
+    @property
+    def waited_seconds(self) -> float:
+        """Seconds that loops have waited for batches since the loader was made. Not in the state.
+
+        Divided by the seconds of the loop it is the share of time lost to loading: with
+        prefetching the time for which no batch was ready, else the time to make batches.
+
+        Examples
+        --------
+        >>> import numpy as np, windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(100.0)})
+        >>> loader = wd.Loader(wd.Windows(table, context_length=8), batch_size=16)
+        >>> for batch in loader:
+        ...     metrics = {"data/wait": loader.step_waited_seconds}  # for any logger
+        >>> loader.waited_seconds >= loader.step_waited_seconds >= 0
+        True
+        """
+        return self._waited_seconds
+
+    @property
+    def step_waited_seconds(self) -> float:
+        """Seconds that the loop waited for the last batch; 0 if it was ready."""
+        return self._step_waited_seconds
 
     @property
     def steps_left(self) -> int:
@@ -442,6 +468,16 @@ class Loader:
             f"position={self._position})"
         )
 
+    def _repr_html_(self) -> str:
+        epochs = "endless" if self._epoch_length == LIMIT else f"epoch {self.epoch:,}"
+        rows = [
+            ("batch size", f"{self.batch_size:,} on each of {self.world_size:,} ranks"),
+            ("position", f"{self.position:,}, {epochs}"),
+            ("step", f"{self.step:,}"),
+            ("waited", f"{self.waited_seconds:.3g} s"),
+        ]
+        return html_table(f"Loader: {self.stream!r}", ("", ""), rows)
+
     # Internal.
 
     @property
@@ -584,6 +620,8 @@ class _EpochIterator:
             self.close()  # Another loop took this batch, or Ctrl-C came after it was taken.
         loader._position = after
         loader._step += 1
+        loader._step_waited_seconds = waited = ahead.waited
+        loader._waited_seconds += waited
         return batch.wait()
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
+from time import perf_counter
 from typing import Any, Generic, TypeAlias, TypeVar
 
 __all__ = ["InlineIterator", "Prefetcher", "iterate_ahead"]
@@ -33,13 +34,18 @@ class InlineIterator(Generic[T]):
     """An iterator with the interface of `Prefetcher` and without a thread."""
 
     is_alive = True
+    #: Seconds that the last `get` took.
+    waited = 0.0
 
     def __init__(self, items: Iterator[T]) -> None:
         self._items = items
 
     def get(self) -> T:
         """Return the next item; raise StopIteration if there are no more."""
-        return next(self._items)
+        began = perf_counter()
+        item = next(self._items)
+        self.waited = perf_counter() - began
+        return item
 
     def close(self) -> None:
         """Release the items."""
@@ -66,6 +72,8 @@ class Prefetcher(Generic[T]):
     #: True before the thread starts, and after `close`. `__del__` may run when the interpreter has
     #: removed the globals of this module: then `atexit` has closed the prefetcher.
     _closed = True
+    #: Seconds that the last `get` waited for its item; 0 if it was ready.
+    waited = 0.0
 
     def __init__(self, items: Iterator[T], depth: int) -> None:
         self._queue: _BoundedQueue[T] = _BoundedQueue(depth)
@@ -86,7 +94,9 @@ class Prefetcher(Generic[T]):
 
     def get(self) -> T:
         """Wait for the next item and return it; raise StopIteration if there are no more."""
-        return self._queue.get()
+        item = self._queue.get()
+        self.waited = self._queue.waited
+        return item
 
     def close(self) -> None:
         """Stop the thread and wait for the item it is computing. May be called again."""
@@ -117,6 +127,7 @@ class _BoundedQueue(Generic[T]):
         self._ready: SimpleQueue[_Message[T]] = SimpleQueue()
         self._closed = False
         self._ended = False
+        self.waited = 0.0
         for _ in range(depth):
             self._free.put(None)
 
@@ -135,7 +146,13 @@ class _BoundedQueue(Generic[T]):
     def get(self) -> T:
         if self._ended or self._closed:
             raise StopIteration
-        item = self._ready.get()
+        if self._ready.empty():
+            began = perf_counter()
+            item = self._ready.get()
+            self.waited = perf_counter() - began
+        else:
+            item = self._ready.get()
+            self.waited = 0.0
         if isinstance(item, tuple):
             self._free.put(None)
             return item[0]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windeck._util.fingerprints import digest, sample_rows
+from windeck._util.html import html_table
 from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Int64s
@@ -14,7 +15,7 @@ from windeck.columns.dtypes import Int64s
 if TYPE_CHECKING:
     from windeck.table.table import Table
 
-_LISTED = 1000
+_LISTED, _SHOWN = 1000, 20
 
 
 def fingerprint(table: Table) -> dict[str, str | int]:
@@ -52,6 +53,20 @@ def explain(table: Table) -> str:
     """Return a few lines of text: files, size, columns, series, and the report on their order."""
     lines = [_size(table), *_columns(table), _series(table), *table.report.lines()]
     return "\n".join(lines)
+
+
+def as_html(table: Table) -> str:
+    """Return the size, the columns, the series and the report on their order, for notebooks."""
+    rows = []
+    for name, column in list(table.columns.items())[:_SHOWN]:
+        codes = "" if column.categories is None else f"{len(column.categories):,}"
+        missing = "" if column.missing is None else f"{column.missing:,}"
+        rows.append((name, column.dtype, missing, codes))
+    more = len(table.columns) - len(rows)
+    notes = [f"and {more:,} columns more"] if more else []
+    notes += [_series(table), *table.report.lines()]
+    header = ("column", "dtype", "missing", "categories")
+    return html_table(f"Table: {_size(table)}", header, rows, "\n".join(notes))
 
 
 def _size(table: Table) -> str:

@@ -517,6 +517,9 @@ class Table:
             f"columns {', '.join(self.column_names[:8])}{', ...' * (len(self._columns) > 8)})"
         )
 
+    def _repr_html_(self) -> str:
+        return description.as_html(self)
+
     @property
     def num_rows(self) -> int:
         """Number of rows of all series."""

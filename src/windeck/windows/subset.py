@@ -17,7 +17,12 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util import fingerprints
+<<<<<<< HEAD
 from windeck._util.indices import Int64, as_indices
+=======
+from windeck._util.html import html_table
+from windeck._util.indices import Int64
+>>>>>>> f-tables
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits, Bools
@@ -446,6 +451,14 @@ def warn_of_unseen(parts: Sequence[Windows]) -> None:
             "leaves their values as they are",
             stacklevel=3,
         )
+
+    def _repr_html_(self) -> str:
+        total = max(sum(map(len, self)), 1)
+        rows = [
+            (name, f"{len(part):,}", f"{len(part) / total:.1%}")
+            for name, part in zip(self._fields, self, strict=True)
+        ]
+        return html_table("Split", ("part", "windows", "share"), rows)
 
 
 def split(

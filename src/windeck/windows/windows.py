@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from windeck._util.fingerprints import digest
+from windeck._util.html import html_table
 from windeck._util.indices import Int64, as_indices, is_integer
 from windeck._util.validation import check_number
 from windeck.columns.dtypes import is_bits
@@ -560,3 +561,8 @@ class Windows:
     def __repr__(self) -> str:
         keys = ", ".join(key.name for key in self._keys)
         return f"Windows({len(self):,} windows: {describe_steps(self.span)}; {keys})"
+
+    def _repr_html_(self) -> str:
+        rows = [(key.name, key.dtype) for key in self._keys]
+        caption = f"Windows: {len(self):,} windows: {describe_steps(self.span)}"
+        return html_table(caption, ("key", "dtype"), rows, str(self.explain()))
