@@ -17,12 +17,8 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util import fingerprints
-<<<<<<< HEAD
-from windeck._util.indices import Int64, as_indices
-=======
 from windeck._util.html import html_table
-from windeck._util.indices import Int64
->>>>>>> f-tables
+from windeck._util.indices import Int64, as_indices
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits, Bools
