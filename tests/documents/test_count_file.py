@@ -72,8 +72,8 @@ class TestRows:
             assert read(tmp_path, *rows) == {}
         (warning,) = caught
         assert re.search(
-            r"^2 of 3 rows of the count file are ignored, because they name no file of the corpus "
-            r"'.*': 'c4/x.part0.arrow' in '.*x_counts.csv', line 2; expected paths from dataset=",
+            r"^2 of 3 rows in count files name no file of the corpus '.*' and are ignored, such as "
+            r"'c4/x.part0.arrow' in '.*x_counts.csv', line 2; expected paths relative to the root$",
             str(warning.message),
         )
 

@@ -211,7 +211,7 @@ class TestErrors:
     def test_no_dataset_says_what_was_found(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=r"has no dataset; found nothing, expected"):
             discover(tmp_path)
-        touch(tmp_path, "c4/x.part0.arrow", "dataset=file", *(f"n{i}.txt" for i in range(10)))
+        touch(tmp_path, "c4/x.part0.csv", "dataset=file", *(f"n{i}.txt" for i in range(10)))
         expected = (
             f"{str(tmp_path)!r} has no dataset; found 'c4/', 'dataset=file', 'n0.txt', 'n1.txt' "
             "and 8 more, expected folders dataset=NAME with shards *.partN.arrow or "

@@ -11,6 +11,8 @@ from windeck.io.arrow import count_batches, read_schema
 from windeck.io.conversion import is_string
 from windeck.io.filesystem import RangeReader
 from windeck.io.formats import name_in_errors
+from windeck.io.json_lines import check_column as check_json_column
+from windeck.io.json_lines import is_json_lines
 from windeck.io.parquet import ParquetFile
 
 __all__ = ["ColumnKind", "FileChecker", "FileSummary", "check_column"]
@@ -80,7 +82,9 @@ def _is_fixed_size_list(dtype: Any) -> bool:
     return bool(pa.types.is_fixed_size_list(dtype))
 
 
-_ARROW, _PARQUET, _STREAM = b"ARROW1", b"PAR1", b"\xff\xff\xff\xff"
+#: The first bytes of an Arrow IPC stream, and of each of its messages.
+STREAM = b"\xff\xff\xff\xff"
+_ARROW, _PARQUET, _STREAM_END = b"ARROW1", b"PAR1", STREAM + bytes(4)
 #: Bytes read at the start of a file: the magic and, in nearly all files, the whole schema.
 _HEAD_BYTES = 4096
 _MAX_SCHEMA_BYTES = 1 << 24
@@ -148,6 +152,17 @@ class FileChecker:
                 kind, width = self._arrow_kind(path, file, head)
                 documents = count_batches(path) if kind == "values" else -1
                 is_decoded = kind == "text"
+            elif head.startswith(STREAM):
+                if not tail.endswith(_STREAM_END):
+                    raise ValueError(
+                        f"{path!r} is truncated: it starts as an Arrow IPC stream and ends with "
+                        f"{tail[-8:]!r} after {size:,} bytes, expected {_STREAM_END!r}"
+                    )
+                kind, width = self._arrow_kind(path, file, head, 0)
+                documents, is_decoded = -1, kind == "text"
+            elif is_json_lines(path):
+                check_json_column(path, self._column, is_text=self._has_tokenizer)
+                documents, width, is_decoded = -1, 4, True
             elif head.startswith(_PARQUET):
                 _check_end(path, size, tail, _PARQUET, "Parquet")
                 documents, width = self._parquet_rows(path)
@@ -156,18 +171,20 @@ class FileChecker:
                 raise _unknown_format(path, size, head)
         return FileSummary(size, modified, documents, width, is_decoded)
 
-    def _arrow_kind(self, path: str, file: RangeReader, head: bytes) -> tuple[ColumnKind, int]:
+    def _arrow_kind(
+        self, path: str, file: RangeReader, head: bytes, start: int = 8
+    ) -> tuple[ColumnKind, int]:
         """Check the schema of an Arrow file, by its first message where pyarrow writes it.
 
         Other writers (Polars, arrow-rs, pyarrow before 0.15) write something else there; of their
         files the footer is read.
         """
-        if head[8:12] != _STREAM:
+        if head[start : start + 4] != STREAM:
             return self._check(read_schema(path), path)
-        length = int.from_bytes(head[12:16], "little", signed=True)
-        if length > len(head) - 16:
-            head = file.read(0, 16 + min(length, _MAX_SCHEMA_BYTES))
-        message = head[8 : 16 + max(length, 0)]
+        length = int.from_bytes(head[start + 4 : start + 8], "little", signed=True)
+        if length > len(head) - start - 8:
+            head = file.read(0, start + 8 + min(length, _MAX_SCHEMA_BYTES))
+        message = head[start : start + 8 + max(length, 0)]
         if message not in self._kinds:
             with name_in_errors(path, "Arrow IPC"):
                 schema = pa.ipc.read_schema(pa.py_buffer(message))
@@ -209,11 +226,6 @@ def _check_end(path: str, size: int, tail: bytes, magic: bytes, kind: str) -> No
 def _unknown_format(path: str, size: int, head: bytes) -> ValueError:
     if not size:
         return ValueError(f"{path!r} is empty (0 bytes); expected an Arrow IPC or a Parquet file")
-    if head.startswith(_STREAM):
-        return ValueError(
-            f"{path!r} is an Arrow IPC stream, which has no random access; expected a file written "
-            "by pyarrow.ipc.new_file"
-        )
     return ValueError(
         f"{path!r} is neither an Arrow IPC nor a Parquet file: it starts with {head[:8]!r}"
     )

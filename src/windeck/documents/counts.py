@@ -102,7 +102,7 @@ def read_counts(
                     f"{where}: duplicate row for {path!r}, the first is {declared[path].where}"
                 )
             if path not in known:
-                if not path.startswith(PREFIX):
+                if not path.startswith(PREFIX) and not filesystem.exists(f"{root}/{path}"):
                     foreign.append(f"{name!r} in {where}")
                 _check_missing(root, path, where, is_selected)
                 continue
@@ -110,9 +110,8 @@ def read_counts(
             declared[path] = DeclaredCounts(documents, tokens, where)
     if foreign:
         warnings.warn(
-            f"{len(foreign):,} of {plural(rows, 'row')} of the count file are ignored, because "
-            f"they name no file of the corpus {root!r}: {foreign[0]}; expected paths from "
-            f"{PREFIX}NAME on",
+            f"{len(foreign):,} of {plural(rows, 'row')} in count files name no file of the corpus "
+            f"{root!r} and are ignored, such as {foreign[0]}; expected paths relative to the root",
             UserWarning,
             stacklevel=5,
         )

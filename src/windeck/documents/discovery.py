@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from windeck.documents.protocol import Int64s
 from windeck.io import filesystem
 from windeck.io.filesystem import natural
+from windeck.io.json_lines import SUFFIXES as JSON_SUFFIXES
 
 __all__ = ["Patterns", "ShardList", "discover", "first_unmatched", "parse_patterns", "path_filter"]
 
@@ -110,6 +112,8 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
 
 SUFFIXES = (".arrow", ".feather", ".ipc", ".parquet", ".pq")
 PREFIX = "dataset="
+#: Name of the dataset of a folder without ``dataset=NAME``.
+PLAIN = "default"
 
 _PART = re.compile(r"(?:^|\.)part([0-9]+)(?=\.)")
 
@@ -172,7 +176,8 @@ class ShardList:
 
     def path_in_dataset(self, shard: int) -> str:
         """Return the path of a shard relative to the folder of its dataset."""
-        return self.paths[shard].partition("/")[2]
+        path = self.paths[shard]
+        return path.partition("/")[2] if path.startswith(PREFIX) else path
 
     def check_growth(self, larger: ShardList) -> None:
         """Raise a ValueError if a part number is that of another file in a larger corpus.
@@ -232,14 +237,13 @@ def discover(
     names: list[str] = []
     shards: list[tuple[int, int, str]] = []
     unnumbered: set[int] = set()
-    for name in _datasets(home):
-        folder = f"{PREFIX}{name}"
-        walked = [f"{folder}/{path}" for path in filesystem.walk(f"{home}/{folder}")]
-        data = [path for path in walked if path.lower().endswith(SUFFIXES)]
+    for name, folder in _datasets(home):
+        walked = _files_below(home, folder)
+        data = _shards_among(walked)
         chosen = [path for path in data if is_selected(path)]
         if not data and files is None:
             raise FileNotFoundError(
-                f"'{home}/{PREFIX}{name}' has no shard; found {_format_names(walked)}, expected "
+                f"'{home}/{folder}' has no shard; found {_format_names(walked)}, expected "
                 "*.partN.arrow or *.partN.parquet"
             )
         if chosen:
@@ -264,8 +268,71 @@ def discover(
     return ShardList(home, tuple(names), dataset, part, paths, ignored, frozenset(unnumbered))
 
 
-def _datasets(home: str) -> list[str]:
-    """Return the names of the datasets below a folder, in natural order."""
+def _files_below(home: str, folder: str) -> list[str]:
+    """Return the files of a dataset, relative to the root.
+
+    Of a folder that `save_to_disk` of Hugging Face datasets has written these are the files that it
+    lists: others are caches, and leftovers of another number of files.
+    """
+    prefix = f"{folder}/" if folder else ""
+    state = _read_json(f"{home}/{prefix}state.json").get("_data_files")
+    if isinstance(state, list) and all(isinstance(one, dict) for one in state):
+        names = [_checked_name(one.get("filename"), f"{home}/{prefix}state.json") for one in state]
+        for name in names:
+            if not filesystem.is_file(f"{home}/{prefix}{name}"):
+                raise FileNotFoundError(
+                    f"'{home}/{prefix}state.json' lists {name!r}, which does not exist"
+                )
+        return [f"{prefix}{name}" for name in names]
+    walked = filesystem.walk(f"{home}/{folder}" if folder else home)
+    return [f"{prefix}{path}" for path in walked if folder or not path.startswith("meta/")]
+
+
+def _checked_name(name: object, where: str) -> str:
+    """Return a name that a file states; raise a ValueError if it leads to another folder."""
+    if not isinstance(name, str) or name in ("", ".", "..") or os.path.basename(name) != name:
+        raise ValueError(f"{where!r} has the name {name!r}, expected that of a file in its folder")
+    return name
+
+
+def _shards_among(paths: Sequence[str]) -> list[str]:
+    """Return the shards: Arrow and Parquet files, or JSON lines if there are none."""
+    for suffixes in (SUFFIXES, *JSON_SUFFIXES):
+        found = [path for path in paths if path.lower().endswith(suffixes)]
+        if found:
+            return found
+    return []
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    """Return the object in a JSON file; an empty one if there is no such file."""
+    if not filesystem.is_file(path):
+        return {}
+    try:
+        found = json.loads(filesystem.read_bytes(path))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _plain_datasets(home: str) -> list[tuple[str, str]]:
+    """Return the datasets of a folder without ``dataset=NAME``; none if it has no shard.
+
+    The splits of a `DatasetDict` that Hugging Face datasets saved, or one dataset.
+    """
+    if os.path.basename(home).startswith(PREFIX):
+        return []
+    splits = _read_json(f"{home}/dataset_dict.json").get("splits")
+    if isinstance(splits, list):
+        names = [_checked_name(name, f"{home}/dataset_dict.json") for name in splits]
+        return [(name, name) for name in names]
+    shards = _shards_among(_files_below(home, ""))
+    nested = any(part.startswith(PREFIX) for path in shards for part in path.split("/"))
+    return [(PLAIN, "")] if shards and not nested else []
+
+
+def _datasets(home: str) -> list[tuple[str, str]]:
+    """Return the names and folders of the datasets below a folder, in natural order of names."""
     if not filesystem.exists(home):
         raise FileNotFoundError(f"the folder {home!r} does not exist")
     if not filesystem.is_directory(home):
@@ -275,6 +342,8 @@ def _datasets(home: str) -> list[str]:
     if f"{PREFIX}" in found:
         raise ValueError(f"'{home}/{PREFIX}' has no name; expected {PREFIX}NAME")
     if not found:
+        if plain := _plain_datasets(home):
+            return plain
         # The path of a dataset is a common mistake: suggest its parent.
         hint = ""
         if os.path.basename(home).startswith(PREFIX):
@@ -284,7 +353,8 @@ def _datasets(home: str) -> list[str]:
             f"{home!r} has no dataset; found {names}, expected folders {PREFIX}NAME with shards "
             f"*.partN.arrow or *.partN.parquet{hint}"
         )
-    return sorted((name[len(PREFIX) :] for name in found), key=lambda name: (natural(name), name))
+    ordered = sorted((name[len(PREFIX) :] for name in found), key=lambda n: (natural(n), n))
+    return [(name, f"{PREFIX}{name}") for name in ordered]
 
 
 def _numbered(

@@ -1,4 +1,4 @@
-"""Random access to the documents of a corpus in Arrow or Parquet files."""
+"""Random access to the documents of a corpus in files."""
 
 from __future__ import annotations
 
@@ -50,13 +50,15 @@ class DocumentSplit(NamedTuple):
 
 
 class Documents:
-    """The documents of a folder of Arrow or Parquet files, numbered 0, 1, 2, ...
+    """The documents of a folder of files, numbered 0, 1, 2, ...
 
     `root` contains folders ``dataset=NAME``, which contain at any depth shards ``*.partN.arrow`` or
-    ``*.partN.parquet``. One column holds the documents: a list of integers per row; or integers,
-    with a document per record batch (Arrow only); or text, with a tokenizer. Documents are ordered
-    by dataset (natural order of names), then by part number, then as stored. Without part numbers
-    the shards of a dataset are ordered by their paths (natural order).
+    ``*.partN.parquet``. A folder of shards alone is one dataset ``default``; JSON lines and folders
+    that Hugging Face datasets saved are read, too. One column holds the documents: a list of
+    integers per row; or integers, with a document per record batch (Arrow only); or text, with a
+    tokenizer. Documents are ordered by dataset (natural order of names), then by part number, then
+    as stored. Without part numbers the shards of a dataset are ordered by their paths (natural
+    order).
 
     A file is mapped when one of its documents is first read, at most `open_files` at a time.
     Files that are decoded into memory take at most `open_bytes` together.

@@ -11,7 +11,7 @@ import numpy as np
 
 from windeck._core import TokenShard
 from windeck._util.validation import check_integer
-from windeck.documents.checking import FileChecker, check_column
+from windeck.documents.checking import STREAM, FileChecker, check_column
 from windeck.documents.splitting import Part
 from windeck.documents.tokenization import (
     Tokenizer,
@@ -19,7 +19,7 @@ from windeck.documents.tokenization import (
     tokenize,
     tokenizer_name,
 )
-from windeck.io import arrow, filesystem, parquet
+from windeck.io import arrow, filesystem, json_lines, parquet
 
 __all__ = ["ReadOptions", "open_shard"]
 
@@ -113,7 +113,7 @@ def open_shard(
     strip: Sequence[int] = (),
     min_length: int = 0,
 ) -> TokenShard:
-    """Open the documents of an Arrow IPC or a Parquet file.
+    """Open the documents of an Arrow IPC file or stream, a Parquet file or JSON lines.
 
     An uncompressed Arrow file is mapped, and only addresses are kept: pages are read from disk
     when documents are. Of other files, the column is decoded into memory.
@@ -176,16 +176,20 @@ def open_shard(
         check_column(schema, column, path, has_tokenizer=text)
 
     with filesystem.RangeReader(path) as file:
-        is_arrow = file.read(0, 6) == b"ARROW1"
+        head = file.read(0, 6)
+    is_stream = head.startswith(STREAM)
+    is_arrow = is_stream or head == b"ARROW1"
     if is_arrow and not text:
         with filesystem.map_file(path) as mapped:
-            found = arrow.map_column(mapped, path, column, check_schema)
+            found = arrow.map_column(mapped, path, column, check_schema, stream=is_stream)
             if found is not None:
                 buffer = mapped.buffer
                 region = (buffer.address, buffer.size, mapped.descriptor)
                 return TokenShard.from_stream(found, region=region, owner=buffer, **options)
     if is_arrow:
-        found = arrow.read_column(path, column, check_schema)
+        found = arrow.read_column(path, column, check_schema, stream=is_stream)
+    elif json_lines.is_json_lines(path):
+        found = json_lines.read_column(path, column, is_text=text)
     else:
         found = parquet.read_column(path, column)
     if tokenizer is None:

@@ -45,13 +45,17 @@ def read_schema(path: str) -> Any:
         return schema
 
 
-def read_column(path: str, column: str, check_schema: Callable[[Any], object]) -> Any:
+def read_column(
+    path: str, column: str, check_schema: Callable[[Any], object], *, stream: bool = False
+) -> Any:
     """Read one column of a file into memory.
 
     Parameters
     ----------
     check_schema
         Called with the schema; raises an error for a column of another type.
+    stream
+        Whether it is a stream, which has no footer.
 
     Returns
     -------
@@ -59,30 +63,41 @@ def read_column(path: str, column: str, check_schema: Callable[[Any], object]) -
         A chunk for each record batch, also for an empty one.
     """
     with name_in_errors(path, _KIND), filesystem.open_input(path) as source:
-        schema = open_reader(source).schema
+        schema = open_reader(source, stream=stream).schema
         check_schema(schema)
         fields = [schema.get_field_index(column)]
-        return column_of(open_reader(source, fields).read_all(), column)
+        source.seek(0)
+        return column_of(open_reader(source, fields, stream=stream).read_all(), column)
 
 
 def map_column(
-    file: MappedFile, path: str, column: str, check_schema: Callable[[Any], object]
+    file: MappedFile,
+    path: str,
+    column: str,
+    check_schema: Callable[[Any], object],
+    *,
+    stream: bool = False,
 ) -> Any | None:
     """Return one column as views of a mapped file, None if it is compressed; see `read_column`."""
     with name_in_errors(path, _KIND):
-        reader = open_reader(pa.BufferReader(file.buffer))
+        reader = open_reader(pa.BufferReader(file.buffer), stream=stream)
         check_schema(reader.schema)
-        if _decompresses(reader, column, file.buffer):
+        if _decompresses(file.buffer, column, stream=stream):
             return None
         # A reader of all columns makes views; a reader of some would copy.
         return column_of(reader.read_all(), column)
 
 
-def _decompresses(reader: Any, column: str, mapped: Any) -> bool:
+def _decompresses(mapped: Any, column: str, *, stream: bool) -> bool:
     """Return True if the first batch has values outside of the file, as decompression makes."""
-    if not reader.num_record_batches:
+    reader = open_reader(pa.BufferReader(mapped), stream=stream)
+    if stream:
+        batch = next(iter(reader), None)
+    else:
+        batch = reader.get_batch(0) if reader.num_record_batches else None
+    if batch is None:
         return False
-    buffers = reader.get_batch(0).column(column).buffers()
+    buffers = batch.column(column).buffers()
     starts = [buffer.address - mapped.address for buffer in buffers if buffer and buffer.size]
     return not all(0 <= start < mapped.size for start in starts)
 
