@@ -115,6 +115,7 @@ def drawn_cases(draw: st.DrawFn) -> Drawn:
     scaler = None if scaled is None else random_scaler(rng, columns, len(sizes), scaled == "series")
     stamps = draw(st.booleans())
     context, prediction, dilation = (draw(st.integers(*ends)) for ends in ((1, 6), (0, 4), (1, 4)))
+    sides: list[bool | str] = [False, True, "start", *["end", "both"] * (prediction > 0)]
     case = ref.Case(
         columns,
         offsets,
@@ -123,8 +124,11 @@ def drawn_cases(draw: st.DrawFn) -> Drawn:
         gap=draw(st.sampled_from([0, 1, 2, 3, -1, -2, -dilation, -context * dilation])),
         stride=draw(st.integers(1, 5)),
         dilation=dilation,
-        **names,
-        pad=draw(st.sampled_from([False, True, "start", *["end", "both"] * (prediction > 0)])),
+        target=names["target"],
+        known=names["known"],
+        past=names["past"],
+        static=names["static"],
+        pad=draw(st.sampled_from(sides)),
         fill=draw(st.sampled_from([0.0, 1.0])),
         max_missing=draw(st.sampled_from([1.0, 1.0, 0.5, 0.3, 0.1, 0.0])),
         stamps=random_stamps(rng, offsets) if stamps else None,

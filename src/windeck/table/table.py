@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from windeck.io.filesystem import Paths, resolve
 from windeck.io.formats import open_file
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
-from windeck.table import construction, description, ragged, wide
+from windeck.table import construction, derived, description, ragged, wide
 from windeck.table.construction import SeriesLayout, arrange_series
 from windeck.table.timestamps import OrderReport
 
@@ -52,6 +53,10 @@ class Table:
     >>> table["load"], table.num_series
     (array([0., 1., 2., 3.]), 2)
     """
+
+    # The mapped table that this one was derived from, and the columns that it does not have.
+    _base: Table | None = None
+    _added: frozenset[str] = frozenset()
 
     def __init__(
         self, loaded: LoadedColumns, layout: SeriesLayout, reopen: Mapping[str, Any] | None = None
@@ -499,6 +504,8 @@ class Table:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a pickle: the path and arguments of a mapped table, else values and layout."""
+        if self._base is not None:
+            return derived.reduce_derived(self, self._base)
         return construction.reduce_table(self, self._reopen)
 
     def __len__(self) -> int:
@@ -555,6 +562,108 @@ class Table:
             return self._columns[name]
         except KeyError:
             raise unknown_column(name, self._columns) from None
+
+    def with_columns(self, columns: Mapping[str, Any]) -> Table:
+        """Return the table with more columns, or with other values of columns it has.
+
+        Parameters
+        ----------
+        columns : mapping of name to array or tensor, each of shape (rows,)
+            In the order of the table's rows, without a copy; dtypes as in `from_columns`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A column is not an array, or has another length than the table.
+
+        Notes
+        -----
+        O(columns) time; nothing is copied. With ``storage="rows"`` the table becomes one of
+        columns, whose old ones are still next to each other in memory.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> table = Table.from_columns({"load": np.array([1.0, 10.0])})
+        >>> table.with_columns({"log_load": np.log10(table["load"])})["log_load"]
+        array([0., 1.])
+        """
+        return self._derive(derived.add_columns(self, columns), columns)
+
+    def with_calendar(
+        self,
+        features: str | Iterable[str] = ("hour", "weekday", "day", "month"),
+        *,
+        encoding: Literal["sincos", "scaled"] = "sincos",
+        dtype: Any = "float32",
+    ) -> Table:
+        """Return the table with calendar features of its time stamps as columns.
+
+        Parameters
+        ----------
+        features : names
+            Of "minute", "hour", "weekday" (Monday first), "day" (of the month), "yearday",
+            "month", and "age": log10(2 + the number of rows since the series began).
+        encoding : "sincos" or "scaled"
+            "sincos" makes two columns of a feature, ``hour_sin`` and ``hour_cos``, of which the
+            cycle has 60, 24, 7, 31, 366 or 12 values. "scaled" makes one, ``hour``, from -0.5 for
+            the first to 0.5 for the last value. ``age`` is one column with both.
+        dtype : floating dtype
+
+        Raises
+        ------
+        TypeError, ValueError
+            The table has no time stamps of dates or times; a feature or encoding is unknown.
+
+        Notes
+        -----
+        The values are computed once, in O(rows) time, and take `dtype` for each row and column.
+        Time stamps are taken as they are stored, without a time zone.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns = {"load": np.zeros(3), "t": np.array([0, 6, 23], dtype="M8[h]")}
+        >>> table = Table.from_columns(columns, timestamp_column="t")
+        >>> table.with_calendar("hour", encoding="scaled")["hour"].round(2).tolist()
+        [-0.5, -0.23999999463558197, 0.5]
+        """
+        return self.with_columns(derived.calendar_columns(self, features, encoding, dtype))
+
+    def with_missing_counts(self) -> Table:
+        """Return the table with the missing values of every column counted.
+
+        Columns of arrays, and of Arrow data that is not copied, are not read when a table is made.
+        Once counted, windows of columns without missing values have no masks. O(rows) time for
+        columns not counted yet; nothing is copied.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(9.0)})
+        >>> wd.Windows(table.with_missing_counts(), context_length=2)[0].keys()
+        dict_keys(['past_target', 'series_id', 'start'])
+        """
+        return self._derive({n: derived.count_missing(c) for n, c in self._columns.items()})
+
+    def _derive(self, columns: Mapping[str, ColumnData], added: Iterable[str] = ()) -> Table:
+        """Return a table of the same series with other columns, of which `added` are new."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.__dict__.pop("fingerprint", None)
+        other._columns, other._added = dict(columns), frozenset(added)
+        if other._added:
+            other.matrix = None
+        if self.origin is not None:
+            other.origin = replace(
+                self.origin,
+                columns=self.origin.columns + len(columns) - len(self._columns),
+                nbytes=self.origin.nbytes + sum(columns[name].nbytes for name in other._added),
+            )
+        # A mapped file is opened again by a pickle, with the columns that are in it.
+        other._base = None if self._reopen is None else self
+        return other
 
     def to_torch(self) -> dict[str, Any]:
         """Return every column as a tensor on the same memory, without a copy. Imports torch.

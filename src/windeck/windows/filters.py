@@ -175,24 +175,24 @@ def as_integers(stamps: npt.NDArray[Any]) -> Int64:
     return stamps.astype(np.int64, copy=False)
 
 
-def gap_in_units(max_gap: Any, stamps: npt.NDArray[Any] | None) -> int:
-    """Convert `max_gap` to a whole number of the unit of the time stamps, rounded down."""
+def gap_in_units(max_gap: Any, stamps: npt.NDArray[Any] | None, name: str = "max_gap") -> int:
+    """Convert a duration, argument `name`, to the unit of the time stamps, rounded down."""
     if stamps is None:
-        raise ValueError(f"`max_gap` is {max_gap!r}, but the table has no timestamp column")
+        raise ValueError(f"`{name}` is {max_gap!r}, but the table has no timestamp column")
     duration = parse_duration(max_gap) if isinstance(max_gap, str) else max_gap
     # `np.timedelta64` is a subclass of `np.integer`, so look for it first.
     is_duration = isinstance(duration, (np.timedelta64, timedelta))
     if not is_duration and not isinstance(duration, (int, np.integer)):
         raise TypeError(
-            "`max_gap` must be a timedelta64, a timedelta, a text such as '1h', or an integer, "
+            f"`{name}` must be a timedelta64, a timedelta, a text such as '1h', or an integer, "
             f"got {max_gap!r} ({type(max_gap).__name__})"
         )
     if is_duration and stamps.dtype.kind != "M":
         raise TypeError(
-            f"`max_gap` must be an integer, as the timestamps are {stamps.dtype}, got {max_gap!r}"
+            f"`{name}` must be an integer, as the timestamps are {stamps.dtype}, got {max_gap!r}"
         )
     if not duration > type(duration)(0):
-        raise ValueError(f"`max_gap` must be a positive duration, got {max_gap!r}")
+        raise ValueError(f"`{name}` must be a positive duration, got {max_gap!r}")
     if not is_duration:
         return int(duration)
     unit, step = np.datetime_data(stamps.dtype)

@@ -271,11 +271,10 @@ def _take_windows(selection: WindowSelection, numbers: Int64) -> WindowSelection
     series, rows = selection.index().locate(numbers)
     run = np.searchsorted(runs.series, series)
     place = (rows - runs.first[run]) // runs.stride
-    live, at = np.unique(run, return_index=True)
-    skipped, stop = np.zeros((2, len(runs.count)), dtype=np.int64)
-    skipped[live] = place[at]
-    stop[live] = place[np.append(at[1:], len(place)) - 1] + 1 if len(live) else 0
-    count = stop - skipped
+    live, at, run = np.unique(run, return_index=True, return_inverse=True)
+    runs = runs.take(live)
+    skipped = place[at]
+    count = place[np.append(at[1:], len(place)) - 1] + 1 - skipped if len(live) else skipped
     kept = replace(runs, first=runs.first + skipped * runs.stride, count=count)
     if kept.total == len(numbers):
         return replace(selection, runs=kept, keep=None)

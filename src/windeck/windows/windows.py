@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -36,9 +36,13 @@ from windeck.windows.filters import (
     gap_in_units,
 )
 from windeck.windows.folds import folds
+from windeck.windows.forecasts import latest_contexts, prediction_table
 from windeck.windows.index import WindowSpan, pad_sides
 from windeck.windows.scaler import Scaler
 from windeck.windows.subset import Split, WindowSelection, warn_of_unseen
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Names = str | Iterable[str] | None
 
@@ -512,6 +516,91 @@ class Windows:
             self._selection, self.table, series, rows, time, indices, mask, last
         )
         return self if selected is self._selection else self._with_selection(selected)
+
+    def latest(self) -> Windows:
+        """Return the last context of each series, without a future: the inputs of a forecast.
+
+        A context ends with the last row of its series; of a part of a split or a subset of rows,
+        with the last row of the part in that series. Windows are as these in all else, but
+        `max_missing` and `max_gap` drop none of them. With ``pad="start"`` shorter series have one
+        too. O(series) time and memory.
+
+        Raises
+        ------
+        ValueError
+            If no series has a context.
+
+        Warns
+        -----
+        UserWarning
+            If some series are shorter than a context: once, with their number.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(9)}, offsets=[0, 4, 9])
+        >>> w = wd.Windows(table, context_length=2, prediction_length=3).latest()
+        >>> w.gather([0, 1])["past_target"][:, :, 0]
+        array([[2, 3],
+               [7, 8]])
+        """
+        other = self._copy()
+        other._selection = latest_contexts(self._selection)
+        other.span = other._selection.span
+        other.max_missing, other.max_gap = 1.0, None
+        other._set_scaler(self.scaler)
+        return other
+
+    def prediction_table(
+        self, predictions: Any, indices: Any = None, *, columns: Names = None, step: Any = None
+    ) -> pa.Table:
+        """Return predictions with the series and time stamps that they are for, as an Arrow table.
+
+        Parameters
+        ----------
+        predictions
+            Array or tensor of shape (windows, horizon) or (windows, horizon, columns), in original
+            units (see `Scaler.inverse_transform`). The first step is the first one after the past
+            and the gap; the horizon need not be `prediction_length`.
+        indices
+            The window of each row of `predictions`. Default: all windows, in order.
+        columns
+            A name for each column. Default: the target columns.
+        step
+            Time from one row to the next where a series has ended: a duration as for `max_gap`, or
+            months such as ``np.timedelta64(1, "M")``. Default: the usual step of each series.
+
+        Returns
+        -------
+        pyarrow.Table
+            Of windows * horizon rows, window by window: ``series_id`` (``series_id_0``, ... with
+            several id columns), ``timestamp``, and the columns. Without time stamps ``row``, int64:
+            the row counted from the start of the series. O(rows + series) time and memory.
+
+        Raises
+        ------
+        ValueError
+            If shapes differ from windows and columns; if a series has no step, or has steps of
+            months or years, and `step` is not given.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> day = np.datetime64("2024-02-27") + np.arange(3)
+        >>> data = {"load": np.arange(3.0), "day": day}
+        >>> table = wd.Table.from_columns(data, timestamp_column="day")
+        >>> w = wd.Windows(table, context_length=2).latest()
+        >>> w.prediction_table(np.array([[0.5, 1.5]])).to_pydict()["timestamp"]
+        [datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)]
+        """
+        numbers = np.arange(len(self), dtype=np.int64) if indices is None else as_indices(indices)
+        series, starts = self._index.locate(numbers)
+        if isinstance(columns, str):
+            columns = (columns,)
+        names = self.roles.target if columns is None else tuple(columns)
+        return prediction_table(self.table, self.span, series, starts, predictions, names, step)
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
         other = self._copy()

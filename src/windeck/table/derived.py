@@ -1,0 +1,146 @@
+"""Tables derived from others: columns added or counted, and calendar features of time stamps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from windeck.columns.columns import ColumnData, aligned_empty, from_array
+from windeck.columns.dtypes import Array, Int64s
+
+if TYPE_CHECKING:
+    from windeck.table.table import Table
+
+# Rows computed at a time, so that temporary memory does not grow with the table.
+BLOCK = 1 << 18
+
+
+class _Feature(NamedTuple):
+    """A calendar feature: units to count, of which larger unit, and the length of its cycle."""
+
+    unit: str
+    within: str
+    period: int
+    offset: int = 0
+
+
+# Days count from Thursday 1970-01-01, so that Monday is day 0 of the week after 3 days more.
+FEATURES = {
+    "minute": _Feature("m", "h", 60),
+    "hour": _Feature("h", "D", 24),
+    "weekday": _Feature("D", "", 7, 3),
+    "day": _Feature("D", "M", 31),
+    "yearday": _Feature("D", "Y", 366),
+    "month": _Feature("M", "Y", 12),
+}
+ENCODINGS = ("sincos", "scaled")
+
+
+def add_columns(table: Table, columns: Mapping[str, Any]) -> dict[str, ColumnData]:
+    """Return the columns of a table and new ones, which replace those of the same names."""
+    if not isinstance(columns, Mapping) or not columns:
+        raise TypeError(
+            f"`columns` must be a mapping of one name or more to arrays, got {columns!r}"
+        )
+    found = dict(table.columns)
+    for name, data in columns.items():
+        column = from_array(name, data)
+        if len(column.values) != table.num_rows:
+            raise ValueError(
+                f"column {name!r} has {len(column.values)} rows, expected {table.num_rows}, one "
+                "for each row of the table"
+            )
+        found[name] = column
+    return found
+
+
+def count_missing(column: ColumnData) -> ColumnData:
+    """Return the column with its missing values counted. O(rows) time, O(1) memory."""
+    if column.missing is not None:
+        return column
+    rows = len(column.values)
+    missing = 0
+    for start in range(0, rows, BLOCK):
+        observed = column.observed(slice(start, min(start + BLOCK, rows)))
+        missing += len(observed) - int(np.count_nonzero(observed))
+    return replace(column, missing=missing)
+
+
+def calendar_columns(
+    table: Table, features: str | Iterable[str], encoding: str, dtype: Any
+) -> dict[str, Array]:
+    """Return calendar features of the time stamps as columns; see `Table.with_calendar`."""
+    names = (features,) if isinstance(features, str) else tuple(features)
+    for name in names:
+        if name not in FEATURES and name != "age":
+            raise ValueError(f"`features` must be of {', '.join(FEATURES)} and age, got {name!r}")
+    if encoding not in ENCODINGS:
+        raise ValueError(f"`encoding` must be 'sincos' or 'scaled', got {encoding!r}")
+    kind = np.dtype(dtype)
+    if kind.kind != "f":
+        raise TypeError(f"`dtype` must be a floating dtype of NumPy, got {kind}")
+    stamps = table.timestamps
+    if set(names) - {"age"} and (stamps is None or stamps.dtype.kind != "M"):
+        found = "none" if stamps is None else str(stamps.dtype)
+        raise TypeError(f"calendar features need time stamps of dates or times, got {found}")
+    columns: dict[str, Array] = {}
+    for name in names:
+        keys: tuple[str, ...] = (name,)
+        if name != "age" and encoding == "sincos":
+            keys = (f"{name}_sin", f"{name}_cos")
+        columns |= {key: aligned_empty((table.num_rows,), kind) for key in keys}
+        for start in range(0, table.num_rows, BLOCK):
+            rows = slice(start, min(start + BLOCK, table.num_rows))
+            if name == "age":
+                columns[name][rows] = _age(table.offsets, rows)
+                continue
+            assert stamps is not None
+            turns = _count(stamps[rows], FEATURES[name])
+            if encoding == "scaled":
+                columns[name][rows] = turns / (FEATURES[name].period - 1) - 0.5
+            else:
+                angle = turns * (2 * np.pi / FEATURES[name].period)
+                columns[keys[0]][rows], columns[keys[1]][rows] = np.sin(angle), np.cos(angle)
+    return columns
+
+
+def _count(stamps: Array, feature: _Feature) -> Int64s:
+    """Return the number of units since the larger unit began, from 0."""
+    units = stamps.astype(f"M8[{feature.unit}]")
+    if not feature.within:
+        return np.asarray((units.astype(np.int64) + feature.offset) % feature.period)
+    began = stamps.astype(f"M8[{feature.within}]").astype(units.dtype)
+    since: Int64s = (units - began).astype(np.int64)
+    return since
+
+
+def _age(offsets: Int64s, rows: slice) -> Array:
+    """Return the logarithm to base 10 of 2 + the rows since the series began."""
+    numbers = np.arange(rows.start, rows.stop, dtype=np.int64)
+    series = np.searchsorted(offsets, numbers, side="right") - 1
+    age: Array = np.log10(2.0 + (numbers - offsets[series]))
+    return age
+
+
+def reduce_derived(table: Table, base: Table) -> tuple[Any, ...]:
+    """Return a function and arguments that rebuild a table derived from a mapped one."""
+    columns = {
+        name: column if name in table._added else column.missing
+        for name, column in table.columns.items()
+    }
+    return _rebuild, (base, columns)
+
+
+def _rebuild(base: Table, columns: Mapping[str, ColumnData | int | None]) -> Table:
+    """Return a derived table: a column is new, or one of the base with a count of missing."""
+    found, added = {}, []
+    for name, column in columns.items():
+        if isinstance(column, ColumnData):
+            found[name] = column
+            added.append(name)
+        else:
+            found[name] = replace(base.column(name), missing=column)
+    return base._derive(found, added)

@@ -1,0 +1,214 @@
+"""Prediction: the last context of each series, and predictions as a table with time stamps."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from windeck._util.indices import Int64
+from windeck.windows.filters import WindowReport, describe_steps, gap_in_units
+from windeck.windows.index import PAD_START, WindowRuns, WindowSpan
+from windeck.windows.subset import WindowSelection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from windeck.table.table import Table
+
+# Days of a calendar month, of a quarter, of half a year and of a year.
+_CALENDAR_DAYS = {*range(28, 32), *range(90, 93), *range(181, 185), 365, 366}
+
+
+def latest_contexts(selection: WindowSelection) -> WindowSelection:
+    """Return one window of past steps for each run, which ends with the last row of the run.
+
+    Raises
+    ------
+    ValueError
+        If no series has a context.
+
+    Warns
+    -----
+    UserWarning
+        If some series are shorter than a context.
+    """
+    # A part may have no rows of some series.
+    runs = selection.runs.take(np.flatnonzero(selection.runs.low < selection.runs.high))
+    offsets = selection.offsets
+    sides = selection.span.pad & PAD_START
+    span = replace(
+        selection.span,
+        prediction_length=0,
+        stride=1,
+        pad=sides,
+        min_prediction_length=None,
+        anchor="start",
+    )
+    first = runs.high - span.rows
+    fits = first >= offsets[runs.series] - span.max_padding
+    series, found = len(fits), int(fits.sum())
+    if not found:
+        raise ValueError(f"no series has a context of {span.rows} rows in these windows")
+    if found < series:
+        warnings.warn(
+            f"{series - found} of {series} series are shorter than a context of {span.rows} rows "
+            "and have no latest one",
+            stacklevel=3,
+        )
+    count = fits.astype(np.int64)
+    latest = WindowRuns(first, count, runs.series, runs.low, runs.high, 1)
+    report = WindowReport(found, series, series - found, found, {}, span.rows, describe_steps(span))
+    return WindowSelection(offsets, span, latest, None, report)
+
+
+def prediction_table(
+    table: Table,
+    span: WindowSpan,
+    series: Int64,
+    starts: Int64,
+    predictions: Any,
+    columns: Sequence[str],
+    step: Any,
+) -> pa.Table:
+    """Return predictions of windows as an Arrow table; see `Windows.prediction_table`."""
+    import pyarrow as pa
+
+    values = _as_array(predictions)
+    if values.ndim == 2:
+        values = values[:, :, None]
+    if values.ndim != 3 or values.shape[0] != len(starts) or values.shape[2] != len(columns):
+        raise ValueError(
+            f"`predictions` must have shape ({len(starts)}, horizon, {len(columns)}), windows by "
+            f"steps by columns {', '.join(columns)}, got {values.shape}"
+        )
+    horizon = values.shape[1]
+    ahead = span.new_first + np.arange(horizon, dtype=np.int64) * span.dilation
+    rows = (starts[:, None] + ahead).ravel()
+    of_row = np.repeat(series, horizon)
+    fields: dict[str, Any] = _series_ids(table, of_row)
+    if table.timestamps is None:
+        if step is not None:
+            raise ValueError(f"`step` is {step!r}, but the table has no timestamp column")
+        fields["row"] = pa.array(rows - table.offsets[of_row])
+    else:
+        fields["timestamp"] = pa.array(_arrow_stamps(_stamps_at(table, of_row, rows, step)))
+    for place, name in enumerate(columns):
+        if name in fields:
+            raise ValueError(f"column {name!r} is in the table already, expected another name")
+        fields[name] = pa.array(np.ascontiguousarray(values[:, :, place]).ravel())
+    return pa.table(fields)
+
+
+def _as_array(predictions: Any) -> npt.NDArray[Any]:
+    """Return an array or a tensor as an array; bfloat16 as float32."""
+    if hasattr(predictions, "detach"):
+        predictions = predictions.detach().cpu()
+        if str(predictions.dtype) == "torch.bfloat16":
+            predictions = predictions.float()
+    return np.asarray(predictions)
+
+
+def _series_ids(table: Table, series: Int64) -> dict[str, Any]:
+    """Return the id of each row: one column, or one for each id of a series."""
+    import pyarrow as pa
+
+    names = table.series_names
+    if names and isinstance(names[0], tuple):
+        parts = zip(*names, strict=True)
+        return {f"series_id_{i}": pa.array(part).take(series) for i, part in enumerate(parts)}
+    return {"series_id": pa.array(names).take(series)}
+
+
+def _arrow_stamps(stamps: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return time stamps in a unit that Arrow has."""
+    if stamps.dtype.kind != "M" or np.datetime_data(stamps.dtype) in _ARROW_UNITS:
+        return stamps
+    return stamps.astype("M8[s]")
+
+
+_ARROW_UNITS = {("s", 1), ("ms", 1), ("us", 1), ("ns", 1), ("D", 1)}
+
+
+def _stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> npt.NDArray[Any]:
+    """Return the time stamps of rows; those behind a series are continued by its step."""
+    stamps = table.timestamps
+    assert stamps is not None
+    last = table.offsets[series + 1] - 1
+    behind = np.flatnonzero(rows > last)
+    found = stamps[np.minimum(rows, last)]
+    if not len(behind):
+        return found
+    number = (rows - last)[behind]
+    if isinstance(step, np.timedelta64) and np.datetime_data(step.dtype)[0] in "MY":
+        months = int(step.astype("m8[M]").astype(np.int64))
+        found[behind] = _add_months(stamps, table.offsets, series[behind], number * months)
+        return found
+    if step is not None:
+        step = np.timedelta64(step) if isinstance(step, timedelta) else step
+        steps = np.full(len(behind), gap_in_units(step, stamps, name="step"), dtype=np.int64)
+    else:
+        steps = _usual_steps(table)[series[behind]]
+    found.view(np.int64)[behind] += number * steps
+    return found
+
+
+def _usual_steps(table: Table) -> Int64:
+    """Return the usual step of each series in the unit of the time stamps, else that of all.
+
+    Raises
+    ------
+    ValueError
+        If no series has a step, or steps are those of a calendar, which differ in length.
+    """
+    steps, report = table.report.steps, table.report
+    common = table.step
+    if common is None:
+        raise ValueError("no series has two different time stamps, expected `step`")
+    if isinstance(common, np.timedelta64) and np.datetime_data(common.dtype)[0] not in "MY":
+        day = np.timedelta64(1, "D") / common * int(common.astype(np.int64))
+        uneven = np.flatnonzero(
+            np.isin(steps, [round(days * day) for days in _CALENDAR_DAYS]) & (report.irregular > 0)
+        )
+        if len(uneven) and day >= 1:
+            raise ValueError(
+                f"series {table.series_names[uneven[0]]!r} has steps of about "
+                f"{int(steps[uneven[0]] // day)} days that differ in length, expected `step`, such "
+                "as np.timedelta64(1, 'M')"
+            )
+    return np.where(steps > 0, steps, np.asarray(common).astype(np.int64))
+
+
+def _add_months(
+    stamps: npt.NDArray[Any], offsets: Int64, series: Int64, months: Int64
+) -> npt.NDArray[Any]:
+    """Return the last stamps of series, months later: on the same day, or the months' last days."""
+    if stamps.dtype.kind != "M":
+        raise TypeError(f"`step` must be an integer, as the timestamps are {stamps.dtype}")
+    row = offsets[series + 1] - 1
+    last = stamps[row]
+    before = stamps[np.maximum(row - 1, offsets[series])]
+    month = last.astype("M8[M]")
+    at_end = _is_last_day(last) & _is_last_day(before)
+    days = last.astype("M8[D]") - month.astype("M8[D]")
+    if ((days >= np.timedelta64(28, "D")) & ~at_end).any():
+        raise ValueError(
+            "a series ends after the 28th of a month but not on its last day, expected time stamps "
+            "that every month has"
+        )
+    later = (month + months).astype(stamps.dtype) + (last - month.astype(stamps.dtype))
+    to_next = (month + 1).astype(stamps.dtype) - last
+    ends = (month + months + 1).astype(stamps.dtype) - to_next
+    found: npt.NDArray[Any] = np.where(at_end, ends, later)
+    return found
+
+
+def _is_last_day(stamps: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    day = stamps.astype("M8[D]")
+    found: npt.NDArray[np.bool_] = (day + 1).astype("M8[M]") != day.astype("M8[M]")
+    return found

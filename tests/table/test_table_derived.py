@@ -1,0 +1,193 @@
+"""Tables with more columns, counted ones and calendar features, compared with plain loops."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import feather
+
+import windeck as wd
+from windeck.table import derived
+
+
+def stamped(stamps: np.ndarray[Any, Any], offsets: list[int] | None = None) -> wd.Table:
+    columns = {"load": np.arange(float(len(stamps))), "t": stamps}
+    return wd.Table.from_columns(columns, timestamp_column="t", offsets=offsets)
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+def test_columns_are_added_and_replaced_without_a_copy() -> None:
+    table = wd.Table.from_columns({"a": np.arange(4.0), "b": np.arange(4)}, offsets=[0, 1, 4])
+    new, other = np.arange(4, dtype=np.float32), np.arange(4) * 2
+    found = table.with_columns({"c": new, "b": other})
+    assert found.column_names == ("a", "b", "c")
+    assert np.shares_memory(found["c"], new)
+    assert np.shares_memory(found["a"], table["a"])
+    assert found["b"].tolist() == [0, 2, 4, 6]
+    assert table.column_names == ("a", "b")
+    assert table["b"].tolist() == [0, 1, 2, 3]
+    assert found.offsets.tolist() == [0, 1, 4]
+    same = wd.Table.from_columns({"a": table["a"], "b": other, "c": new}, offsets=[0, 1, 4])
+    assert found.fingerprint == same.fingerprint != table.fingerprint
+    again = pickle.loads(pickle.dumps(found))
+    assert again.fingerprint == found.fingerprint
+    assert again["c"].tolist() == new.tolist()
+
+
+def test_rows_stay_next_to_each_other() -> None:
+    table = wd.Table.from_rows(np.arange(12.0).reshape(6, 2), ["a", "b"])
+    found = table.with_columns({"c": np.zeros(6)})
+    assert (table.storage, found.storage) == ("rows", "columns")
+    w = wd.Windows(found, context_length=2, target_columns=["a", "b"], known_covariates="c")
+    assert w[1]["past_target"].tolist() == [[2, 3], [4, 5]]
+    assert pickle.loads(pickle.dumps(found))["b"].tolist() == table["b"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        ({"x": np.zeros(3)}, ValueError, "column 'x' has 3 rows, expected 4, one for each row"),
+        ({"x": [1, 2, 3, 4]}, TypeError, "column 'x' is a list; expected a NumPy array"),
+        ({"x": np.zeros((4, 1))}, ValueError, "column 'x' has shape"),
+        ({}, TypeError, "`columns` must be a mapping of one name or more to arrays"),
+        ([("x", np.zeros(4))], TypeError, "`columns` must be a mapping"),
+    ],
+)
+def test_bad_columns(columns: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        wd.Table.from_columns({"a": np.arange(4.0)}).with_columns(columns)
+
+
+def test_tables_of_files_count_their_new_columns(tmp_path: Path) -> None:
+    path = tmp_path / "loads.arrow"
+    load = pa.array([1.0, 2.0, float("nan")])
+    feather.write_feather(pa.table({"load": load}), path, compression="uncompressed")
+    for in_memory in (True, False):
+        table = wd.Table.read(path, in_memory=in_memory)
+        found = table.with_columns({"x": np.arange(3.0)}).with_missing_counts()
+        assert "2 of 2 columns, 48 of 48 bytes, 3 rows" in found.explain()
+        assert [found.column(name).missing for name in ("load", "x")] == [1, 0]
+        again = pickle.loads(pickle.dumps(found))
+        assert [again.column(name).missing for name in ("load", "x")] == [1, 0]
+        assert again.fingerprint == found.fingerprint
+        assert again.explain() == found.explain()
+    # Pickles of mapped files hold the new columns alone.
+    big = tmp_path / "big.arrow"
+    table = pa.table({"load": np.arange(100_000.0)})
+    feather.write_feather(table, big, compression="uncompressed", chunksize=100_000)
+    mapped = wd.Table.read(big, in_memory=False).with_missing_counts()
+    assert len(pickle.dumps(mapped)) < 10_000
+
+
+# --- missing values ------------------------------------------------------------------------------
+
+
+def test_missing_values_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derived, "BLOCK", 7)
+    values = np.arange(50.0)
+    values[[3, 30, 31]] = np.nan
+    columns = {"full": np.arange(50.0), "holes": values, "count": np.arange(50)}
+    table = wd.Table.from_columns(columns)
+    found = table.with_missing_counts()
+    assert [found.column(name).missing for name in columns] == [0, 3, 0]
+    assert [table.column(name).missing for name in columns] == [None, None, 0]
+    assert found.fingerprint == table.fingerprint
+    for name, masked in (("full", False), ("holes", True)):
+        w = wd.Windows(found, context_length=4, target_columns=name)
+        assert ("past_target_mask" in w[0]) is masked
+        plain = wd.Windows(table, context_length=4, target_columns=name)
+        assert w.fingerprint == plain.fingerprint
+        assert w.gather([28])["past_target"].tolist() == plain.gather([28])["past_target"].tolist()
+    rows = wd.Table.from_rows(np.zeros((5, 2)), ["a", "b"]).with_missing_counts()
+    assert (rows.storage, rows.column("b").missing) == ("rows", 0)
+
+
+# --- calendar ------------------------------------------------------------------------------------
+
+PERIODS = {"minute": 60, "hour": 24, "weekday": 7, "day": 31, "yearday": 366, "month": 12}
+
+
+def turns(stamp: dt.datetime, feature: str) -> int:
+    """Return the place of a time in the cycle of a feature, from 0."""
+    return {
+        "minute": stamp.minute,
+        "hour": stamp.hour,
+        "weekday": stamp.weekday(),
+        "day": stamp.day - 1,
+        "yearday": stamp.timetuple().tm_yday - 1,
+        "month": stamp.month - 1,
+    }[feature]
+
+
+@pytest.mark.parametrize("unit", ["us", "s", "m", "h", "D"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_calendar_features_equal_those_of_datetime(
+    unit: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(derived, "BLOCK", 100)
+    rng = np.random.default_rng(0)
+    seconds = np.sort(rng.integers(-3 * 10**9, 4 * 10**9, size=500))
+    edges = np.array(["1999-12-31T23:59:59", "2024-02-29T00:00:00"], dtype="M8[s]")
+    stamps = np.sort(np.concatenate([seconds.astype("M8[s]"), edges])).astype(f"M8[{unit}]")
+    table = stamped(stamps)
+    scaled = table.with_calendar(PERIODS, encoding="scaled", dtype=dtype)
+    cyclic = table.with_calendar(PERIODS, dtype=dtype)
+    times = stamps.astype("M8[us]").tolist()
+    for name, period in PERIODS.items():
+        places = np.array([turns(time, name) for time in times])
+        np.testing.assert_array_equal(scaled[name], (places / (period - 1) - 0.5).astype(dtype))
+        angle = places * (2 * math.pi / period)
+        np.testing.assert_array_equal(cyclic[f"{name}_sin"], np.sin(angle).astype(dtype))
+        np.testing.assert_array_equal(cyclic[f"{name}_cos"], np.cos(angle).astype(dtype))
+    assert scaled.column_names == ("load", *PERIODS)
+
+
+def test_age_counts_the_rows_of_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derived, "BLOCK", 4)
+    table = wd.Table.from_columns({"x": np.arange(11.0)}, offsets=[0, 3, 3, 11])
+    expected = [math.log10(2 + i) for i in (*range(3), *range(8))]
+    np.testing.assert_allclose(table.with_calendar("age", dtype="float64")["age"], expected)
+
+
+def test_calendar_columns_are_known_covariates() -> None:
+    stamps = np.datetime64("2024-01-01", "h") + np.arange(48)
+    table = stamped(stamps).with_calendar(["hour", "age"])
+    names = ["hour_sin", "hour_cos", "age"]
+    w = wd.Windows(
+        table, context_length=24, prediction_length=6, target_columns="load",
+        known_covariates=names,
+    )  # fmt: skip
+    future = w[3]["future_known"]
+    assert future.dtype == np.float32
+    assert future.shape == (6, 3)
+    np.testing.assert_array_equal(future[:, 1], table["hour_cos"][27:33])
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"features": "holiday"}, ValueError, "`features` must be of minute, .* and age, got 'holi"),
+    ({"encoding": "onehot"}, ValueError, "`encoding` must be 'sincos' or 'scaled', got 'onehot'"),
+    ({"dtype": "int32"}, TypeError, "`dtype` must be a floating dtype of NumPy, got int32"),
+    ({"features": ()}, TypeError, "`columns` must be a mapping of one name or more"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), BAD)
+def test_bad_features(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        stamped(np.arange(4).astype("M8[D]")).with_calendar(**options)
+
+
+def test_calendars_need_dates() -> None:
+    with pytest.raises(TypeError, match="need time stamps of dates or times, got int64"):
+        stamped(np.arange(4)).with_calendar()
+    with pytest.raises(TypeError, match="need time stamps of dates or times, got none"):
+        wd.Table.from_columns({"x": np.arange(3.0)}).with_calendar("hour")
