@@ -102,9 +102,11 @@ def test_an_iter_dataset_keeps_the_streams_sequence(workers: int, start: str | N
             world_size=2,
             position=position,
         )
+        length = len(dataset)
         batches = list(loaded(dataset, workers, start, batch_size=None))
         assert [batch["sample"].tolist() for batch in batches] == shares(run, position, rank)
-        assert len(batches) == len(dataset)
+        assert len(batches) == length
+        assert len(dataset) == 4
         positions = torch.cat([batch["position"] for batch in batches])
         assert positions.dtype == torch.int64
         assert positions.shape == (len(batches),)
@@ -150,10 +152,11 @@ def test_epoch_after_epoch_by_moving_the_position(persistent: bool) -> None:
 def test_pickled_datasets_serve_the_same() -> None:
     dataset = IterDataset(Stream(Numbers(9), order=Turn), batch_size=2, position=11)
     again = pickle.loads(pickle.dumps(dataset))
-    assert [b["sample"].tolist() for b in again] == [b["sample"].tolist() for b in dataset]
     assert again.position == 11
+    assert [b["sample"].tolist() for b in again] == [b["sample"].tolist() for b in dataset]
+    assert again.position == dataset.position == 18
     again.position = 3
-    assert dataset.position == 11
+    assert dataset.position == 18
     assert pickle.loads(pickle.dumps(MapDataset(Numbers(9))))[4]["sample"].item() == 4
 
 

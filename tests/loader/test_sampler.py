@@ -133,6 +133,23 @@ def test_loops_are_epochs_also_when_one_is_given_up() -> None:
     assert list(sampler) == epochs[1], "asked for again"
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iterator_without_samples_taken_is_not_a_loop(workers: int) -> None:
+    sampler = OrderSampler(5, order=Turn)
+    iter(sampler)
+    # DataLoader with workers makes two iterators for each of its own.
+    loader: DataLoader[int] = DataLoader(
+        list(range(5)),  # type: ignore[arg-type]
+        batch_size=None,
+        sampler=sampler,
+        num_workers=workers,
+        multiprocessing_context="fork" if workers else None,
+    )
+    for epoch in range(3):
+        assert list(loader) == [turned(5, p) for p in range(5 * epoch, 5 * epoch + 5)]
+
+
 def test_set_epoch_leaves_a_resumed_epoch_where_it_is() -> None:
     sampler = OrderSampler(5, order=Turn)
     sampler.set_epoch(2)

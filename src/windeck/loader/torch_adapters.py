@@ -7,8 +7,11 @@ to save.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from functools import partial
+from operator import length_hint
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,10 +24,12 @@ from windeck._util.fingerprints import checked_order_name
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import Tensors, as_tensors, gather_tensors
 from windeck.loader.sharding import Sharding, check_ranks, current_ranks
+from windeck.loader.shared_position import SharedPosition
 from windeck.loader.state import load_position, load_stream_position, make_state, stream_state
 from windeck.loader.stream import check_order_factory
 from windeck.sources import (
     Fingerprint,
+    Order,
     OrderFactory,
     Source,
     Stream,
@@ -103,16 +108,16 @@ class IterDataset(IterableDataset[dict[str, Any]]):
     """An iterable dataset of a stream's batches, for ``DataLoader(batch_size=None)``.
 
     One loop runs from `position` to the end of its epoch, in stream order with any number of
-    workers: worker k of N makes the steps k, k + N, k + 2N, ... Each batch contains the position
-    after it under ``"position"``, an int64 tensor of shape (1,), which frameworks can copy to a
-    device and concatenate. Save that of the last batch trained on. A loop does not move `position`,
-    because it runs in other processes; move it before the next loop::
+    workers: worker k of N makes the steps k, k + N, k + 2N, ... The next loop is the next epoch.
+    Each batch contains the position after it under ``"position"``, an int64 tensor of shape (1,),
+    which frameworks can copy to a device and concatenate. Save that of the last batch trained on::
 
         dataset = wd.IterDataset(wd.Stream(windows, seed=7), batch_size=256)
         loader = DataLoader(dataset, batch_size=None, num_workers=2)
-        for batch in loader:
-            ...
-            dataset.position = batch["position"]
+        for epoch in range(3):
+            for batch in loader:
+                ...
+                saved = dataset.state_dict(batch["position"])
 
     Parameters
     ----------
@@ -128,9 +133,19 @@ class IterDataset(IterableDataset[dict[str, Any]]):
 
     Notes
     -----
-    The remainder of an epoch is split among the ranks as in `Loader`. Persistent workers see a
-    moved position at their next loop. Workers get the dataset by fork or pickle: streams and
-    sources must be picklable for spawn.
+    A loop that is left by ``break`` is not continued: the next one is the next epoch, with any
+    number of workers. Workers have made batches ahead, and only the training loop knows the last
+    one that it used. To continue after it, set ``dataset.position = batch["position"]``: the
+    position set last decides. Set it before ``iter(loader)`` or after the first batch; an iterator
+    counts as a loop even if no batch is taken from it. After a loop over a stream without epochs
+    the position must be set.
+
+    The remainder of an epoch is split among the ranks as in `Loader`. Workers get the dataset by
+    fork or pickle: streams and sources must be picklable for spawn. Other processes that get a
+    copy have a position of their own.
+
+    torchdata's StatefulDataLoader saves and continues its loops exactly, with the same batch size,
+    world size and number of workers.
     """
 
     def __init__(
@@ -150,17 +165,29 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         self.stream = stream
         self.batch_size = check_integer("batch_size", batch_size, least=1)
         self._ranks = check_ranks(rank, world_size)
-        self._start = _SharedPosition(check_integer("position", position, most=LIMIT - 1))
+        #: The pid of a worker that was sent the dataset, and the ranks of its main process.
+        self._sent: tuple[int, tuple[int, int]] | None = None
+        self._shared = SharedPosition(check_integer("position", position, most=LIMIT - 1))
+        self._loop: _Loop | None = None  # The last one that began in this process.
         self._sharding()  # Raises for a batch size that does not fit.
 
     @property
     def position(self) -> int:
-        """The position at which the next loop begins."""
-        return self._start.position
+        """The position at which the next loop begins.
+
+        Raises
+        ------
+        RuntimeError
+            After a loop over a stream without epochs, until the position is set.
+        """
+        following = self._shared.following
+        if following is None:
+            raise RuntimeError(NO_POSITION)
+        return following
 
     @position.setter
     def position(self, position: int) -> None:
-        self._start.move(check_integer("position", position, most=LIMIT - 1))
+        self._shared.move(check_integer("position", position, most=LIMIT - 1))
 
     def __len__(self) -> int:
         """Return the number of batches from `position` to the end of its epoch.
@@ -177,19 +204,13 @@ class IterDataset(IterableDataset[dict[str, Any]]):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         self._check_sharded_once()
         worker = get_worker_info()
-        if worker is None:
-            return self._batches(self.position, 0, 1)
-        start = self._start.in_worker(worker.seed - worker.id)
-        return self._batches(start, worker.id, worker.num_workers)
-
-    def _batches(self, start: int, first: int, stride: int) -> Iterator[dict[str, Any]]:
-        sharding, rank = self._sharding(), current_ranks(self._ranks)[0]
-        for step in range(first, sharding.steps_left(start), stride):
-            step_start = sharding.jump(start, step)
-            batch = gather_tensors(self.stream, sharding.positions(step_start, rank))
-            if "position" in batch:
-                raise ValueError("the source has a key 'position', which is reserved for batches")
-            yield {**batch, "position": torch.tensor([sharding.step_end(step_start)])}
+        workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        start, number = self._shared.begin(partial(_loop_end, self.stream))
+        rank = self._current_ranks()[0]
+        self._loop = _Loop(
+            self.stream, self._sharding(), rank, workers, self._shared, start, number
+        )
+        return self._loop
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """Return a state for `load_state_dict` of this class and of `Loader`.
@@ -197,9 +218,16 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         Parameters
         ----------
         position
-            Position of the last batch trained on; by default that of the dataset.
+            Position of the last batch trained on. By default that of the dataset or, in a loop
+            without workers, the position after the last batch.
+
+        Raises
+        ------
+        RuntimeError
+            Without `position`, if workers have begun a loop since the position was last set: the
+            dataset does not know the batches that were handed out.
         """
-        number = self.position if position is None else check_integer("position", position)
+        number = self._reached() if position is None else check_integer("position", position)
         return stream_state(self.stream, number)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -215,54 +243,149 @@ class IterDataset(IterableDataset[dict[str, Any]]):
             raise ValueError("the state excludes positions, which only a Loader supports")
         self.position = position
 
+    def _reached(self) -> int:
+        """Return the position to save."""
+        if self._loop is not None and get_worker_info() is not None:
+            return self._loop.position
+        loops, is_open = self._shared.loops()
+        if not is_open:
+            return self.position
+        if self._loop is not None and self._loop.number == loops:
+            return self._loop.position
+        raise RuntimeError(
+            "workers have begun a loop since the position was last set, and the dataset does not "
+            'know the last batch trained on: pass its batch["position"] to state_dict(), or set '
+            "`position` to it"
+        )
+
     def _sharding(self) -> Sharding:
-        ranks = current_ranks(self._ranks)[1]
+        ranks = self._current_ranks()[1]
         return Sharding(self.stream.epoch_length or LIMIT, self.batch_size, ranks)
 
     def _check_sharded_once(self) -> None:
         cure = "do not let a trainer prepare its DataLoader, or pass it a windeck.Loader"
-        _check_sharded_once("IterDataset", current_ranks(self._ranks), cure)
+        _check_sharded_once("IterDataset", self._current_ranks(), cure)
+
+    def _current_ranks(self) -> tuple[int, int]:
+        # A worker that was spawned has no process group.
+        if self._sent and self._sent[0] == os.getpid() and get_worker_info() is not None:
+            return self._sent[1]
+        return current_ranks(self._ranks)
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_sharded_once()  # A spawned worker cannot see the DataLoader that starts it.
-        # A worker has no process group: it uses the ranks of the process that starts it.
-        return {**self.__dict__, "_ranks": current_ranks(self._ranks)}
+        return {**self.__dict__, "_loop": None, "_sent": self._current_ranks()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _sent=(os.getpid(), state["_sent"]))
 
 
-class _SharedPosition:
-    """The start position of loops, for a dataset whose copies are in worker processes.
+#: The error of a loop without a start.
+NO_POSITION = (
+    "the last loop was over a stream without epochs, so the next one has no beginning: set "
+    '`position` of the dataset to the "position" of the last batch trained on'
+)
 
-    All workers of a loop must begin at the same position, but the trainer may move it as soon as
-    the first of them has delivered a batch, when the last may not have started. In their first
-    loop they use the position they were started with. In later loops persistent workers read it
-    from shared memory, to which the first worker that begins a loop writes the loop's start.
+
+def _loop_end(stream: Stream, start: int) -> int | None:
+    """Return the position after a loop from `start` on; None for a stream without epochs."""
+    n = stream.epoch_length
+    return (start // n + 1) * n if n else None
+
+
+class _Loop:
+    """The batches of one worker in one loop over an `IterDataset`.
+
+    It refers to the dataset's attributes and not to the dataset, which refers to its last loop:
+    memory in cycles is freed late.
     """
 
-    def __init__(self, position: int) -> None:
-        self.position = position
-        self._loops = 0
-        # The next position; then loader, number and start of the last loop that has begun.
-        self._shared = torch.tensor([position, -1, -1, 0], device="cpu")
-        self._shared.share_memory_()  # type: ignore[no-untyped-call]
+    def __init__(
+        self,
+        stream: Stream,
+        sharding: Sharding,
+        rank: int,
+        workers: tuple[int, int],
+        shared: SharedPosition,
+        start: int | None,
+        number: int,
+    ) -> None:
+        self.stream, self.sharding, self.rank, self.shared = stream, sharding, rank, shared
+        self.worker, self.workers = workers
+        self.number = number
+        self._begin(start)
 
-    def move(self, position: int) -> None:
-        self.position = position
-        self._shared[0] = position
+    def _begin(self, start: int | None) -> None:
+        self._start = self._reached = start
+        self._step = self.worker
+        self._steps = 1 if start is None else self.sharding.steps_left(start)
+        self._start_state: dict[str, Any] | None = None
 
-    def in_worker(self, loader: int) -> int:
-        """Return the start of the worker's next loop; `loader` identifies the DataLoader."""
-        self._loops += 1
-        if self._loops == 1:
-            return self.position
-        # Read the next position first: if this loop has no entry yet, no batch of it has been
-        # delivered, so the position has not been moved since.
-        following = int(self._shared[0])
-        last_loader, last_loop, start = self._shared[1:].tolist()
-        if (last_loader, last_loop) == (loader, self._loops):
-            return int(start)
-        self._shared[3] = following
-        self._shared[1], self._shared[2] = loader, self._loops
-        return following
+    @property
+    def position(self) -> int:
+        """The position after the last batch."""
+        if self._reached is None:
+            raise RuntimeError(NO_POSITION)
+        return self._reached
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        if self._step >= self._steps:
+            raise StopIteration
+        if self._start is None:
+            raise RuntimeError(NO_POSITION)
+        step_start = self.sharding.jump(self._start, self._step)
+        batch = gather_tensors(self.stream, self.sharding.positions(step_start, self.rank))
+        if "position" in batch:
+            raise ValueError("the source has a key 'position', which is reserved for batches")
+        self._reached = self.sharding.step_end(step_start)
+        self._step += self.workers
+        return {**batch, "position": torch.tensor([self._reached])}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the stream at the loop's start, and the number of the next step.
+
+        StatefulDataLoader saves one for each worker, after a batch of this worker.
+        """
+        if self._start_state is None:
+            if self._start is None:
+                raise RuntimeError(NO_POSITION)
+            self._start_state = {**stream_state(self.stream, self._start), **self._layout()}
+        return {**self._start_state, "step": self._step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue a loop; the next loop begins at the end of its epoch.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            As `windeck.loader.state.load_position`, and for another batch size, world size or
+            number of workers.
+        """
+        start = load_stream_position(self.stream, state)
+        for field, now in self._layout().items():
+            if state[field] != now:
+                raise ValueError(
+                    f"the StatefulDataLoader was saved with {field} = {state[field]}, here it is "
+                    f'{now}: to change it, save `dataset.state_dict(batch["position"])` instead, '
+                    "as in the recipe for torchdata in docs/frameworks.md"
+                )
+        self._begin(start)
+        self._step = check_integer("step", state["step"])
+        if self._step > self.worker:
+            last = self.sharding.jump(start, self._step - self.workers)
+            self._reached = self.sharding.step_end(last)
+        self.shared.resume(_loop_end(self.stream, start))
+
+    def _layout(self) -> dict[str, int]:
+        return {
+            "batch_size": self.sharding.batch_size,
+            "world_size": self.sharding.world_size,
+            "num_workers": self.workers,
+            "worker": self.worker,
+        }
 
 
 def _check_sharded_once(name: str, ranks: tuple[int, int], cure: str) -> None:
@@ -348,21 +471,22 @@ class OrderSampler(Sampler[int]):
         self.seed = check_integer("seed", seed, most=2**64 - 1)
         self.drop_last = bool(drop_last)
         self._ranks = check_ranks(rank, world_size)
-        self._position = 0
         self._start = 0
-        self._is_fresh = True  # No loop has begun since the position was last set,
-        self._is_loaded = False  # by a state.
+        #: The last loop; None if none has begun since the position was last set,
+        self._loop: _SamplerLoop | None = None
+        #: by a state.
+        self._is_loaded = False
         self._rounds(0)  # Raises if `drop_last` would drop every sample.
 
     @property
     def position(self) -> int:
         """The position after the samples requested from all ranks together."""
-        return self._position
+        return self._start if self._loop is None else self._loop.position
 
     @property
     def epoch(self) -> int:
         """The epoch of the next loop, or of the running one."""
-        return self._position // self.size
+        return self.position // self.size
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -382,7 +506,7 @@ class OrderSampler(Sampler[int]):
             that counts epochs from 0 would repeat samples.
         """
         number = check_integer("epoch", epoch, most=LIMIT // self.size - 1)
-        if self._is_fresh and number == self.epoch:
+        if self._loop is None and number == self.epoch:
             return
         if self._is_loaded:
             raise ValueError(
@@ -394,30 +518,13 @@ class OrderSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Return the number of this rank's samples in the next loop, or in the running one."""
-        running = self._is_fresh or self._position < self._end(self._start)
+        running = self._loop is None or self.position < self._end(self._start)
         return self._samples_left(self._start if running else 0)
 
     def __iter__(self) -> Iterator[int]:
         cure = "give it rank=0 and world_size=1, or do not let a trainer prepare its DataLoader"
         _check_sharded_once("OrderSampler", current_ranks(self._ranks), cure)
-        if not self._is_fresh:
-            self._move(self._end(self._start))
-        self._is_fresh = self._is_loaded = False
-        return self._loop(self._start)
-
-    def _loop(self, start: int) -> Iterator[int]:
-        rank, ranks = current_ranks(self._ranks)
-        rounds = self._rounds(start)
-        epoch, place = divmod(start, self.size)
-        order = self.order(self.size, seed=self.seed, epoch=epoch)
-        end = self._end(start)
-        mine = range(place + rank, min(self.size, place + rounds * ranks), ranks)
-        for first in range(0, len(mine), CHUNK):
-            samples = order.take(np.array(mine[first : first + CHUNK], np.int64)).tolist()
-            for taken, sample in enumerate(samples, first + 1):
-                self._position = min(start + taken * ranks, end)
-                yield sample
-        self._position = end
+        return _SamplerLoop(self)
 
     def state_dict(self, *, consumed: int | None = None) -> dict[str, Any]:
         """Return the position, with a fingerprint of size, order and seed. Fit for JSON.
@@ -429,7 +536,7 @@ class OrderSampler(Sampler[int]):
             size). By default the number requested, which is larger if a DataLoader prefetches
             with workers.
         """
-        position = self._position
+        position = self.position
         if consumed is not None:
             total = self._samples_left(self._start)
             taken = check_integer("consumed", consumed, most=total)
@@ -450,8 +557,25 @@ class OrderSampler(Sampler[int]):
         self._is_loaded = True
 
     def _move(self, position: int) -> None:
-        self._position = self._start = position
-        self._is_fresh = True
+        self._start = position
+        self._loop = None
+
+    def _begin(self, loop: _SamplerLoop) -> int:
+        """Begin a loop at its first sample; return its start.
+
+        DataLoader also makes iterators that it does not use.
+        """
+        if self._loop is not None:
+            self._start = self._end(self._start)
+        self._loop, self._is_loaded = loop, False
+        return self._start
+
+    def _samples(self, start: int) -> tuple[range, Order]:
+        """Return this rank's places from `start` to the end of its epoch, and their order."""
+        rank, ranks = current_ranks(self._ranks)
+        epoch, place = divmod(start, self.size)
+        end = min(self.size, place + self._rounds(start) * ranks)
+        return range(place + rank, end, ranks), self.order(self.size, seed=self.seed, epoch=epoch)
 
     def _end(self, position: int) -> int:
         """Return the end of the epoch of a position."""
@@ -472,3 +596,75 @@ class OrderSampler(Sampler[int]):
                 f"`drop_last` would drop every sample: {ranks} ranks, but {self.size} samples"
             )
         return left // ranks if self.drop_last else -(-left // ranks)
+
+
+class _SamplerLoop:
+    """The samples of one loop over an `OrderSampler`.
+
+    StatefulDataLoader saves the state, and loads it before the first sample.
+    """
+
+    def __init__(self, sampler: OrderSampler) -> None:
+        # None once the loop has begun: the sampler refers to its last loop, and cycles are
+        # collected late.
+        self._sampler: OrderSampler | None = sampler
+        self._chunk: Iterator[int] = iter(())
+        self._taken = 0  # Samples up to the end of the chunk.
+        self._is_over = False
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        for sample in self._chunk:
+            return sample
+        if self._sampler is not None:
+            self._open(self._sampler, self._sampler._begin(self), 0)
+        places = self._places[self._taken : self._taken + CHUNK]
+        if not places:
+            self._is_over = True
+            raise StopIteration
+        self._taken += len(places)
+        self._chunk = iter(self._order.take(np.array(places, np.int64)).tolist())
+        return next(self._chunk)
+
+    @property
+    def position(self) -> int:
+        """The position after the samples that all ranks together have taken."""
+        taken = self._taken - length_hint(self._chunk)
+        return self._end if self._is_over else min(self._start + taken * self._ranks, self._end)
+
+    def _open(self, sampler: OrderSampler, start: int, taken: int) -> None:
+        self._start, self._taken, self._end = start, taken, sampler._end(start)
+        self._ranks = current_ranks(sampler._ranks)[1]
+        self._places, self._order = sampler._samples(start)
+        self._sampler = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the loop's start and the number of samples taken; empty before the first."""
+        if self._sampler is not None:
+            return {}
+        taken = self._taken - length_hint(self._chunk)
+        return {"start": self._start, "taken": taken, "world_size": self._ranks}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue a loop of the sampler, before the first sample.
+
+        Raises
+        ------
+        ValueError
+            For another world size.
+        """
+        sampler = self._sampler
+        if not state or sampler is None:
+            return
+        ranks = current_ranks(sampler._ranks)[1]
+        if state["world_size"] != ranks:
+            raise ValueError(
+                f"the StatefulDataLoader was saved with world_size = {state['world_size']}, here "
+                f"it is {ranks}: to change it, save `sampler.state_dict(consumed=...)` instead, as "
+                "in the recipe for torchdata in docs/frameworks.md"
+            )
+        sampler._move(check_integer("start", state["start"], most=LIMIT - 1))
+        sampler._begin(self)
+        self._open(sampler, sampler._start, check_integer("taken", state["taken"]))

@@ -424,6 +424,14 @@ class Split(NamedTuple):
         warn_of_unseen(parts)
         return parts
 
+    def _repr_html_(self) -> str:
+        total = max(sum(map(len, self)), 1)
+        rows = [
+            (name, f"{len(part):,}", f"{len(part) / total:.1%}")
+            for name, part in zip(self._fields, self, strict=True)
+        ]
+        return html_table("Split", ("part", "windows", "share"), rows)
+
 
 def warn_of_unseen(parts: Sequence[Windows]) -> None:
     """Warn of series that a scaler per series has no values of and scales by those of all.
@@ -446,14 +454,6 @@ def warn_of_unseen(parts: Sequence[Windows]) -> None:
             "leaves their values as they are",
             stacklevel=3,
         )
-
-    def _repr_html_(self) -> str:
-        total = max(sum(map(len, self)), 1)
-        rows = [
-            (name, f"{len(part):,}", f"{len(part) / total:.1%}")
-            for name, part in zip(self._fields, self, strict=True)
-        ]
-        return html_table("Split", ("part", "windows", "share"), rows)
 
 
 def split(
