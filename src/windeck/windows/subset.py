@@ -436,6 +436,7 @@ def split(
         validation = check_integer("validation_rows", validation_rows or 0)
         test = check_integer("test_rows", test_rows or 0)
         subsets = cut_runs(selection, *borders_from_rows(selection.runs, validation, test))
+        by = "rows"  # for messages: the numbers are no shares
     elif by == "time":
         subsets = _split_by_time(selection, table.timestamps, [validation, test])
     elif by == "series":
