@@ -172,7 +172,9 @@ def test_numbers_beyond_the_series_mean_all_of_it() -> None:
     split = w.split(test_rows=20)
     assert {s for s, _ in located(split.train)} == {1}
     assert [r for s, r in located(split.test) if s == 0] == list(range(8))
-    with pytest.raises(ValueError, match="the train part of the split holds no window"):
+    with pytest.raises(
+        ValueError, match=r"the train part of the split holds no window .*by=.rows."
+    ):
         w.split(test_rows=2**62, validation_rows=2**62)
     with pytest.raises(ValueError, match="the train part of fold 1 of 1 holds no window"):
         w.folds(1, test_rows=2**62)

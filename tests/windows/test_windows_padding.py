@@ -86,6 +86,16 @@ def test_parts_of_a_split_keep_partial_futures_at_the_end_of_the_series_alone() 
     assert train.explain().dropped["border"] == 4
 
 
+@pytest.mark.parametrize("pad", ["end", "both"])
+@pytest.mark.parametrize("gap", [0, -2])
+def test_rows_behind_a_series_are_not_read(pad: Literal["end", "both"], gap: int) -> None:
+    table = wd.Table.from_columns({"x": np.arange(50.0)}, offsets=[0, 20, 50])
+    w = wd.Windows(table, context_length=4, prediction_length=5, gap=gap, pad=pad)
+    covered = [(int(a), int(b), int(s)) for a, b, s in zip(*w.covered_rows(), strict=True)]
+    assert covered == [(0, 20, 0), (20, 50, 1)]
+    assert wd.Scaler.fit(w, sample=None).statistics["mean"].item() == pytest.approx(24.5)
+
+
 def informer_samples(
     data: np.ndarray[Any, Any],
     part: int,

@@ -23,7 +23,7 @@ def covered_rows(
 ) -> tuple[Int64, Int64, Int64]:
     """Return first rows, last rows + 1 and series of the stretches that windows read.
 
-    Padding is left out. Stretches ascend and never cross a series. O(runs) time where runs are
+    Padding is left out, and so are future steps behind a series. Stretches ascend and never cross a series. O(runs) time where runs are
     without holes, else O(rows); O(stretches) memory.
     """
     live = np.flatnonzero(runs.count).astype(np.int64)
@@ -31,6 +31,7 @@ def covered_rows(
     full = runs.take(live[whole])
     begin = np.maximum(full.first, offsets[full.series])
     end = full.first + (full.count - 1) * full.stride + span.rows
+    end = np.minimum(end, offsets[full.series + 1])
     if whole.all():
         return begin, end, full.series
     rest = runs.take(live[~whole])
@@ -53,11 +54,12 @@ def covered_rows(
 def _are_whole(count: Int64, span: WindowSpan) -> Bools:
     """Return true for runs of `count` windows that surely read all rows from first to last."""
     dilation = span.dilation if span.steps > 1 else 1
-    gap = span.gap if span.prediction_length else 0
+    # A negative gap, with which the future overlaps the past, leaves no row out.
+    gap = max(span.gap, 0) if span.prediction_length else 0
     if span.stride == 1:
         return count >= dilation + gap
     without_holes = dilation == 1 and gap == 0
-    whole: Bools = without_holes & ((count == 1) | (span.stride <= span.steps))
+    whole: Bools = without_holes & ((count == 1) | (span.stride <= span.rows))
     return whole
 
 
@@ -73,7 +75,7 @@ def _marked(index: _core.WindowIndex, span: WindowSpan, offsets: Int64) -> tuple
         series, starts = series[:count], starts[:count]
         at += count
         earlier, low = marks, int(starts[0])
-        marks = _touched(starts, offsets[series], span)
+        marks = _touched(starts, offsets[series], offsets[series + 1], span)
         marks[: len(earlier)] |= earlier
         # No later window reads the rows before its own start.
         done = int(index.slice(at, at + 1)[1][0]) - low if at < total else len(marks)
@@ -84,14 +86,14 @@ def _marked(index: _core.WindowIndex, span: WindowSpan, offsets: Int64) -> tuple
     return begin, end
 
 
-def _touched(starts: Int64, begin: Int64, span: WindowSpan) -> Bools:
+def _touched(starts: Int64, begin: Int64, end: Int64, span: WindowSpan) -> Bools:
     """Return true for the rows from ``starts[0]`` on that windows read.
 
-    Windows begin at `starts`, ascending, in series that begin at `begin`.
+    Windows begin at `starts`, ascending, in series of the rows [`begin`, `end`).
     """
     # A window of one step may have a dilation larger than memory, which is not used.
     d = span.dilation if span.steps > 1 else 1
-    starts, begin = starts - starts[0], begin - starts[0]
+    starts, begin, end = (rows - starts[0] for rows in (starts, begin, end))
     rows = int(starts[-1]) + span.rows
     blocks = -(-rows // d) + 1
     # The number of windows that begin to read a row, less those that ended one step before it.
@@ -99,7 +101,10 @@ def _touched(starts: Int64, begin: Int64, span: WindowSpan) -> Bools:
     padded = np.maximum(-((starts - begin) // d), 0)
     segments = [(starts + padded * d, starts + span.past_last + d)]
     if span.prediction_length:
-        segments.append((starts + span.future_first, starts + span.last + d))
+        # Future steps behind the series are not read; the first one is inside.
+        future = starts + span.future_first
+        inside = np.minimum(-((future - end) // d), span.prediction_length)
+        segments.append((future, future + inside * d))
     for first, stop in segments:
         changes += np.bincount(first, minlength=len(changes))
         changes -= np.bincount(stop, minlength=len(changes))

@@ -478,6 +478,7 @@ def split(
         subsets = cut_runs(
             selection.runs, selection.span, *borders_from_rows(selection.runs, validation, test)
         )
+        by = "rows"  # for messages: the numbers are no shares
     elif by == "time":
         subsets = _split_by_time(selection, table.timestamps, [validation, test])
     elif by == "series":
@@ -542,7 +543,7 @@ def _least_rows(span: WindowSpan, validation: float, test: float) -> int:
     train = 1.0 - validation - test
     shares = [share for share in (validation, test) if share > 0.0]
     bounds = [(span.split_rows - 0.5) / share for share in shares]
-    inside = span.rows - span.max_padding
+    inside = span.needed_rows - span.max_padding
     least = int(min(max(inside, (inside - 1) / train, *bounds), 2.0**48))
     for first in range(least, least + 4096 * 64, 4096):
         rows = np.arange(first, first + 4096, dtype=np.int64)

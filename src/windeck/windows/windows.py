@@ -539,11 +539,11 @@ class Windows:
         --------
         >>> import numpy as np
         >>> import windeck as wd
-        >>> table = wd.Table.from_columns({"load": np.arange(9)}, offsets=[0, 4, 9])
+        >>> table = wd.Table.from_columns({"load": np.arange(10)}, offsets=[0, 5, 10])
         >>> w = wd.Windows(table, context_length=2, prediction_length=3).latest()
         >>> w.gather([0, 1])["past_target"][:, :, 0]
-        array([[2, 3],
-               [7, 8]])
+        array([[3, 4],
+               [8, 9]])
         """
         other = self._copy()
         other._selection = latest_contexts(self._selection)
