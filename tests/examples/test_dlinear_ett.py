@@ -100,7 +100,7 @@ def test_weights_are_those_of_the_dataset_class(
     for past, future in islice(batches, STEPS):
         loss = torch.nn.functional.mse_loss(expected(past), future)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     for name, tensor in expected.state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name]), name

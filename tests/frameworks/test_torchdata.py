@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torchdata")
 
-from torchdata.stateful_dataloader import (  # type: ignore[import-untyped]
+from torchdata.stateful_dataloader import (
     StatefulDataLoader,
 )
 

@@ -71,7 +71,7 @@ def check_covered(windows: Windows, case: ref.Case, expected: list[ref.Window]) 
         (series, row)
         for series, start in expected
         for row in ref.rows_of(case, start)
-        if row >= case.offsets[series]
+        if case.offsets[series] <= row < case.offsets[series + 1]
     }
     with mock.patch.object(coverage, "ROWS_AT_A_TIME", 7):
         first, stop, series = windows.covered_rows()

@@ -23,8 +23,8 @@ def covered_rows(
 ) -> tuple[Int64, Int64, Int64]:
     """Return first rows, last rows + 1 and series of the stretches that windows read.
 
-    Padding is left out, and so are future steps behind a series. Stretches ascend and never cross a series. O(runs) time where runs are
-    without holes, else O(rows); O(stretches) memory.
+    Padding is left out, and so are future steps behind a series. Stretches ascend and never cross a
+    series. O(runs) time where runs are without holes, else O(rows); O(stretches) memory.
     """
     live = np.flatnonzero(runs.count).astype(np.int64)
     whole = _are_whole(runs.count[live], span) & (keep is None)
