@@ -211,3 +211,37 @@ def test_wrong_arguments_are_named() -> None:
 
 def returned_list(batch: dict[str, Any], random: Any) -> Any:
     return [batch]
+
+
+def hidden_tokens(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    """Replace some input tokens, and leave the targets."""
+    hidden = random.uniform(16) < 0.3
+    return {**batch, "inputs": np.where(hidden, 251, batch["inputs"]), "hidden": hidden}
+
+
+def test_packed_sequences_are_masked_alike_at_any_batch_and_world_size(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import feather
+
+    (tmp_path / "dataset=c4").mkdir()
+    lists = [list(range(1 + 7 * n % 40)) for n in range(60)]
+    table = pa.table({"tokens": pa.array(lists, pa.list_(pa.uint16()))})
+    path = tmp_path / "dataset=c4/x.part0.arrow"
+    feather.write_feather(table, path, compression="uncompressed")
+    packed = wd.PackedSequences(wd.Documents(tmp_path), sequence_length=16, bos=250)
+
+    def served(size: int, ranks: int) -> list[Any]:
+        stream = wd.Stream(packed, seed=3).map(hidden_tokens, seed=5)
+        loaders = [
+            wd.Loader(stream, batch_size=size, rank=rank, world_size=ranks) for rank in range(ranks)
+        ]
+        found: list[Any] = []
+        while loaders[0].epoch < 2:
+            for batches in zip(*map(iter, loaders), strict=True):
+                for batch in batches:
+                    assert batch["cu_seqlens"][-1] == batch["inputs"].numel()
+                    found += batch["inputs"].tolist()
+        return found
+
+    assert served(7, 1) == served(4, 3)
+    assert len(served(5, 2)) == 2 * len(packed)

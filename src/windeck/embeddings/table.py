@@ -241,7 +241,7 @@ class EmbeddingTable(torch.nn.Module):
         if not isinstance(offsets, torch.Tensor) or offsets.dtype != torch.int64:
             found = getattr(offsets, "dtype", type(offsets).__name__)
             raise TypeError(f"`offsets` must be a tensor of torch.int64, got {found}")
-        rows = self(ids)
+        rows: torch.Tensor = self(ids)
         if ids.dim() != 1 or offsets.dim() != 1 or not len(offsets):
             raise ValueError(
                 "`ids` must have shape (n,) and `offsets` (bags + 1,), got "
