@@ -2,10 +2,11 @@
 
     python examples/recommender.py [--steps 120] [--save-every 7] [--out out/recommender]
 
-Two towers over two embedding tables learn which items users click; the clicks are generated (see
-`Clicks` in `recommender_trainee.py`), so what is learned is a known rule and no discovery. Tables
-are sharded over the ranks, towers are alike on all; every few steps all ranks make one commit of
-towers, optimizer, tables and loader, incrementally.
+Two towers over two embedding tables learn which items users click. The clicks are Parquet files
+with a list column, the items that a user has seen before; they are generated (see `Clicks` in
+`recommender_trainee.py`), so what is learned is a known rule and no discovery. Tables are sharded
+over the ranks, towers are alike on all; every few steps all ranks make one commit of towers,
+optimizer, tables and loader, incrementally.
 
 The reference is a run of two ranks that nobody disturbs. The other run has several lives: in each
 but the last, one of its ranks is killed (SIGKILL) at a moment nobody chose, and the next life goes
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from recommender_trainee import write_clicks
 
 from windeck import checkpoint
 
@@ -54,6 +56,7 @@ class Run:
         given = {
             "ranks": ranks, "steps": self.options.steps, "save-every": self.options.save_every,
             "meeting": self.folder / f"meeting{self.lives}", "log": self.log, "store": self.store,
+            "data": self.options.out / "clicks",
         }  # fmt: skip
         words = [f"--{name}={value}" for name, value in given.items()]
         words.append("--exact" if self.options.exact else "--no-exact")
@@ -193,6 +196,7 @@ def main(given: Sequence[str] | None = None) -> None:
         sys.exit(f"{options.out} is not empty, expected a new folder or an empty one")
     dice = random.Random(options.seed)
     print(f"kills are drawn with --seed {options.seed}")
+    write_clicks(options.out / "clicks")
     reference = Run(options.out / "reference", options)
     reference.finish(2)
     losses = [loss for _, loss in reference.losses()]

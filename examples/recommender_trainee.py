@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 import torch.distributed as dist
+from pyarrow import parquet
 from torch import Tensor, nn
 
 import windeck as wd
@@ -23,6 +25,8 @@ from windeck._core import hash_words
 #: divisor of their number. Sums are made slice by slice, so their order does not depend on ranks.
 BATCH, SLICES = 240, 12
 USERS, ITEMS, TASTES, DIM = 300, 150, 4, 8
+#: Clicks in the files, files, and the longest history of items a user has seen before.
+CLICKS, FILES, LONGEST = 20_000, 3, 6
 SEED = 11
 
 Numbers = npt.NDArray[Any]
@@ -48,10 +52,11 @@ def tastes(numbers: Numbers, stream: int) -> Numbers:
 
 
 class Clicks:
-    """Generated clicks: who was shown what, and did he click? No file and no memory behind it.
+    """Generated clicks: who was shown what, and did he click? A function of their number.
 
     Few users and items have most of the views. A click is the likelier the more tastes agree,
-    which is what a model can find out. Ids are any 64 bits, as those of a real shop may be.
+    which is what a model can find out. Ids are any 64 bits, as those of a real shop may be. The
+    history of a user is a list of items seen before; some are empty.
     """
 
     def __init__(self, size: int) -> None:
@@ -71,6 +76,25 @@ class Clicks:
             "item": mixed(items, 7).astype(np.int64),
             "clicked": clicked.astype(np.float32),
         }
+
+    def histories(self, indices: Numbers) -> list[list[int] | None]:
+        """The items that the users have seen before: lists of different lengths, or none."""
+        lengths = (unit(indices, 8) * (LONGEST + 2)).astype(np.int64) - 1
+        words = indices[:, None] * LONGEST + np.arange(LONGEST)
+        seen = mixed((unit(words, 9) ** 2 * ITEMS).astype(np.int64), 7).astype(np.int64)
+        return [
+            None if length < 0 else row[:length]
+            for length, row in zip(lengths.tolist(), seen.tolist(), strict=True)
+        ]
+
+
+def write_clicks(folder: Path, size: int = CLICKS) -> None:
+    """The clicks as Parquet files, with the history as a list column."""
+    folder.mkdir(parents=True)
+    for part, numbers in enumerate(np.array_split(np.arange(size), FILES)):
+        columns: dict[str, Any] = Clicks(size).gather(numbers)
+        columns["history"] = pa.array(Clicks(size).histories(numbers), pa.list_(pa.int64()))
+        parquet.write_table(pa.table(columns), folder / f"clicks.part{part}.parquet")
 
 
 def tower() -> nn.Module:
@@ -95,16 +119,20 @@ class Recommender:
     def step(self, batch: dict[str, Tensor]) -> float:
         """One step on this rank's part of a batch; the loss of all of it."""
         rows = {name: table(batch[name]) for name, table in self.tables.items()}
+        rows["history"] = self.tables["item"].bag(
+            batch["history"], batch["history_offsets"], mode="mean"
+        )
         size = BATCH // SLICES
         leaves = {
             name: [part.detach().clone().requires_grad_() for part in row.split(size)]
             for name, row in rows.items()
         }
         found = []
-        for users, items, clicked in zip(
-            leaves["user"], leaves["item"], batch["clicked"].split(size), strict=True
-        ):
-            score = (self.towers["user"](users) * self.towers["item"](items)).sum(1)
+        for users, seen, items, clicked in zip(
+            leaves["user"], leaves["history"], leaves["item"], batch["clicked"].split(size),
+            strict=True,
+        ):  # fmt: skip
+            score = (self.towers["user"](users + seen) * self.towers["item"](items)).sum(1)
             loss = nn.functional.binary_cross_entropy_with_logits(score, clicked, reduction="sum")
             loss = loss / BATCH
             self.optimizer.zero_grad()
@@ -112,7 +140,8 @@ class Recommender:
             found.append(torch.cat([loss.detach().view(1), *self.gradients()]))
         for name, row in rows.items():
             row.backward(torch.cat([leaf.grad for leaf in leaves[name]]))
-            self.tables[name].step()
+        for table in self.tables.values():
+            table.step()
         summed = self.summed(torch.stack(found))
         self.set_gradients(summed[1:])
         self.optimizer.step()
@@ -152,7 +181,8 @@ def train(options: argparse.Namespace) -> None:
     if SLICES % ranks != 0:
         raise ValueError(f"there are {ranks} ranks, expected a divisor of {SLICES}")
     model = Recommender(options.exact)
-    loader = wd.Loader(Clicks(20_000), batch_size=BATCH // ranks, shuffle=True, seed=SEED,
+    clicks = wd.JaggedTable.read(options.data)
+    loader = wd.Loader(clicks, batch_size=BATCH // ranks, shuffle=True, seed=SEED,
                        drop_last=True)  # fmt: skip
     kept: dict[str, Any] = {
         "model": model.towers, "optimizer": model.optimizer, "embeddings": model.tables,
@@ -180,7 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("rank", "ranks", "steps", "save-every"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    for name in ("meeting", "log"):
+    for name in ("meeting", "log", "data"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--store", required=True)
     parser.add_argument("--exact", action=argparse.BooleanOptionalAction, default=True)

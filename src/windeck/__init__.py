@@ -8,6 +8,7 @@ from windeck._core import LCG, ORDER_VERSION, Permutation
 if TYPE_CHECKING:
     from windeck.documents.documents import Documents
     from windeck.embeddings import EmbeddingTable, ShardedEmbeddingTable, TableOptimizer
+    from windeck.jagged.jagged_table import JaggedTable
     from windeck.loader import Loader
     from windeck.loader.mixture import Mixture
     from windeck.loader.stream import Stream
@@ -28,6 +29,7 @@ __all__ = [
     "Documents",
     "EmbeddingTable",
     "IterDataset",
+    "JaggedTable",
     "Lanes",
     "Loader",
     "MapDataset",
@@ -53,6 +55,7 @@ __all__ = [
 _NAMES_OF = {
     "documents.documents": ("Documents",),
     "embeddings": ("EmbeddingTable", "ShardedEmbeddingTable", "TableOptimizer"),
+    "jagged.jagged_table": ("JaggedTable",),
     "loader.loader": ("Loader",),
     "loader.mixture": ("Mixture",),
     "loader.stream": ("Stream",),

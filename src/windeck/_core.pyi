@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'ShareTree', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'pool_stats', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'ShareTree', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'permute_keyed', 'pool_stats', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -1542,6 +1542,10 @@ def pack_blocks(keys: typing.Any, versions: typing.Any, frequencies: typing.Any,
     ... )
     >>> len(block[0]), block[2:]
     (104, (2, 1, 0, 0, 0, 346))
+    """
+def permute_keyed(sizes: typing.Any, keys: typing.Any, epochs: typing.Any, positions: typing.Any, *, seed: typing.SupportsIndex) -> numpy.typing.NDArray[numpy.int64]:
+    """
+    Return Permutation(sizes[j], seed=hash_words(seed, keys[j]), epoch=epochs[j])[positions[j]] for each j.
     """
 def pool_stats() -> dict:
     """

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import windeck as wd
 from support.loaded_examples import example
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
@@ -31,10 +32,10 @@ def test_killed_and_resumed_on_other_ranks_it_goes_on_bit_for_bit(
     recommender: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--steps=14", "--save-every=2", "--seed=1", f"--out={tmp_path / 'out'}"]
-    recommender.main([*words, "--lives", "3", "1"])
+    recommender.main([*words, "--lives", "3", "2"])
     told = capsys.readouterr().out
     assert "3 ranks, rank" in told
-    assert "1 ranks, to the end" in told
+    assert "2 ranks, to the end" in told
     assert "are equal bit for bit" in told
     # It did go on from a commit of the three, and the comparison sees what is another run's.
     options = recommender.arguments(words)
@@ -107,6 +108,20 @@ def test_clicks_are_a_function_of_their_number(trainee: ModuleType) -> None:
     liking = (trainee.tastes(users, 3) * trainee.tastes(items, 4)).sum(1)
     clicked = whole["clicked"].astype(bool)
     assert liking[clicked].mean() > liking[~clicked].mean() + 0.3
+
+
+def test_clicks_in_files_are_those_of_the_function(trainee: ModuleType, tmp_path: Path) -> None:
+    trainee.write_clicks(tmp_path / "clicks", 100)
+    table = wd.JaggedTable.read(tmp_path / "clicks")
+    numbers = np.arange(100)
+    batch, clicks = table.gather(numbers), trainee.Clicks(100)
+    for key, values in clicks.gather(numbers).items():
+        assert np.array_equal(batch[key], values)
+    histories = [seen or [] for seen in clicks.histories(numbers)]
+    assert batch["history"].tolist() == [item for seen in histories for item in seen]
+    assert np.diff(batch["history_offsets"]).tolist() == [len(seen) for seen in histories]
+    assert {len(seen) for seen in histories} == set(range(trainee.LONGEST + 1))
+    assert set(batch["history"].tolist()) & set(batch["item"].tolist())
 
 
 def test_a_folder_with_something_in_it_is_left_alone(

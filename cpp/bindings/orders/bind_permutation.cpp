@@ -1,8 +1,11 @@
 #include <pybind11/typing.h>
 
+#include <vector>
+
 #include "base/arrays.hpp"
 #include "bindings.hpp"
 #include "orders/checks.hpp"
+#include "windeck/base/hash.hpp"
 #include "windeck/orders/permutation.hpp"
 
 namespace windeck {
@@ -184,9 +187,42 @@ IndexError, ValueError, TypeError
     As in `take`.
 )";
 
+/// The sample at positions[j] of the order of sizes[j], with the seed hash_words(seed, keys[j]).
+IndexArray permute_keyed(py::handle sizes, py::handle keys, py::handle epochs, py::handle positions,
+                         const IntegerLike& seed) {
+    const Indices counts = index_array(sizes, "sizes");
+    const Indices names = index_array(keys, "keys");
+    const Indices numbers = index_array(epochs, "epochs");
+    const Indices places = index_array(positions, "positions");
+    const std::size_t n = places.values.size();
+    if (counts.values.size() != n || names.values.size() != n || numbers.values.size() != n) {
+        throw py::value_error("sizes, keys, epochs and positions must have one length");
+    }
+    const std::uint64_t first = absorb(0, uint64(seed.value, "seed"));
+    IndexArray result(static_cast<py::ssize_t>(n));
+    const std::span<std::int64_t> into = int64_span(result);
+    bool good = true;
+    {
+        const py::gil_scoped_release release;
+        std::vector<std::uint64_t> seeds(n);
+        for (std::size_t j = 0; j < n; ++j) {
+            seeds[j] = absorb(first, static_cast<std::uint64_t>(names.values[j]));
+            good = good && numbers.values[j] >= 0 && places.values[j] >= 0 &&
+                   places.values[j] < counts.values[j];
+        }
+        if (good) permute_each(counts.values, seeds, numbers.values, places.values, into);
+    }
+    if (!good) throw py::index_error("a position is outside of its order, or an epoch negative");
+    return result;
+}
+
 }  // namespace
 
 void bind_permutation(py::module_& m) {
+    m.def("permute_keyed", &permute_keyed, py::arg("sizes"), py::arg("keys"), py::arg("epochs"),
+          py::arg("positions"), py::kw_only(), py::arg("seed"),
+          "Return Permutation(sizes[j], seed=hash_words(seed, keys[j]), epoch=epochs[j])"
+          "[positions[j]] for each j.");
     m.attr("ORDER_VERSION") = Permutation::order_version;
     py::class_<Permutation>(m, "Permutation", about)
         .def(py::init(

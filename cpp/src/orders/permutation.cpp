@@ -145,4 +145,15 @@ void Permutation::index_of(std::span<const std::int64_t> samples,
     kernels().take(backward_, samples.data(), out.size(), out.data());
 }
 
+void permute_each(std::span<const std::int64_t> sizes, std::span<const std::uint64_t> seeds,
+                  std::span<const std::int64_t> epochs, std::span<const std::int64_t> positions,
+                  std::span<std::int64_t> out) {
+    for (std::size_t j = 0; j < out.size(); ++j) {
+        const auto size = static_cast<std::uint64_t>(sizes[j]);
+        const auto epoch = static_cast<std::uint64_t>(epochs[j]);
+        const Rounds rounds = forward_rounds(size, seeds[j], epoch);
+        out[j] = static_cast<std::int64_t>(walk(rounds, static_cast<std::uint64_t>(positions[j])));
+    }
+}
+
 }  // namespace windeck

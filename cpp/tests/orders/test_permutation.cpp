@@ -74,11 +74,34 @@ void equals_the_model(std::uint64_t size, std::uint64_t start, std::size_t count
     }
 }
 
+/// A few positions of each of many orders.
+void many_orders_equal_the_model() {
+    std::vector<std::int64_t> sizes, epochs, positions;
+    std::vector<std::uint64_t> seeds;
+    for (std::int64_t size = 1; size < 600; ++size) {
+        for (const std::int64_t position : {std::int64_t{0}, size / 2, size - 1}) {
+            sizes.push_back(size);
+            positions.push_back(position);
+            epochs.push_back(size % 7);
+            seeds.push_back(std::uint64_t(size) * 0x9E3779B97F4A7C15ULL);
+        }
+    }
+    std::vector<std::int64_t> out(sizes.size());
+    permute_each(sizes, seeds, epochs, positions, out);
+    for (std::size_t j = 0; j < out.size(); ++j) {
+        const auto position = static_cast<std::uint64_t>(positions[j]);
+        const auto wanted = model(static_cast<std::uint64_t>(sizes[j]), seeds[j],
+                                  static_cast<std::uint64_t>(epochs[j]), position);
+        check(static_cast<std::uint64_t>(out[j]) == wanted, "an order among many");
+    }
+}
+
 }  // namespace
 }  // namespace windeck
 
 int main() {
     using namespace windeck;
+    many_orders_equal_the_model();
     for (std::uint64_t size = 1; size <= 1100; ++size)
         is_a_bijection_with_an_exact_inverse(size);
     for (const std::uint64_t size : {4095, 4096, 4097, 65535, 65536, 65537, 262145}) {

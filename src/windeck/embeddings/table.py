@@ -193,6 +193,81 @@ class EmbeddingTable(torch.nn.Module):
         number, dim, insert = self._number, self.dim, self.training
         return embedding_lookup(ids, self._anchor, token, number, dim, insert)
 
+    def bag(
+        self,
+        ids: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
+        weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Look up lists of ids, and reduce the embeddings of each list to one.
+
+        As `torch.nn.EmbeddingBag` with ``include_last_offset=True``. Takes the lists of a
+        `JaggedTable`: ``table.bag(batch["seen"], batch["seen_offsets"])``.
+
+        Parameters
+        ----------
+        ids : int64 tensor, shape (n,)
+            The ids of all lists, end to end.
+        offsets : int64 tensor, shape (bags + 1,)
+            Bag b has ``ids[offsets[b]:offsets[b + 1]]``, from 0 to n.
+        mode
+            ``"sum"``, ``"mean"`` or ``"max"``.
+        weights : float32 tensor, shape (n,), optional
+            Factors of the embeddings, for ``"sum"``. They may require gradients.
+
+        Returns
+        -------
+        float32 tensor, shape (bags, dim)
+            0 for an empty list. The embeddings of all n ids are in memory as well.
+
+        Raises
+        ------
+        TypeError
+            If `ids` or `offsets` is not a tensor of int64.
+        ValueError
+            If the offsets do not ascend from 0 to n, or shapes or the mode are wrong.
+
+        Examples
+        --------
+        >>> import torch, windeck as wd
+        >>> table = wd.EmbeddingTable(2, initializer="zeros")
+        >>> table.bag(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3])).shape
+        torch.Size([3, 2])
+        """
+        if mode not in ("sum", "mean", "max"):
+            raise ValueError(f"`mode` must be 'sum', 'mean' or 'max', got {mode!r}")
+        if not isinstance(offsets, torch.Tensor) or offsets.dtype != torch.int64:
+            found = getattr(offsets, "dtype", type(offsets).__name__)
+            raise TypeError(f"`offsets` must be a tensor of torch.int64, got {found}")
+        rows: torch.Tensor = self(ids)
+        if ids.dim() != 1 or offsets.dim() != 1 or not len(offsets):
+            raise ValueError(
+                "`ids` must have shape (n,) and `offsets` (bags + 1,), got "
+                f"{tuple(ids.shape)} and {tuple(offsets.shape)}"
+            )
+        if weights is not None and (mode != "sum" or weights.shape != ids.shape):
+            raise ValueError(
+                f"`weights` must have the shape of `ids`, {tuple(ids.shape)}, and mode='sum', got "
+                f"{tuple(weights.shape)} and {mode!r}"
+            )
+        if not torch.compiler.is_compiling():  # The values of tensors are not known there.
+            _check_offsets(offsets, len(ids))
+        if not len(ids):
+            # A pass without ids all the same: ranks of a sharded table need as many of them.
+            nothing = rows.sum() if weights is None else (rows.sum(1) * weights).sum()
+            return nothing + rows.new_zeros(len(offsets) - 1, self.dim)
+        bags: torch.Tensor = torch.nn.functional.embedding_bag(
+            torch.arange(len(ids), device=ids.device),
+            rows,
+            offsets,
+            mode=mode,
+            per_sample_weights=weights,
+            include_last_offset=True,
+        )
+        return bags
+
     def step(self) -> int:
         """Update the rows with the gradients of all backward passes since the last step.
 
@@ -299,3 +374,13 @@ class EmbeddingTable(torch.nn.Module):
         """Return the text inside `repr`."""
         named = "" if self.name is None else f", name={self.name!r}"
         return f"{self.dim}, optimizer={self._optimizer.optimizer!r}, rows={self.rows:,}{named}"
+
+
+def _check_offsets(offsets: torch.Tensor, count: int) -> None:
+    """Raise a ValueError if offsets do not ascend from 0 to `count`: ids would be left out."""
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first != 0 or last != count or bool((offsets.diff() < 0).any()):
+        raise ValueError(
+            f"`offsets` must ascend from 0 to the number of ids, {count}, got {len(offsets)} "
+            f"offsets from {first} to {last}"
+        )

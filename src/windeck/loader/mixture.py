@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from windeck._util.fingerprints import digest
 from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.mapping import Function, MappedStream
 from windeck.loader.state import explain_change, fingerprint_at
 from windeck.loader.stream import Stream
 from windeck.loader.visits import (
@@ -432,6 +433,15 @@ class Mixture:
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch as the parts present it; see `RowSource`."""
         return present(self._first, batch)
+
+    def map(self, function: Function, **options: Any) -> MappedStream:
+        """Return this stream with a function applied to its batches, in the background thread.
+
+        Options are ``columns=``, ``seed=`` and ``collate=``; see
+        `windeck.loader.mapping.MappedStream`. Random numbers depend on the position of each row
+        alone, so they are the same for any batch size and number of ranks, and after a resume.
+        """
+        return MappedStream(self, function, **options)
 
     # Fingerprint.
 

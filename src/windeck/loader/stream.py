@@ -15,6 +15,7 @@ from windeck._core import Permutation
 from windeck._util.fingerprints import checked_order_name, order_name
 from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.mapping import Function, MappedStream
 from windeck.loader.state import explain_change
 from windeck.loader.visits import (
     EpochPositions,
@@ -511,6 +512,29 @@ class Stream:
         if first.is_shuffled_inside and not hasattr(first.source, "gather_rows"):
             return self._epochs.source_at(0)
         return first.source
+
+    def map(self, function: Function, **options: Any) -> MappedStream:
+        """Return this stream with a function applied to its batches, in the background thread.
+
+        Options are ``columns=``, ``seed=`` and ``collate=``; see
+        `windeck.loader.mapping.MappedStream`. Random numbers depend on the position of each row
+        alone, so they are the same for any batch size and number of ranks, and after a resume.
+
+        Examples
+        --------
+        >>> class Squares:
+        ...     fingerprint = {"squares": 5}
+        ...     def __len__(self):
+        ...         return 5
+        ...     def gather(self, indices, out=None):
+        ...         return {"x": indices**2}
+        >>> def with_noise(batch, random):
+        ...     return {"x": batch["x"] + random.uniform()}
+        >>> stream = Stream(Squares()).map(with_noise, seed=3)
+        >>> bool(stream.gather([2, 3, 4])["x"][1] == stream.gather([3])["x"][0])
+        True
+        """
+        return MappedStream(self, function, **options)
 
     def __repr__(self) -> str:
         name = order_name(self.order)

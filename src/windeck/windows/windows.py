@@ -16,6 +16,7 @@ from windeck._util.validation import check_number
 from windeck.columns.dtypes import is_bits
 from windeck.table.table import Table
 from windeck.windows import subset
+from windeck.windows.balanced import BalancedWindows
 from windeck.windows.batch_spec import (
     LAYOUTS,
     Batch,
@@ -369,6 +370,41 @@ class Windows:
             for place, name in enumerate(self._columns)
             if found[:, place].any()
         }
+
+    def balanced(self, weights: Any = None, *, epoch_length: int | None = None) -> BalancedWindows:
+        """Return a source that serves each series in proportion to a weight, not to its windows.
+
+        In every epoch each series has the same number of windows, a random sample of its own
+        without repetition until all of them have been served; then its next cycle begins. Serve it
+        as any source: ``Loader(windows.balanced(), batch_size=256, seed=7)``. Each epoch is
+        shuffled, and a position is the whole state, as for windows.
+
+        Parameters
+        ----------
+        weights
+            A number for each series of the table, or a mapping from series names to numbers (0 for
+            the others); None: equal shares of all series that have windows.
+        epoch_length
+            Windows in an epoch; by default about as many as there are, and with equal shares a
+            multiple of the number of series. Each series gets its share of it, rounded to a whole
+            number by largest remainder.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For a weight of an unknown series or of one without windows, for weights that are
+            negative or all 0, and for a series that would have no window in an epoch.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from windeck.table import Table
+        >>> table = Table.from_columns({"load": np.arange(12.0)}, offsets=[0, 9, 12])
+        >>> balanced = Windows(table, context_length=2).balanced()
+        >>> len(balanced), balanced.counts
+        (10, array([5, 5]))
+        """
+        return BalancedWindows(self, weights, epoch_length)
 
     def split(
         self,

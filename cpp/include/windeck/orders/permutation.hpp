@@ -84,4 +84,10 @@ class Permutation {
     Table inverse_table_{};  // and their positions
 };
 
+/// out[j] = Permutation(sizes[j], seeds[j], epochs[j]).at(positions[j]), without tables: for many
+/// orders, of each a few positions. The spans have one length; sizes are at least 1.
+void permute_each(std::span<const std::int64_t> sizes, std::span<const std::uint64_t> seeds,
+                  std::span<const std::int64_t> epochs, std::span<const std::int64_t> positions,
+                  std::span<std::int64_t> out);
+
 }  // namespace windeck

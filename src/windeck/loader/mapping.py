@@ -1,0 +1,177 @@
+"""A transform stage: functions of batches or samples, computed where batches are gathered.
+
+The rows of a mapped stream are positions. Its batch is made from them as a whole, so that streams,
+loaders and pinned memory need to know nothing of the function.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from windeck._util.fingerprints import order_name
+from windeck._util.indices import as_positions
+from windeck._util.validation import check_integer
+from windeck.loader.row_random import RowRandom
+from windeck.loader.state import fingerprint_at
+from windeck.sources import Batch, Fingerprint, gather_rows, present, whole
+
+__all__ = ["MappedStream"]
+
+#: Optional methods of streams that do not depend on the contents of batches.
+_DELEGATED = {
+    *("samples", "position_of", "epoch_of", "epoch_at", "order_at", "first_epoch_length"),
+    *("documents_at", "document_positions", "document_runs", "explain_change"),
+}
+
+#: (arrays of a batch or sample, random numbers) -> arrays.
+Function: TypeAlias = "Callable[[Batch, Any], Mapping[str, Any]]"
+_numbers = itertools.count(1)
+
+
+class MappedStream:
+    """A stream whose batches are those of another one, changed by a function.
+
+    Made by ``map`` of `Stream` and `Mixture`. The function runs in the loader's background thread,
+    on NumPy arrays, before they become tensors.
+
+    Parameters
+    ----------
+    stream
+        A stream.
+    function
+        ``function(batch, random)`` returns the arrays of the new batch. `random` is a
+        `windeck.loader.row_random.RowRandom`. With `collate`: ``function(sample, generator)``, for
+        each row; a sample has row k of every array that has one row for each sample.
+    columns
+        Keys that the function gets. The others pass by it: its arrays are added to them.
+    seed
+        Seed of the random numbers.
+    collate
+        Function that makes a batch of the list of samples, such as one that pads them.
+    """
+
+    def __init__(
+        self,
+        stream: Any,
+        function: Function,
+        *,
+        columns: str | Iterable[str] | None = None,
+        seed: int = 0,
+        collate: Callable[[Sequence[Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
+        for name, given in (("function", function), ("collate", collate)):
+            if not callable(given) and not (name == "collate" and given is None):
+                raise TypeError(f"`{name}` must be callable, got {type(given).__name__}")
+        if not hasattr(stream, "epoch_length"):
+            raise TypeError(
+                f"`stream` must be a stream, got {type(stream).__name__}: wrap a source in "
+                "windeck.Stream"
+            )
+        self.stream, self._function, self._collate = stream, function, collate
+        self._columns = (columns,) if isinstance(columns, str) else columns and tuple(columns)
+        self.seed = check_integer("seed", seed, most=2**64 - 1)
+        self._fields: dict[str, str | int] = {"map": _name_of(function), "map.seed": self.seed}
+        if collate is not None:
+            self._fields["map.collate"] = _name_of(collate)
+        # A name for each stream: parts of a mixture that are mapped do not fit together.
+        self._key = f"positions of map {next(_numbers)}"
+
+    @property
+    def epoch_length(self) -> int | None:
+        """As that of the stream."""
+        length: int | None = self.stream.epoch_length
+        return length
+
+    @property
+    def torch_dtypes(self) -> Mapping[str, str]:
+        """As those of the stream: the function keeps the bits of such arrays, or renames them."""
+        types: Mapping[str, str] = getattr(self.stream, "torch_dtypes", {})
+        return types
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The fields of the stream, the name of the function and the seed."""
+        return {**self.stream.fingerprint, **self._fields}
+
+    def fingerprint_at(self, position: int) -> Fingerprint:
+        """Return the fingerprint that a state at a position depends on."""
+        return {**fingerprint_at(self.stream, position), **self._fields}
+
+    def gather(self, positions: ArrayLike, out: Batch | None = None) -> Batch:
+        """Return the changed batch of some positions; `out` is for `gather_rows`."""
+        rows = self.gather_rows(positions, out)
+        return self.present({**rows, **self.whole(rows)})
+
+    def gather_rows(self, positions: ArrayLike, out: Batch | None = None) -> Batch:
+        """Return the positions themselves; `whole` makes the batch."""
+        wanted = as_positions(positions)
+        if out is None:
+            return {self._key: wanted.copy()}
+        out[self._key][:] = wanted
+        return out
+
+    def whole(self, rows: Batch) -> Batch:
+        """Return all arrays of the batch of these positions."""
+        positions = rows[self._key]
+        found = gather_rows(self.stream, positions)
+        of_all = whole(self.stream, found)
+        batch = present(self.stream, {**found, **of_all})
+        random = RowRandom(self.seed, positions)
+        columns = self._columns
+        kept = {} if columns is None else batch
+        given = batch if columns is None else _select(batch, columns)
+        if self._collate is None:
+            made: Any = self._function(given, random)
+        else:
+            names = [key for key in given if key not in of_all]
+            samples = (
+                self._function({key: given[key][row] for key in names}, random.generator(row))
+                for row in range(len(positions))
+            )
+            made = self._collate(list(samples))
+        if not isinstance(made, Mapping):
+            raise TypeError(
+                f"{self._fields['map']} returned a {type(made).__name__}, expected a dict of arrays"
+            )
+        return {key: np.require(array, requirements="W") for key, array in
+                {**kept, **made}.items()}  # fmt: skip
+
+    def present(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return the batch without the positions."""
+        del batch[self._key]
+        return batch
+
+    def map(self, function: Function, **options: Any) -> MappedStream:
+        """Return a stream that applies another function to these batches; see `MappedStream`."""
+        return MappedStream(self, function, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _DELEGATED:
+            return getattr(self.stream, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"MappedStream({self.stream!r}, {self._fields['map']})"
+
+
+def _select(batch: Batch, columns: Iterable[str]) -> Batch:
+    for key in columns:
+        if key not in batch:
+            raise KeyError(f"the batch has no key {key!r} for the function, only {list(batch)}")
+    return {key: batch[key] for key in columns}
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function for a fingerprint; a ValueError for a lambda."""
+    name = order_name(function)
+    if "<lambda>" in name:
+        raise ValueError(
+            "the function is a lambda, which a state cannot tell from another; expected a function "
+            "made with def, or a functools.partial of one"
+        )
+    return name

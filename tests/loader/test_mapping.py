@@ -1,0 +1,247 @@
+"""Mapped streams: functions of batches and samples, with the same random numbers at any W and B."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import windeck as wd
+from windeck.loader.batch import PinnedGather
+from windeck.loader.mapping import MappedStream
+
+
+class Rows:
+    """Row r has the number r and two values."""
+
+    def __init__(self, count: int = 50) -> None:
+        self.count = count
+        self.fingerprint = {"rows": count}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def gather(self, indices: Any, out: Any = None) -> dict[str, Any]:
+        return {"number": indices.copy(), "x": np.stack([indices, indices + 0.5], 1)}
+
+
+def masked(batch: dict[str, Any], random: Any, share: float = 0.5) -> dict[str, Any]:
+    """Set some values to -1, and add noise to others."""
+    hidden = random.uniform(2) < share
+    return {**batch, "x": np.where(hidden, -1, batch["x"] + random.normal(2)), "hidden": hidden}
+
+
+def shortened(sample: dict[str, Any], generator: Any) -> Any:
+    """Repeat the number of a row a random number of times."""
+    return np.full(generator.integers(0, 5), sample["number"])
+
+
+def jagged(samples: list[Any]) -> dict[str, Any]:
+    """Put samples of different lengths end to end."""
+    offsets = np.cumsum([0, *map(len, samples)])
+    return {"values": np.concatenate([np.empty(0, np.int64), *samples]), "offsets": offsets}
+
+
+def loader(size: int, rank: int = 0, ranks: int = 1, collate: bool = False) -> wd.Loader:
+    stream = wd.Stream(Rows(), seed=4)
+    if collate:
+        mapped = stream.map(shortened, seed=9, collate=jagged)
+    else:
+        mapped = stream.map(masked, seed=9)
+    return wd.Loader(mapped, batch_size=size, rank=rank, world_size=ranks)
+
+
+def rows_of(batch: dict[str, torch.Tensor]) -> list[Any]:
+    """Return the rows of a batch as Python values."""
+    if "offsets" in batch:
+        pairs = zip(batch["offsets"].tolist(), batch["offsets"].tolist()[1:], strict=False)
+        return [batch["values"][start:stop].tolist() for start, stop in pairs]
+    return list(zip(*(batch[key].tolist() for key in ("number", "x", "hidden")), strict=True))
+
+
+@pytest.mark.parametrize("collate", [False, True])
+@pytest.mark.parametrize(("size", "ranks"), [(1, 1), (7, 1), (3, 2), (4, 5), (16, 3)])
+def test_rows_are_the_same_at_any_batch_and_world_size(
+    size: int, ranks: int, collate: bool
+) -> None:
+    one = loader(50, collate=collate)
+    wanted = [rows_of(batch) for _ in range(2) for batch in one]
+    assert wanted[0] != wanted[1]
+    # The first steps of one rank; then another batch and world size.
+    first = loader(6, collate=collate)
+    found = [row for _, batch in zip(range(3), first, strict=False) for row in rows_of(batch)]
+    loaders = [loader(size, rank, ranks, collate) for rank in range(ranks)]
+    for other in loaders:
+        other.load_state_dict(first.state_dict())
+    while loaders[0].epoch < 2:
+        for batches in zip(*map(iter, loaders), strict=True):
+            found += [row for batch in batches for row in rows_of(batch)]
+    assert found == wanted[0] + wanted[1]
+
+
+PROGRAM = """
+import json, os, signal, sys
+from pathlib import Path
+sys.path[:0] = json.loads(sys.argv[1])
+from test_mapping import loader, rows_of
+state, log, size, kill = Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
+one = loader(size)
+if state.exists():
+    one.load_state_dict(json.loads(state.read_text()))
+while one.epoch < 2:
+    for batch in one:
+        with log.open("a") as file:
+            file.write("".join(json.dumps(row) + "\\n" for row in rows_of(batch)))
+        state.write_text(json.dumps(one.state_dict()))
+        if one.step == kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_continues_with_the_same_numbers(tmp_path: Path) -> None:
+    import json
+
+    paths = json.dumps([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    state, log = str(tmp_path / "state"), tmp_path / "log"
+    for size, kill in ((8, 5), (5, -1)):
+        command = [sys.executable, "-c", PROGRAM, paths, state, str(log), str(size), str(kill)]
+        done = subprocess.run(command, check=False)
+        assert done.returncode == (0 if kill < 0 else -9)
+    whole = loader(50)
+    wanted = [row for _ in range(2) for batch in whole for row in rows_of(batch)]
+    found = [json.loads(line) for line in log.read_text().splitlines()]
+    assert found == json.loads(json.dumps(wanted))
+
+
+def doubled(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    return {"twice": 2 * batch["number"]}
+
+
+def test_columns_pass_by_and_functions_compose() -> None:
+    stream = wd.Stream(Rows(), order=wd.Sequential)
+    batch = stream.map(doubled, columns="number").gather([1, 2])
+    assert [*batch] == ["number", "x", "twice"]
+    assert batch["twice"].tolist() == [2, 4]
+    assert [*stream.map(doubled).gather([1])] == ["twice"]
+    both = stream.map(doubled, columns=["number"]).map(masked, seed=1)
+    assert [*both.gather([1])] == ["number", "x", "twice", "hidden"]
+    with pytest.raises(KeyError, match="no key 'y' for the function, only"):
+        stream.map(doubled, columns="y").gather([1])
+
+
+def test_a_mixture_is_mapped_as_a_whole() -> None:
+    parts = {"one": (Rows(20), 1), "other": (Rows(30), 2)}
+    mixture = wd.Mixture(parts, seed=1).map(masked, seed=2)
+    batch = wd.Loader(mixture, batch_size=9).peek()
+    alone = mixture.gather([4])
+    assert batch["x"][4].tolist() == alone["x"][0].tolist()
+    mapped = {name: (wd.Stream(rows).map(masked), w) for name, (rows, w) in parts.items()}
+    with pytest.raises(ValueError, match="batches of all parts must be alike"):
+        wd.Mixture(mapped)
+
+
+def test_pinned_gather_has_the_same_batch() -> None:
+    stream = wd.Stream(Rows(), seed=1).map(masked, seed=2)
+    pinned = PinnedGather(stream, {}, pin=False).gather(np.arange(5), {})
+    shown = stream.present(dict(pinned))
+    plain = stream.gather(np.arange(5))
+    assert [*shown] == [*plain]
+    assert all(np.array_equal(shown[key], plain[key]) for key in plain)
+
+
+def test_whole_arrays_and_torch_datasets() -> None:
+    data = {"seen": [[1, 2], [3], []], "age": [4, 5, 6]}
+    import pyarrow as pa
+
+    stream = wd.Stream(wd.JaggedTable.from_arrow(pa.table(data)), order=wd.Sequential)
+    batch = stream.map(older, columns="age").gather([0, 2])
+    assert batch["seen"].tolist() == [1, 2]
+    assert batch["age"].tolist() == [5, 7]
+    dataset = wd.IterDataset(wd.Stream(Rows(), seed=4).map(masked, seed=9), batch_size=10)
+    found = [row for batch in dataset for row in rows_of(batch)]
+    assert found == rows_of(loader(50).peek())
+
+
+def older(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    return {"age": batch["age"] + 1}
+
+
+def test_queries_of_samples_are_those_of_the_stream() -> None:
+    plain, mapped = wd.Loader(wd.Stream(Rows(), seed=4), batch_size=5), loader(5)
+    for one in (plain, mapped):
+        next(iter(one))
+    assert np.array_equal(mapped.samples(3), plain.samples(3))
+    assert mapped.step_of(17) == plain.step_of(17)
+    assert len(mapped) == len(plain)
+    with pytest.raises(AttributeError, match="'MappedStream' object has no attribute 'nothing'"):
+        mapped.stream.nothing  # noqa: B018
+
+
+def test_states_depend_on_function_and_seed() -> None:
+    stream = wd.Stream(Rows(), seed=4)
+    state = wd.Loader(stream.map(masked, seed=1), batch_size=5).state_dict()
+    same = pickle.loads(pickle.dumps(stream.map(masked, seed=1)))
+    wd.Loader(same, batch_size=6).load_state_dict(state)
+    assert np.array_equal(same.gather([3])["x"], stream.map(masked, seed=1).gather([3])["x"])
+    more = functools.partial(masked, share=0.25)
+    for other in (stream.map(masked, seed=2), stream.map(doubled, seed=1), stream,
+                  stream.map(more, seed=1)):  # fmt: skip
+        with pytest.raises(ValueError, match=r"fingerprint has (no )?map"):
+            wd.Loader(other, batch_size=5).load_state_dict(state)
+
+
+def test_wrong_arguments_are_named() -> None:
+    stream = wd.Stream(Rows())
+    with pytest.raises(ValueError, match="the function is a lambda"):
+        stream.map(lambda batch, random: batch)
+    with pytest.raises(TypeError, match="`function` must be callable, got int"):
+        stream.map(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="`stream` must be a stream, got Rows"):
+        MappedStream(Rows(), masked)
+    with pytest.raises(TypeError, match=r"test_mapping.returned_list returned a list"):
+        stream.map(returned_list).gather([0])
+
+
+def returned_list(batch: dict[str, Any], random: Any) -> Any:
+    return [batch]
+
+
+def hidden_tokens(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    """Replace some input tokens, and leave the targets."""
+    hidden = random.uniform(16) < 0.3
+    return {**batch, "inputs": np.where(hidden, 251, batch["inputs"]), "hidden": hidden}
+
+
+def test_packed_sequences_are_masked_alike_at_any_batch_and_world_size(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import feather
+
+    (tmp_path / "dataset=c4").mkdir()
+    lists = [list(range(1 + 7 * n % 40)) for n in range(60)]
+    table = pa.table({"tokens": pa.array(lists, pa.list_(pa.uint16()))})
+    path = tmp_path / "dataset=c4/x.part0.arrow"
+    feather.write_feather(table, path, compression="uncompressed")
+    packed = wd.PackedSequences(wd.Documents(tmp_path), sequence_length=16, bos=250)
+
+    def served(size: int, ranks: int) -> list[Any]:
+        stream = wd.Stream(packed, seed=3).map(hidden_tokens, seed=5)
+        loaders = [
+            wd.Loader(stream, batch_size=size, rank=rank, world_size=ranks) for rank in range(ranks)
+        ]
+        found: list[Any] = []
+        while loaders[0].epoch < 2:
+            for batches in zip(*map(iter, loaders), strict=True):
+                for batch in batches:
+                    assert batch["cu_seqlens"][-1] == batch["inputs"].numel()
+                    found += batch["inputs"].tolist()
+        return found
+
+    assert served(7, 1) == served(4, 3)
+    assert len(served(5, 2)) == 2 * len(packed)
