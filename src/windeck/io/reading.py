@@ -273,14 +273,16 @@ def _fill_from(
             )
 
 
-def as_arrow_table(data: Any, options: ReadOptions) -> Any:
+def as_arrow_table(data: Any, options: ReadOptions | None = None) -> Any:
     """Return an object with the Arrow PyCapsule interface as a pyarrow table, without a copy.
 
-    Of a polars LazyFrame or a Hugging Face Dataset the columns of `options` alone are computed.
+    Of a polars LazyFrame or a Hugging Face Dataset the columns of `options` alone are computed, or
+    all of them.
     """
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):
-        names = options.wanted(data.collect_schema().names(), "the LazyFrame")
-        data = data.select(names).collect()
+        if options is not None:
+            data = data.select(options.wanted(data.collect_schema().names(), "the LazyFrame"))
+        data = data.collect()
     elif hasattr(data, "with_format") and hasattr(data, "select_columns"):
         if isinstance(data, Mapping):
             raise TypeError(
@@ -291,8 +293,9 @@ def as_arrow_table(data: Any, options: ReadOptions) -> Any:
             raise TypeError(
                 "an IterableDataset has no rows in memory; expected a Dataset, or its files"
             )
-        names = options.wanted(data.column_names, "the Dataset")
-        data = data.select_columns(names).with_format("arrow")[:]
+        if options is not None:
+            data = data.select_columns(options.wanted(data.column_names, "the Dataset"))
+        data = data.with_format("arrow")[:]
     if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
         raise TypeError(
             f"a {type(data).__name__} does not have the Arrow PyCapsule interface; expected a "
