@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import struct
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,7 +22,7 @@ from windeck.checkpoint.format.manifests import (
     parse_manifest,
     read_head,
 )
-from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
+from windeck.checkpoint.format.values import Kind, Label, decode, encode, save_of
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
 from windeck.checkpoint.stores.protocol import Values
 from windeck.checkpoint.stores.urls import opened, retry_while_open, takes_parts
@@ -313,7 +312,8 @@ def _parse_shard(plan: Plan, writer: int, value: bytes | None) -> dict[str, Any]
         return {"begun": ""}
     key = keys.shard(plan.namespace, plan.generation, writer)
     # The save's number in the header is compared below, for a message of its own.
-    save = struct.unpack_from("<Q", value, 32)[0] if len(value) >= HEADER_BYTES else plan.save
+    found_save = save_of(value)
+    save = plan.save if found_save is None else found_save
     payload = decode(key, value, Label(Kind.SHARD, plan.generation, save, part=writer))
     try:
         found = json.loads(bytes(payload))

@@ -33,6 +33,9 @@ __all__ = [
 
 Tensors = dict[str, torch.Tensor]
 
+#: Integers that hold the bits of a dtype that NumPy lacks, by bytes.
+_SIGNED = {1: torch.int8, 2: torch.int16}
+
 
 def profiler_span(name: str) -> contextlib.AbstractContextManager[Any]:
     """Return a context manager that records a span in torch's profiler while one runs.
@@ -224,7 +227,7 @@ class PinnedGather:
             # On the host, also if torch's default device is another.
             size = (len(positions), *shape)
             tensor = torch.empty(size, dtype=torch_dtype, device="cpu", pin_memory=self._pin)
-            plain = tensor.view(torch.int16) if key in self._bits else tensor
+            plain = tensor.view(_SIGNED[numpy_dtype.itemsize]) if key in self._bits else tensor
             tensors[key], out[key] = tensor, plain.numpy().view(numpy_dtype)
         written = gather_rows(self._stream, positions, out, **extra)
         for key, array in out.items():

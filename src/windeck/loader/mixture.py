@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from windeck._util.fingerprints import digest
 from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
-from windeck.loader.mapping import Function, MappedStream
 from windeck.loader.state import explain_change, fingerprint_at
 from windeck.loader.stream import Stream
+from windeck.loader.transforms import Function, MappedStream
 from windeck.loader.visits import (
     EpochPositions,
     require_method,
@@ -438,7 +438,7 @@ class Mixture:
         """Return this stream with a function applied to its batches, in the background thread.
 
         Options are ``columns=``, ``seed=`` and ``collate=``; see
-        `windeck.loader.mapping.MappedStream`. Random numbers depend on the position of each row
+        `windeck.loader.transforms.MappedStream`. Random numbers depend on the position of each row
         alone, so they are the same for any batch size and number of ranks, and after a resume.
         """
         return MappedStream(self, function, **options)

@@ -15,8 +15,8 @@ from windeck._core import Permutation
 from windeck._util.fingerprints import checked_order_name, order_name
 from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
-from windeck.loader.mapping import Function, MappedStream
 from windeck.loader.state import explain_change
+from windeck.loader.transforms import Function, MappedStream
 from windeck.loader.visits import (
     EpochPositions,
     require_method,
@@ -517,7 +517,7 @@ class Stream:
         """Return this stream with a function applied to its batches, in the background thread.
 
         Options are ``columns=``, ``seed=`` and ``collate=``; see
-        `windeck.loader.mapping.MappedStream`. Random numbers depend on the position of each row
+        `windeck.loader.transforms.MappedStream`. Random numbers depend on the position of each row
         alone, so they are the same for any batch size and number of ranks, and after a resume.
 
         Examples

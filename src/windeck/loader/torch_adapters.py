@@ -342,7 +342,7 @@ class _Loop:
             raise ValueError("the source has a key 'position', which is reserved for batches")
         self._reached = self.sharding.step_end(step_start)
         self._step += self.workers
-        return {**batch, "position": torch.tensor([self._reached])}
+        return {**batch, "position": torch.tensor([self._reached], device="cpu")}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the stream at the loop's start, and the number of the next step.

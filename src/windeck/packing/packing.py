@@ -127,8 +127,8 @@ class PackedSequences:
     threads
         Threads that read document lengths; by default one per processor.
     mixed_shards
-        Number of shards whose sequences are shuffled together by a mixed order, at least 1, so
-        many and one more are kept in memory. For "mixed-global" a number of blocks.
+        Number of shards whose sequences are shuffled together by a mixed order, at least 1.
+        This number plus one are kept in memory. For "mixed-global" a number of blocks.
     keys
         Keys to add to a batch: some of "targets_mask", "document_ids" and "max_seqlen".
 

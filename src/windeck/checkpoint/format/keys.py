@@ -19,8 +19,8 @@ whole key is the hash tag, so the chunks of a checkpoint spread over all servers
 
 A part is written beside an embedded database by a process that does not have it open. Its name is
 ``<namespace>-<generation>-<save>-<writer>-<attempt>-<kind>``: a hash and hexadecimal numbers. The
-kind is the letter of its keys. For the manifest of the writer, which is written last, the kind is
-``s`` and the letters of the parts before it: an attempt without this part was not finished.
+kind is the letter of its keys. The writer's manifest is written last. Its kind is ``s`` and the
+letters of the parts before it; without it, the attempt is unfinished.
 """
 
 from __future__ import annotations

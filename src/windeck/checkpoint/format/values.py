@@ -53,8 +53,8 @@ class Label(NamedTuple):
     ----------
     object, part, index
         For a chunk: the number of the tensor among those of its writer, the writer, the number of
-        the chunk. For a block of a table and a value of its index likewise. For the manifest of a
-        writer, `part` is the writer; for its digests, too, and `index` is the number of the value.
+        the chunk. For a block of a table and a value of its index likewise. In a writer's manifest
+        and its digests, `part` is the writer. In digests, `index` is the number of the value.
         Otherwise 0.
     generation, save
         The save that wrote the value; 0 in HEAD and NEXT.
@@ -113,6 +113,11 @@ def header(label: Label, size: int, payload_sum: int) -> bytes:
         label.generation, label.save, size, size, payload_sum,
     )  # fmt: skip
     return head + _SUM.pack(crc32c(head))
+
+
+def save_of(value: bytes) -> int | None:
+    """Return the number of the save in a header, unverified; None for a value without a header."""
+    return int(_LAYOUT.unpack_from(value)[8]) if len(value) >= HEADER_BYTES else None
 
 
 def decode(

@@ -1,7 +1,7 @@
 """A transform stage: functions of batches or samples, computed where batches are gathered.
 
-The rows of a mapped stream are positions. Its batch is made from them as a whole, so that streams,
-loaders and pinned memory need to know nothing of the function.
+A mapped stream gathers only positions. The function then makes the batch from all of them at once,
+so that streams, loaders and pinned memory need to know nothing of it.
 """
 
 from __future__ import annotations

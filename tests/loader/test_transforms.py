@@ -15,7 +15,7 @@ import torch
 
 import windeck as wd
 from windeck.loader.batch import PinnedGather
-from windeck.loader.mapping import MappedStream
+from windeck.loader.transforms import MappedStream
 
 
 class Rows:
