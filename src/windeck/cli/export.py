@@ -98,14 +98,15 @@ def _write_npy(store: Store, found: Catalog, file: Path, entry: TensorEntry) -> 
 
     from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, slices
     from windeck.checkpoint.read.scanning import read_chunks
+    from windeck.columns.dtypes import DTYPES
     from windeck.io.filesystem import atomic_file  # imports pyarrow
 
-    try:
-        dtype = np.dtype(entry.dtype)
-    except TypeError:
+    # Not what NumPy takes: other packages register more dtypes, which .npy cannot hold.
+    if entry.dtype not in DTYPES or DTYPES[entry.dtype].numpy is None:
         raise UsageError(
             f"{entry.name} has dtype {entry.dtype}, which .npy does not have: expected .safetensors"
-        ) from None
+        )
+    dtype = np.dtype(entry.dtype)
     with atomic_file(file) as part:
         made = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=entry.shape)
         for run in read_chunks(store, found.namespace, entry):
