@@ -94,3 +94,12 @@ def test_bags_compile() -> None:
         fullgraph=True,
     )  # fmt: skip
     assert torch.equal(compiled(ids, offsets), table.bag(ids, offsets, mode="mean"))
+
+
+def test_a_refused_call_makes_no_rows() -> None:
+    table = wd.EmbeddingTable(2)
+    with pytest.raises(ValueError, match="offsets"):
+        table.bag(torch.tensor([7, 8, 9]), torch.tensor([0, 2]))
+    with pytest.raises(TypeError, match="`ids` must be a tensor"):
+        table.bag([7, 8, 9], torch.tensor([0, 3]))  # type: ignore[arg-type]
+    assert table.rows == 0

@@ -164,3 +164,20 @@ def test_damaged_and_other_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("seen,age\n1,2\n")
     with pytest.raises(TypeError, match=r"'seen' of .*x.csv' is int64; expected a list"):
         wd.JaggedTable.read(tmp_path / "x.csv", lists="seen")
+
+
+def test_lists_of_floats_that_are_all_empty_are_floats() -> None:
+    kind = pa.list_(pa.float32())
+    data = pa.table({"a": pa.array([[], []], kind), "b": pa.array([[0.25], []], kind)})
+    batch = wd.JaggedTable.from_arrow(data, layout="keyed").gather([0, 1])
+    assert batch["values"].dtype == np.float32
+    assert batch["lengths"].tolist() == [0, 0, 1, 0]
+    table = wd.JaggedTable.from_arrow(data, dtype="float64")
+    assert table.gather([0])["a"].dtype == np.float64
+
+
+def test_one_column_of_weights_for_two_lists() -> None:
+    data = pa.table({"a": [[1], [2, 3]], "b": [[4], [5, 6]], "w": [[0.5], [1.5, 2.5]]})
+    table = wd.JaggedTable.from_arrow(data, weights={"a": "w", "b": "w"})
+    batch = table.gather([1])
+    assert batch["a_weights"].tolist() == batch["b_weights"].tolist() == [1.5, 2.5]

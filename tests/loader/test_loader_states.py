@@ -165,12 +165,6 @@ def test_a_loop_stays_in_its_epoch_of_steps() -> None:
     assert len(samples(loader)) == 4
 
 
-def test_an_iter_datasets_state_counts_steps_from_there() -> None:
-    loader = by_steps(4, 2)
-    loader.load_state_dict(IterDataset(mixture(), batch_size=7).state_dict(35))
-    assert (loader.position, loader.step, loader.epoch, loader.steps_left) == (35, 0, 0, 4)
-
-
 def test_a_stream_that_has_epochs_keeps_them() -> None:
     with pytest.raises(
         ValueError, match=r"^`steps_per_epoch` must be None, got 5: Stream has epochs of 10 samples"
@@ -217,3 +211,13 @@ def test_the_first_steps_of_a_mixture_every_time() -> None:
     assert samples(loader, 2) + samples(loader)[2:] == samples(loader)
     assert samples(loader) == samples(Loader(mixture(), batch_size=3), 4)
     assert by_steps(4, 3, restart=True, epochs=0).steps_left == 0
+
+
+def test_epochs_of_steps_need_a_state_that_counts_steps() -> None:
+    stream = mixture()
+    state = IterDataset(stream, batch_size=4, position=100).state_dict()
+    assert "step" not in state
+    loader = Loader(stream, batch_size=4, steps_per_epoch=10, epochs=3)
+    with pytest.raises(ValueError, match="does not count steps"):
+        loader.load_state_dict(state)
+    assert loader.position == 0

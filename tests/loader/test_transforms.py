@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import windeck as wd
+from windeck import Loader, Mixture, Stream
 from windeck.loader.batch import PinnedGather
 from windeck.loader.transforms import MappedStream
 
@@ -90,7 +91,7 @@ PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
 sys.path[:0] = json.loads(sys.argv[1])
-from test_mapping import loader, rows_of
+from test_transforms import loader, rows_of
 state, log, size, kill = Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
 one = loader(size)
 if state.exists():
@@ -205,7 +206,7 @@ def test_wrong_arguments_are_named() -> None:
         stream.map(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="`stream` must be a stream, got Rows"):
         MappedStream(Rows(), masked)
-    with pytest.raises(TypeError, match=r"test_mapping.returned_list returned a list"):
+    with pytest.raises(TypeError, match=r"test_transforms.returned_list returned a list"):
         stream.map(returned_list).gather([0])
 
 
@@ -245,3 +246,94 @@ def test_packed_sequences_are_masked_alike_at_any_batch_and_world_size(tmp_path:
 
     assert served(7, 1) == served(4, 3)
     assert len(served(5, 2)) == 2 * len(packed)
+
+
+def first_noise(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    return {**batch, "first": random.uniform()}
+
+
+def second_noise(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    return {**batch, "second": random.uniform()}
+
+
+class Numbers:
+    def __init__(self, base: int = 0) -> None:
+        self.base = base
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        return {"numbers": 20, "base": self.base}
+
+    def __len__(self) -> int:
+        return 20
+
+    def gather(self, indices: Any, out: Any = None) -> dict[str, Any]:
+        return {"x": self.base + np.asarray(indices)}
+
+
+def test_functions_one_after_the_other_are_all_in_the_fingerprint() -> None:
+    both = Stream(Numbers()).map(first_noise, seed=5).map(second_noise)
+    alone = Stream(Numbers()).map(second_noise)
+    assert both.fingerprint != alone.fingerprint
+    assert both.fingerprint["map2"] == alone.fingerprint["map"]
+    state = Loader(both, batch_size=4).state_dict()
+    with pytest.raises(ValueError, match="its fingerprint has map = "):
+        Loader(alone, batch_size=4).load_state_dict(state)
+
+
+def test_functions_one_after_the_other_get_other_numbers() -> None:
+    batch = Stream(Numbers()).map(first_noise).map(second_noise).gather(np.arange(20))
+    assert not set(batch["first"]) & set(batch["second"])
+
+
+def test_an_unpickled_stream_is_not_taken_for_another_part() -> None:
+    one = Stream(Numbers(100)).map(first_noise)
+    other = pickle.loads(pickle.dumps(Stream(Numbers(500)).map(first_noise)))
+    other_key, one_key = (set(stream.gather_rows([0])) for stream in (other, one))
+    assert not other_key & one_key
+
+
+def test_a_retired_part_of_a_mapped_mixture() -> None:
+    schedule = [(10, {"a": 0, "b": 1})]
+    full = Mixture({"a": (Numbers(), 1), "b": (Numbers(50), 1)}, schedule=schedule)
+    loader = Loader(full.map(first_noise), batch_size=8)
+    batches = iter(loader)
+    next(batches), next(batches)
+    left = Mixture({"a": (None, 1), "b": (Numbers(50), 1)}, schedule=schedule)
+    resumed = Loader(left.map(first_noise), batch_size=8)
+    resumed.load_state_dict(loader.state_dict())
+    assert resumed.position == 16
+
+
+class Unnamed:
+    def __call__(self, batch: dict[str, Any], random: Any) -> dict[str, Any]:
+        return batch
+
+    def method(self, batch: dict[str, Any], random: Any) -> dict[str, Any]:
+        return batch
+
+
+def closure(factor: int) -> Any:
+    def times(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+        return {"x": batch["x"] * factor}
+
+    return times
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (closure(2), "a closure"),
+        (Unnamed(), "an object without a repr"),
+        (Unnamed().method, "a method of an object"),
+    ],
+)
+def test_functions_that_a_state_cannot_tell_apart_are_refused(function: Any, kind: str) -> None:
+    with pytest.raises(ValueError, match=kind):
+        Stream(Numbers()).map(function)
+
+
+def test_columns_are_in_the_fingerprint() -> None:
+    stream = Stream(Numbers())
+    some = stream.map(first_noise, columns="x").fingerprint
+    assert some != stream.map(first_noise).fingerprint

@@ -71,3 +71,9 @@ def test_a_batch_that_is_not_ready_is_waited_for(looks: list[Callable[[], object
     next(iter(loader))
     assert loader.step_waited_seconds == loader.waited_seconds == 1
     assert "waited" not in str(loader.state_dict())
+
+
+def test_loops_of_a_loader_that_restarts_count() -> None:
+    loader = Loader(Numbers(10), batch_size=2, prefetch=0, restart=True)
+    next(iter(loader))
+    assert loader.waited_seconds >= loader.step_waited_seconds > 0

@@ -241,7 +241,8 @@ class EmbeddingTable(torch.nn.Module):
         if not isinstance(offsets, torch.Tensor) or offsets.dtype != torch.int64:
             found = getattr(offsets, "dtype", type(offsets).__name__)
             raise TypeError(f"`offsets` must be a tensor of torch.int64, got {found}")
-        rows: torch.Tensor = self(ids)
+        if not isinstance(ids, torch.Tensor):
+            raise TypeError(f"`ids` must be a tensor of torch.int64, got {type(ids).__name__}")
         if ids.dim() != 1 or offsets.dim() != 1 or not len(offsets):
             raise ValueError(
                 "`ids` must have shape (n,) and `offsets` (bags + 1,), got "
@@ -254,6 +255,7 @@ class EmbeddingTable(torch.nn.Module):
             )
         if not torch.compiler.is_compiling():  # The values of tensors are not known there.
             _check_offsets(offsets, len(ids))
+        rows: torch.Tensor = self(ids)  # after all checks: a lookup makes rows
         if not len(ids):
             # A pass without ids all the same: ranks of a sharded table need as many of them.
             nothing = rows.sum() if weights is None else (rows.sum(1) * weights).sum()

@@ -108,6 +108,10 @@ class ListBuilder:
         self._rows = 0
         self._values: list[Array] = []
         self._lengths: list[Int64s] = []
+        #: Whether the values so far are floats; None while all lists were empty.
+        self._is_float: bool | None = None
+        #: Dtype of a column whose lists are all empty.
+        self._empty_dtype = np.dtype(np.int64)
 
     def append(self, array: Any) -> None:
         """Append the lists of the next rows; a null list is empty.
@@ -125,12 +129,18 @@ class ListBuilder:
         self._values.append(self._values_of(array, lengths))
         self._lengths.append(lengths)
         self._rows += len(array)
-        kinds = {one.dtype.kind == "f" for one in self._values if len(one)}
-        if len(kinds) > 1:
+        values = self._values[-1]
+        if not len(values):
+            if values.dtype.kind == "f":
+                self._empty_dtype = values.dtype
+            return
+        is_float = values.dtype.kind == "f"
+        if self._is_float not in (None, is_float):
             raise TypeError(
                 f"column {self.name!r} of {self.where} has lists of integers and lists of floats; "
                 "expected one type"
             )
+        self._is_float = is_float
 
     def _lengths_of(self, array: Any) -> Int64s:
         if not is_list(array.type):
@@ -152,7 +162,9 @@ class ListBuilder:
                 f"{row}; expected numbers only (a list itself may be null)"
             )
         if not len(inner):
-            return np.empty(0, np.int64)
+            if not pat.is_floating(inner.type):
+                return np.empty(0, np.int64)
+            return np.empty(0, self._dtype or number_dtype(inner.type))
         if not (pat.is_integer(inner.type) or pat.is_floating(inner.type)):
             raise TypeError(
                 f"column {self.name!r} of {self.where} has lists of {inner.type}; expected "
@@ -180,7 +192,7 @@ class ListBuilder:
         offsets = np.zeros(self._rows + 1, np.int64)
         np.cumsum(np.concatenate([np.empty(0, np.int64), *self._lengths]), out=offsets[1:])
         filled = [one for one in self._values if len(one)]
-        dtype = np.result_type(*(one.dtype for one in filled)) if filled else np.dtype(np.int64)
+        dtype = np.result_type(*(one.dtype for one in filled)) if filled else self._empty_dtype
         values = aligned_empty((int(offsets[-1]),), dtype)
         start = 0
         self._values.clear()

@@ -99,7 +99,8 @@ def read_files(paths: Sequence[str], options: JaggedOptions) -> JaggedColumns:
     files: list[DataFile] = [open_file(path) for path in paths]
     first = files[0]
     lists, columns = options.names(first.schema, repr(first.path))
-    wanted = (*lists, *options.weights.values(), *columns)
+    # A column of weights may be that of several lists.
+    wanted = tuple(dict.fromkeys((*lists, *options.weights.values(), *columns)))
     files = [file.prepare(wanted) for file in files]
     every = options.columns is None and options.lists is None
     kinds = common_types(files, columns, every=every)
@@ -125,7 +126,8 @@ def read_arrow_table(table: Any, options: JaggedOptions) -> JaggedColumns:
     """Read the rows of a pyarrow table."""
     where = "the data"
     lists, columns = options.names(table.schema, where)
-    wanted = (*lists, *options.weights.values(), *columns)
+    # A column of weights may be that of several lists.
+    wanted = tuple(dict.fromkeys((*lists, *options.weights.values(), *columns)))
     column_indices(table.schema, wanted, where)
     table = table.select(list(wanted))
     table.validate(full=True)

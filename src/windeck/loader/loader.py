@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
 import numpy as np
@@ -161,7 +162,8 @@ class Loader:
         self._sharding()  # Raises for a batch size or `drop_last` that does not fit.
         self._position = 0
         self._step = 0
-        self._waited_seconds = self._step_waited_seconds = 0.0
+        #: Shared with the copies that `restart` makes.
+        self._waited = SimpleNamespace(total=0.0, step=0.0)
         #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0
         #: Epoch length of the legs of a state that do not contain it.
@@ -220,12 +222,14 @@ class Loader:
         >>> loader.waited_seconds >= loader.step_waited_seconds >= 0
         True
         """
-        return self._waited_seconds
+        seconds: float = self._waited.total
+        return seconds
 
     @property
     def step_waited_seconds(self) -> float:
         """Seconds that the loop waited for the last batch; 0 if it was ready."""
-        return self._step_waited_seconds
+        seconds: float = self._waited.step
+        return seconds
 
     @property
     def steps_left(self) -> int:
@@ -323,6 +327,11 @@ class Loader:
             restarts in every loop; the loader is not changed then.
         """
         position = load_stream_position(self.stream, state)
+        if self.steps_per_epoch is not None and position and "step" not in state:
+            raise ValueError(
+                f"the state is at position {position} and does not count steps, which the epochs "
+                "of `steps_per_epoch` need; expected the state of a Loader"
+            )
         step = check_integer("step", state.get("step", 0))
         history = StepHistory.from_state(state.get("legs", []), self._usual_epoch_length)
         exclusions = Exclusions.from_state(state.get("excluded", []))
@@ -620,8 +629,8 @@ class _EpochIterator:
             self.close()  # Another loop took this batch, or Ctrl-C came after it was taken.
         loader._position = after
         loader._step += 1
-        loader._step_waited_seconds = waited = ahead.waited
-        loader._waited_seconds += waited
+        loader._waited.step = ahead.waited
+        loader._waited.total += ahead.waited
         return batch.wait()
 
     def close(self) -> None:

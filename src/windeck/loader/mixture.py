@@ -488,19 +488,20 @@ class Mixture:
         found, before = dict(fields), self._slots.count_before(position)
         for part in self._weights.parts_before(position):
             prefix, stream = _prefix(self.names[part]), self._streams[part]
+            was_retired = f"{prefix}retired" in found
+            if not (part in self._ends or was_retired or hasattr(stream, "without_retired")):
+                continue
             own = {name: found[name] for name in found if str(name).startswith(prefix)}
             if part in self._ends:
                 inner: Fingerprint = {"retired": self._ends[part]} if own else {}
-            elif f"{prefix}retired" in own:
+            elif was_retired:
                 raise ValueError(
                     f"part {self.names[part]!r} was retired when the state was saved, but has a "
                     "source here; expected None"
                 )
-            elif hasattr(stream, "without_retired"):
+            else:
                 inner = {name.removeprefix(prefix): value for name, value in own.items()}
                 inner = stream.without_retired(inner, int(before[part]))
-            else:
-                continue
             found = {name: value for name, value in found.items() if name not in own}
             found |= {f"{prefix}{name}": value for name, value in inner.items()}
         return found

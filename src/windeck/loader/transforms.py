@@ -6,6 +6,8 @@ so that streams, loaders and pinned memory need to know nothing of it.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -13,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from windeck._core import hash_words
 from windeck._util.fingerprints import order_name
 from windeck._util.indices import as_positions
 from windeck._util.validation import check_integer
@@ -25,7 +28,7 @@ __all__ = ["MappedStream"]
 #: Optional methods of streams that do not depend on the contents of batches.
 _DELEGATED = {
     *("samples", "position_of", "epoch_of", "epoch_at", "order_at", "first_epoch_length"),
-    *("documents_at", "document_positions", "document_runs", "explain_change"),
+    *("documents_at", "document_positions", "document_runs", "explain_change", "without_retired"),
 }
 
 #: (arrays of a batch or sample, random numbers) -> arrays.
@@ -53,6 +56,12 @@ class MappedStream:
         Seed of the random numbers.
     collate
         Function that makes a batch of the list of samples, such as one that pads them.
+
+    Notes
+    -----
+    The fingerprint has the names of the functions with the options of a `functools.partial`, so a
+    function needs a name: no lambda, closure, method of an object or object without a `repr`. The
+    source gathers with its default number of threads: `threads` of a loader does not reach it.
     """
 
     def __init__(
@@ -75,11 +84,16 @@ class MappedStream:
         self.stream, self._function, self._collate = stream, function, collate
         self._columns = (columns,) if isinstance(columns, str) else columns and tuple(columns)
         self.seed = check_integer("seed", seed, most=2**64 - 1)
-        self._fields: dict[str, str | int] = {"map": _name_of(function), "map.seed": self.seed}
+        #: Number of the function among those applied one after the other, from 1.
+        self._depth: int = stream._depth + 1 if isinstance(stream, MappedStream) else 1
+        field = "map" if self._depth == 1 else f"map{self._depth}"
+        self._fields: dict[str, str | int] = {field: _name_of(function), f"{field}.seed": self.seed}
+        if self._columns is not None:
+            self._fields[f"{field}.columns"] = ", ".join(map(repr, self._columns))
         if collate is not None:
-            self._fields["map.collate"] = _name_of(collate)
-        # A name for each stream: parts of a mixture that are mapped do not fit together.
-        self._key = f"positions of map {next(_numbers)}"
+            self._fields[f"{field}.collate"] = _name_of(collate)
+        self._name = self._fields[field]
+        self._key = _new_key()
 
     @property
     def epoch_length(self) -> int | None:
@@ -121,7 +135,9 @@ class MappedStream:
         found = gather_rows(self.stream, positions)
         of_all = whole(self.stream, found)
         batch = present(self.stream, {**found, **of_all})
-        random = RowRandom(self.seed, positions)
+        # Functions with one seed get other numbers.
+        seed = self.seed if self._depth == 1 else hash_words(self.seed, self._depth)
+        random = RowRandom(seed, positions)
         columns = self._columns
         kept = {} if columns is None else batch
         given = batch if columns is None else _select(batch, columns)
@@ -136,7 +152,7 @@ class MappedStream:
             made = self._collate(list(samples))
         if not isinstance(made, Mapping):
             raise TypeError(
-                f"{self._fields['map']} returned a {type(made).__name__}, expected a dict of arrays"
+                f"{self._name} returned a {type(made).__name__}, expected a dict of arrays"
             )
         return {key: np.require(array, requirements="W") for key, array in
                 {**kept, **made}.items()}  # fmt: skip
@@ -156,7 +172,20 @@ class MappedStream:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        return f"MappedStream({self.stream!r}, {self._fields['map']})"
+        return f"MappedStream({self.stream!r}, {self._name})"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _key=_new_key())
+
+
+def _defined(kind: type) -> set[str]:
+    """Return the names that a class and its bases define, those of `object` left out."""
+    return {name for base in kind.__mro__ if base is not object for name in vars(base)}
+
+
+def _new_key() -> str:
+    """Return a name for positions: mapped parts of a mixture must not be taken for one another."""
+    return f"positions of map {next(_numbers)}"
 
 
 def _select(batch: Batch, columns: Iterable[str]) -> Batch:
@@ -167,11 +196,29 @@ def _select(batch: Batch, columns: Iterable[str]) -> Batch:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function for a fingerprint; a ValueError for a lambda."""
+    """Return the name of a function for a fingerprint.
+
+    Raises
+    ------
+    ValueError
+        For a lambda, a closure, a method of an object, and an object without a `repr` of its own.
+    """
     name = order_name(function)
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    kind = None
     if "<lambda>" in name:
+        kind = "a lambda"
+    elif getattr(inner, "__closure__", None):
+        kind = "a closure"
+    elif inspect.ismethod(inner) and not inspect.isclass(inner.__self__):
+        kind = "a method of an object"
+    elif not inspect.isroutine(inner) and "__repr__" not in _defined(type(inner)):
+        kind = "an object without a repr of its own"
+    if kind is not None:
         raise ValueError(
-            "the function is a lambda, which a state cannot tell from another; expected a function "
-            "made with def, or a functools.partial of one"
+            f"the function is {kind}, which a state cannot tell from another; expected a function "
+            "made with def at the top of a module, or a functools.partial of one"
         )
     return name

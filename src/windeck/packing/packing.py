@@ -223,7 +223,7 @@ class PackedSequences:
             "threads": threads,
         }
         self._create_layout(None, {})
-        if order == "global" and not padded:
+        if self.options.is_global:
             self._warn_of_reopening()
 
     def _warn_of_reopening(self) -> None:
@@ -232,8 +232,9 @@ class PackedSequences:
         reason = explain and explain()
         if reason:
             warnings.warn(
-                "order='global' reads every block of 1,024 documents from all shards, and opens "
-                f"many of them again for every block: {reason}; or use order='shards'",
+                f"order={self.options.order!r} reads every block of 1,024 documents from all "
+                f"shards, and opens many of them again for every block: {reason}; or use "
+                "order='shards' or 'mixed'",
                 UserWarning,
                 stacklevel=3,
             )
