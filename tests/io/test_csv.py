@@ -17,7 +17,9 @@ from pyarrow import parquet
 
 from table.test_table_files import numbers
 from windeck import Table
+from windeck.io.csv import CsvFile
 from windeck.io.csv_options import date_formats
+from windeck.io.options import as_names
 
 
 def write(folder: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -199,3 +201,61 @@ def test_formats_of_dates() -> None:
     assert date_formats(["1/2/2024", "1.2.2024"]) == []
     assert date_formats([]) == []
     assert date_formats(["2024/1/5 06:07:08"]) == ["%Y/%m/%d %H:%M:%S"]
+
+
+@pytest.mark.parametrize("row", ["1,5;2,5", "1,5;2", "2024-01-01;2,5"])
+def test_a_header_of_numbers_with_decimal_commas_is_refused(tmp_path: Path, row: str) -> None:
+    path = write(tmp_path, f"{row}\n3,5;4,5\n")
+    with pytest.raises(ValueError, match="numbers where names were expected"):
+        Table.read(path, delimiter=";", decimal=",")
+    read = Table.read(
+        write(tmp_path, "1,5;2,5\n3,5;4,5\n"), delimiter=";", decimal=",", header=False
+    )
+    assert [read[name].tolist() for name in read.column_names] == [[1.5, 3.5], [2.5, 4.5]]
+
+
+def test_decimal_commas_of_a_file_of_tabs(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\n1,5\t2,5\n")
+    table = Table.read(path, decimal=",")
+    assert (table["a"][0], table["b"][0]) == (1.5, 2.5)
+    with pytest.raises(ValueError, match="must differ, got ',' for both"):
+        Table.read(path, decimal=",", delimiter=",")
+    with pytest.raises(ValueError, match="must differ"):
+        Table.read(path, decimal="\t")
+
+
+def test_a_format_with_a_zone_gives_utc(tmp_path: Path) -> None:
+    rows = "01/02/2024 03:00+0100,1\n01/02/2024 03:00Z,2\n"
+    path = write(tmp_path, f"t,x\n{rows}")
+    table = Table.read(path, timestamp_column="t", timestamp_format="%d/%m/%Y %H:%M%z")
+    assert table.timestamps is not None
+    assert table.timestamps.astype(str).tolist() == ["2024-02-01T02:00:00", "2024-02-01T03:00:00"]
+
+
+def test_parsed_columns_are_given_up_one_by_one(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b,c\n1,2,3\n4,5,6\n")
+    parsed = CsvFile(str(path)).prepare(["a", "b", "c"])
+    size = parsed.overhead_bytes
+    for place, name in enumerate("bca"):
+        (batch,) = parsed.batches([name], 1, 2)
+        assert batch.to_pydict() == {name: [dict(zip("abc", (4, 5, 6), strict=True))[name]]}
+        assert parsed.overhead_bytes == size * (2 - place) // 3
+        assert (parsed.num_rows, parsed.schema.names) == (2, ["a", "b", "c"])
+
+
+def test_names_are_looked_up_once_each() -> None:
+    """Names count their comparisons, of which there must not be one for each pair."""
+
+    class Name(str):
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+    assert len(as_names("columns", [Name(i) for i in range(500)])) == 500
+    assert Name.compared < 5_000
+    with pytest.raises(ValueError, match="got 'a' twice"):
+        as_names("columns", ["a", "b", "a"])

@@ -326,3 +326,108 @@ def test_windows_of_series() -> None:
     table = Table.from_series([np.arange(5.0), np.arange(3.0)])
     windows = Windows(table, context_length=2, prediction_length=1, target_columns="target")
     assert len(windows) == 4
+
+
+def timestamp(value: Any) -> Any:
+    return pytest.importorskip("pandas").Timestamp(value)
+
+
+class TestTimes:
+    STAMP = np.datetime64("2024-01-01T00:00:00.123456789")
+
+    @pytest.mark.parametrize("make", [np.datetime64, str, timestamp])
+    def test_nanoseconds_of_a_start_are_kept(self, make: Any) -> None:
+        for start in (make(self.STAMP), [make(self.STAMP)]):
+            stamps = Table.from_series([[1.0, 2.0]], start=start, freq="h").timestamps
+            assert stamps is not None
+            assert stamps.tolist() == [
+                int(self.STAMP.astype(int)) + i * 3600 * 10**9 for i in (0, 1)
+            ]
+
+    @pytest.mark.parametrize("make", [np.datetime64, timestamp])
+    def test_nanoseconds_of_mappings_are_kept(self, make: Any) -> None:
+        starts = [self.STAMP, np.datetime64("2024-02-01", "ns")]
+        entries = [{"start": make(start), "target": [1.0]} for start in starts]
+        for order in (entries, entries[::-1]):
+            table = Table.from_series(order, timestamp_column="start", freq="h")
+            assert table.timestamps is not None
+            expected = starts if order is entries else starts[::-1]
+            assert table.timestamps.astype("M8[ns]").tolist() == np.array(expected).tolist()
+
+    def test_an_index_must_be_in_all_series(self) -> None:
+        pd = pytest.importorskip("pandas")
+        days = pd.date_range("2024-01-01", periods=2)
+        timed, plain = pd.Series([1.0, 2.0], index=days), pd.Series([3.0])
+        for series in ([timed, plain], [timed, [3.0]], {"a": timed, "b": plain}):
+            with pytest.raises(
+                ValueError, match="series 1 has no index of timestamps, and series 0"
+            ):
+                Table.from_series(series)
+        with pytest.raises(ValueError, match="series 0 has no index of timestamps, and series 1"):
+            Table.from_series([plain, timed])
+        assert Table.from_series([plain, plain]).timestamps is None
+        table = Table.from_series([timed, plain], start="2024-01-01", freq="D")
+        assert table.timestamps is not None
+
+    def test_an_index_of_periods_is_its_first_moments(self) -> None:
+        pd = pytest.importorskip("pandas")
+        months = pd.period_range("2024-01", periods=3, freq="M")
+        table = Table.from_series([pd.Series([1.0, 2.0, 3.0], index=months)])
+        assert table.timestamps is not None
+        assert table.timestamps.astype("M8[D]").astype(str).tolist() == [
+            *("2024-01-01", "2024-02-01", "2024-03-01")
+        ]
+
+
+BIG = (1 << 53) + 1
+
+
+class TestBigIntegers:
+    @pytest.mark.parametrize(
+        "series",
+        [
+            [[BIG, None]],
+            [[-BIG, 0.5]],
+            [[1, 2], [BIG, 1.5]],
+            [[[BIG, 1], [0.5, 2]]],
+            [[np.int64(BIG), 0.5]],
+            [[np.array([BIG]), np.array([0.5])]],
+            [[(1 << 63) + 1, -1]],
+            [np.array([BIG]), np.array([0.5])],
+            [np.array([0.5]), np.array([-BIG])],
+            [pl.Series([BIG, None])],
+            [pa.chunked_array([[BIG, None]])],
+            [{"x": [BIG, None]}],
+            [{"x": [BIG]}, {"x": [0.5]}],
+        ],
+    )
+    def test_are_not_rounded(self, series: Any) -> None:
+        with pytest.raises(OverflowError, match=r"has -?9\d+.* too large for dtype=float64"):
+            Table.from_series(series, columns=["a", "b"] if np.ndim(series[0]) == 2 else None)
+
+    def test_of_pandas_are_not_rounded(self) -> None:
+        series = pytest.importorskip("pandas").Series([BIG, None], dtype="Int64")
+        with pytest.raises(OverflowError, match="too large for dtype=float64"):
+            Table.from_series([series])
+
+    def test_are_kept_alone_and_up_to_the_limit(self) -> None:
+        assert Table.from_series([[BIG], [-BIG]])["target"].tolist() == [BIG, -BIG]
+        assert Table.from_series([[BIG - 1, 0.5]])["target"].tolist() == [BIG - 1, 0.5]
+        values = Table.from_series([np.array([1 - BIG]), np.array([0.5])])["target"]
+        assert values.tolist() == [1 - BIG, 0.5]
+
+
+def test_names_are_of_all_series_and_cut_with_the_rows() -> None:
+    series = {name: [float(i)] * (i + 1) for i, name in enumerate("abcd")}
+    for start, stop in [(0, 4), (1, 3), (2, None), (0, 1)]:
+        rows = (start, stop)
+        expected = [(name, values[0]) for name, values in series.items()][start:stop]
+        table = Table.from_series(series, rows=rows)
+        listed = Table.from_series(list(series.values()), series_names=list("abcd"), rows=rows)
+        for found in (table, listed):
+            names = found.series_names
+            assert names is not None
+            firsts = found["target"][found.offsets[:-1]].tolist()
+            assert list(zip(names, firsts, strict=True)) == expected
+    with pytest.raises(ValueError, match="`series_names` has 2 names for 4 series"):
+        Table.from_series(list(series.values()), series_names=["b", "c"], rows=(1, 3))

@@ -191,3 +191,14 @@ def test_calendars_need_dates() -> None:
         stamped(np.arange(4)).with_calendar()
     with pytest.raises(TypeError, match="need time stamps of dates or times, got none"):
         wd.Table.from_columns({"x": np.arange(3.0)}).with_calendar("hour")
+
+
+def test_calendar_features_replace_no_column() -> None:
+    stamps = np.datetime64("2024-01-01", "D") + np.arange(3)
+    values = {"month": np.arange(3.0), "day_sin": np.arange(3.0), "t": stamps}
+    table = wd.Table.from_columns(values, timestamp_column="t")
+    with pytest.raises(ValueError, match="the table has a column 'month', the name of a calendar"):
+        table.with_calendar("month", encoding="scaled")
+    with pytest.raises(ValueError, match="the table has a column 'day_sin'"):
+        table.with_calendar("day")
+    assert table.with_calendar("month")["month"].tolist() == [0, 1, 2]

@@ -154,3 +154,31 @@ def test_the_same_from_files(tmp_path: Path, suffix: str) -> None:
         assert Table.from_wide(one, id_columns="id").fingerprint == expected
     with pytest.raises(MemoryError):
         Table.from_wide(path, id_columns="id", memory_budget=3)
+
+
+def test_starts_are_of_all_rows_and_cut_with_them() -> None:
+    data = pa.table({"id": [7, 8, 9], "1": [1.0, 2.0, 3.0]})
+    days = ["2024-01-01", "2024-02-01", "2024-03-01"]
+    for rows in [(0, 3), (1, 3), (1, None), (2, 3)]:
+        table = Table.from_wide(data, id_columns="id", rows=rows, start=days, freq="D")
+        assert table.timestamps is not None
+        assert table.timestamps.astype("M8[D]").astype(str).tolist() == days[slice(*rows)]
+        assert Table.from_wide(data, rows=rows, start=days[0], freq="D").timestamps is not None
+    with pytest.raises(ValueError, match="`start` has 1 timestamps for 2 series"):
+        Table.from_wide(data, id_columns="id", rows=(1, 3), start=days[:2], freq="D")
+
+
+@pytest.mark.parametrize("series", ["rows", "columns"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pa.array([(1 << 53) + 1]), pa.array([0.5])),
+        (pa.array([-(1 << 53) - 1]), pa.array([None], pa.int64())),
+        (pa.array([(1 << 63) + 1], pa.uint64()), pa.array([-1])),
+    ],
+)
+def test_big_integers_are_not_rounded(series: Any, first: Any, second: Any) -> None:
+    with pytest.raises(OverflowError, match=r"column 'a' has -?9.* too large for dtype=float64"):
+        Table.from_wide(pa.table({"a": first, "b": second}), series=series)
+    table = Table.from_wide(pa.table({"a": first, "b": first}), series=series)
+    assert table["target"].tolist() == [*first.to_pylist(), *first.to_pylist()]

@@ -141,23 +141,15 @@ class ParsedCsv:
     kind = "CSV"
 
     def __init__(self, path: str, table: Any) -> None:
-        self.path, self._table = path, table
-
-    @property
-    def schema(self) -> Any:
-        return self._table.schema
-
-    @property
-    def num_rows(self) -> int:
-        return int(self._table.num_rows)
+        self.path, self.schema, self.num_rows = path, table.schema, int(table.num_rows)
+        self._columns = dict(zip(table.column_names, table.columns, strict=True))
 
     def column_bytes(self, name: str) -> int:
-        return int(self._table.column(name).nbytes)
+        return int(self._columns[name].nbytes)
 
     def check_text(self, options: ReadOptions) -> None:
         """Raise TypeError for text that an option of CSV would read as numbers or times."""
-        for name in self._table.column_names:
-            column = self._table.column(name)
+        for name, column in self._columns.items():
             coded = options.all_categories or name in options.categories or name in options.ids
             hint = text_hint(column, time=name == options.time)
             if hint and not (coded and is_string(column.type)):
@@ -171,13 +163,11 @@ class ParsedCsv:
 
     @property
     def overhead_bytes(self) -> int:
-        return int(self._table.nbytes)
+        return sum(int(column.nbytes) for column in self._columns.values())
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         """Yield record batches of some columns, and drop the parsed values of these columns."""
-        selected = self._table.select(list(names))
-        rest = [name for name in self._table.column_names if name not in names]
-        self._table = self._table.select(rest)
+        selected = pa.table({name: self._columns.pop(name) for name in names})
         yield from slice_rows(iter(selected.to_batches(max_chunksize=BATCH_ROWS)), start, stop)
 
 
@@ -185,14 +175,16 @@ def _convert(options: CsvOptions, names: list[str] | None = None) -> Any:
     """Return options of conversion: an empty string is null unless it is in quotes."""
     from pyarrow import csv
 
-    times = {} if options.timestamp_format is None else {options.time: pa.timestamp("s")}
+    stamp = options.timestamp_format
+    zone = "UTC" if stamp is not None and "%z" in stamp else None
+    times = {} if stamp is None else {options.time: pa.timestamp("s", zone)}
     return csv.ConvertOptions(
         include_columns=names,
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
         decimal_point=options.decimal,
         column_types={name: kind for name, kind in times.items() if names is None or name in names},
-        timestamp_parsers=None if options.timestamp_format is None else [options.timestamp_format],
+        timestamp_parsers=None if stamp is None else [stamp],
     )
 
 

@@ -58,11 +58,8 @@ class CsvOptions:
         for name, value in (("delimiter", delimiter), ("decimal", decimal)):
             if value is not None and not (isinstance(value, str) and len(value) == 1):
                 raise ValueError(f"`{name}` must be one character, got {value!r}")
-        if decimal is not None and decimal == (delimiter or ","):
-            raise ValueError(
-                f"`decimal` and `delimiter` must differ, got {decimal!r} for both; expected "
-                "delimiter=';' or another character with decimal=','"
-            )
+        if decimal is not None and decimal == delimiter:
+            raise _one_character_for_both(decimal)
         if encoding is not None:
             try:
                 "".encode(encoding)
@@ -88,18 +85,27 @@ class CsvOptions:
         return self.delimiter or ("\t" if tabs else ",")
 
 
+def _one_character_for_both(character: str) -> ValueError:
+    return ValueError(
+        f"`decimal` and `delimiter` must differ, got {character!r} for both; expected "
+        "delimiter=';' or another character with decimal=','"
+    )
+
+
 def check_first_line(path: str, options: CsvOptions) -> None:
     """Raise ValueError for a first line that has another delimiter, or that has no names.
 
     Without it the first row of a file without a header would become names, and be lost.
     """
+    delimiter = options.delimiter_of(path)
+    if options.decimal == delimiter:
+        raise _one_character_for_both(delimiter)
     with filesystem.open_stream(path) as stream:
         head = bytes(stream.read(_HEAD_BYTES))
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) and options.encoding is None:
         raise ValueError(f"{path!r} begins with the mark of UTF-16; pass encoding='utf-16'")
     text = head.decode(options.encoding or "utf-8", errors="replace").lstrip("\ufeff")
     line = next((line for line in text.splitlines() if line.strip()), "")
-    delimiter = options.delimiter_of(path)
     if options.delimiter is None and delimiter not in line:
         counted = Counter(char for char in line if char in ";\t|,")
         if counted:
@@ -110,7 +116,7 @@ def check_first_line(path: str, options: CsvOptions) -> None:
                 "it is one column"
             )
     if options.header is None:
-        _check_names(path, next(csv.reader([line], delimiter=delimiter), []))
+        _check_names(path, next(csv.reader([line], delimiter=delimiter), []), options.decimal)
 
 
 def _decimal_advice(text: str, delimiter: str) -> str:
@@ -120,10 +126,10 @@ def _decimal_advice(text: str, delimiter: str) -> str:
     return " and decimal=','" if commas else ""
 
 
-def _check_names(path: str, names: Sequence[str]) -> None:
+def _check_names(path: str, names: Sequence[str], decimal: str) -> None:
     """Raise ValueError if all names are numbers or dates, and one at least is a number."""
     known = [name.strip() for name in names if name.strip()]
-    numbers = [name for name in known if _NUMBER.fullmatch(name)]
+    numbers = [name for name in known if _NUMBER.fullmatch(name.replace(decimal, "."))]
     if numbers and all(name in numbers or _is_date(name) for name in known):
         shown = ", ".join(map(repr, names[:4])) + ", ..." * (len(names) > 4)
         raise ValueError(

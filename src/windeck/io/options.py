@@ -118,11 +118,13 @@ def as_names(argument: str, names: str | Iterable[str]) -> tuple[str, ...]:
     if not isinstance(names, Iterable):
         raise TypeError(f"`{argument}` must be names of columns, got {names!r}")
     listed = (names,) if isinstance(names, str) else tuple(names)
-    for number, name in enumerate(listed):
+    seen: set[str] = set()
+    for name in listed:
         if not isinstance(name, str):
             raise TypeError(f"`{argument}` must be names of columns, got {name!r} among them")
-        if name in listed[:number]:
+        if name in seen:
             raise ValueError(f"`{argument}` must name each column once, got {name!r} twice")
+        seen.add(name)
     return listed
 
 

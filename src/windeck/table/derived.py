@@ -91,6 +91,12 @@ def calendar_columns(
         keys: tuple[str, ...] = (name,)
         if name != "age" and encoding == "sincos":
             keys = (f"{name}_sin", f"{name}_cos")
+        for key in keys:
+            if key in table:
+                raise ValueError(
+                    f"the table has a column {key!r}, the name of a calendar feature; expected "
+                    "another name, or a feature that the table lacks"
+                )
         columns |= {key: aligned_empty((table.num_rows,), kind) for key in keys}
         for start in range(0, table.num_rows, BLOCK):
             rows = slice(start, min(start + BLOCK, table.num_rows))

@@ -23,6 +23,8 @@ from windeck.table.frequency import regular_timestamps
 
 #: Names of the columns of series without names of their own.
 TARGET, TIME = "target", "time"
+#: Integers up to it are exact in float64.
+EXACT = 1 << 53
 
 
 class Ragged(NamedTuple):
@@ -69,6 +71,13 @@ def from_any(
     found = from_lists(table, options, freq, where)
     if found.names is not None and names is not None:
         raise ValueError("`series_names` must be None with `id_columns`")
+    if names is not None and options.rows is not None:
+        if len(names) != table.num_rows:
+            raise ValueError(
+                f"`series_names` has {len(names)} names for {table.num_rows} series; expected one "
+                "for each, also for those outside rows="
+            )
+        names = list(names)[slice(*row_range(options, table.num_rows))]
     return found, found.names if names is None else names
 
 
@@ -309,7 +318,9 @@ def _columns_of_mappings(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in names:
         values = [one[name] for one in series]
         if _is_scalar(values[0]):
-            found[name] = pa.array([_scalar(value) for value in values])
+            scalars = [_scalar(value) for value in values]
+            fine = any(isinstance(value, np.datetime64) for value in scalars)
+            found[name] = pa.array(np.array(scalars, "datetime64") if fine else scalars)
             continue
         arrays = [_array(f"{name!r} of series {place}", one) for place, one in enumerate(values)]
         if all(array.ndim == 2 for array in arrays):
@@ -328,23 +339,59 @@ def _is_scalar(value: Any) -> bool:
 def _scalar(value: Any) -> Any:
     """Return a value for Arrow: a period of pandas as its first moment."""
     value = value.to_timestamp() if hasattr(value, "to_timestamp") else value
-    return value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
+    if getattr(value, "nanosecond", 0):
+        value = value.to_datetime64()  # of which Python's datetime would lose the nanoseconds
+    if not hasattr(value, "item") or np.ndim(value):
+        return value
+    plain = value.item()  # an integer for nanoseconds
+    return value if isinstance(value, np.datetime64) and isinstance(plain, int) else plain
 
 
 def _array(what: str, data: Any) -> Array:
     """Return the values of a series as an array, without a copy where that is possible."""
     if isinstance(data, (list, tuple, range)):
+        given = data
         if any(value is None for value in data):
             data = [np.nan if value is None else value for value in data]
         data = np.asarray(data)
+        if data.dtype.kind == "f":
+            _check_leaves(what, given)
     elif hasattr(data, "to_numpy"):
+        kind = str(getattr(data, "dtype", getattr(data, "type", ""))).lower()
         data = data.to_numpy()
+        if kind.startswith(("int", "uint")) and data.dtype.kind == "f":
+            check_float64(what, data, EXACT - 1)  # 2**53 may be a rounded 2**53 + 1
     if isinstance(data, np.ndarray) and data.dtype.kind == "M":
         return data
     array, dtype = as_array(what, data)
     if is_bits(dtype):
         raise TypeError(f"{what} is {dtype}, which Arrow lacks; expected float32, or from_columns")
     return array
+
+
+def _check_leaves(what: str, data: Sequence[Any]) -> None:
+    """Raise OverflowError for an integer of nested lists that float64 does not hold exactly."""
+    for value in data:
+        if isinstance(value, (list, tuple)):
+            _check_leaves(what, value)
+        elif isinstance(value, (int, np.integer)) and not -EXACT <= value <= EXACT:
+            raise _not_exact(what, value)
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+            check_float64(what, value)
+
+
+def check_float64(what: str, values: Array, limit: int = EXACT) -> None:
+    """Raise OverflowError for values that float64 does not hold exactly as integers."""
+    beyond = (values > limit) | (values < -limit)
+    if beyond.any():
+        raise _not_exact(what, values[beyond][0])
+
+
+def _not_exact(what: str, value: Any) -> OverflowError:
+    return OverflowError(
+        f"{what} has {value} among values that are not int64, too large for dtype=float64; "
+        "expected at most 2**53, or integers alone and none missing"
+    )
 
 
 def _list_array(name: str, arrays: Sequence[Array]) -> Any:
@@ -356,6 +403,8 @@ def _list_array(name: str, arrays: Sequence[Array]) -> Any:
             "one dtype"
         )
     for place, array in enumerate(arrays):
+        if len(kinds) > 1 and array.dtype.kind == "i":
+            check_float64(f"column {name!r} of series {place}", array)
         if array.ndim != 1:
             raise ValueError(
                 f"{name!r} has shape {array.shape} in series {place}; expected one dimension"
@@ -367,10 +416,16 @@ def _list_array(name: str, arrays: Sequence[Array]) -> Any:
 
 def _index_of(series: Sequence[Any]) -> Any:
     """Return the indexes of pandas Series as lists of timestamps, None if they are not time."""
-    found = [getattr(one, "index", None) for one in series]
-    kinds = [getattr(getattr(index, "dtype", None), "kind", "") for index in found]
-    if not kinds or any(kind != "M" for kind in kinds):
+    found: list[Any] = [getattr(one, "index", None) for one in series]
+    found = [index.to_timestamp() if hasattr(index, "to_timestamp") else index for index in found]
+    timed = [getattr(getattr(index, "dtype", None), "kind", "") == "M" for index in found]
+    if not any(timed):
         return None
+    if not all(timed):
+        raise ValueError(
+            f"series {timed.index(False)} has no index of timestamps, and series "
+            f"{timed.index(True)} has one; expected one in all series or in none"
+        )
     return _list_array(TIME, [np.asarray(index) for index in found])
 
 
@@ -382,4 +437,6 @@ def first_timestamps(start: Any, count: int) -> Any:
         raise ValueError(f"`start` has {len(values)} timestamps for {count} series")
     if all(isinstance(value, int) for value in values):
         return pa.array(values, pa.int64())
-    return pa.array(np.array(values, dtype="datetime64").astype("datetime64[us]"))
+    found = np.array(values, dtype="datetime64")
+    fine = np.datetime_data(found.dtype)[0] in ("ns", "ps", "fs", "as")
+    return pa.array(found if fine else found.astype("datetime64[us]"))

@@ -121,8 +121,8 @@ class Table:
             Group the rows of series that are not contiguous in the file.
         header : bool or names, optional
             CSV: True if the first line has the names of columns, False if it is data, or names of
-            the columns of a file without a header. By default it has names, and numbers in their
-            place are an error.
+            the columns of a file without a header. By default it has names, and a first line all
+            of numbers or dates is an error; any other is taken as names, such as "a,1.5".
         delimiter, decimal : str of length 1, optional
             CSV: character between columns, by default a comma (in .tsv a tab), and decimal mark.
         encoding : str, optional
@@ -351,16 +351,18 @@ class Table:
             Step from `start` on: "h", "15min", "W", "MS", a duration, or an integer for integers.
             Months give the first day. By default "freq" of the metadata of an Arrow schema.
         start : timestamp, or sequence with one for each series, optional
-            First timestamp of arrays. By default the index of a pandas Series, if it is time.
+            First timestamp of arrays. By default the index of pandas Series, if all are of time.
         series_names : sequence, optional
             A name for each series, without `id_columns`.
         categories, dtype, rows, memory_budget : optional
-            As in `read`; rows are series.
+            As in `read`; rows are series. `start` and `series_names` have an item for each series,
+            also for those that are not among `rows`.
 
         Raises
         ------
-        KeyError, TypeError, ValueError
+        KeyError, TypeError, ValueError, OverflowError
             Columns of one series differ in length; the message names the column and the series.
+            Integers beyond 2**53 are among floats or missing values, which makes them float64.
 
         Notes
         -----
@@ -415,14 +417,16 @@ class Table:
         timestamp_column : name, optional
             Timestamps of all series of columns.
         start, freq : optional
-            As in `from_series`, instead of timestamps.
+            As in `from_series`, instead of timestamps; one for each row of the data, also for those
+            that are not among `rows`.
         **options
             As in `read` or `from_arrow`: columns, dtype, rows; memory_budget and those of CSV.
 
         Raises
         ------
-        TypeError, ValueError
-            A column has strings, an id is not unique, or an argument is wrong.
+        TypeError, ValueError, OverflowError
+            A column has strings, an id is not unique, or an argument is wrong; an integer beyond
+            2**53 would become float64.
 
         Notes
         -----
@@ -444,6 +448,8 @@ class Table:
         if series not in ("rows", "columns"):
             raise ValueError(f"`series` must be 'rows' or 'columns', got {series!r}")
         loaded = wide.load(data, id_columns, timestamp_column, options)
+        if series == "rows":
+            start = wide.starts_of(start, options.get("rows"))
         arrange = wide.from_rows if series == "rows" else wide.from_columns
         found = arrange(loaded, name, start, freq)
         return cls._of(found.loaded, ReadOptions(), offsets=found.offsets, series_names=found.names)
@@ -613,7 +619,8 @@ class Table:
         Raises
         ------
         TypeError, ValueError
-            The table has no time stamps of dates or times; a feature or encoding is unknown.
+            The table has no time stamps of dates or times; a feature or encoding is unknown; the
+            table has a column of the name of a feature.
 
         Notes
         -----

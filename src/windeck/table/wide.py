@@ -15,7 +15,14 @@ from windeck.io.filesystem import resolve
 from windeck.io.options import ReadOptions, budget_bytes
 from windeck.io.reading import LoadedColumns
 from windeck.table.frequency import regular_timestamps
-from windeck.table.ragged import TIME, Ragged, first_timestamps, in_files, unique_names
+from windeck.table.ragged import (
+    TIME,
+    Ragged,
+    check_float64,
+    first_timestamps,
+    in_files,
+    unique_names,
+)
 from windeck.table.series import group
 
 _READ = ("columns", "dtype", "rows")
@@ -47,6 +54,13 @@ def load(data: Any, ids: Any, time: str | None, given: Mapping[str, Any]) -> Loa
         raise ValueError(f"`{options.csv.given[0]}` is an option of CSV files, got data in memory")
     table = reading.as_arrow_table(data, options)
     return reading.from_arrow_table(table, options, interleaved=False)
+
+
+def starts_of(start: Any, rows: tuple[int, int | None] | None) -> Any:
+    """Return the starts of the rows that were read, given one for each row of the data."""
+    if rows is None or start is None or isinstance(start, str) or np.ndim(start) == 0:
+        return start
+    return list(start)[slice(*rows)]
 
 
 def from_rows(loaded: LoadedColumns, name: str, start: Any, freq: Any) -> Ragged:
@@ -128,6 +142,8 @@ def _matrix(columns: Sequence[ColumnData]) -> tuple[Array, Array]:
         dtype = np.dtype(np.float64)  # which has a NaN
     matrix = np.empty(observed.shape, dtype)
     for place, column in enumerate(columns):
+        if dtype == np.float64 and column.values.dtype.kind in "iu":
+            check_float64(f"column {column.name!r}", column.values[observed[:, place]])
         matrix[:, place] = column.values
     if dtype.kind == "f":
         matrix[~observed] = np.nan
