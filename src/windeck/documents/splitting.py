@@ -73,7 +73,8 @@ def take_parts(
     """Return a shard with the documents outside of any part filtered. The memory is shared.
 
     The hash of a document depends on the seed, the level, its dataset, its part number (of
-    files without one: the path in the dataset) and its place in the shard. It is part of saved states.
+    files without one: the path in the dataset) and its place in the shard. It is part of
+    saved states.
     """
     dataset = int(shards.dataset[shard])
     name: int | bytes = int(shards.part[shard])
