@@ -15,12 +15,32 @@ from pyarrow import feather, ipc
 
 from support.corpora import lists, write_counts, write_lists, write_parquet
 from windeck import Documents, PackedSequences
+from windeck.io.json_lines import check_column
 
 DOCS: list[list[int]] = [[1, 2, 3], [], [4], [5] * 50]
 
 
 def tokens_of(documents: Documents) -> list[list[int]]:
     return [tokens.tolist() for tokens in documents]
+
+
+@pytest.mark.parametrize("blank", [0, 1, (1 << 16) - 1, 1 << 16, 200_000])
+@pytest.mark.parametrize("extra", [-1, 0, 1, 70_000])
+@pytest.mark.parametrize("end", ["", "\n", '\n{"tokens": [7]}\n'])
+def test_first_lines_of_several_chunks(blank: int, extra: int, end: str, tmp_path: Path) -> None:
+    """The column is checked in the whole first line, also where it ends with a chunk of 64 KiB."""
+    for key, value in (("tokens", [1, 2]), ("other", [1]), ("tokens", 3)):
+        line = json.dumps({"pad": "", key: value})
+        line = line.replace(
+            '""', '"' + "x" * ((1 << 17) - blank % (1 << 16) - len(line) + extra) + '"'
+        )
+        path = tmp_path / "x.jsonl"
+        path.write_text("\n" * blank + line + end)
+        if (key, value) == ("tokens", [1, 2]):
+            check_column(str(path), "tokens", is_text=False)
+            continue
+        with pytest.raises(KeyError if key == "other" else TypeError, match=r"x\.jsonl"):
+            check_column(str(path), "tokens", is_text=False)
 
 
 def write_jsonl(path: Path, rows: Sequence[Any], key: str = "tokens") -> None:

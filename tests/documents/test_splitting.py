@@ -21,10 +21,10 @@ MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
 
-def hashed(seed: int, dataset: str, name: int | bytes, document: int) -> int:
+def hashed(seed: int, dataset: str, name: int | bytes, document: int, *level: int) -> int:
     """Return the hash of a document, step by step: BLAKE2b of its shard, then SplitMix64."""
     state = hashlib.blake2b(digest_size=16)
-    for part in ("split", seed, dataset, name):
+    for part in ("split", seed, dataset, name, *level):
         data = repr(part).encode() if isinstance(part, int) else part
         kind = type(part).__name__.encode()
         data = data.encode() if isinstance(data, str) else data
@@ -139,6 +139,41 @@ def test_splits_of_parts(tmp_path: Path) -> None:
     names = {part: _names(one) for part, one in again._asdict().items()}
     assert names["train"] == _names(outer.train) & _names(inner.train)
     assert names["validation"] == _names(outer.train) & _names(inner.validation)
+
+
+def level_hashed(seed: int, level: int, dataset: str, name: int, document: int) -> int:
+    return hashed(seed, dataset, name, document, *([level] if level else []))
+
+
+def test_a_split_of_a_part_with_the_same_seed_has_its_shares(tmp_path: Path) -> None:
+    documents = Documents(corpus(tmp_path))
+    part, whole = documents, _names(documents)
+    for level in range(3):
+        split = part.split(0.25, 0.25, seed=4)
+        expected: dict[str, set[Any]] = {"train": set(), "validation": set(), "test": set()}
+        for name in whole:
+            expected[part_of(level_hashed(4, level, *name), 0.25, 0.25)].add(name)
+        assert {name: _names(one) for name, one in split._asdict().items()} == expected
+        for one in split:
+            assert int(one.shard_kept.sum()) >= len(_names(one)) > len(whole) / 8
+            one.verify()
+        seeds = [text.split(":")[0] for text in str(split.train.fingerprint["part"]).split(",")]
+        assert seeds == ["4", "4+1", "4+2"][: level + 1]
+        part = split.validation if level == 1 else split.train
+        whole = _names(part)
+
+
+def test_golden_of_levels(tmp_path: Path) -> None:
+    """Parts of parts: part of saved states. The first split by a seed is as without levels."""
+    train = Documents(corpus(tmp_path)).split(0.05, seed=42).train
+    assert sorted(_names(train.split(0.05, seed=42).validation))[:4] == GOLDEN_NAMES_OF_A_PART
+    other = train.split(0.05, seed=1)
+    assert str(other.validation.fingerprint["part"]).split(",")[1].startswith("1:0-")
+    again = other.train.split(0.05, seed=42)
+    assert str(again.validation.fingerprint["part"]).split(",")[2].startswith("42+1:0-")
+
+
+GOLDEN_NAMES_OF_A_PART = [("c4", 0, 28), ("c4", 0, 46), ("c4", 0, 49), ("c4", 0, 62)]
 
 
 def _names(documents: Documents) -> set[Any]:

@@ -129,6 +129,13 @@ def test_counts_are_within_one_of_the_shares(weights: list[float], length: int) 
     assert np.abs(counts - exact).max() < 1 + 1e-6
 
 
+def test_a_part_without_windows_is_refused() -> None:
+    empty = windows_of([30, 60]).split(0.2, 0.0).test
+    for options in ({}, {"epoch_length": 5}, {"weights": [1, 2]}):
+        with pytest.raises(ValueError, match="there are no windows, expected at least one window"):
+            empty.balanced(**options)
+
+
 def test_subsets_and_splits_have_series_without_windows() -> None:
     windows = windows_of(LENGTHS).subset(series=[1, 3])
     balanced = windows.balanced()

@@ -218,6 +218,24 @@ def test_merging_keeps_the_option_and_merges_the_pooled_statistics() -> None:
     assert merged.counts[:3, 0].tolist() == [40, 40, 40]
 
 
+def test_merging_refuses_different_options() -> None:
+    part = windows(rows()).subset(series=["n"])
+    a, b = (wd.Scaler.fit(part, per_series=True, unseen=one) for one in ("error", "skip"))
+    for one, other in ((a, b), (b, a)):
+        with pytest.raises(ValueError, match=r"cannot merge .*expected the same `unseen`"):
+            one.merge(other)
+    # It has no effect on one scaling of all series, and is not saved with it.
+    plain = [wd.Scaler.fit(part, unseen=one) for one in ("error", "global")]
+    assert plain[0].merge(plain[1]).counts.tolist() == (2 * plain[0].counts).tolist()
+
+
+@pytest.mark.parametrize("per_series", [False, True])
+def test_a_part_without_windows_is_refused(per_series: bool) -> None:
+    empty = windows(rows()).split(0.2, 0.0).test
+    with pytest.raises(ValueError, match="there are no windows, expected at least one"):
+        wd.Scaler.fit(empty, per_series=per_series)
+
+
 def test_a_bad_option_is_refused() -> None:
     with pytest.raises(ValueError, match="`unseen` must be one of error, global, skip, got 'all'"):
         fitted("all")

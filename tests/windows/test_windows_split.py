@@ -95,6 +95,22 @@ def test_split_by_time_stamps(drawn: Drawn, at: int, later: int, no_test: bool) 
     check_split(drawn, borders, validation=np.datetime64(at, "m"), test=test)
 
 
+def lies_in(case: ref.Case, window: ref.Window, rows: Any, time: Any) -> bool:
+    """Return true if all rows of a window, padding left out, are in two ranges of rows and time."""
+    begin, end = case.offsets[window[0]], case.offsets[window[0] + 1]
+    # A window cut by the start or the end of its series has the first or the last row of it.
+    own = [min(row, end - 1) for row in ref.rows_of(case, window[1]) if row >= begin]
+    own.append(max(window[1], begin))
+    ranges = [(own, rows)]
+    if time is not None and case.stamps is not None:
+        ranges.append(([case.stamps[row] for row in own], time))
+    return all(
+        (low is None or low <= value) and (high is None or value < high)
+        for values, (low, high) in ranges
+        for value in values
+    )
+
+
 @settings(QUIET, max_examples=150)
 @given(drawn_cases(), st.data())
 def test_subset_of_rows_time_and_series(drawn: Drawn, data: st.DataObject) -> None:
@@ -107,21 +123,7 @@ def test_subset_of_rows_time_and_series(drawn: Drawn, data: st.DataObject) -> No
     if case.stamps is not None:
         time = sorted(data.draw(st.tuples(st.integers(-450, 60), st.integers(-450, 60))))
 
-    def inside(window: ref.Window) -> bool:
-        number, first = window
-        # A window cut by the end of its series has the last row of it.
-        end = case.offsets[number + 1]
-        rows = [min(r, end - 1) for r in ref.rows_of(case, first) if r >= case.offsets[number]]
-        # A padded window that begins before the rows of the subset is not in it.
-        began = first if first >= case.offsets[number] else case.offsets[number]
-        whole = start <= began and all(start <= row < stop for row in rows)
-        if first < case.offsets[number] < start:
-            whole = False
-        if time is not None and case.stamps is not None:
-            whole = whole and all(time[0] <= case.stamps[r] < time[1] for r in [began, *rows])
-        return number in series and whole
-
-    expected = [window for window in every if inside(window)]
+    expected = [w for w in every if w[0] in series and lies_in(case, w, (start, stop), time)]
     options: dict[str, Any] = {"series": series, "rows": (start, stop)}
     if time is not None:
         options["time"] = tuple(np.datetime64(one, "m") for one in time)
@@ -132,6 +134,51 @@ def test_subset_of_rows_time_and_series(drawn: Drawn, data: st.DataObject) -> No
     subset = windows.subset(**options)
     assert located(subset) == expected
     assert subset.explain().windows == len(subset)
+
+
+@settings(QUIET, max_examples=300)
+@given(drawn_cases(), st.data())
+def test_subset_of_a_part(drawn: Drawn, data: st.DataObject) -> None:
+    """Contexts of a part may reach back before its rows; those of a subset of it may not."""
+    windows, _ = windows_of(drawn)
+    case = drawn.case
+    number = st.integers(0, 12)
+    try:
+        if data.draw(st.booleans()):
+            parts = windows.split(validation_rows=data.draw(number), test_rows=data.draw(number))
+        else:
+            fold = {"train_rows": 9, "validation_rows": 7, "test_rows": 8}
+            parts = windows.folds(data.draw(st.integers(1, 2)), **fold)[-1]
+    except ValueError:
+        assume(False)
+    part = data.draw(st.sampled_from(parts))
+    limit = st.none() | st.integers(0, case.offsets[-1])
+    for _ in range(2):  # of the part, and of a subset of it
+        start, stop, time = data.draw(limit), data.draw(limit), None
+        assume(start is None or stop is None or start <= stop)
+        rows = (start, stop)
+        options: dict[str, Any] = {"rows": rows}
+        if case.stamps is not None:
+            stamp = st.none() | st.sampled_from([*case.stamps, min(case.stamps, default=0) - 1])
+            time = data.draw(stamp), data.draw(stamp)
+            options["time"] = tuple(s if s is None else np.datetime64(s, "m") for s in time)
+        expected = [window for window in located(part) if lies_in(case, window, rows, time)]
+        if not expected:
+            with pytest.raises(ValueError, match="the subset holds no window"):
+                part.subset(**options)
+            return
+        part = part.subset(**options)
+        assert located(part) == expected
+
+
+def test_rows_of_a_part_are_those_of_whole_windows() -> None:
+    table = wd.Table.from_columns({"x": np.arange(100.0)})
+    windows = wd.Windows(table, context_length=24, prediction_length=4)
+    part = windows.split(validation_rows=20, test_rows=20).validation
+    assert part.window_starts().tolist() == list(range(36, 53))
+    with pytest.raises(ValueError, match="the subset holds no window"):
+        part.subset(rows=(60, None))
+    assert part.subset(rows=(40, None)).window_starts().tolist() == list(range(40, 53))
 
 
 # --- what a split promises ----------------------------------------------------------------------

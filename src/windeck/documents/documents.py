@@ -376,7 +376,8 @@ class Documents:
         The hash depends on `seed` and on the name ``("c4", 3, 110)`` alone (of files without part
         numbers, on their paths), so that documents stay in their part when the corpus grows, is
         filtered, or when a share changes. All parts number documents as this object does; those of
-        other parts are filtered.
+        other parts are filtered. A part may be split again, with the same seed too: the hash then
+        depends on the number of splits with this seed.
 
         Parameters
         ----------
@@ -419,7 +420,7 @@ class Documents:
         """
         check_progress(progress)
         seed = check_integer("seed", seed, most=2**64 - 1)
-        parts = parts_of(validation, test, seed)
+        parts = parts_of(validation, test, seed, self._options.parts)
         with report_progress(progress, "splitting documents", len(self._shards.paths)) as advance:
             counted = run_in_threads(
                 lambda shard: self._count_parts(shard, parts[1:]),

@@ -16,19 +16,28 @@ _HASHES = 2**64
 
 
 class Part(NamedTuple):
-    """The documents whose hash under a seed is in [first, last], 64-bit integers."""
+    """The documents whose hash under a seed is in [first, last], 64-bit integers.
+
+    `level` is the number of earlier splits with the same seed, of which this is a part. It is part
+    of the hash from 1 on, so that the hashes of all splits are independent.
+    """
 
     seed: int
     first: int
     last: int
+    level: int = 0
 
     def __str__(self) -> str:
-        return f"{self.seed}:{self.first:x}-{self.last:x}"
+        level = f"+{self.level}" if self.level else ""
+        return f"{self.seed}{level}:{self.first:x}-{self.last:x}"
 
 
-def parts_of(validation: float, test: float, seed: int) -> tuple[Part, Part, Part]:
+def parts_of(
+    validation: float, test: float, seed: int, earlier: tuple[Part, ...] = ()
+) -> tuple[Part, Part, Part]:
     """Return the parts of a split for training, validation and test.
 
+    `earlier` has the parts of the splits before this one, where a part is split again.
     Validation has the least hashes and test the greatest, so that a document stays in its part
     when the share of another part changes.
 
@@ -49,11 +58,12 @@ def parts_of(validation: float, test: float, seed: int) -> tuple[Part, Part, Par
         raise ValueError(
             f"`validation` and `test` must be below 1 together, got {validation!r} and {test!r}"
         )
-    nothing = Part(seed, 1, 0)
+    level = sum(part.seed == seed for part in earlier)
+    nothing = Part(seed, 1, 0, level)
     return (
-        Part(seed, low, high - 1),
-        Part(seed, 0, low - 1) if low else nothing,
-        Part(seed, high, _HASHES - 1) if high < _HASHES else nothing,
+        Part(seed, low, high - 1, level),
+        Part(seed, 0, low - 1, level) if low else nothing,
+        Part(seed, high, _HASHES - 1, level) if high < _HASHES else nothing,
     )
 
 
@@ -62,14 +72,16 @@ def take_parts(
 ) -> TokenShard:
     """Return a shard with the documents outside of any part filtered. The memory is shared.
 
-    The hash of a document depends on the seed, its dataset, its part number (of files without one:
-    the path in the dataset) and its place in the shard. It is part of saved states.
+    The hash of a document depends on the seed, the level, its dataset, its part number (of
+    files without one: the path in the dataset) and its place in the shard. It is part of
+    saved states.
     """
     dataset = int(shards.dataset[shard])
     name: int | bytes = int(shards.part[shard])
     if dataset in shards.unnumbered:
         name = os.fsencode(shards.path_in_dataset(shard))
     for part in parts:
-        key = int(digest("split", part.seed, shards.dataset_ids[dataset], name)[:16], 16)
+        level = [part.level] if part.level else []
+        key = int(digest("split", part.seed, shards.dataset_ids[dataset], name, *level)[:16], 16)
         opened = opened.part(key, part.first, part.last)
     return opened

@@ -52,14 +52,18 @@ def check_column(path: str, column: str, *, is_text: bool) -> None:
     TypeError
         If it is not a string (`is_text`) or a list of integers, or null.
     """
-    text = b""
+    chunks: list[bytes] = []
+    size = 0
     with name_in_errors(path, _KIND), _open(path) as source:
-        while b"\n" not in text.lstrip() and len(text) < _MAX_BLOCK_BYTES:
-            more = source.read(1 << 16)
-            if not more:
+        while size < _MAX_BLOCK_BYTES and (more := source.read(1 << 16)):
+            size += len(more)
+            more = more if chunks else more.lstrip()
+            line, newline, _ = more.partition(b"\n")
+            if line:
+                chunks.append(line)
+            if newline:
                 break
-            text += more
-    line = text.lstrip().split(b"\n")[0]
+    line = b"".join(chunks)
     if not line:
         return  # no object: no documents
     try:

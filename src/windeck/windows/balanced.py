@@ -46,6 +46,8 @@ class BalancedWindows:
 
     def __init__(self, windows: Windows, weights: Any, epoch_length: int | None) -> None:
         self.windows = windows
+        if not len(windows):
+            raise ValueError("there are no windows, expected at least one window to serve")
         self._starts = _first_windows(windows)
         self._sizes: Int64 = np.diff(self._starts)
         shares = _shares(windows, self._sizes, weights)

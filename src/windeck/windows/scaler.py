@@ -198,8 +198,8 @@ class Scaler:
         Raises
         ------
         ValueError
-            If columns or kinds differ, or for kind "robust": the medians of two parts do not
-            determine the median of the whole.
+            If columns, kinds or `unseen` differ, or for kind "robust": the medians of two
+            parts do not determine the median of the whole.
         """
         if KINDS[self.kind].merge is None:
             raise ValueError(
@@ -208,6 +208,11 @@ class Scaler:
         mine = (self.kind, self.columns, self.series is None)
         if mine != (other.kind, other.columns, other.series is None):
             raise ValueError(f"cannot merge {self._title()} with {other._title()}: they differ")
+        if self.series is not None and self.unseen != other.unseen:
+            raise ValueError(
+                f"cannot merge {self._title()} with unseen={self.unseen!r} and {other._title()} "
+                f"with unseen={other.unseen!r}, expected the same `unseen`"
+            )
         series, found = scaler_fitting.merge_estimates(
             self.kind,
             [(one.series or (None,), one._estimates()) for one in (self, other)],

@@ -300,6 +300,8 @@ class RowStretches(NamedTuple):
 def _stretches_of(data: Table | Windows) -> RowStretches:
     """Return the rows of a table, or those that windows read."""
     if not isinstance(data, Table):
+        if not len(data):
+            raise ValueError("there are no windows, expected at least one to fit a scaler to")
         return RowStretches(*data.covered_rows())
     begin, end = data.offsets[:-1], data.offsets[1:]
     live = np.flatnonzero(begin < end).astype(np.int64)

@@ -211,7 +211,7 @@ def select(
     ValueError
         If no window is left.
     """
-    found, span, stamps = selection, selection.span, table.timestamps
+    found, stamps = selection, table.timestamps
     if mask is not None:
         found = _take_windows(found, np.flatnonzero(_check_mask(mask, found.count)))
     if indices is not None:
@@ -224,14 +224,15 @@ def select(
         found = found.restrict(take_runs(found.runs, chosen))
     if rows is not None:
         start, stop = _row_range(rows, table.num_rows)
-        found = found.restrict(_within_rows(found.runs, span, np.int64(start), np.int64(stop)))
+        found = found.restrict(_within_rows(found, np.int64(start), np.int64(stop)))
     if time is not None:
         if stamps is None:
             raise ValueError(f"`time` is {time!r}, but the table has no timestamp column")
         start, stop = _start_stop("time", time)
-        low = found.runs.low if start is None else _rows_at(found.runs, stamps, start)
-        high = found.runs.high if stop is None else _rows_at(found.runs, stamps, stop)
-        found = found.restrict(_within_rows(found.runs, span, low, high))
+        runs, begin = found.runs, found.offsets[found.runs.series]
+        low = begin if start is None else _rows_at(replace(runs, low=begin), stamps, start)
+        high = runs.high if stop is None else _rows_at(runs, stamps, stop)
+        found = found.restrict(_within_rows(found, low, high))
     if last is not None:
         found = found.restrict(_last_windows(found, check_integer("last", last, least=1)))
     if found.count == 0:
@@ -323,13 +324,15 @@ def _series_numbers(names: Sequence[Any], wanted: Any) -> Int64:
     return np.array(found, dtype=np.int64)
 
 
-def _within_rows(runs: WindowRuns, span: WindowSpan, low: Int64, high: Int64) -> RunSubset:
+def _within_rows(selection: WindowSelection, low: Int64, high: Int64) -> RunSubset:
     """Return the windows that lie entirely, padding left out, in rows ``[low, high)``."""
+    runs = selection.runs
+    # A range with the first row of a series keeps its padded windows, which begin before that row.
+    # The first row of a run is no such limit: contexts of a part of a split reach back before it.
+    lowest = np.where(low <= selection.offsets[runs.series], runs.first, low)
     low = np.clip(low, runs.low, runs.high)
     high = np.clip(high, low, runs.high)
-    # A run that keeps its first row keeps its padded windows, which begin before that row.
-    lowest = np.where(low == runs.low, runs.first, low)
-    return clip_runs(runs, span, lowest, low, high)
+    return clip_runs(runs, selection.span, lowest, low, high)
 
 
 def _row_range(rows: Any, total: int) -> tuple[int, int]:
