@@ -1,5 +1,7 @@
 """Fixtures for the whole suite: a small table, stores, and the servers behind some of them."""
 
+from hypothesis import settings
+
 from support.store_servers import (
     fresh,
     kind,
@@ -27,3 +29,7 @@ __all__ = [
     "store",
     "url",
 ]
+
+# No test may fail because a machine is busy.
+settings.register_profile("windeck", deadline=None)
+settings.load_profile("windeck")
