@@ -122,6 +122,8 @@ class TestReopening:
         assert "they need open_files=9; or use order='shards'" in str(warning.message)
         PackedSequences(Documents(root, open_files=9), **self.OPTIONS)
         PackedSequences(Documents(root, open_files=1), sequence_length=8)
+        with pytest.warns(UserWarning, match="order='mixed-global'"):
+            PackedSequences(Documents(root, open_files=8), sequence_length=8, order="mixed-global")
 
     def test_more_bytes_than_stay_decoded(self, tmp_path: Path) -> None:
         shards = {f"c4/x.part{part}": [[part] * 100] for part in range(4)}

@@ -98,7 +98,7 @@ class Watched:
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no list of descriptors here")
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.filterwarnings("ignore:order=.global.:UserWarning")
+@pytest.mark.filterwarnings("ignore:order=.(mixed-)?global.:UserWarning")
 def test_a_batch_of_very_many_files_opens_a_few_at_a_time(
     way: dict[str, Any], large: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
