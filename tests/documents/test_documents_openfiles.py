@@ -89,7 +89,8 @@ def test_decoded_files_are_bounded_by_bytes(form: str, tmp_path: Path) -> None:
         for i in np.random.default_rng(0).integers(len(documents), size=200).tolist():
             assert documents[i].tolist() == [i // 10] * 100
             held.add(pa.total_allocated_bytes() - before)
-        assert expected * 2000 <= max(held) <= expected * 4096 + 8192
+        # Parquet's reader holds some KiB for a while; all 20 shards would be 40,000 bytes.
+        assert expected * 2000 <= max(held) <= expected * 4096 + 16384
 
 
 def test_mapped_files_are_not_bounded_by_bytes(tmp_path: Path) -> None:
