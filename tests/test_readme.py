@@ -60,7 +60,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_no_two_pages_write_to_one_place() -> None:
-    """Who tries them one after the other, in one folder, sees what each of them says."""
+    """The blocks run one after the other in one folder, with the output that the page shows."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     used: dict[str, str] = {}
     for page in pages:

@@ -211,7 +211,7 @@ class TestStreams:
 
 
 class TestHuggingFace:
-    """What `save_to_disk` writes."""
+    """Folders that `save_to_disk` of Hugging Face datasets writes."""
 
     @pytest.fixture(autouse=True)
     def quiet(self) -> Any:

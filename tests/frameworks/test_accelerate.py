@@ -121,7 +121,7 @@ def test_a_sampler_killed_and_resumed(ranks: int, kill_at: int, tmp_path: Path) 
 
 
 def twice(folder: Path) -> None:
-    """What would be sharded twice says so, on every rank."""
+    """Samplers and datasets that would be sharded twice raise on every rank."""
     accelerator = accelerate.Accelerator(cpu=True)
     source = Numbers(SIZE)
     for workers in (0, 2):
