@@ -52,7 +52,7 @@ def as_positions(values: Any, name: str = "positions") -> Int64:
         raise TypeError(f"`{name}` must be integers, got {array.dtype}")
     if array.ndim != 1:
         raise ValueError(f"`{name}` must be one-dimensional, got shape {array.shape}")
-    if array.min() < 0:
+    if np.minimum.reduce(array) < 0:  # array.min() is a function of Python.
         raise IndexError(f"`{name}` must be at least 0, got {array.min()}")
     return _as_int64(array, name)
 

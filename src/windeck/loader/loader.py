@@ -26,7 +26,7 @@ from windeck.loader.batch import (
     Tensors,
     check_device,
     check_pin_memory,
-    profiler_span,
+    in_span,
 )
 from windeck.loader.history import StepHistory
 from windeck.loader.prefetch import Prefetcher
@@ -656,8 +656,7 @@ class _EpochIterator:
             if self._ahead is None or not self._ahead.is_alive:
                 self._ahead = self._start()
             try:
-                with profiler_span("windeck.wait"):
-                    run = self._ahead.get()
+                run = in_span("windeck.wait", self._ahead.get)
             except BaseException:  # The end, an error of the source, or Ctrl-C: end the thread.
                 self.close()
                 raise
