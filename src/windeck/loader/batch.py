@@ -147,12 +147,13 @@ def bits_of(data: Any) -> Mapping[str, str]:
 
 def tensor_batches(shown: Any, parts: Parts, count: int, bits: Mapping[str, str]) -> list[Tensors]:
     """Return `count` batches, before `present`, from their rows by key."""
+    of_all = wholes(shown, parts, count)
+    if of_all:
+        parts = {**parts, **{key: [one[key] for one in of_all] for key in of_all[0]}}
     batches: list[Tensors] = [{} for _ in range(count)]
     for key, tensors in zip(parts, _to_tensors(parts, bits), strict=True):
         for batch, tensor in zip(batches, tensors, strict=True):
             batch[key] = tensor
-    for batch, of_batch in zip(batches, wholes(shown, parts, count), strict=False):
-        batch |= as_tensors(of_batch, bits)
     return batches
 
 

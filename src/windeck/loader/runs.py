@@ -25,7 +25,8 @@ RUN_BATCHES = 64
 
 def next_count(count: int, nbytes: int) -> int:
     """Return the number of batches in the run after one of `count` batches and `nbytes` bytes."""
-    return max(1, min(2 * count, RUN_BYTES * count // max(1, nbytes), RUN_BATCHES))
+    nearest = (RUN_BYTES * count + nbytes // 2) // max(1, nbytes)
+    return max(1, min(2 * count, nearest, RUN_BATCHES))
 
 
 @dataclass

@@ -201,8 +201,11 @@ class Sharding:
         steps
             Numbers of steps after the one at `start`, below those of `full_steps`.
         """
+        size, first = self.batch_size, start + rank * self.batch_size
+        if self.world_size == steps.step == 1:
+            return np.arange(first + steps.start * size, first + steps.stop * size)
         starts = np.arange(steps.start, steps.stop, steps.step) * self.step_size
-        of_rank = np.arange(self.batch_size) + (start + rank * self.batch_size)
+        of_rank = np.arange(first, first + size)
         positions: Indices = (starts[:, None] + of_rank).ravel()
         return positions
 
