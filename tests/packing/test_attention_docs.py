@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:Us
 @pytest.fixture(scope="module")
 def page() -> dict[str, Any]:
     """The names that the page defines, without its corpus."""
-    return PAGE.run(only=slice(1, None))
+    return PAGE.run({"__name__": "page", "torch": torch}, only=slice(1, None))
 
 
 def write_paragraphs(root: Path) -> None:
@@ -96,17 +96,21 @@ def alone(made: list[torch.Tensor], segments: list[slice]) -> torch.Tensor:
     return found.view(ROWS, LENGTH, HEADS, WIDTH).transpose(1, 2)
 
 
+def documented(segments: list[slice]) -> torch.Tensor:
+    """Return the mask of places that belong to documents, not to padding."""
+    found = torch.zeros(ROWS * LENGTH, dtype=torch.bool)
+    for part in segments:
+        found[part] = True
+    return found.view(ROWS, 1, LENGTH, 1)
+
+
 def check(attend: Attend, batch: Batch, segments: list[slice], *, gradients: bool = True) -> None:
     """Compare outputs and gradients with those of each document alone."""
     made, weights = heads(batch)
     if not gradients:
         made = [x.detach() for x in made]
-    within = torch.zeros(ROWS * LENGTH, dtype=torch.bool)
-    for part in segments:
-        within[part] = True
     wanted = alone(made, segments)
-    mask = within.view(ROWS, 1, LENGTH, 1)
-    found = torch.where(mask, attend(*made, batch), 0.0)
+    found = torch.where(documented(segments), attend(*made, batch), 0.0)
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
     if gradients:
         slopes = torch.linspace(-1, 1, wanted.numel(), dtype=torch.float64).view(wanted.shape)
@@ -185,6 +189,29 @@ def test_flex_attention_stays_within_documents(page: Any, served: Any) -> None:
 
 def test_a_mask_keeps_outputs_and_gradients_within_documents(page: Any, served: Any) -> None:
     check(page["attend_by_mask"], *served)
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+def test_ranks_that_share_a_sequence_attend_within_documents(
+    page: Any, served: Any, blocked: bool
+) -> None:
+    batch, segments = served
+    made, _ = heads(batch)
+    query, key, value = (x.detach() for x in made)
+    wanted = alone([query, key, value], segments)
+    for rank in range(2):
+        columns = torch.arange(LENGTH).view(4, -1)[[rank, 3 - rank]].flatten()
+        mine = query[:, :, columns]
+        if blocked:
+            flex: Any = pytest.importorskip("torch.nn.attention.flex_attention")
+            mask = page["within_documents_from"](batch, columns)
+            shape = (ROWS, None, len(columns), LENGTH)
+            blocks = flex.create_block_mask(mask, *shape, device="cpu")
+            found = page["attend_by_blocks"](mine, key, value, blocks)
+        else:
+            found = page["attend_from_columns"](mine, key, value, batch, columns)
+        found = torch.where(documented(segments)[:, :, columns], found, 0.0)
+        torch.testing.assert_close(found, wanted[:, :, columns], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.usefixtures("replaced")
