@@ -8,7 +8,7 @@ each rank, and `windeck.loader.batch` makes tensors of them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
@@ -27,13 +27,14 @@ from windeck.loader.batch import (
     check_pin_memory,
     profiler_span,
 )
+from windeck.loader.device import builder_on_device
 from windeck.loader.history import StepHistory
 from windeck.loader.prefetch import InlineIterator, Prefetcher, iterate_ahead
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
 from windeck.loader.visits import Visit, is_document, require_method, sort_positions
-from windeck.sources import OrderFactory, Source
+from windeck.sources import Indices, OrderFactory, Source
 from windeck.sources import Stream as StreamProtocol
 
 __all__ = ["Loader"]
@@ -80,7 +81,8 @@ class Loader:
         End of iteration: no batch comes from this epoch or a later one. It limits epochs, not
         loops. A stream without epochs needs `steps_per_epoch` for it.
     prefetch
-        Batches computed ahead in a background thread; 0 computes each batch on request.
+        Batches computed ahead in a background thread; 0 computes each batch on request. It is 0
+        for a source on a device, such as ``windows.to("cuda")``, whose batches are made there.
     threads
         Threads for sources that gather in several; None is the source's default.
     pin_memory
@@ -169,7 +171,10 @@ class Loader:
         #: Epoch length of the legs of a state that do not contain it.
         self._usual_epoch_length = getattr(self.stream, "first_epoch_length", self._epoch_length)
         self._history = StepHistory(self._usual_epoch_length)
-        self._build_batch = BatchBuilder(
+        on_device = builder_on_device(self.stream, check_device(device), pin_memory)
+        if on_device is not None:
+            self.prefetch = 0  # Its batches are not made by this processor.
+        self._build_batch: Callable[[Indices], PendingBatch] = on_device or BatchBuilder(
             self.stream,
             threads=None if threads is None else check_integer("threads", threads, least=1),
             pin_memory=check_pin_memory(pin_memory),
@@ -660,7 +665,7 @@ def _build_steps(
     sharding: Sharding,
     position: int,
     rank: int,
-    build_batch: BatchBuilder,
+    build_batch: Callable[[Indices], PendingBatch],
 ) -> Iterator[_Step]:
     """Yield the batch of each step, and the loader's position before and after it.
 
