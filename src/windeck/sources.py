@@ -89,9 +89,12 @@ class OrderFactory(Protocol):
 class Source(Protocol):
     """Finite data with random access.
 
-    Two attributes are optional. ``supports_threads = True`` says that `gather` takes a
+    Three attributes are optional. ``supports_threads = True`` says that `gather` takes a
     ``threads=`` keyword. ``torch_dtypes: dict[str, str]`` names the keys whose arrays hold bits
     of a type NumPy lacks: ``{"past_target": "bfloat16"}`` for uint16 arrays.
+    ``independent_rows = True`` says that row k of every array depends on ``indices[k]`` alone and
+    that a call with more indices takes no longer for each: loaders then gather the rows of several
+    small batches by one call. Without it they call the source for each batch.
     """
 
     def __len__(self) -> int:

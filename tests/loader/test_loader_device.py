@@ -152,7 +152,8 @@ def test_stages_are_spans_in_the_profiler(tmp_path: Path) -> None:
     stages = {"windeck.wait", "windeck.gather", "windeck.to_device"}
     assert spans(here, tmp_path / "here.json", everywhere=False) == stages
     ahead = Loader(Numbers(10), batch_size=4, prefetch=2, device="meta")
-    assert spans(ahead, tmp_path / "ahead.json", everywhere=False) == {"windeck.wait"}
+    # The first batch is made by the loop itself.
+    assert spans(ahead, tmp_path / "ahead.json", everywhere=False) == stages
     assert spans(ahead, tmp_path / "all.json", everywhere=True) == stages
 
 

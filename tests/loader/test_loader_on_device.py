@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -16,7 +17,6 @@ import windeck as wd
 from windeck import Loader, Permutation, Sequential, Stream
 from windeck.loader import device as on_device
 from windeck.loader.device import DeviceOrder, permute
-from windeck.loader.prefetch import Prefetcher
 from windeck.sources import Batch
 from windeck.windows.windows import Windows
 
@@ -158,7 +158,7 @@ def test_batches_across_epochs_are_the_same() -> None:
     build = on_device.DeviceBatchBuilder(moved, torch.device("cpu"))
     n = len(data)
     for positions in (np.arange(n - 5, n + 5), np.arange(3 * n), np.array([4, n + 1, 9, 2 * n])):
-        found = build(positions).wait()
+        found = build(positions).batches[0]
         expected = host.gather(positions)
         assert list(found) == list(expected)
         assert all(np.array_equal(found[key].numpy(), expected[key]) for key in found)
@@ -189,7 +189,10 @@ def test_a_source_on_a_device_is_served_without_a_thread() -> None:
     """`prefetch` becomes 0, and two loops over one loader do not disturb each other."""
     loader = Loader(windows(rows=60).to("cpu"), batch_size=9, prefetch=3, restart=True)
     assert loader.prefetch == 0
-    assert not isinstance(iter(loader)._start(), Prefetcher)  # type: ignore[attr-defined]
+    before = threading.active_count()
+    loops = iter(loader), iter(loader)
+    assert all(same(next(one), next(two)) for one, two in [loops] * 3)
+    assert threading.active_count() == before
     pairs = list(zip(loader, loader, strict=True))
     assert pairs
     assert all(same(*pair) for pair in pairs)

@@ -110,7 +110,7 @@ def test_pinned_rows_of_several_parts() -> None:
     builder = BatchBuilder(data, threads=2)
     builder._pinned = PinnedGather(data, {}, pin=False)
     for positions in ([0, 1, 2, 3, 4], [7], []):
-        batch = builder(np.array(positions, np.int64)).wait()
+        batch = builder(np.array(positions, np.int64)).batches[0]
         assert_same(batch, data.gather(positions))
         assert batch["inputs"].dtype == torch.int64
 

@@ -75,10 +75,10 @@ def test_an_epoch_is_what_a_loop_deals(pair: tuple[Run, Sharding], position: int
     run, sharding = pair
     expected = epoch_of(run, position)
     start = sharding.step_start(position)
-    found = [
-        [sharding.positions(begin, r).tolist() for r in range(run.world_size)]
-        for begin, _ in sharding.steps(position, start // run.size)
-    ]
+    found, begin = [], start
+    while begin // run.size == start // run.size:
+        found.append([sharding.positions(begin, r).tolist() for r in range(run.world_size)])
+        begin = sharding.step_start(sharding.step_end(begin))
     assert found == expected
     assert sharding.steps_left(start) == len(expected)
 
@@ -96,6 +96,28 @@ def test_jumping_is_stepping_and_finding_back(pair: tuple[Run, Sharding], positi
         assert sharding.steps_to(position, p) == dealt.get(p), p
 
 
+@settings(deadline=None)
+@given(runs(), st.integers(0, 100), st.integers(1, 5), st.integers(1, 3))
+def test_full_steps_without_exclusions_are_made_together(
+    pair: tuple[Run, Sharding], position: int, most: int, every: int
+) -> None:
+    run, sharding = pair
+    start = sharding.step_start(position)
+    count = sharding.full_steps(start, most)
+    full = [start + n * sharding.step_size for n in range(count)]
+    ends = [sharding.step_end(begin) for begin in full]
+    assert ends == [begin + sharding.step_size for begin in full]
+    if 0 < count < most and ends[-1] % run.size:  # Not at the end of the epoch.
+        assert not sharding.full_steps(ends[-1], 1)
+    if not count:
+        total = sum(len(sharding.positions(start, r)) for r in range(run.world_size))
+        assert sharding.step_end(start) - start != sharding.step_size or total < sharding.step_size
+    for rank in range(run.world_size):
+        expected = [p for begin in full[::every] for p in sharding.positions(begin, rank).tolist()]
+        found = sharding.run_positions(start, rank, range(0, count, every))
+        assert found.tolist() == expected
+
+
 def test_far_positions_cost_what_near_ones_do() -> None:
     sharding = Sharding(10**12, 256, 64, True, Exclusions([(10**15, 3 * 10**15 + 5)]))
     per_epoch = 10**12 // (256 * 64)
@@ -110,7 +132,7 @@ def test_equal_steps_and_a_partition_on_every_rank() -> None:
     for batch, world in itertools.product(range(1, 11), range(1, 8)):
         sharding = Sharding(10, batch, world)
         dealt = [
-            [sharding.positions(start, r).tolist() for start, _ in sharding.steps(0, 0)]
+            [sharding.positions(start, r).tolist() for start in range(0, 10, sharding.step_size)]
             for r in range(world)
         ]
         assert {len(shares) for shares in dealt} == {-(-10 // (batch * world))}

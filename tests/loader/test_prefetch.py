@@ -16,8 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 from models.oracle import Numbers
+from windeck.loader import prefetch
 from windeck.loader.loader import Loader
-from windeck.loader.prefetch import Prefetcher, iterate_ahead
+from windeck.loader.prefetch import Prefetcher
 
 # Python 3.12 and later warn of forks while torch's threads run.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -36,7 +37,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 def test_items_arrive_in_sequence_and_end() -> None:
     for depth in (0, 1, 2, 100):
-        work = iterate_ahead(iter(range(10)), depth)
+        work = Prefetcher(iter(range(10)), depth)
         assert [work.get() for _ in range(10)] == list(range(10))
         for _ in range(2):
             with pytest.raises(StopIteration):
@@ -50,7 +51,7 @@ def test_an_error_arrives_after_what_went_before_it() -> None:
         raise FileNotFoundError("shard 7")
 
     for depth in (0, 3):
-        work = iterate_ahead(items(), depth)
+        work = Prefetcher(items(), depth)
         assert work.get() == 1
         with pytest.raises(FileNotFoundError, match=r"^shard 7$") as caught:
             work.get()
@@ -99,6 +100,60 @@ def test_a_collection_in_the_thread_itself_does_not_hang() -> None:
     assert not thread.is_alive()
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list of one number, the time."""
+    now = [0.0]
+    monkeypatch.setattr(prefetch, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_a_consumer_without_work_of_its_own_makes_items_itself(clock: list[float]) -> None:
+    makers: list[str] = []
+
+    def items() -> Iterator[int]:
+        for number in range(20):
+            makers.append(threading.current_thread().name)
+            yield number
+
+    work = Prefetcher(items(), 2, away=0.0)
+    for number in range(20):
+        assert work.get() == number
+        clock[0] += 1.0 if 5 <= number < 15 else 0.0
+        while work._pending and work._ready.qsize() < work._pending:
+            pass  # What was requested is ready before the next look.
+    # Item 5 is followed by work: 6 is made on request, 7 and 8 ahead, and so on. Item 15 is
+    # followed by none: what was ahead is used up.
+    away = {7, *range(8, 18)}
+    assert [number for number in range(20) if makers[number] == "windeck-prefetch"] == sorted(away)
+    work.close()
+
+
+def test_no_thread_starts_without_a_reason(clock: list[float]) -> None:
+    work = Prefetcher(iter(range(10)), 2, away=0.0)
+    assert [work.get() for _ in range(5)] == list(range(5))
+    assert background() == []
+    work.close()
+    # A loader remembers how long its last loop was away.
+    loader = Loader(Numbers(50), batch_size=5)
+    assert len(list(loader)) == 10
+    loop = iter(loader)
+    next(loop)
+    assert background() == []
+
+
+def test_the_bytes_made_ahead_are_bounded() -> None:
+    one = sum(tensor.nbytes for tensor in Loader(Numbers(50), batch_size=5).peek().values())
+    for text, depth in ((f"{3 * one}B", 3), (f"{one - 1}B", 1), ("1MB", 10**6 // one)):
+        loop = iter(Loader(Numbers(50), batch_size=5, prefetch=text))
+        next(loop)
+        ahead = loop._ahead  # type: ignore[attr-defined]
+        assert ahead.depth == depth
+    for wrong in ("64", "", "-1MB", "64 megabytes", "1iB"):
+        with pytest.raises(ValueError, match=r"^`prefetch` must be bytes as text such as \"64MB"):
+            Loader(Numbers(50), batch_size=5, prefetch=wrong)
+
+
 @pytest.mark.parametrize("how", ["break", "error", "end", "drop", "bad batch"])
 def test_no_thread_outlives_its_loop(how: str) -> None:
     loader = Loader(Numbers(50), batch_size=5, prefetch=3)
@@ -135,11 +190,11 @@ def fail_at(sample: int) -> object:
     return watch
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 4])
-def test_an_error_of_the_source_comes_in_its_turn_and_may_be_retried(prefetch: int) -> None:
+@pytest.mark.parametrize("ahead", [0, 1, 4])
+def test_an_error_of_the_source_comes_in_its_turn_and_may_be_retried(ahead: int) -> None:
     source = Numbers(20)
     source.watch = fail_at(8)  # type: ignore[assignment]
-    loader = Loader(source, batch_size=4, prefetch=prefetch)
+    loader = Loader(source, batch_size=4, prefetch=ahead)
     loop = iter(loader)
     assert [next(loop)["sample"][0].item() for _ in range(2)] == [0, 4]
     with pytest.raises(KeyError, match=r"^8$"):
@@ -149,9 +204,9 @@ def test_an_error_of_the_source_comes_in_its_turn_and_may_be_retried(prefetch: i
     assert [batch["sample"][0].item() for batch in loop] == [8, 12, 16]
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_forked_child_goes_on_by_itself(prefetch: int) -> None:
-    loader = Loader(Numbers(20), batch_size=4, prefetch=prefetch)
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_a_forked_child_goes_on_by_itself(ahead: int) -> None:
+    loader = Loader(Numbers(20), batch_size=4, prefetch=ahead)
     loop = iter(loader)
     next(loop)
     read, write = os.pipe()

@@ -166,7 +166,7 @@ def test_pinned_rows_are_written_in_place_and_presented_afterwards() -> None:
     builder._pinned = PinnedGather(stream, {}, pin=False)
     for positions in ([0, 1, 2], [4, 5, 6, 7], []):
         before = packed.outs
-        batch = builder(np.array(positions, np.int64)).wait()
+        batch = builder(np.array(positions, np.int64)).batches[0]
         assert_same(batch, expected(packed, positions, 2))
         assert packed.outs > before
 

@@ -1,4 +1,4 @@
-"""A training run as a program of its own, for tests that kill it: see test_loader_runs.
+"""A training run as a program of its own, for tests that kill it: see test_loader_killed.
 
 It logs what it is handed out, one line a step and rank, and then saves its state; both survive a
 SIGKILL. Started by torchrun it is one rank of several, and rank 0 saves for all.

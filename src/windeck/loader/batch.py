@@ -1,7 +1,9 @@
 """Conversion of a source's arrays to batches of tensors: zero-copy, pinned, or on a device.
 
-A tensor keeps its array and the array's buffer alive: the memory returns to the pool when the last
-tensor on it is deleted.
+Several batches may be made of one gather. Each tensor has a storage of its own: the part of the
+gathered array that belongs to its batch. So changing or saving a batch does not involve the others.
+A tensor keeps the whole array alive: the memory returns to the pool when the last tensor on it is
+deleted.
 """
 
 from __future__ import annotations
@@ -9,26 +11,29 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from windeck.columns.columns import ALIGNMENT, aligned_empty
 from windeck.columns.dtypes import tensor_from_bits
 from windeck.loader.visits import threads_option
-from windeck.sources import Batch, Indices, gather_rows, present, whole
+from windeck.sources import Batch, Indices, gather_rows, whole
 
 __all__ = [
     "BatchBuilder",
-    "PendingBatch",
+    "PendingBatches",
     "Tensors",
     "as_tensors",
     "check_device",
     "check_pin_memory",
+    "gather_batches",
     "gather_tensors",
     "profiler_span",
+    "split_rows",
 ]
 
 Tensors = dict[str, torch.Tensor]
@@ -95,17 +100,90 @@ def as_tensors(batch: Batch, bits: Mapping[str, str]) -> Tensors:
     ValueError
         For a read-only array: users may write to a batch.
     """
-    return {key: _as_tensor(key, array, bits.get(key)) for key, array in batch.items()}
+    return {key: _as_tensors(key, [array], bits.get(key))[0] for key, array in batch.items()}
 
 
 def gather_tensors(data: Any, indices: Indices) -> Tensors:
     """Gather one batch of a source or stream as tensors, zero-copy."""
-    rows = gather_rows(data, indices)
-    bits = getattr(data, "torch_dtypes", {})
-    return present(data, as_tensors({**rows, **whole(data, rows)}, bits))
+    return gather_batches(data, indices)[0]
 
 
-def _as_tensor(key: str, array: NDArray[Any], bits: str | None) -> torch.Tensor:
+def presenter_of(data: Any) -> Any:
+    """Return the object whose `whole` and `present`, if any, are those of a source or stream."""
+    return getattr(data, "presenter", data)
+
+
+def gather_batches(data: Any, indices: Indices, count: int = 1, **extra: Any) -> list[Tensors]:
+    """Gather `count` batches of a source or stream by one call, of equally many rows each.
+
+    Parameters
+    ----------
+    data
+        A source or stream; for several batches one whose rows are independent of each other.
+    indices
+        Those of the first batch, then those of the second, and so on.
+    count
+        Number of batches.
+    **extra
+        Keywords for `gather_rows`.
+    """
+    shown = presenter_of(data)
+    rows = gather_rows(data, indices, **extra)
+    check_rows(rows, len(indices), count)
+    return present_all(shown, tensor_batches(shown, rows, count, bits_of(data)))
+
+
+def bits_of(data: Any) -> Mapping[str, str]:
+    """Return the keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
+    bits: Mapping[str, str] = getattr(data, "torch_dtypes", {})
+    return bits
+
+
+def tensor_batches(shown: Any, rows: Batch, count: int, bits: Mapping[str, str]) -> list[Tensors]:
+    """Return the batches, before `present`, that some rows consist of."""
+    parts = {key: split_rows(array, count) for key, array in rows.items()}
+    columns = [_as_tensors(key, arrays, bits.get(key)) for key, arrays in parts.items()]
+    batches: list[Tensors] = [{} for _ in range(count)]
+    if columns:
+        batches = [dict(zip(parts, tensors, strict=True)) for tensors in zip(*columns, strict=True)]
+    for batch, of_batch in zip(batches, wholes(shown, parts, count), strict=False):
+        batch |= as_tensors(of_batch, bits)
+    return batches
+
+
+def wholes(shown: Any, parts: Mapping[str, list[NDArray[Any]]], count: int) -> list[Batch]:
+    """Return the arrays of each batch as a whole, if there are any, from its rows by key."""
+    if not hasattr(shown, "whole"):
+        return []
+    return [whole(shown, {key: parts[key][number] for key in parts}) for number in range(count)]
+
+
+def present_all(shown: Any, batches: list[Tensors]) -> list[Tensors]:
+    """Return batches as users see them."""
+    present = getattr(shown, "present", None)
+    return batches if present is None else [present(batch) for batch in batches]
+
+
+def split_rows(array: NDArray[Any], count: int) -> list[NDArray[Any]]:
+    """Return `count` parts of equally many rows, each aligned to 64 bytes.
+
+    They are views, or parts of one copy if views would not be aligned.
+    """
+    if count == 1:
+        return [array]
+    rows = len(array) // count
+    nbytes = rows * array.strides[0]
+    if nbytes % ALIGNMENT == 0:
+        return list(array.reshape(count, rows, *array.shape[1:]))
+    padded = aligned_empty((count, -(-nbytes // ALIGNMENT) * ALIGNMENT), np.dtype(np.uint8))
+    padded[:, :nbytes] = array.reshape(count, -1).view(np.uint8)
+    shape = (rows, *array.shape[1:])
+    return [part[:nbytes].view(array.dtype).reshape(shape) for part in padded]
+
+
+def _as_tensors(key: str, arrays: list[NDArray[Any]], bits: str | None) -> list[torch.Tensor]:
+    """Return a tensor on the memory of each array; they are alike."""
+    array = arrays[0]
     if not isinstance(array, np.ndarray):
         raise TypeError(
             f"the source returned a {type(array).__name__} for {key!r}; the values of a batch "
@@ -117,34 +195,52 @@ def _as_tensor(key: str, array: NDArray[Any], bits: str | None) -> torch.Tensor:
             "new and writable"
         )
     if bits is not None:
-        return tensor_from_bits(array, bits)
+        return [tensor_from_bits(part, bits) for part in arrays]
     try:
-        return torch.from_numpy(array)
+        return [torch.from_numpy(part) for part in arrays]
     except TypeError:
         raise TypeError(f"{key!r} has dtype {array.dtype}, which torch does not have") from None
 
 
 @dataclass(frozen=True)
-class PendingBatch:
-    """A batch whose copy to a device may not be finished."""
+class PendingBatches:
+    """Batches whose copy to a device may not be finished.
 
-    tensors: Tensors
+    Attributes
+    ----------
+    batches
+        The tensors of each batch.
+    nbytes
+        Bytes of the rows of all batches.
+    event
+        The end of the copies; None for batches that are ready.
+    moved
+        Tensors that own the memory on the device.
+    """
+
+    batches: list[Tensors]
+    nbytes: int
     event: torch.cuda.Event | None = None
+    moved: tuple[torch.Tensor, ...] = ()
+    _streams: set[int] = field(default_factory=set)
 
-    def wait(self) -> Tensors:
-        """Return the tensors; work queued on the current CUDA stream from now on sees the copy."""
-        if self.event is not None:
-            for tensor in self.tensors.values():
-                stream = torch.cuda.current_stream(tensor.device)
-                stream.wait_event(self.event)
-                # The memory belongs to the copy stream, which must not reuse it while
-                # kernels of this stream may still read it.
-                tensor.record_stream(stream)
-        return self.tensors
+    def wait(self) -> None:
+        """Let work that is queued on the current CUDA stream from now on see the copies."""
+        if self.event is None:
+            return
+        stream = torch.cuda.current_stream(self.moved[0].device)
+        if stream.cuda_stream in self._streams:
+            return
+        self._streams.add(stream.cuda_stream)
+        stream.wait_event(self.event)
+        for tensor in self.moved:
+            # The memory belongs to the copy stream, which must not reuse it while kernels of this
+            # stream may still read it.
+            tensor.record_stream(stream)
 
 
 class BatchBuilder:
-    """Builds the batch of given positions of a stream.
+    """Builds the batches of given positions of a stream.
 
     Parameters
     ----------
@@ -167,41 +263,94 @@ class BatchBuilder:
         device: torch.device | None = None,
     ) -> None:
         self._stream = stream
-        self._bits: Mapping[str, str] = getattr(stream, "torch_dtypes", {})
         self._extra = threads_option(stream, threads)
         self._device = device if device is not None and device.type != "cpu" else None
         on_cuda = self._device is not None and self._device.type == "cuda"
         self._copy_stream: torch.cuda.Stream | None = None
         if on_cuda:
             self._copy_stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._shown, self._bits = presenter_of(stream), bits_of(stream)
         self._pinned = PinnedGather(stream, self._bits) if pin_memory or on_cuda else None
+        #: True if several batches may be made of one gather. Pinned ones that users get are
+        #: tensors of torch's allocator, which only then knows of copies from them.
+        self.makes_runs = bool(getattr(stream, "independent_rows", False)) and (
+            on_cuda or not pin_memory
+        )
 
-    def __call__(self, positions: Indices) -> PendingBatch:
+    def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
+        """Build `count` batches of equally many positions."""
+        if self._copy_stream is not None:
+            return self._on_cuda(positions, count, self._copy_stream)
         with profiler_span("windeck.gather"):
-            tensors = self._gather(positions)
-        if self._device is None:
-            return PendingBatch(present(self._stream, tensors))
-        with profiler_span("windeck.to_device"):
-            return self._to_device(tensors, self._device)
+            if self._pinned is not None:
+                batches = [self._pinned.gather(positions, self._extra)]
+                nbytes = sum(tensor.nbytes for tensor in batches[0].values())
+            else:
+                rows = gather_rows(self._stream, positions, **self._extra)
+                nbytes = check_rows(rows, len(positions), count)
+                batches = tensor_batches(self._shown, rows, count, self._bits)
+        if self._device is not None:
+            with profiler_span("windeck.to_device"):
+                batches = [
+                    {key: tensor.to(self._device) for key, tensor in batch.items()}
+                    for batch in batches
+                ]
+        return PendingBatches(present_all(self._shown, batches), nbytes)
 
-    def _gather(self, positions: Indices) -> Tensors:
-        """Gather the rows and the arrays of the whole batch, on the host."""
-        if self._pinned is not None:
-            return self._pinned.gather(positions, self._extra)
-        rows = gather_rows(self._stream, positions, **self._extra)
-        return as_tensors({**rows, **whole(self._stream, rows)}, self._bits)
-
-    def _to_device(self, tensors: Tensors, device: torch.device) -> PendingBatch:
-        if self._copy_stream is None:
-            moved = {key: tensor.to(device) for key, tensor in tensors.items()}
-            return PendingBatch(present(self._stream, moved))
-        with torch.cuda.stream(self._copy_stream):
-            moved = {key: tensor.to(device, non_blocking=True) for key, tensor in tensors.items()}
-            moved = present(self._stream, moved)
+    def _on_cuda(
+        self, positions: Indices, count: int, copy_stream: torch.cuda.Stream
+    ) -> PendingBatches:
+        """Build batches on a CUDA device by one copy for each key."""
+        assert self._pinned is not None
+        with profiler_span("windeck.gather"):
+            rows, pinned = self._pinned.gather_rows(positions, self._extra)
+            nbytes = check_rows(rows, len(positions), count)
+            parts = {key: split_rows(array, count) for key, array in rows.items()}
+            of_all = [self._pinned.pin_copies(one) for one in wholes(self._shown, parts, count)]
+        with profiler_span("windeck.to_device"), torch.cuda.stream(copy_stream):
+            moved = {k: t.to(self._device, non_blocking=True) for k, t in pinned.items()}
+            owners = [*moved.values()]
+            columns = {key: split_tensor(tensor, count) for key, tensor in moved.items()}
+            batches = []
+            for number in range(count):
+                batch = {key: parts[number] for key, parts in columns.items()}
+                for key, tensor in of_all[number].items() if of_all else ():
+                    batch[key] = tensor.to(self._device, non_blocking=True)
+                owners += batch.values()
+                batches.append(batch)
+            batches = present_all(self._shown, batches)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(self._copy_stream)
+            event.record(copy_stream)
         # The pinned tensors may be deleted now: their allocator waits for the copies.
-        return PendingBatch(moved, event)
+        return PendingBatches(batches, nbytes, event, tuple(owners))
+
+
+def check_rows(rows: Batch, expected: int, count: int) -> int:
+    """Return the bytes of the rows of `count` batches.
+
+    Raises
+    ------
+    TypeError
+        If there are several batches and an array has another number of rows than `expected`.
+    """
+    for key, array in rows.items():
+        if count > 1 and array.shape[:1] != (expected,):
+            raise TypeError(
+                f"the source says that its rows are independent of each other, but returned "
+                f"{key!r} of shape {array.shape} for {expected} indices"
+            )
+    return sum(getattr(array, "nbytes", 0) for array in rows.values())
+
+
+def split_tensor(tensor: torch.Tensor, count: int) -> list[torch.Tensor]:
+    """Return `count` parts of equally many rows, each with a storage and version of its own.
+
+    They share the tensor's memory, or are copies if parts of it would not be aligned to 64 bytes.
+    """
+    parts = tensor.chunk(count) if len(tensor) else (tensor,) * count
+    if parts[0].nbytes % ALIGNMENT:
+        return [part.clone() for part in parts]
+    return [torch.utils.dlpack.from_dlpack(part) for part in parts]
 
 
 class PinnedGather:
@@ -215,13 +364,21 @@ class PinnedGather:
         self._layout: dict[str, tuple[tuple[int, ...], torch.dtype, np.dtype[Any]]] | None = None
 
     def gather(self, positions: Indices, extra: Mapping[str, Any]) -> Tensors:
-        """Gather the rows into pinned tensors; arrays of the whole batch are pinned by a copy."""
+        """Gather one batch into pinned tensors."""
+        rows, tensors = self.gather_rows(positions, extra)
+        return {**tensors, **self.pin_copies(whole(self._stream, rows))}
+
+    def gather_rows(self, positions: Indices, extra: Mapping[str, Any]) -> tuple[Batch, Tensors]:
+        """Gather rows into pinned tensors; return arrays on their memory too.
+
+        Rows without a fixed size are copied.
+        """
         if not self._probed:
             self._layout = self._probe()
             self._probed = True
         if self._layout is None:
             rows = gather_rows(self._stream, positions, **extra)
-            return self._pin_copies({**rows, **whole(self._stream, rows)})
+            return rows, self.pin_copies(rows)
         tensors, out = {}, {}
         for key, (shape, torch_dtype, numpy_dtype) in self._layout.items():
             # On the host, also if torch's default device is another.
@@ -236,9 +393,10 @@ class PinnedGather:
                     f"the source returned a new array for {key!r} instead of writing to `out`, "
                     "which pinned batches require"
                 )
-        return {**tensors, **self._pin_copies(whole(self._stream, out))}
+        return out, tensors
 
-    def _pin_copies(self, batch: Batch) -> Tensors:
+    def pin_copies(self, batch: Batch) -> Tensors:
+        """Return pinned copies of arrays."""
         tensors = as_tensors(batch, self._bits)
         return {key: t.pin_memory() if self._pin else t for key, t in tensors.items()}
 

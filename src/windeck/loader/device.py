@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from windeck._core import Permutation, round_keys
-from windeck.loader.batch import PendingBatch, Tensors, profiler_span
+from windeck.loader.batch import PendingBatches, Tensors, profiler_span
 from windeck.loader.stream import Stream
 from windeck.orders import Sequential
 from windeck.sources import Indices, Order, present
@@ -94,13 +94,16 @@ class DeviceOrder:
 class DeviceBatchBuilder:
     """Builds the batch of given positions of a `windeck.Stream` whose source is on a device."""
 
+    #: Batches are made one by one: each is a few operations on the device.
+    makes_runs = False
+
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self._stream, self._device = stream, device
         self._order: tuple[int, DeviceOrder] | None = None
         #: Epoch, first place, place after the last one, samples.
         self._ahead: tuple[int, int, int, torch.Tensor] | None = None
 
-    def __call__(self, positions: Indices) -> PendingBatch:
+    def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
         epochs: Any = self._stream._epochs
         source = self._stream.source
         with profiler_span("windeck.gather"):
@@ -114,7 +117,7 @@ class DeviceBatchBuilder:
             whole = getattr(source, "whole_tensors", None)
             if whole is not None:
                 rows = {**rows, **whole(rows)}
-            return PendingBatch(present(source, rows))
+            return PendingBatches([present(source, rows)], 0)
 
     def _samples(self, epoch: int, places: Indices) -> torch.Tensor:
         if not len(places):

@@ -8,8 +8,8 @@ each rank, and `windeck.loader.batch` makes tensors of them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping
+from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
@@ -18,23 +18,25 @@ import torch
 from numpy.typing import NDArray
 
 from windeck._util.html import html_table
+from windeck._util.text import parse_bytes
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import (
     BatchBuilder,
-    PendingBatch,
+    PendingBatches,
     Tensors,
     check_device,
     check_pin_memory,
     profiler_span,
 )
-from windeck.loader.device import builder_on_device
+from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
-from windeck.loader.prefetch import InlineIterator, Prefetcher, iterate_ahead
+from windeck.loader.prefetch import Prefetcher
+from windeck.loader.runs import Run, build_runs
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
 from windeck.loader.visits import Visit, is_document, require_method, sort_positions
-from windeck.sources import Indices, OrderFactory, Source
+from windeck.sources import OrderFactory, Source
 from windeck.sources import Stream as StreamProtocol
 
 __all__ = ["Loader"]
@@ -81,7 +83,9 @@ class Loader:
         End of iteration: no batch comes from this epoch or a later one. It limits epochs, not
         loops. A stream without epochs needs `steps_per_epoch` for it.
     prefetch
-        Batches computed ahead in a background thread; 0 computes each batch on request. It is 0
+        Runs made ahead in a background thread: 0 for none, or their bytes as text, such as
+        ``"64MB"``. A run is a batch, or several small ones of together about 1 MiB. While the
+        training steps are too short for the thread to save time, runs are made on request. It is 0
         for a source on a device, such as ``windows.to("cuda")``, whose batches are made there.
     threads
         Threads for sources that gather in several; None is the source's default.
@@ -139,7 +143,7 @@ class Loader:
         world_size: int | None = None,
         drop_last: bool = False,
         epochs: int | None = None,
-        prefetch: int = 2,
+        prefetch: int | str = 2,
         threads: int | None = None,
         pin_memory: bool = False,
         device: torch.device | str | None = None,
@@ -150,7 +154,7 @@ class Loader:
         self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.drop_last = bool(drop_last)
         self.epochs = None if epochs is None else check_integer("epochs", epochs)
-        self.prefetch = check_integer("prefetch", prefetch)
+        self.prefetch, self._prefetch_bytes = _check_prefetch(prefetch)
         self.restart = bool(restart)
         self.steps_per_epoch = _check_steps_per_epoch(steps_per_epoch, self.stream)
         self._ranks = check_ranks(rank, world_size)
@@ -165,7 +169,7 @@ class Loader:
         self._position = 0
         self._step = 0
         #: Shared with the copies that `restart` makes.
-        self._waited = SimpleNamespace(total=0.0, step=0.0)
+        self._waited = SimpleNamespace(total=0.0, step=0.0, away=inf)
         #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0
         #: Epoch length of the legs of a state that do not contain it.
@@ -173,8 +177,9 @@ class Loader:
         self._history = StepHistory(self._usual_epoch_length)
         on_device = builder_on_device(self.stream, check_device(device), pin_memory)
         if on_device is not None:
-            self.prefetch = 0  # Its batches are not made by this processor.
-        self._build_batch: Callable[[Indices], PendingBatch] = on_device or BatchBuilder(
+            # Its batches are not made by this processor.
+            self.prefetch, self._prefetch_bytes = 0, None
+        self._build_batch: BatchBuilder | DeviceBatchBuilder = on_device or BatchBuilder(
             self.stream,
             threads=None if threads is None else check_integer("threads", threads, least=1),
             pin_memory=check_pin_memory(pin_memory),
@@ -271,7 +276,10 @@ class Loader:
         """
         if self.epochs is not None and self.epoch >= self.epochs:
             raise IndexError(f"there is no next batch: epochs={self.epochs} is reached")
-        return self._build_batch(self._sharding().positions(self._next_start(), self.rank)).wait()
+        positions = self._sharding().positions(self._next_start(), self.rank)
+        pending = self._build_batch(positions)
+        pending.wait()
+        return pending.batches[0]
 
     # State.
 
@@ -509,13 +517,6 @@ class Loader:
         n, ranks = self._epoch_length, self.world_size
         return Sharding(n, self.batch_size, ranks, self.drop_last, self._exclusions)
 
-    def _steps(self, sharding: Sharding, epoch: int) -> Iterator[tuple[int, int]]:
-        """Return (start, end) of each step of an epoch from the position on."""
-        if self.steps_per_epoch is None:
-            return sharding.steps(self._position, epoch)
-        left = self.steps_left if self.epoch == epoch else 0
-        return islice(sharding.steps(self._position, 0), left)
-
     def _next_start(self) -> int:
         """Return the position at which the next batch begins."""
         return self._sharding().step_start(self._position)
@@ -583,6 +584,13 @@ class Loader:
         )
 
 
+def _check_prefetch(prefetch: int | str) -> tuple[int, int | None]:
+    """Return the number of runs made ahead, at first, and the bytes that bound it."""
+    if isinstance(prefetch, str):
+        return 1, parse_bytes("prefetch", prefetch)
+    return check_integer("prefetch", prefetch), None
+
+
 def _check_steps_per_epoch(steps: object, stream: Any) -> int | None:
     """Return the steps in an epoch of a stream without epochs; raise for a stream with epochs."""
     if steps is None:
@@ -596,81 +604,96 @@ def _check_steps_per_epoch(steps: object, stream: Any) -> int | None:
     return number
 
 
-#: A batch, and the loader's position before and after it.
-_Step: TypeAlias = "tuple[PendingBatch, int, int]"
-
-
 class _EpochIterator:
     """The iterator of one ``for`` loop: the batches of one epoch, from the loader's position on.
 
     Batches made ahead are discarded if the loader was moved meanwhile by a loaded state, an
-    exclusion or another loop, and in a forked child, which has no thread. The iterator stays in
-    its epoch even if the loader is moved to another.
+    exclusion or another loop. The iterator stays in its epoch even if the loader is moved to
+    another. In a forked child, which has no thread, it begins to make batches anew.
     """
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._ahead: Prefetcher[_Step] | InlineIterator[_Step] | None = None
+        self._ahead: Prefetcher[Run] | None = None
         self._epoch: int | None = None
-        self._version = -1
+        self._version = -1  # None of the loader: the first batch starts the iterator.
+        self._place = 0  # Of the next batch in the run.
+        self._take(PendingBatches([], 0), [0])
 
     def __iter__(self) -> Iterator[Tensors]:
         return self
 
     def __next__(self) -> Tensors:
-        loader = self._loader
-        while True:
-            ahead = self._ahead
-            if ahead is None or self._version != loader._version or not ahead.is_alive:
-                ahead = self._start()
-            try:
-                with profiler_span("windeck.wait"):
-                    batch, before, after = ahead.get()
-            except BaseException:  # The end, an error of the source, or Ctrl-C: end the thread.
-                self.close()
-                raise
-            if before == loader._position:
-                break
-            self.close()  # Another loop took this batch, or Ctrl-C came after it was taken.
-        loader._position = after
+        loader, place = self._loader, self._place
+        if self._positions[place] != loader._position or self._version != loader._version:
+            self.close()  # Another loop took this batch, or the loader was moved.
+            place = 0
+        waited = 0.0
+        if place == len(self._batches):
+            waited = self._next_run()
+            place = 0
+        batch = self._batches[place]
+        if self._pending.event is not None:
+            self._pending.wait()
+        # In this order: Ctrl-C may come in between.
+        loader._position = self._positions[place + 1]
         loader._step += 1
-        loader._waited.step = ahead.waited
-        loader._waited.total += ahead.waited
-        return batch.wait()
+        self._place = place + 1
+        self._batches[place] = NO_BATCH  # The user's reference is the only one.
+        loader._waited.step = waited
+        loader._waited.total += waited
+        return batch
 
     def close(self) -> None:
         """Stop prefetching. The position stays; another `next` starts again from it."""
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
+        self._take(PendingBatches([], 0), [self._loader._position])
 
-    def _start(self) -> Prefetcher[_Step] | InlineIterator[_Step]:
+    def _take(self, pending: PendingBatches, positions: list[int]) -> None:
+        self._pending, self._batches, self._positions = pending, pending.batches, positions
+        self._place = 0
+
+    def _next_run(self) -> float:
+        """Take the next run; return the seconds waited for it."""
+        loader = self._loader
+        while True:
+            if self._ahead is None or not self._ahead.is_alive:
+                self._ahead = self._start()
+            try:
+                with profiler_span("windeck.wait"):
+                    run = self._ahead.get()
+            except BaseException:  # The end, an error of the source, or Ctrl-C: end the thread.
+                self.close()
+                raise
+            if run.positions[0] == loader._position:
+                break
+            self.close()  # Ctrl-C came after a run was taken.
+        self._take(run.pending, run.positions)
+        if loader._prefetch_bytes is not None:
+            self._ahead.depth = max(1, loader._prefetch_bytes // max(1, run.pending.nbytes))
+        loader._waited.away = self._ahead.away
+        return self._ahead.waited
+
+    def _start(self) -> Prefetcher[Run]:
         self.close()
         loader = self._loader
         loader._record_step()
         if self._epoch is None:
             self._epoch = loader.epoch
         self._version = loader._version
-        sharding = loader._sharding()
-        steps: Iterator[tuple[int, int]] = iter(())
-        if loader.epochs is None or self._epoch < loader.epochs:
-            steps = loader._steps(sharding, self._epoch)
-        batches = _build_steps(steps, sharding, loader.position, loader.rank, loader._build_batch)
-        self._ahead = iterate_ahead(batches, loader.prefetch)
-        return self._ahead
+        left, epoch = None, self._epoch
+        if loader.epochs is not None and epoch >= loader.epochs:
+            left = 0
+        elif loader.steps_per_epoch is not None:
+            left, epoch = (loader.steps_left if loader.epoch == epoch else 0), 0
+        build = loader._build_batch
+        runs = build_runs(
+            loader._sharding(), loader.position, epoch, left, loader.rank, build, build.makes_runs
+        )
+        return Prefetcher(runs, loader.prefetch, loader._waited.away)
 
 
-def _build_steps(
-    steps: Iterator[tuple[int, int]],
-    sharding: Sharding,
-    position: int,
-    rank: int,
-    build_batch: Callable[[Indices], PendingBatch],
-) -> Iterator[_Step]:
-    """Yield the batch of each step, and the loader's position before and after it.
-
-    Not a method: it runs in the prefetching thread, which must not refer to the iterator.
-    """
-    for start, stop in steps:
-        yield build_batch(sharding.positions(start, rank)), position, stop
-        position = stop
+#: Takes the place of a batch that was handed out.
+NO_BATCH: Tensors = {}

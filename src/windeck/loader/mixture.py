@@ -394,6 +394,12 @@ class Mixture:
         return any(getattr(stream, "supports_threads", False) for stream in self._streams)
 
     @property
+    def independent_rows(self) -> bool:
+        """True if several batches of every part may be gathered by one call."""
+        live = (stream for stream in self._streams if stream is not None)
+        return all(getattr(stream, "independent_rows", False) for stream in live)
+
+    @property
     def torch_dtypes(self) -> Mapping[str, str]:
         """Keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
         types: Mapping[str, str] = getattr(self._first, "torch_dtypes", {})
@@ -425,6 +431,11 @@ class Mixture:
             extra = threads_option(stream, threads)
             gather_into(stream, numbers[rows], rows, batch, **extra)
         return batch
+
+    @property
+    def presenter(self) -> Any:
+        """The object that has `whole` and `present`, or neither: that of a part."""
+        return getattr(self._first, "presenter", self._first)
 
     def whole(self, rows: Batch) -> Batch:
         """Return the parts' arrays of the whole batch; see `RowSource`."""

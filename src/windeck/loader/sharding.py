@@ -184,13 +184,27 @@ class Sharding:
             return end
         return self.exclusions.nth(start, self.step_size - 1) + 1
 
-    def steps(self, position: int, epoch: int) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of each step of an epoch from `position` on."""
-        start = self.step_start(position)
-        while start // self.epoch_length == epoch:
-            stop = self.step_end(start)
-            yield start, stop
-            start = self.step_start(stop)
+    def full_steps(self, start: int, most: int) -> int:
+        """Return the number of full steps from `start` on, without exclusions in between.
+
+        They begin at start, start + step_size and so on, within one epoch. At most `most`.
+        """
+        stop = min(self.epoch_end(start), LIMIT)
+        first, last = next(self.exclusions.kept_ranges(start, stop), (start, start))
+        return min(most, (last - start) // self.step_size) if first == start else 0
+
+    def run_positions(self, start: int, rank: int, steps: range) -> Indices:
+        """Return the positions of `rank` in some of the full steps from `start` on, end to end.
+
+        Parameters
+        ----------
+        steps
+            Numbers of steps after the one at `start`, below those of `full_steps`.
+        """
+        starts = np.arange(steps.start, steps.stop, steps.step) * self.step_size
+        of_rank = np.arange(self.batch_size) + (start + rank * self.batch_size)
+        positions: Indices = (starts[:, None] + of_rank).ravel()
+        return positions
 
     def positions(self, start: int, rank: int) -> Indices:
         """Return the positions of `rank` in the step at `start`: ascending, possibly none.

@@ -340,6 +340,11 @@ class Stream:
         return bool(getattr(self.source, "supports_threads", False))
 
     @property
+    def independent_rows(self) -> bool:
+        """True if several batches of the source may be gathered by one call."""
+        return all(getattr(one.source, "independent_rows", False) for one in self._epochs.ranges)
+
+    @property
     def torch_dtypes(self) -> Mapping[str, str]:
         """Keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
         types: Mapping[str, str] = getattr(self.source, "torch_dtypes", {})
@@ -471,7 +476,7 @@ class Stream:
         threads
             Threads for sources that gather in several; other sources ignore it.
         """
-        return complete_batch(self._presenter, self.gather_rows(positions, out, threads=threads))
+        return complete_batch(self.presenter, self.gather_rows(positions, out, threads=threads))
 
     def gather_rows(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
@@ -499,15 +504,15 @@ class Stream:
 
     def whole(self, rows: Batch) -> Batch:
         """Return the source's arrays of the whole batch; see `RowSource`."""
-        return whole(self._presenter, rows)
+        return whole(self.presenter, rows)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch as the source presents it; see `RowSource`."""
-        return present(self._presenter, batch)
+        return present(self.presenter, batch)
 
     @property
-    def _presenter(self) -> Any:
-        """The object that has `whole` and `present`: the source, or the source of an epoch."""
+    def presenter(self) -> Any:
+        """The object that has `whole` and `present`, or neither: a source or one of an epoch."""
         first = self._epochs.ranges[0]
         if first.is_shuffled_inside and not hasattr(first.source, "gather_rows"):
             return self._epochs.source_at(0)

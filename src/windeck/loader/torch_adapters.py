@@ -22,7 +22,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 from windeck._core import Permutation
 from windeck._util.fingerprints import checked_order_name
 from windeck._util.validation import LIMIT, check_integer
-from windeck.loader.batch import Tensors, as_tensors, gather_tensors
+from windeck.loader.batch import Tensors, as_tensors, gather_batches, gather_tensors
+from windeck.loader.runs import next_count
 from windeck.loader.sharding import Sharding, check_ranks, current_ranks
 from windeck.loader.shared_position import SharedPosition
 from windeck.loader.state import load_position, load_stream_position, make_state, stream_state
@@ -319,7 +320,11 @@ class _Loop:
         self._start = self._reached = start
         self._step = self.worker
         self._steps = 1 if start is None else self.sharding.steps_left(start)
+        self._full = 0 if start is None else self.sharding.full_steps(start, self._steps)
+        self._end = 0 if start is None else self.sharding.epoch_end(start)
         self._start_state: dict[str, Any] | None = None
+        self._made: list[Tensors] = []  # Batches of the next steps, the last one first.
+        self._run_size = 1
 
     @property
     def position(self) -> int:
@@ -336,13 +341,39 @@ class _Loop:
             raise StopIteration
         if self._start is None:
             raise RuntimeError(NO_POSITION)
-        step_start = self.sharding.jump(self._start, self._step)
-        batch = gather_tensors(self.stream, self.sharding.positions(step_start, self.rank))
-        if "position" in batch:
-            raise ValueError("the source has a key 'position', which is reserved for batches")
-        self._reached = self.sharding.step_end(step_start)
+        if not self._made:
+            self._made = self._make_run(self._start)
+        batch = self._made.pop()
+        size = self.sharding.step_size
+        self._reached = min(self._start + (self._step + 1) * size, self._end)
         self._step += self.workers
-        return {**batch, "position": torch.tensor([self._reached], device="cpu")}
+        batch["position"] = torch.tensor([self._reached], device="cpu")
+        return batch
+
+    def _make_run(self, start: int) -> list[Tensors]:
+        """Make the batches of this worker's next steps by one gather, the last one first."""
+        steps = range(self._step, self._full, self.workers)[: self._run_size]
+        while True:
+            if steps:
+                positions = self.sharding.run_positions(start, self.rank, steps)
+            else:  # A partial batch at the end.
+                last = start + self._step * self.sharding.step_size
+                positions = self.sharding.positions(last, self.rank)
+            count = max(1, len(steps))
+            try:
+                batches = gather_batches(self.stream, positions, count)
+                break
+            except Exception:
+                if count == 1:
+                    raise
+                steps = steps[:1]  # The error belongs to one of the batches: it is raised there.
+        if "position" in batches[0]:
+            raise ValueError("the source has a key 'position', which is reserved for batches")
+        if getattr(self.stream, "independent_rows", False):
+            nbytes = sum(tensor.nbytes for tensor in batches[0].values()) * count
+            self._run_size = next_count(count, nbytes)
+        batches.reverse()
+        return batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the stream at the loop's start, and the number of the next step.

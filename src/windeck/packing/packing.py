@@ -183,6 +183,7 @@ class PackedSequences:
 
     #: `gather` accepts ``threads=``.
     supports_threads = True
+    independent_rows = True
 
     def __init__(
         self,

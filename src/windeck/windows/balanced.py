@@ -43,6 +43,7 @@ class BalancedWindows:
     """
 
     supports_threads = True
+    independent_rows = True
 
     def __init__(self, windows: Windows, weights: Any, epoch_length: int | None) -> None:
         self.windows = windows

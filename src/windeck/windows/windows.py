@@ -146,6 +146,8 @@ class Windows:
 
     #: `gather` takes ``threads=``.
     supports_threads = True
+    #: Several batches may be gathered by one call.
+    independent_rows = True
 
     def __init__(
         self,

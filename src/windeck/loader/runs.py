@@ -1,0 +1,102 @@
+"""Runs: the batches of several steps, made together by one gather.
+
+Every batch is a function of its position, so the order, the gather and the hand-over from thread
+to thread need not be done for each of them. A run ends where an epoch, an exclusion or a partial
+batch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from windeck.loader.batch import PendingBatches
+from windeck.loader.sharding import Sharding
+from windeck.sources import Indices
+
+__all__ = ["Run", "build_runs", "next_count"]
+
+#: Bytes of a run: small enough for the caches, and to throw away. A larger batch is a run.
+RUN_BYTES = 1 << 20
+#: Batches of a run.
+RUN_BATCHES = 64
+
+
+def next_count(count: int, nbytes: int) -> int:
+    """Return the number of batches in the run after one of `count` batches and `nbytes` bytes."""
+    return max(1, min(2 * count, RUN_BYTES * count // max(1, nbytes), RUN_BATCHES))
+
+
+@dataclass
+class Run:
+    """Consecutive batches of one rank.
+
+    Attributes
+    ----------
+    pending
+        The batches.
+    positions
+        The loader's position before the first batch, and after each of them.
+    """
+
+    pending: PendingBatches
+    positions: list[int]
+
+
+def build_runs(
+    sharding: Sharding,
+    position: int,
+    epoch: int,
+    most_steps: int | None,
+    rank: int,
+    build: Callable[[Indices, int], PendingBatches],
+    makes_runs: bool,
+) -> Iterator[Run]:
+    """Yield the batches of an epoch from `position` on, in runs that grow from one batch.
+
+    An error of `build` is raised in place of the batch that it belongs to. Not a method: it runs in
+    the prefetching thread, which must not refer to the iterator.
+
+    Parameters
+    ----------
+    sharding, rank
+        The assignment of positions to steps, and the rank whose batches are built.
+    position, epoch
+        The loader's position, and the epoch that ends the iteration.
+    most_steps
+        Number of steps after which the iteration ends; None for no such limit.
+    build
+        Builds the batches of positions: `windeck.loader.batch.BatchBuilder`.
+    makes_runs
+        Whether it can build several batches at once.
+    """
+    left = most_steps
+    wanted = 1
+    failed_until = -1  # Positions before this one are built batch by batch.
+    while left is None or left > 0:
+        start = sharding.step_start(position)
+        if start // sharding.epoch_length != epoch:
+            return
+        most = wanted if left is None else min(wanted, left)
+        count = max(1, sharding.full_steps(start, most)) if most > 1 else 1
+        if start < failed_until:
+            count = 1
+        if count == 1:
+            positions, ends = sharding.positions(start, rank), [sharding.step_end(start)]
+        else:
+            positions = sharding.run_positions(start, rank, range(count))
+            size = sharding.step_size
+            ends = list(range(start + size, start + (count + 1) * size, size))
+        try:
+            pending = build(positions, count)
+        except Exception:
+            if count == 1:
+                raise
+            failed_until = ends[-1]
+            continue
+        if makes_runs:
+            wanted = next_count(count, pending.nbytes)
+        yield Run(pending, [position, *ends])
+        position = ends[-1]
+        left = None if left is None else left - count
+        del pending  # Otherwise this reference would keep the memory of a run from the pool.
