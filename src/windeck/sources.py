@@ -25,6 +25,7 @@ from windeck.columns.columns import aligned_empty
 
 __all__ = [
     "Batch",
+    "DeviceSource",
     "EpochSource",
     "Fingerprint",
     "Indices",
@@ -149,6 +150,30 @@ class RowSource(Source, Protocol):
 
         The values are NumPy arrays or torch tensors on any device, of rows and of the whole batch.
         The method may change the dict.
+        """
+        ...
+
+
+@runtime_checkable
+class DeviceSource(Source, Protocol):
+    """A source whose data are on a device, and which makes batches there.
+
+    A `Loader` over it calls `gather_tensors` in place of `gather`, without a background thread.
+    An optional method ``whole_tensors(rows)`` returns tensors of the whole batch, as `whole` of a
+    `RowSource`, and an optional ``present(batch)`` is that of a `RowSource`. A source with
+    `at_epoch` has `gather_tensors` in the sources of its epochs.
+    """
+
+    @property
+    def device(self) -> Any:
+        """The `torch.device`."""
+        ...
+
+    def gather_tensors(self, samples: Any) -> dict[str, Any]:
+        """Return a batch: row k of every tensor belongs to sample ``samples[k]``.
+
+        `samples` is an int64 tensor of shape (batch,) on the device. The tensors are new, on the
+        device, and contiguous.
         """
         ...
 

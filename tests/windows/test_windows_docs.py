@@ -14,7 +14,8 @@ def test_code_on_the_page_runs(page: str) -> None:
     Page(f"docs/{page}").run()
 
 
-def test_examples_on_the_page_on_the_gather() -> None:
-    found = doctest.testfile(str(Page("docs/gather.md").path), module_relative=False)
+@pytest.mark.parametrize("page", ["gather.md", "device.md"])
+def test_examples_on_the_page_have_their_results(page: str) -> None:
+    found = doctest.testfile(str(Page(f"docs/{page}").path), module_relative=False)
     assert found.attempted > 0
     assert not found.failed

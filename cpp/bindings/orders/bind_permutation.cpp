@@ -216,6 +216,20 @@ IndexArray permute_keyed(py::handle sizes, py::handle keys, py::handle epochs, p
     return result;
 }
 
+using RoundKeys = py::typing::Tuple<py::int_, py::typing::List<py::int_>>;
+
+/// k, and the keys a_0, c_0, ..., a_5, c_5, f of permutation.hpp: each is below 2^63.
+RoundKeys round_keys(const Permutation& order) {
+    const Rounds& rounds = order.rounds();
+    py::list keys;
+    for (unsigned r = 0; r < Rounds::count; ++r) {
+        keys.append(rounds.a[r]);
+        keys.append(rounds.c[r]);
+    }
+    keys.append(rounds.post);
+    return py::make_tuple(rounds.bits, keys);
+}
+
 }  // namespace
 
 void bind_permutation(py::module_& m) {
@@ -224,7 +238,12 @@ void bind_permutation(py::module_& m) {
           "Return Permutation(sizes[j], seed=hash_words(seed, keys[j]), epoch=epochs[j])"
           "[positions[j]] for each j.");
     m.attr("ORDER_VERSION") = Permutation::order_version;
-    py::class_<Permutation>(m, "Permutation", about)
+    auto permutation = py::class_<Permutation>(m, "Permutation", about);
+    m.def("round_keys", &round_keys, py::arg("order"),
+          "Return the bits k of the domain of an order, and the keys of its rounds: the factor and "
+          "the addend of each, and the last addend (see "
+          "cpp/include/windeck/orders/permutation.hpp).");
+    permutation
         .def(py::init(
                  [](const IntegerLike& size, const IntegerLike& seed, const IntegerLike& epoch) {
                      return Permutation(order_size(size.value), uint64(seed.value, "seed"),

@@ -28,6 +28,7 @@ from windeck.loader.batch import (
     check_pin_memory,
     in_span,
 )
+from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
 from windeck.loader.prefetch import Prefetcher
 from windeck.loader.runs import Run, build_runs
@@ -84,7 +85,8 @@ class Loader:
     prefetch
         Runs made ahead in a background thread: 0 for none, or their bytes as text, such as
         ``"64MB"``. A run is a batch, or several small ones of together about 1 MiB. While the
-        training steps are too short for the thread to save time, runs are made on request.
+        training steps are too short for the thread to save time, runs are made on request. It is 0
+        for a source on a device, such as ``windows.to("cuda")``, whose batches are made there.
     threads
         Threads for sources that gather in several; None is the source's default.
     pin_memory
@@ -173,7 +175,11 @@ class Loader:
         #: Epoch length of the legs of a state that do not contain it.
         self._usual_epoch_length = getattr(self.stream, "first_epoch_length", self._epoch_length)
         self._history = StepHistory(self._usual_epoch_length)
-        self._build_batch = BatchBuilder(
+        on_device = builder_on_device(self.stream, check_device(device), pin_memory)
+        if on_device is not None:
+            # Its batches are not made by this processor.
+            self.prefetch, self._prefetch_bytes = 0, None
+        self._build_batch: BatchBuilder | DeviceBatchBuilder = on_device or BatchBuilder(
             self.stream,
             threads=None if threads is None else check_integer("threads", threads, least=1),
             pin_memory=check_pin_memory(pin_memory),

@@ -47,6 +47,8 @@ from windeck.windows.subset import Split, WindowSelection, warn_of_unseen
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from windeck.windows.device import DeviceWindows
+
 Names = str | Iterable[str] | None
 
 
@@ -341,6 +343,60 @@ class Windows:
         number = operator.index(index)
         batch = self.gather([number + len(self) if -len(self) <= number < 0 else number])
         return {key: array[0] for key, array in batch.items()}
+
+    def to(self, device: Any) -> DeviceWindows:
+        """Return these windows as a source on a device: its batches are tensors, made there.
+
+        The columns are copied once, cast, scaled and filled as batches have them. A `Loader` over
+        the result gives the batches of these windows, bit for bit and in the same order, without
+        work on the host; states of either resume with the other. Windows with the same columns,
+        scaler and dtype, such as the parts of a split, share one copy.
+
+        Parameters
+        ----------
+        device
+            A `torch.device` or its name, such as ``"cuda"``.
+
+        Returns
+        -------
+        DeviceWindows
+            O(rows) time and `device_bytes` of memory on the device, until the last source that
+            uses the columns is deleted.
+
+        Raises
+        ------
+        MemoryError
+            If the device has less memory free. Nothing has been copied then.
+        RuntimeError
+            If torch has no such device.
+        TypeError
+            For float64 values on MPS.
+        ValueError
+            If an integer dtype cannot hold a value of a column, also in rows that no window reads.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(100.0)})
+        >>> w = wd.Windows(table, context_length=24, prediction_length=12)
+        >>> loader = wd.Loader(w.to("cpu"), batch_size=16, shuffle=True)
+        >>> next(iter(loader))["past_target"].shape
+        torch.Size([16, 24, 1])
+        """
+        from windeck.windows.device import DeviceWindows
+
+        return DeviceWindows(self, device)
+
+    def device_bytes(self) -> int:
+        """Return the bytes that `to` takes on a device, at most. Reads no rows.
+
+        Values in their dtype in a batch, one byte for each that may be missing (less if none is),
+        and the index.
+        """
+        from windeck.windows.device import device_bytes
+
+        return device_bytes(self)
 
     @property
     def torch_dtypes(self) -> dict[str, str]:

@@ -52,6 +52,9 @@ class Permutation {
     std::uint64_t seed() const { return seed_; }
     std::uint64_t epoch() const { return epoch_; }
 
+    /// The rounds of E, for its evaluation elsewhere.
+    const Rounds& rounds() const { return forward_; }
+
     /// The sample at a position.
     std::uint64_t at(std::uint64_t position) const;
 

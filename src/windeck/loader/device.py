@@ -1,0 +1,160 @@
+"""Batches of sources on a device: order and gather by torch operations there, without NumPy.
+
+The order of many positions is evaluated at once, and the following batches use it. So a batch takes
+the operations of the gather alone, and the kernels of the order are started, and waited for, once
+for `POSITIONS_AT_A_TIME` positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from windeck._core import Permutation, round_keys
+from windeck.loader.batch import PendingBatches, Tensors, profiler_span
+from windeck.loader.stream import Stream
+from windeck.orders import Sequential
+from windeck.sources import Indices, Order, present
+
+__all__ = ["DeviceBatchBuilder", "DeviceOrder", "builder_on_device", "permute"]
+
+#: Positions whose samples are computed together.
+POSITIONS_AT_A_TIME = 1 << 16
+
+#: Sizes of which walking takes many passes, and the core keeps the whole order.
+TABULATED = 256
+
+
+def permute(values: torch.Tensor, keys: Sequence[torch.Tensor], bits: int) -> torch.Tensor:
+    """Return E(values) of ``cpp/include/windeck/orders/permutation.hpp``.
+
+    int64 products and sums wrap around, and the mask keeps the bits that are right. Values are not
+    negative, so a shift to the right brings in zeros.
+
+    Parameters
+    ----------
+    values
+        int64, in [0, 2^bits).
+    keys
+        Factor and addend of each round, and the last addend; int64 of shape ().
+    bits
+        Bits of the domain, at most 63.
+    """
+    shift, mask = (bits + 1) // 2, (1 << bits) - 1
+    for factor, addend in zip(keys[:-1:2], keys[1:-1:2], strict=True):
+        values = ((values ^ (values >> shift)) * factor + addend) & mask
+    return ((values ^ (values >> shift)) + keys[-1]) & mask
+
+
+class DeviceOrder:
+    """The samples of an order, as tensors on a device.
+
+    `Permutation` and `Sequential` are computed there. Other orders are computed on the host, and
+    their samples copied; so are permutations of few samples, which the host has in a table.
+    """
+
+    def __init__(self, order: Order, device: torch.device) -> None:
+        self._order, self._device = order, device
+        self._keys: tuple[torch.Tensor, ...] = ()
+        if isinstance(order, Permutation) and len(order) > TABULATED:
+            self._bits, keys = round_keys(order)
+            self._keys = torch.tensor(keys, dtype=torch.int64, device=device).unbind()
+
+    def slice(self, start: int, stop: int) -> torch.Tensor:
+        """Return the samples at places [start, stop) of the epoch."""
+        if self._keys or isinstance(self._order, Sequential):
+            places = torch.arange(start, stop, device=self._device)
+            return self._permuted(places) if self._keys else places
+        return torch.tensor(self._order.slice(start, stop), device=self._device)
+
+    def take(self, places: Indices) -> torch.Tensor:
+        """Return the samples at some places of the epoch."""
+        if self._keys:
+            return self._permuted(torch.tensor(places, device=self._device))
+        return torch.tensor(self._order.take(places), device=self._device)
+
+    def _permuted(self, places: torch.Tensor) -> torch.Tensor:
+        """Return the samples of a permutation, walking until none is outside.
+
+        Each pass waits for the device once: the number of passes depends on the values.
+        """
+        size = len(self._order)
+        found = permute(places, self._keys, self._bits)
+        left = (found >= size).nonzero()[:, 0]
+        while len(left):
+            again = permute(found[left], self._keys, self._bits)
+            found[left] = again
+            left = left[again >= size]
+        return found
+
+
+class DeviceBatchBuilder:
+    """Builds the batch of given positions of a `windeck.Stream` whose source is on a device."""
+
+    #: Batches are made one by one: each is a few operations on the device.
+    makes_runs = False
+
+    def __init__(self, stream: Stream, device: torch.device) -> None:
+        self._stream, self._device = stream, device
+        self._order: tuple[int, DeviceOrder] | None = None
+        #: Epoch, first place, place after the last one, samples.
+        self._ahead: tuple[int, int, int, torch.Tensor] | None = None
+
+    def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
+        epochs: Any = self._stream._epochs
+        source = self._stream.source
+        with profiler_span("windeck.gather"):
+            parts = [
+                epochs.source_at(epoch).gather_tensors(self._samples(epoch, places))
+                for _, epoch, places in epochs.split(positions)
+            ]
+            rows: Tensors = parts[0]
+            if len(parts) > 1:
+                rows = {key: torch.cat([part[key] for part in parts]) for key in rows}
+            whole = getattr(source, "whole_tensors", None)
+            if whole is not None:
+                rows = {**rows, **whole(rows)}
+            return PendingBatches([present(source, rows)], 0)
+
+    def _samples(self, epoch: int, places: Indices) -> torch.Tensor:
+        if not len(places):
+            return torch.empty(0, dtype=torch.int64, device=self._device)
+        start, stop = int(places[0]), int(places[-1]) + 1
+        if stop - start != len(places) or (np.diff(places) != 1).any():
+            return self._order_at(epoch).take(places)
+        ahead = self._ahead
+        if ahead is None or ahead[0] != epoch or start < ahead[1] or stop > ahead[2]:
+            order = self._stream.order_at(epoch)
+            end = min(start + max(POSITIONS_AT_A_TIME, len(places)), len(order))
+            ahead = epoch, start, end, self._order_at(epoch).slice(start, end)
+            self._ahead = ahead
+        return ahead[3][start - ahead[1] : stop - ahead[1]]
+
+    def _order_at(self, epoch: int) -> DeviceOrder:
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, DeviceOrder(self._stream.order_at(epoch), self._device)
+        return self._order[1]
+
+
+def builder_on_device(
+    stream: Any, device: torch.device | None, pin_memory: bool
+) -> DeviceBatchBuilder | None:
+    """Return the builder for a stream whose source is on a device; None for any other stream.
+
+    Raises
+    ------
+    ValueError
+        For another `device` than that of the source, and for `pin_memory`.
+    """
+    source: Any = getattr(stream, "source", None)
+    if not isinstance(stream, Stream) or not callable(getattr(source, "gather_tensors", None)):
+        return None
+    own: torch.device = source.device
+    if device is not None and device != own and (device.type != own.type or device.index):
+        raise ValueError(f"`device` is {str(device)!r}, expected {str(own)!r}, as the source")
+    if pin_memory:
+        raise ValueError(f"`pin_memory` is True, expected False: the source is on {str(own)!r}")
+    return DeviceBatchBuilder(stream, own)

@@ -1,0 +1,461 @@
+"""Windows on a device: the batches of `Windows.gather` as tensors, made by torch operations there.
+
+A value of a batch depends on its row alone: the cast, the scaling and the fill of missing values
+are the same in every window. So the native gather makes them once, row by row, on the way to the
+device. A batch then takes the lookup of its start rows, one ``index_select`` for each key, and the
+comparisons for steps outside the series. No float is computed on the device: batches have the bits
+of the native gather on every device, and under `torch.compile`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+
+from windeck import _core
+from windeck._util.indices import Int64, as_indices
+from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
+from windeck.columns.dtypes import Array, Bits, Bools, item_bytes, torch_dtype
+from windeck.windows.batch_spec import BatchGatherer, BatchKey, can_miss
+from windeck.windows.index import WindowSpan
+
+if TYPE_CHECKING:
+    from windeck.windows.windows import Windows
+
+__all__ = ["DeviceWindows", "device_bytes"]
+
+# Values that are converted at a time.
+VALUES_AT_A_TIME = 1 << 22
+
+# Rows of a series that are converted as one window, at most.
+_MOST_ROWS = 4096
+
+# Devices that read overlapping rows of a view in place. MPS would copy the view.
+STRIDED = ("cpu", "cuda")
+
+# Bits of a bitmap for which one cumulative count is kept.
+_BITS = 64
+
+
+class DeviceWindows:
+    """The windows of `Windows.to`: a source whose batches are tensors on a device.
+
+    Attributes
+    ----------
+    windows : Windows
+        The windows in host memory. Their methods answer questions, make subsets and splits, and
+        give NumPy arrays.
+    device : torch.device
+    nbytes : int
+        Bytes on the device. Other windows may share the columns.
+    """
+
+    def __init__(self, windows: Windows, device: torch.device | str) -> None:
+        self.windows = windows
+        self.device = resolve_device(device)
+        _check_dtypes(windows, self.device)
+        layout = _Layout(windows)
+        missing = sum(
+            layout.bytes_of(key) for key in layout.groups if layout.find(key, self.device) is None
+        )
+        check_room("the windows", missing + _index_bytes(windows), self.device)
+        # They stay in the cache as long as this object.
+        self._rows = {key: layout.rows(key, self.device) for key in layout.groups}
+        self._keys = [
+            _DeviceKey(key, self._rows[layout.group_of(key)], windows, self.device)
+            for key in windows._keys
+        ]
+        self._make_index()
+        self.nbytes = sum(rows.nbytes for rows in self._rows.values()) + _index_bytes(windows)
+
+    def _make_index(self) -> None:
+        selection = self.windows._selection
+        runs, device = selection.runs, self.device
+        borders = np.concatenate([[0], np.cumsum(runs.count)])
+        self._stride = runs.stride
+        # Window number j of all candidates starts at row origin + j * stride of its run; where a
+        # product leaves 64 bits, so does the sum, and the result is right.
+        with np.errstate(over="ignore"):
+            self._origin = torch.from_numpy(runs.first - borders[:-1] * runs.stride).to(device)
+        self._borders = torch.from_numpy(borders).to(device)
+        self._series = torch.from_numpy(runs.series.copy()).to(device)
+        self._keep = None
+        if selection.keep is not None:
+            self._keep = _KeptNumbers(selection.keep, runs.total, device)
+        self._low = self._high = None
+        if any(key.steps is not None for key in self._keys):
+            offsets = torch.from_numpy(selection.offsets.copy()).to(device)
+            self._low, self._high = offsets[:-1], offsets[1:]
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return len(self.windows)
+
+    @property
+    def fingerprint(self) -> dict[str, str | int]:
+        """That of the windows: states of either source resume with the other."""
+        return self.windows.fingerprint
+
+    def gather(self, indices: Any, out: Any = None) -> Any:
+        """Raise a TypeError: batches of this source are tensors, made by `gather_tensors`."""
+        raise TypeError(
+            f"windows on {self.device} give tensors, not NumPy arrays: expected a Loader over "
+            "them, `gather_tensors`, or the windows in host memory, which are `.windows`"
+        )
+
+    def gather_tensors(self, samples: Any) -> dict[str, torch.Tensor]:
+        """Return a batch: row k of every tensor is window ``samples[k]``.
+
+        Parameters
+        ----------
+        samples
+            int64 tensor of shape (batch,) on the device; or other integers, which are copied there.
+
+        Returns
+        -------
+        dict of tensors
+            On the device, contiguous, with the keys, dtypes, shapes and bits of `Windows.gather`.
+            O(batch * steps) time, and O(log series) for each window.
+
+        Raises
+        ------
+        IndexError
+            For a number outside ``[0, len)``; CUDA reports it as a device-side assertion.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(8)}, offsets=[0, 5, 8])
+        >>> w = wd.Windows(table, context_length=2, prediction_length=1).to("cpu")
+        >>> w.gather_tensors([0, 3])["past_target"][:, :, 0]
+        tensor([[0, 1],
+                [5, 6]])
+        """
+        if not isinstance(samples, torch.Tensor):
+            samples = torch.from_numpy(as_indices(samples)).to(self.device)
+        series, start = self._locate(samples)
+        low = high = None
+        if self._low is not None and self._high is not None:
+            low = self._low.index_select(0, series)[:, None]
+            high = self._high.index_select(0, series)[:, None]
+        batch = {}
+        for key in self._keys:
+            values, mask = key.gather(series, start, low, high)
+            batch[key.name] = values
+            if mask is not None:
+                batch[f"{key.name}_mask"] = mask
+        return {**batch, "series_id": series, "start": start}
+
+    def _locate(self, samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return series and start rows of windows."""
+        numbers = samples if self._keep is None else self._keep.numbers(samples)
+        # -1 for a negative number, which `index_select` refuses.
+        run = torch.searchsorted(self._borders, numbers, right=True) - 1
+        start = self._origin.index_select(0, run) + numbers * self._stride
+        return self._series.index_select(0, run), start
+
+    def __repr__(self) -> str:
+        return f"{self.windows!r} on {self.device}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DeviceWindows, (self.windows, str(self.device))
+
+
+def device_bytes(windows: Windows) -> int:
+    """Return the bytes that `windows` take on a device, at most."""
+    layout = _Layout(windows)
+    return sum(map(layout.bytes_of, layout.groups)) + _index_bytes(windows)
+
+
+def _check_dtypes(windows: Windows, device: torch.device) -> None:
+    """Raise a TypeError for a dtype that the device does not have."""
+    for key in windows._keys:
+        if device.type == "mps" and key.dtype == "float64":
+            raise TypeError(
+                f"{key.name} is float64, which {device} does not have; expected windows with "
+                "dtype='float32'"
+            )
+
+
+def _index_bytes(windows: Windows) -> int:
+    runs, keep = windows._selection.runs, windows._selection.keep
+    words = 0 if keep is None else len(keep) // 8 + 1
+    return 24 * len(runs.count) + 8 + 8 * (windows.table.num_series + 1) + (8 + 8) * words
+
+
+# --- start rows ------------------------------------------------------------------------------
+
+
+class _KeptNumbers:
+    """The numbers of windows that a bitmap keeps, found by cumulative counts of 64 bits."""
+
+    def __init__(self, keep: Bits, total: int, device: torch.device) -> None:
+        words = total // _BITS + 1
+        bits = np.zeros(8 * words, np.uint8)
+        bits[: len(keep)] = keep
+        bits[total // 8] &= (1 << total % 8) - 1  # Bits after the end do not count.
+        bits[total // 8 + 1 :] = 0
+        ones = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
+        counts = ones[bits].reshape(words, 8).sum(axis=1, dtype=np.int64)
+        self._bits = torch.from_numpy(bits.reshape(words, 8)).to(device)
+        self._borders = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(device)
+        self._places = torch.arange(8, dtype=torch.uint8, device=device)
+
+    def numbers(self, ranks: torch.Tensor) -> torch.Tensor:
+        """Return the number of the window with a rank among those kept."""
+        word = torch.searchsorted(self._borders, ranks, right=True) - 1
+        within = ranks - self._borders.index_select(0, word)
+        bits = (self._bits.index_select(0, word)[:, :, None] >> self._places) & 1
+        ones = bits.view(-1, _BITS).cumsum(1, dtype=torch.int64)
+        return word * _BITS + (ones <= within[:, None]).sum(1)
+
+
+# --- the keys of a batch ---------------------------------------------------------------------
+
+
+class _DeviceKey:
+    """One key of a batch, and its mask."""
+
+    def __init__(
+        self, key: BatchKey, rows: _DeviceRows, windows: Windows, device: torch.device
+    ) -> None:
+        dilation, channels = windows.span.dilation, len(key.columns)
+        parts = [first + dilation * np.arange(count) for first, count in key.segments]
+        steps: Int64 = np.concatenate(parts)
+        self.name = key.name
+        self._dtype = torch_dtype(key.dtype)
+        self._has_mask, self._by_series = key.mask, key.static
+        self._shape: tuple[int, ...] = {
+            "btc": (len(steps), channels),
+            "bct": (channels, len(steps)),
+        }.get(key.layout, (channels,) if key.static else (len(steps),))
+        if key.without_channels:
+            self._shape = ()
+        self._fill = as_bits(_fill_of(key)).to(device)
+        #: Steps of a key that may lie outside its series.
+        self.steps = torch.from_numpy(steps).to(device) if key.padded else None
+        self._channel_axis = {"btc": 2, "bct": 1}.get(key.layout)
+        # Row k of the batch is made of the rows `base[k] * factor + offsets` of a view.
+        width, unit, self._factor, offsets = rows.lookups(steps, key.static)
+        self._offsets = torch.from_numpy(offsets).to(device)
+        self._values = _rows_view(rows.values, width, unit)
+        self._observed = None if rows.observed is None else _rows_view(rows.observed, width, unit)
+
+    def gather(
+        self,
+        series: torch.Tensor,
+        start: torch.Tensor,
+        low: torch.Tensor | None,
+        high: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the values and the mask of windows."""
+        base = series if self._by_series else start
+        index = (base[:, None] * self._factor + self._offsets).view(-1)
+        shape = (len(base), *self._shape)
+        values = self._values.index_select(0, index).view(shape)
+        mask = None
+        if self._observed is not None:
+            mask = self._observed.index_select(0, index).view(shape)
+        if self.steps is not None and low is not None and high is not None:
+            rows = start[:, None] + self.steps
+            inside = (rows >= low) & (rows < high)
+            if self._channel_axis is not None:
+                inside = inside.unsqueeze(self._channel_axis)
+            values = torch.where(inside, values, self._fill)
+            mask = inside.expand(shape).contiguous() if mask is None else mask & inside
+        elif self._has_mask and mask is None:
+            mask = torch.ones(shape, dtype=torch.bool, device=start.device)
+        return values.view(self._dtype), mask
+
+
+def _rows_view(values: torch.Tensor, width: int, unit: int) -> torch.Tensor:
+    """Return a view of shape (n, width) whose rows begin `unit` values apart, and may overlap."""
+    count = max((values.numel() - width) // unit + 1, 0) if unit else 0
+    return values.as_strided((count, width), (unit, 1))
+
+
+def _fill_of(key: BatchKey) -> Array:
+    """Return the value of missing elements, rounded by the native gather."""
+    column = _core.Column(np.zeros(1), name="fill")
+    outside = _core.WindowIndex(np.ones(1, np.int64), np.ones(1, np.int64), 1)
+    field = _core.Field(
+        "fill", [column], segments=[(0, 1)], dtype=key.dtype, layout="bt", fill=key.fill
+    )
+    gather = _core.Gather(outside, np.array([0, 1, 1]), [field])
+    found: Array = gather.gather(np.zeros(1, np.int64))["fill"].reshape(())
+    return found
+
+
+# --- columns on the device -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _DeviceRows:
+    """The values of some columns in every row, as batches have them, on a device.
+
+    Attributes
+    ----------
+    values
+        Signed integers with the bits of the values: of shape (rows, channels), or (channels, rows).
+        Of static columns there is one row for each series.
+    observed
+        bool of the same shape; None where no value is missing.
+    front, back
+        Rows before the first row and after the last one of the table, for windows with padding.
+    kept
+        The objects whose identities are in the key of the cache.
+    """
+
+    values: torch.Tensor
+    observed: torch.Tensor | None
+    channels_first: bool
+    front: int
+    back: int
+    kept: tuple[Any, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both tensors."""
+        masks = 0 if self.observed is None else self.observed.nbytes
+        return int(self.values.nbytes + masks)
+
+    def lookups(self, steps: Int64, static: bool) -> tuple[int, int, int, Int64]:
+        """Return width and unit of a view of rows, and the factor and the offsets of its indices.
+
+        Adjacent steps are one row of the view, which torch copies as a whole. Elsewhere every value
+        is a row.
+        """
+        axis = 0 if self.channels_first else 1
+        channels, rows = self.values.shape[axis], self.values.shape[1 - axis]
+        if static:
+            return channels, channels, 1, np.zeros(1, np.int64)
+        places = steps + self.front
+        adjacent = bool((np.diff(steps) == 1).all()) and self.values.device.type in STRIDED
+        if self.channels_first:
+            firsts = np.arange(channels)[:, None] * rows
+            if adjacent:
+                return len(steps), 1, 1, (firsts + places[0]).ravel()
+            return 1, 1, 1, (firsts + places).ravel()
+        if adjacent:
+            return len(steps) * channels, channels, 1, places[:1]
+        return 1, 1, channels, (places[:, None] * channels + np.arange(channels)).ravel()
+
+
+#: The names of the columns, and what decides their values besides the scaler.
+_Group = BatchKey
+
+#: Columns on devices that some `DeviceWindows` hold.
+_moved: WeakValueDictionary[tuple[Any, ...], _DeviceRows] = WeakValueDictionary()
+
+
+class _Layout:
+    """The columns that windows need on a device, in groups: those of the keys of one role."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        span = windows.span
+        self._front, self._back = span.max_padding, span.rows - span.needed_rows
+        self.groups = list(dict.fromkeys(map(self.group_of, windows._keys)))
+
+    def group_of(self, key: BatchKey) -> _Group:
+        """Return a key with what past and future of a role have in common."""
+        columns = self._windows._columns
+        return replace(
+            key,
+            name="rows",
+            segments=((0, 1),),
+            layout="bct" if key.layout == "bct" and len(key.columns) > 1 else "btc",
+            padded=False,
+            without_channels=False,
+            mask=any(can_miss(columns[name]) for name in key.columns),
+            fill=math.nan if math.isnan(key.fill) else key.fill,  # one object: it equals itself
+        )
+
+    def bytes_of(self, group: _Group) -> int:
+        """Return the bytes of the columns of a group, masks included."""
+        table = self._windows.table
+        rows = table.num_series if group.static else self._front + table.num_rows + self._back
+        return rows * len(group.columns) * ((item_bytes(group.dtype) or 0) + group.mask)
+
+    def find(self, group: _Group, device: torch.device) -> _DeviceRows | None:
+        """Return the columns of a group if they are on the device already."""
+        found = _moved.get(self._cache_key(group, device))
+        if found is None or found.front < self._front or found.back < self._back:
+            return None
+        return found
+
+    def rows(self, group: _Group, device: torch.device) -> _DeviceRows:
+        """Return the columns of a group on the device."""
+        found = self.find(group, device)
+        if found is None:
+            found = self._move(group, device)
+            _moved[self._cache_key(group, device)] = found
+        return found
+
+    def _kept(self) -> tuple[Any, ...]:
+        return self._windows.table, self._windows.scaler
+
+    def _cache_key(self, group: _Group, device: torch.device) -> tuple[Any, ...]:
+        identities = tuple(map(id, self._kept()))
+        options = group.columns, group.layout, group.static, group.dtype, repr(group.fill)
+        return (*identities, *options, str(device))
+
+    def _move(self, group: _Group, device: torch.device) -> _DeviceRows:
+        """Convert all rows of the columns of a group, some at a time, and copy them."""
+        table, channels = self._windows.table, len(group.columns)
+        front, back = (0, 0) if group.static else (self._front, self._back)
+        total = (table.num_series if group.static else table.num_rows) + front + back
+        channels_first = group.layout == "bct" and not group.static
+        shape = (channels, total) if channels_first else (total, channels)
+        values = empty_bits(shape, group.dtype, device)
+        observed = None
+        # Rows outside the table are replaced in every batch; defined values all the same.
+        values.zero_()
+        for rows, converted, present in self._converted(group):
+            place: Any = (slice(None), rows) if channels_first else rows
+            values[place] = _oriented(as_bits(converted), channels_first).to(device)
+            if present is None or (observed is None and present.all()):
+                continue
+            if observed is None:
+                observed = torch.ones(shape, dtype=torch.bool, device=device)
+            observed[place] = _oriented(torch.from_numpy(present), channels_first).to(device)
+        return _DeviceRows(values, observed, channels_first, front, back, self._kept())
+
+    def _converted(self, group: _Group) -> Iterator[tuple[Any, Array, Bools | None]]:
+        """Yield rows of the tensors, and their values and presence, of shape (rows, channels).
+
+        Each series is split into windows of adjacent rows, with as many rows as most series have.
+        """
+        windows, table = self._windows, self._windows.table
+        begin, lengths = table.offsets[:-1], np.diff(table.offsets)
+        if group.static:
+            lengths = np.minimum(lengths, 1)  # Of a series without rows nothing is read.
+        mean = int(lengths.sum()) // max(len(lengths), 1)
+        step = 1 if group.static else min(max(mean, 1), _MOST_ROWS)
+        index = _core.WindowIndex(begin, -(-lengths // step), step)
+        key = replace(group, segments=((0, step),), layout="btc", static=False)
+        selection = replace(windows._selection, span=WindowSpan(step))
+        gatherer = BatchGatherer(index, selection, table, windows._columns, [key], windows.scaler)
+        some = max(VALUES_AT_A_TIME // (step * len(group.columns)), 1)
+        for at in range(0, len(index), some):
+            numbers = np.arange(at, min(at + some, len(index)), dtype=np.int64)
+            batch = gatherer.gather(numbers, None, _core.default_threads())
+            left = table.offsets[batch["series_id"] + 1] - batch["start"]
+            inside = np.arange(step) < left[:, None]
+            found = [batch[name][inside] for name in ("rows", "rows_mask") if name in batch]
+            first = int(batch["start"][0]) + self._front
+            rows: Any = slice(first, first + len(found[0]))
+            if group.static:
+                rows = torch.from_numpy(batch["series_id"])
+            yield rows, found[0], found[1] if group.mask else None
+
+
+def _oriented(rows: torch.Tensor, channels_first: bool) -> torch.Tensor:
+    return rows.t() if channels_first else rows

@@ -1,0 +1,241 @@
+"""Loaders over sources on a device: batches, order and state are those of the source in memory."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import windeck as wd
+from windeck import Loader, Permutation, Sequential, Stream
+from windeck.loader import device as on_device
+from windeck.loader.device import DeviceOrder, permute
+from windeck.sources import Batch
+from windeck.windows.windows import Windows
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU"),
+    ),
+]
+ORDERS: dict[str, dict[str, Any]] = {
+    "shuffled": {"shuffle": True, "seed": 2**64 - 1},
+    "stored": {},
+    "sequential": {"order": Sequential},
+    "blocks": {"order": partial(wd.BlockPermutation, block_size=7), "seed": 3},
+    "buffered": {"order": partial(wd.BlockPermutation, block_size=5, blocks_in_buffer=3)},
+    "lanes": {"order": partial(wd.Lanes, lanes=8), "seed": 1},
+}
+
+
+def windows(rows: int = 900, **options: Any) -> Windows:
+    """Return windows of two series and two columns with missing values."""
+    rng = np.random.default_rng(rows)
+    load, price = rng.normal(size=rows), rng.normal(size=rows).astype(np.float32)
+    load[rng.random(rows) < 0.1] = np.nan
+    table = wd.Table.from_columns({"load": load, "price": price}, offsets=[0, rows // 3, rows])
+    given = {"context_length": 6, "prediction_length": 3, "dtype": "float32", "pad": True}
+    return Windows(table, **{**given, **options})
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Return whether batches have equal keys in equal order, dtypes and values."""
+    return list(one) == list(other) and all(
+        one[key].dtype == other[key].dtype and torch.equal(one[key].cpu(), other[key].cpu())
+        for key in one
+    )
+
+
+def unchanged(batch: Batch, random: object) -> Batch:
+    """Return a batch as it is."""
+    return batch
+
+
+def sizes() -> Iterator[int]:
+    """Yield small sizes, and sizes around powers of two up to the largest."""
+    yield from range(257, 300)
+    for bits in range(9, 64):
+        yield from {2**bits - 1, *([2**bits, 2**bits + 1] if bits < 63 else [])}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_permutations_on_a_device_are_those_of_the_core(device: str) -> None:
+    """Slices and chosen places of `Permutation` have the same samples on a device."""
+    rng = np.random.default_rng(0)
+    for size in [*range(1, 257, 17), 256, *sizes()]:
+        order = Permutation(size, seed=int(rng.integers(2**62)), epoch=int(rng.integers(9)))
+        moved = DeviceOrder(order, torch.device(device))
+        start = int(rng.integers(0, size))
+        stop = min(start + 40, size)
+        assert moved.slice(start, stop).tolist() == order.slice(start, stop).tolist()
+        places = rng.integers(0, size, 40)
+        assert moved.take(places).tolist() == order.take(places).tolist()
+
+
+@pytest.mark.parametrize("size", [257, 300, 512, 513, 1000])
+def test_permutations_on_a_device_serve_every_sample_once(size: int) -> None:
+    """A whole epoch on a device is a permutation of all samples."""
+    found = DeviceOrder(Permutation(size, seed=4, epoch=2), torch.device("cpu")).slice(0, size)
+    assert sorted(found.tolist()) == list(range(size))
+
+
+@pytest.mark.slow
+def test_more_permutations_on_a_device_are_those_of_the_core() -> None:
+    """As above, for thousands of random sizes, seeds and epochs, from many threads of one."""
+    rng = np.random.default_rng(1)
+    for _ in range(5000):
+        size = int(2 ** rng.uniform(8.1, 63))
+        order = Permutation(size, seed=int(rng.integers(2**62)), epoch=int(rng.integers(2**62)))
+        start = int(rng.integers(0, size))
+        stop = min(start + 200, size)
+        found = DeviceOrder(order, torch.device("cpu")).slice(start, stop)
+        assert found.tolist() == order.slice(start, stop).tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("options", ORDERS.values(), ids=ORDERS)
+def test_loaders_give_the_same_batches_and_states(device: str, options: dict[str, Any]) -> None:
+    """Epochs of any order are the same batch by batch, on every rank, and so are the states."""
+    data = windows()
+    moved = data.to(device)
+    for rank in range(3):
+        ranks: dict[str, Any] = {"rank": rank, "world_size": 3, "batch_size": 16}
+        host = Loader(data, **options, **ranks)
+        other = Loader(moved, **options, **ranks)
+        for _ in range(3):
+            for one, two in zip(host, other, strict=True):
+                assert same(one, two)
+                assert two["start"].device.type == device
+                assert host.state_dict() == other.state_dict()
+
+
+def test_few_positions_at_a_time_give_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are the same where the computed samples end within a batch or with it."""
+    data = windows(rows=300)
+    for count in (1, 16, 24, 50):
+        monkeypatch.setattr(on_device, "POSITIONS_AT_A_TIME", count)
+        host = Loader(data, batch_size=16, shuffle=True, prefetch=0)
+        other = Loader(data.to("cpu"), batch_size=16, shuffle=True)
+        for _ in range(2):
+            assert all(same(*pair) for pair in zip(host, other, strict=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_states_resume_on_the_other_side(device: str) -> None:
+    """A state saved in memory resumes on a device with other sizes, and the other way round."""
+    data = windows()
+    sides: list[Any] = [data, data.to(device)]
+    for first, second in (sides, sides[::-1]):
+        loader = Loader(first, batch_size=10, shuffle=True, seed=9)
+        for _ in zip(range(7), loader, strict=False):
+            pass
+        loader.exclude(120, 160)
+        state = json.loads(json.dumps(loader.state_dict()))
+        expected = Loader(data, batch_size=7, world_size=2, rank=1, shuffle=True, seed=9)
+        resumed = Loader(second, batch_size=7, world_size=2, rank=1, shuffle=True, seed=9)
+        expected.load_state_dict(state)
+        resumed.load_state_dict(state)
+        assert same(resumed.peek(), expected.peek())
+        for _ in range(2):
+            assert all(same(*pair) for pair in zip(expected, resumed, strict=True))
+        assert resumed.state_dict() == expected.state_dict()
+        assert resumed.samples(3).tolist() == expected.samples(3).tolist()
+
+
+def test_batches_across_epochs_are_the_same() -> None:
+    """A batch with positions of several epochs has the rows of each, in their order."""
+    data = windows(rows=60)
+    host, moved = Stream(data, seed=1), Stream(data.to("cpu"), seed=1)
+    build = on_device.DeviceBatchBuilder(moved, torch.device("cpu"))
+    n = len(data)
+    for positions in (np.arange(n - 5, n + 5), np.arange(3 * n), np.array([4, n + 1, 9, 2 * n])):
+        found = build(positions).batches[0]
+        expected = host.gather(positions)
+        assert list(found) == list(expected)
+        assert all(np.array_equal(found[key].numpy(), expected[key]) for key in found)
+
+
+def test_ranks_without_rows_get_empty_batches() -> None:
+    """A rank that has no row of the remainder gets tensors without rows."""
+    data = windows(rows=60, pad=False)
+    assert len(data) == 44
+    host, other = (
+        list(Loader(one, batch_size=14, world_size=3, rank=0)) for one in (data, data.to("cpu"))
+    )
+    assert [len(batch["start"]) for batch in other] == [14, 0]
+    assert all(same(*pair) for pair in zip(host, other, strict=True))
+
+
+def test_batches_belong_to_the_user() -> None:
+    """Writing to a batch changes neither later batches nor the columns."""
+    moved = windows(rows=60).to("cpu")
+    first = [{key: t.clone() for key, t in batch.items()} for batch in Loader(moved, batch_size=9)]
+    for batch in Loader(moved, batch_size=9):
+        for tensor in batch.values():
+            tensor.zero_()
+    assert all(same(*pair) for pair in zip(first, Loader(moved, batch_size=9), strict=True))
+
+
+def test_a_source_on_a_device_is_served_without_a_thread() -> None:
+    """`prefetch` becomes 0, and two loops over one loader do not disturb each other."""
+    loader = Loader(windows(rows=60).to("cpu"), batch_size=9, prefetch=3, restart=True)
+    assert loader.prefetch == 0
+    before = threading.active_count()
+    loops = iter(loader), iter(loader)
+    assert all(same(next(one), next(two)) for one, two in [loops] * 3)
+    assert threading.active_count() == before
+    pairs = list(zip(loader, loader, strict=True))
+    assert pairs
+    assert all(same(*pair) for pair in pairs)
+
+
+def test_options_of_host_memory_are_refused() -> None:
+    """`pin_memory` and another device are errors for a source on a device."""
+    moved = windows(rows=60).to("cpu")
+    with pytest.raises(ValueError, match=r"^`pin_memory` is True, expected False: the source is"):
+        Loader(moved, batch_size=4, pin_memory=True)
+    with pytest.raises(ValueError, match=r"^`device` is 'meta', expected 'cpu', as the source$"):
+        Loader(moved, batch_size=4, device="meta")
+    assert Loader(moved, batch_size=4, device="cpu").prefetch == 0
+
+
+def test_what_needs_arrays_is_refused() -> None:
+    """Functions of batches and torch's datasets need arrays in host memory, and say so."""
+    moved = windows(rows=60).to("cpu")
+    with pytest.raises(TypeError, match=r"^windows on cpu give tensors, not NumPy arrays"):
+        next(iter(Loader(Stream(moved).map(unchanged), batch_size=4)))
+    with pytest.raises(TypeError, match=r"^windows on cpu give tensors, not NumPy arrays"):
+        next(iter(wd.IterDataset(Stream(moved), batch_size=4)))
+    with pytest.raises(TypeError, match=r"^windows on cpu give tensors, not NumPy arrays"):
+        wd.MapDataset(moved)[0]
+
+
+def test_a_source_on_a_device_is_moved_again_by_pickle() -> None:
+    """A pickled source has the windows in memory, and moves them where it is read."""
+    moved = windows(rows=60).to("cpu")
+    again = pickle.loads(pickle.dumps(moved))
+    assert again.device == moved.device
+    assert same(again.gather_tensors([3, 1]), moved.gather_tensors([3, 1]))
+
+
+def test_rounds_wrap_as_unsigned_numbers() -> None:
+    """The rounds equal arithmetic on whole numbers of any size, for the largest domain."""
+    keys = [2**63 - 3, 2**63 - 1] * 6 + [2**62 + 11]
+    tensors = torch.tensor(keys).unbind()
+    values = [0, 1, 2**62, 2**63 - 1, 123456789123456789]
+    found = permute(torch.tensor(values), tensors, 63).tolist()
+    expected = []
+    for x in values:
+        for factor, addend in zip(keys[:-1:2], keys[1:-1:2], strict=True):
+            x = ((x ^ x >> 32) * factor + addend) % 2**63
+        expected.append(((x ^ x >> 32) + keys[-1]) % 2**63)
+    assert found == expected
