@@ -20,6 +20,7 @@ EXCEPTIONS = {
     "cli/demo_data.py": "pyarrow.dataset lists and opens the files of the demo",
     "cli/demo_job.py": "the demo writes its losses and states, and reads them after a kill",
     "cli/demo_steps.py": "the demo writes its report",
+    "cli/doctor.py": "reads reports, and writes a page",
     "cli/export.py": "writes tensors to a local file",
     "cli/html.py": "writes a page to a local file, and reads its templates",
     "cli/main.py": "replaces output streams that are closed",

@@ -169,7 +169,7 @@ class Subject:
     ahead
         Batches that are made ahead, as far as the loader says; 0 if each is made on request.
     mapped
-        Names of files that are mapped or held open, and their bytes.
+        Names and bytes of the data's files: those given, or those mapped or held open.
     columns, column_bytes
         Columns that windows read out of a mapped table, and their bytes; 0 for other loaders.
     restartable

@@ -143,7 +143,7 @@ def _machine(measured: Measurements) -> Table:
     ]
     if subject.mapped:
         names = ", ".join(f"{name} ({format_bytes(size)})" for name, size in subject.mapped[:4])
-        rows.append(("files open", names))
+        rows.append(("files of the data", names))
     return Table("machine and loader", ("machine and loader", ""), tuple(rows))
 
 
