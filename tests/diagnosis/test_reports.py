@@ -80,7 +80,7 @@ def test_text_has_the_verdict_and_all_tables() -> None:
     assert " ".join(text.split("\n\n")[0].split()) == STARVED.verdict
     for words in ("batches alone", "batches and step", "step, one batch again", "collate",
                   "child 2", "memcpy, one thread", "10 GB/s", "10,000 reads/s", "rows.bin (1 GB)",
-                  "2 workers", "7 a batch"):  # fmt: skip
+                  "2 workers"):  # fmt: skip
         assert words in text, words
     assert "nothing is known" in str(ALONE)
     assert all(len(line) < 120 for line in text.splitlines())

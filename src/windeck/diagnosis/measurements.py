@@ -151,6 +151,11 @@ class Machine:
     disk: Disk | None = None
     network: float | None = None
 
+    @property
+    def uncached_disk(self) -> Disk | None:
+        """The rates of the disk, if they are not those of the page cache."""
+        return self.disk if self.disk is not None and self.disk.uncached else None
+
 
 @dataclass(frozen=True)
 class Subject:

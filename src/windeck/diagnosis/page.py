@@ -83,7 +83,7 @@ def render(reports: Sequence[tuple[str, Measurements]]) -> str:
     compared = ""
     if len(reports) > 1:
         compared = (
-            f'<section><h2>Compared</h2><p class="verdict">{escape(difference_of(reports))}</p>'
+            f'<section><h2>Compared</h2><p class="verdict">{_sentence(difference_of(reports))}</p>'
             f"{_table(compared_table(reports))}</section>"
         )
     sections = "".join(f"<section>{_report(name, one)}</section>" for name, one in reports)
@@ -103,7 +103,7 @@ def _report(name: str, measured: Measurements) -> str:
     kind = findings[0].kind if findings[0].kind in ("step", "cores") else ""
     parts = [
         f"<h2>{escape(name or measured.subject.kind)}</h2>",
-        f'<p class="verdict {kind}">{escape(verdict_of(measured))}</p>',
+        f'<p class="verdict {kind}">{_sentence(verdict_of(measured))}</p>',
         *_pictures(measured),
     ]
     for table in tables_of(measured):
@@ -156,4 +156,9 @@ def _table(table: Table) -> str:
 
 
 def _list(sentences: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(sentence)}</li>' for sentence in sentences)}</ul>"
+    return f"<ul>{''.join(f'<li>{_sentence(sentence)}</li>' for sentence in sentences)}</ul>"
+
+
+def _sentence(text: str) -> str:
+    """Return escaped text in which no line ends before a percent sign."""
+    return escape(text).replace(" %", "&nbsp;%")

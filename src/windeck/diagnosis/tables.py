@@ -95,7 +95,7 @@ def _stages(measured: Measurements) -> Table:
 
 
 def _processes(measured: Measurements) -> Table:
-    title = "process, batches alone"
+    title = "process; counts for a batch"
     headings = (title, "on a core", "without one", "major faults", "minor", "switches", "read")
     loop = measured.loader
     rows = [_use("this process", loop.process, loop)]
@@ -114,7 +114,7 @@ def _use(name: str, use: Usage, loop: Loop) -> tuple[str, ...]:
         name,
         _percent(use.cpu_seconds / loop.seconds),
         queued,
-        *(f"{count / loop.batches:.3g} a batch" for count in counts),
+        *(f"{count / loop.batches:.3g}" for count in counts),
         _bytes(None if use.read_bytes is None else use.read_bytes / loop.seconds, "/s"),
     )
 
@@ -154,7 +154,7 @@ def _figures(measured: Measurements) -> list[tuple[str, str, float | None]]:
     if measured.both is not None and measured.step is not None:
         step = sample_rate(measured, measured.step)
         both = sample_rate(measured, measured.both)
-    disk = machine.disk
+    disk = machine.uncached_disk
     unit = measured.subject.unit
     return [
         (f"batches and step, {unit}/s", "rate", both),

@@ -120,7 +120,7 @@ def _share(part: float, whole: float) -> float:
 
 def loader_shares(measured: Measurements) -> Shares:
     """Return where the time of the loader's processes goes, from the loop of batches alone."""
-    loop, disk = measured.loader, measured.machine.disk
+    loop, disk = measured.loader, measured.machine.uncached_disk
     workers = measured.subject.workers
     capacity = loop.seconds * max(workers, 1)
     use = loop.usage
@@ -253,7 +253,7 @@ def _loader_cause(measured: Measurements) -> str:
 
 def _kind_of_reads(measured: Measurements) -> str:
     """Return ``map``, ``random`` or ``disk``: many faults, more read than delivered, or neither."""
-    loop, disk = measured.loader, measured.machine.disk
+    loop, disk = measured.loader, measured.machine.uncached_disk
     read = loop.usage.read_bytes or 0
     by_faults = loop.usage.major_faults * (1 << 20) > read / 16
     if loop.usage.major_faults > loop.batches / 4 and by_faults:
