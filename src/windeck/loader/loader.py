@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
@@ -29,6 +30,7 @@ from windeck.loader.batch import (
 )
 from windeck.loader.history import StepHistory
 from windeck.loader.prefetch import InlineIterator, Prefetcher, iterate_ahead
+from windeck.loader.served import Served, serve
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
@@ -303,11 +305,7 @@ class Loader:
         >>> [loader.state_dict(step=n)["position"] for n in range(5)]
         [0, 2, 4, 5, 7]
         """
-        self._record_step()
-        number, position = self._step, self._position
-        if step is not None and step != self._step:
-            number = check_integer("step", step)
-            position = self._position_after(number)
+        number, position = self._point(step)
         return {
             **stream_state(self.stream, position),
             "step": number,
@@ -442,6 +440,51 @@ class Loader:
             return self._visit(tuple(sample), epoch)
         return self._was_served(self._position_of(sample, epoch))
 
+    def served(self, step: int | None = None, *, documents: bool = True) -> Served:
+        """Return how many samples, tokens and documents were handed out to all ranks together.
+
+        Computed from the position, so exact after a resume, a change of batch or world size, and
+        with excluded and dropped samples; for a mixture also for each part. Any logger takes
+        ``loader.served().as_dict()``.
+
+        Parameters
+        ----------
+        step
+            Batches since the run began, past or future as for `state_dict`; `Loader.step` by
+            default.
+        documents
+            Whether documents are counted.
+
+        Returns
+        -------
+        windeck.loader.served.Served
+            O(excluded ranges + parts), and O(epochs) with `drop_last`. Documents, and tokens with
+            padding, take besides the first use of a shard (of a group, for a mixed order) for every
+            excluded range, and documents for every epoch; what is found of the last 1,024 epochs
+            is kept.
+
+        Raises
+        ------
+        IndexError
+            As `state_dict`.
+
+        Examples
+        --------
+        >>> class Squares:
+        ...     fingerprint = {"squares": 5}
+        ...     def __len__(self):
+        ...         return 5
+        ...     def gather(self, indices, out=None):
+        ...         return {"x": indices**2}
+        >>> Loader(Squares(), batch_size=2, drop_last=True).served(step=5).as_dict()
+        {'samples': 10, 'epoch': 2.4}
+        """
+        number, position = self._point(step)
+        skipped = self._history.until(number).skipped(position, self._exclusions)
+        found = serve(self.stream, position, skipped, documents)
+        steps = self.steps_per_epoch
+        return found if steps is None else replace(found, epoch=number / steps)
+
     def exclude(self, start: int, stop: int) -> None:
         """Exclude the positions [start, stop) of the stream, also after resuming.
 
@@ -518,6 +561,14 @@ class Loader:
     def _record_step(self) -> None:
         """Add the configuration of the next step to the history."""
         self._history.record(self._step, self._position, self._sharding())
+
+    def _point(self, step: int | None) -> tuple[int, int]:
+        """Return a step, by default the current one, and the position after as many batches."""
+        self._record_step()
+        if step is None or step == self._step:
+            return self._step, self._position
+        number = check_integer("step", step)
+        return number, self._position_after(number)
 
     def _position_after(self, step: int) -> int:
         """Return the position after `step` batches since the run began."""
