@@ -97,6 +97,9 @@ class Loader:
     restart
         Whether every ``for`` loop begins at position 0, for validation and test. The loader's own
         position stays 0, and so does that of its state; loops do not affect each other.
+    max_steps
+        End of iteration: no batch comes after this number since the run began, on every rank, also
+        after a resume. With `restart` every loop ends there. Not in the state.
 
     Raises
     ------
@@ -145,6 +148,7 @@ class Loader:
         device: torch.device | str | None = None,
         steps_per_epoch: int | None = None,
         restart: bool = False,
+        max_steps: int | None = None,
     ) -> None:
         self.stream: Any = as_stream(data, shuffle=shuffle, order=order, seed=seed)
         self.batch_size = check_integer("batch_size", batch_size, least=1)
@@ -152,6 +156,7 @@ class Loader:
         self.epochs = None if epochs is None else check_integer("epochs", epochs)
         self.prefetch = check_integer("prefetch", prefetch)
         self.restart = bool(restart)
+        self.max_steps = None if max_steps is None else check_integer("max_steps", max_steps)
         self.steps_per_epoch = _check_steps_per_epoch(steps_per_epoch, self.stream)
         self._ranks = check_ranks(rank, world_size)
         if self.epochs is not None and self._is_endless:
@@ -235,23 +240,39 @@ class Loader:
 
     @property
     def steps_left(self) -> int:
-        """Batches until the end of the epoch; 0 when `epochs` is reached."""
+        """Batches until the end of the epoch; 0 when `epochs` or `max_steps` is reached."""
         if self.epochs is not None and self.epoch >= self.epochs:
             return 0
+        left = self._epoch_steps_left
+        return left if self.max_steps is None else min(left, max(0, self.max_steps - self._step))
+
+    @property
+    def _epoch_steps_left(self) -> int:
+        """Batches until the end of the epoch, whatever ends the iteration."""
         if self.steps_per_epoch is not None:
             return self.steps_per_epoch - self._step % self.steps_per_epoch
         return self._sharding().steps_left(self._next_start())
 
     def __len__(self) -> int:
-        """Return the number of batches in the whole current epoch, on every rank."""
-        if self.steps_per_epoch is not None:
-            return self.steps_per_epoch
+        """Return the number of batches in the whole current epoch, on every rank.
+
+        Without those after `max_steps`, which is the length for a stream without epochs. If it was
+        reached before the first batch of the epoch, the length is that without it.
+        """
         if self._is_endless:
+            if self.max_steps is not None:
+                return self.max_steps
             raise TypeError(
                 "the stream has no epochs, so the loader has no length; `steps_per_epoch` gives "
                 "it one"
             )
-        return self._sharding().steps_left(self.epoch * self._epoch_length)
+        whole = self.steps_per_epoch
+        if whole is None:
+            whole = self._sharding().steps_left(self.epoch * self._epoch_length)
+        if self.max_steps is None:
+            return whole
+        left = self._epoch_steps_left
+        return whole - max(0, left - max(0, self.max_steps - self._step)) or whole
 
     # Batches.
 
@@ -264,8 +285,10 @@ class Loader:
         Raises
         ------
         IndexError
-            If there is none because `epochs` is reached.
+            If there is none because `epochs` or `max_steps` is reached.
         """
+        if self.max_steps is not None and self._step >= self.max_steps:
+            raise IndexError(f"there is no next batch: max_steps={self.max_steps} is reached")
         if self.epochs is not None and self.epoch >= self.epochs:
             raise IndexError(f"there is no next batch: epochs={self.epochs} is reached")
         return self._build_batch(self._sharding().positions(self._next_start(), self.rank)).wait()
@@ -291,7 +314,7 @@ class Loader:
         ------
         IndexError
             For a step before the first that the loader has a record of, or after the last that
-            `epochs` allows.
+            `epochs` or `max_steps` allows.
 
         Examples
         --------
@@ -325,11 +348,13 @@ class Loader:
             restarts in every loop; the loader is not changed then.
         """
         position = load_stream_position(self.stream, state)
-        if self.steps_per_epoch is not None and position and "step" not in state:
-            raise ValueError(
-                f"the state is at position {position} and does not count steps, which the epochs "
-                "of `steps_per_epoch` need; expected the state of a Loader"
-            )
+        if position and "step" not in state:
+            for name in ("steps_per_epoch", "max_steps"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"the state is at position {position} and does not count steps, which "
+                        f"`{name}` needs; expected the state of a Loader"
+                    )
         step = check_integer("step", state.get("step", 0))
         history = StepHistory.from_state(state.get("legs", []), self._usual_epoch_length)
         exclusions = Exclusions.from_state(state.get("excluded", []))
@@ -549,10 +574,10 @@ class Loader:
 
     def _steps(self, sharding: Sharding, epoch: int) -> Iterator[tuple[int, int]]:
         """Return (start, end) of each step of an epoch from the position on."""
-        if self.steps_per_epoch is None:
-            return sharding.steps(self._position, epoch)
-        left = self.steps_left if self.epoch == epoch else 0
-        return islice(sharding.steps(self._position, 0), left)
+        steps = sharding.steps(self._position, epoch if self.steps_per_epoch is None else 0)
+        if self.steps_per_epoch is None and self.max_steps is None:
+            return steps
+        return islice(steps, self.steps_left if self.epoch == epoch else 0)
 
     def _next_start(self) -> int:
         """Return the position at which the next batch begins."""
@@ -577,6 +602,8 @@ class Loader:
         done = step if self.steps_per_epoch else position
         if self.epochs is not None and step > self._step and done > self.epochs * length:
             raise IndexError(f"step {step} is after the last step of epochs={self.epochs}")
+        if self.max_steps is not None and step > max(self._step, self.max_steps):
+            raise IndexError(f"step {step} is after the last step of max_steps={self.max_steps}")
         return position
 
     def _step_positions(self, step: int, rank: int | None) -> NDArray[np.int64]:
