@@ -28,7 +28,15 @@ __all__ = ["MappedStream"]
 #: Optional methods of streams that do not depend on the contents of batches.
 _DELEGATED = {
     *("samples", "position_of", "epoch_of", "epoch_at", "order_at", "first_epoch_length"),
-    *("documents_at", "document_positions", "document_runs", "explain_change", "without_retired"),
+    *(
+        "served",
+        "tokens_per_sample",
+        "documents_at",
+        "document_positions",
+        "document_runs",
+        "explain_change",
+        "without_retired",
+    ),
 }
 
 #: (arrays of a batch or sample, random numbers) -> arrays.

@@ -7,7 +7,7 @@ epoch permutes the blocks, and the documents within each block.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +26,13 @@ from windeck.packing.layout import (
     too_few_tokens,
 )
 from windeck.packing.options import Options, framed_sizes
+from windeck.packing.served import (
+    Counts,
+    PlacedDocuments,
+    count_cut_documents,
+    kept_lengths,
+    place_documents,
+)
 
 __all__ = ["GlobalShuffle"]
 
@@ -76,6 +83,7 @@ class GlobalShuffle:
         self.count = int(self.first[-1])
         # The index of every seed is kept, because creating one takes a pass over the corpus.
         self._indices = LRUCache(2**62, keep_after_fork=True)
+        self._kept = LRUCache(2**62, keep_after_fork=True)
 
     def index(self, seed: int) -> _core.PartOrder:
         """Return the sums of the blocks of a seed; the first call creates them."""
@@ -87,11 +95,24 @@ class GlobalShuffle:
         found: _core.PartOrder = self._indices.get(seed, create)
         return found
 
+    def kept(self, seed: int) -> _core.PartOrder:
+        """Return the kept documents of the blocks of a seed.
+
+        With filters the first call takes a pass over the lengths of all documents.
+        """
+
+        def create() -> _core.PartOrder:
+            sums = _sizes(self.index(seed))
+            return _core.PartOrder(self._passes.block_kept(seed, sums))
+
+        found: _core.PartOrder = self._kept.get(seed, create)
+        return found
+
     def known_sums(self) -> dict[int, Int64s]:
         """Return the block sums of every seed that has an index, for pickles. O(blocks) time."""
         found: dict[int, Int64s] = dict(self._passes.known_sums)
         for seed, index in self._indices.items():
-            found[seed] = np.fromiter(map(index.size, range(len(index))), np.int64, len(index))
+            found[seed] = _sizes(index)
         return found
 
     def at_epoch(self, epoch: int, seed: int) -> GlobalShuffleEpoch:
@@ -157,6 +178,11 @@ class GlobalShuffle:
         return _core.DocumentRun(block, bos=self.options.bos, eos=self.options.eos)
 
 
+def _sizes(order: _core.PartOrder) -> Int64s:
+    """Return the sizes of all parts."""
+    return np.fromiter(map(order.size, range(len(order))), np.int64, len(order))
+
+
 class GlobalShuffleEpoch:
     """Sequences of one epoch: the location of their tokens, and the inverse."""
 
@@ -207,6 +233,26 @@ class GlobalShuffleEpoch:
         return overlapping_samples(
             before + start, before + stop, layout.options.length, layout.samples
         )
+
+    def count(self, ranges: Int64s) -> Counts:
+        """Return the tokens and documents in ranges of sequences."""
+        layout = self._layout
+        tokens = int(np.diff(ranges).sum()) * layout.options.length
+        found = count_cut_documents(
+            ranges, layout.samples, layout.options, self.order, self._kept, self._placed
+        )
+        return Counts(tokens, *found)
+
+    @cached_property
+    def _kept(self) -> _core.PartOrder:
+        """The kept documents of each block, in the order of the epoch."""
+        key = _core.hash_words(self._seed, _BLOCKS)
+        return self._layout.kept(self._seed).reordered(seed=key, epoch=self._epoch)
+
+    def _placed(self, number: int) -> PlacedDocuments:
+        """Return the first and the last token of each kept document of a block."""
+        run = _core.DocumentRun(self._block(number).documents, bos=0)
+        return place_documents(kept_lengths(run, self._layout.options.frame))
 
     def _block(self, number: int) -> ShuffledBlock:
         return self._layout.block(number, self._epoch, self._seed)

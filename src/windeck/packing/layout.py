@@ -10,6 +10,7 @@ from windeck import _core
 from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.options import Options
+from windeck.packing.served import Counts
 
 __all__ = [
     "DocumentLocation",
@@ -77,6 +78,10 @@ class EpochLayout(Protocol):
 
     def sequences_of(self, location: DocumentLocation, /) -> Int64s:
         """Return the sequences that contain tokens of a document, ascending."""
+        ...
+
+    def count(self, ranges: Int64s, /) -> Counts:
+        """Return the tokens and documents in ranges of sequences."""
         ...
 
 

@@ -101,6 +101,21 @@ class Options:
         return self.padded or "targets_mask" in self.keys
 
     @property
+    def overlap(self) -> int:
+        """Number of tokens of documents that a sequence shares with the next one."""
+        return 1
+
+    @property
+    def content(self) -> int:
+        """Number of tokens of documents in a full sequence."""
+        return self.length + 1
+
+    @property
+    def stride(self) -> int:
+        """Number of tokens of documents from one sequence to the next."""
+        return self.content - self.overlap
+
+    @property
     def frame(self) -> int:
         """Number of tokens that frame every document."""
         return (self.bos is not None) + (self.eos is not None)

@@ -21,6 +21,7 @@ from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole
 from windeck.packing.global_shuffle import GlobalShuffle
 from windeck.packing.layout import PackingLayout, Piece
 from windeck.packing.options import MIXED, Options, check_corpus, dtype_name, key_names
+from windeck.packing.served import Counts
 from windeck.packing.shard_shuffle import ShardShuffle
 from windeck.sources import Batch, Fingerprint
 
@@ -430,6 +431,35 @@ class PackedSequences:
             If the shard has fewer documents.
         """
         return self.at_epoch(epoch, seed=seed).sequences_of(document)
+
+    def count_served(
+        self, ranges: Any, *, epoch: int = 0, seed: int = 0, documents: bool = True
+    ) -> Counts:
+        """Return the tokens and documents in ranges of sequences of an epoch.
+
+        Parameters
+        ----------
+        ranges
+            Pairs [start, stop) in [0, len), disjoint: integers of shape (k, 2).
+        epoch, seed
+            The epoch.
+        documents
+            Whether documents are counted. They, and tokens with padding, take the lengths of the
+            documents in the shards or blocks at the ends of ranges.
+
+        Returns
+        -------
+        Counts
+            ``(tokens, begun, finished)``: the targets that are not padding; the documents with a
+            sequence in a range, and those with all sequences in ranges. None without `documents`.
+            An empty document without `bos` and `eos` counts with a token beside it.
+        """
+        return self.at_epoch(epoch, seed=seed).count_served(ranges, documents=documents)
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Targets of every sequence, without padding; None if they differ because of it."""
+        return None if self.options.padded else self.options.length
 
     # --- configuration and reports -----------------------------------------------------------
 

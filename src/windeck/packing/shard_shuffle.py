@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
+
+import numpy as np
 
 from windeck import _core
 from windeck._util.lru_cache import LRUCache
@@ -18,6 +20,13 @@ from windeck.packing.layout import (
     too_few_tokens,
 )
 from windeck.packing.options import Options, framed_sizes
+from windeck.packing.served import (
+    Counts,
+    PlacedDocuments,
+    count_cut_documents,
+    kept_lengths,
+    place_documents,
+)
 
 __all__ = ["SHARDS", "ShardShuffle"]
 
@@ -34,6 +43,7 @@ class ShardShuffle:
     def __init__(self, documents: Corpus, options: Options, live: LRUCache, threads: int) -> None:
         self.documents, self.options = documents, options
         self.live, self.threads = live, threads
+        self._placed = LRUCache(live.limit)
         self.sizes = framed_sizes(documents, options.frame)
         self.parts = _core.PartOrder(self.sizes)
         self.tokens = self.parts.total
@@ -53,16 +63,35 @@ class ShardShuffle:
         return run
 
     def _create_run(self, shard: int, epoch: int, seed: int) -> _core.DocumentRun:
-        options = self.options
-        run = _core.DocumentRun(
+        run = self._read(shard, epoch, seed, self.options.bos, self.options.eos)
+        return check_run(self.documents, shard, run, int(self.sizes[shard]))
+
+    def _read(
+        self, shard: int, epoch: int, seed: int, bos: int | None, eos: int | None
+    ) -> _core.DocumentRun:
+        return _core.DocumentRun(
             self.documents.open(shard),
             seed=_core.hash_words(seed, _DOCUMENTS, shard),
             epoch=epoch,
-            bos=options.bos,
-            eos=options.eos,
+            bos=bos,
+            eos=eos,
             threads=self.threads,
         )
-        return check_run(self.documents, shard, run, int(self.sizes[shard]))
+
+    @cached_property
+    def kept(self) -> _core.PartOrder:
+        """The kept documents of each shard."""
+        return _core.PartOrder(self.documents.shard_kept)
+
+    def placed(self, shard: int, epoch: int, seed: int) -> PlacedDocuments:
+        """Return the first and the last token of each kept document of a shard."""
+
+        def create() -> PlacedDocuments:
+            run = self._read(shard, epoch, seed, 0, None)
+            return place_documents(kept_lengths(run, self.options.frame))
+
+        found: PlacedDocuments = self._placed.get((epoch, seed, shard), create)
+        return found
 
 
 class ShardShuffleEpoch:
@@ -102,6 +131,24 @@ class ShardShuffleEpoch:
         return overlapping_samples(
             before + start, before + stop, layout.options.length, layout.samples
         )
+
+    def count(self, ranges: Int64s) -> Counts:
+        """Return the tokens and documents in ranges of sequences."""
+        layout = self._layout
+        tokens = int(np.diff(ranges).sum()) * layout.options.length
+        found = count_cut_documents(
+            ranges, layout.samples, layout.options, self.order, self._kept, self._placed
+        )
+        return Counts(tokens, *found)
+
+    @cached_property
+    def _kept(self) -> _core.PartOrder:
+        """The kept documents of each shard, in the order of the epoch."""
+        key = _core.hash_words(self._seed, SHARDS)
+        return self._layout.kept.reordered(seed=key, epoch=self._epoch)
+
+    def _placed(self, shard: int) -> PlacedDocuments:
+        return self._layout.placed(shard, self._epoch, self._seed)
 
     def _run(self, shard: int) -> _core.DocumentRun:
         return self._layout.run(shard, self._epoch, self._seed)

@@ -22,7 +22,7 @@ from windeck import _core
 from windeck._util.indices import Int64, as_indices
 from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
 from windeck.columns.dtypes import Array, Bits, Bools, item_bytes, torch_dtype
-from windeck.windows.batch_spec import BatchGatherer, BatchKey, can_miss
+from windeck.windows.batch_spec import INDEX_KEYS, BatchGatherer, BatchKey, can_miss
 from windeck.windows.index import WindowSpan
 
 if TYPE_CHECKING:
@@ -151,7 +151,8 @@ class DeviceWindows:
             batch[key.name] = values
             if mask is not None:
                 batch[f"{key.name}_mask"] = mask
-        return {**batch, "series_id": series, "start": start}
+        located = {"series_id": series, "start": start}
+        return batch | {name: located[name] for name in self.windows._index_keys}
 
     def _locate(self, samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return series and start rows of windows."""
@@ -261,7 +262,7 @@ class _DeviceKey:
         shape = (len(base), *self._shape)
         values = self._values.index_select(0, index).view(shape)
         mask = None
-        if self._observed is not None:
+        if self._observed is not None and self._has_mask:
             mask = self._observed.index_select(0, index).view(shape)
         if self.steps is not None and low is not None and high is not None:
             rows = start[:, None] + self.steps
@@ -269,7 +270,8 @@ class _DeviceKey:
             if self._channel_axis is not None:
                 inside = inside.unsqueeze(self._channel_axis)
             values = torch.where(inside, values, self._fill)
-            mask = inside.expand(shape).contiguous() if mask is None else mask & inside
+            if self._has_mask:
+                mask = inside.expand(shape).contiguous() if mask is None else mask & inside
         elif self._has_mask and mask is None:
             mask = torch.ones(shape, dtype=torch.bool, device=start.device)
         return values.view(self._dtype), mask
@@ -367,6 +369,7 @@ class _Layout:
     def group_of(self, key: BatchKey) -> _Group:
         """Return a key with what past and future of a role have in common."""
         columns = self._windows._columns
+        missing = any(can_miss(columns[name]) for name in key.columns)
         return replace(
             key,
             name="rows",
@@ -374,7 +377,8 @@ class _Layout:
             layout="bct" if key.layout == "bct" and len(key.columns) > 1 else "btc",
             padded=False,
             without_channels=False,
-            mask=any(can_miss(columns[name]) for name in key.columns),
+            mask=missing,
+            fills_nan=missing,
             fill=math.nan if math.isnan(key.fill) else key.fill,  # one object: it equals itself
         )
 
@@ -442,7 +446,9 @@ class _Layout:
         index = _core.WindowIndex(begin, -(-lengths // step), step)
         key = replace(group, segments=((0, step),), layout="btc", static=False)
         selection = replace(windows._selection, span=WindowSpan(step))
-        gatherer = BatchGatherer(index, selection, table, windows._columns, [key], windows.scaler)
+        gatherer = BatchGatherer(
+            index, selection, table, windows._columns, [key], INDEX_KEYS, windows.scaler
+        )
         some = max(VALUES_AT_A_TIME // (step * len(group.columns)), 1)
         for at in range(0, len(index), some):
             numbers = np.arange(at, min(at + some, len(index)), dtype=np.int64)
