@@ -496,8 +496,10 @@ def main() -> None:
         for row in figure():
             asked = "" if row.needed is None else f" asked {row.needed:.3g}x"
             verdict = "told" if row.needed is None else "ok  " if row.reached else "LESS"
+            # Others at work make ratios uncertain, those against worker processes above all.
+            busy = f"{time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}"
             print(f"{verdict} {name}: {row.ratio}{asked} | {row.question} | {row.ours} | "
-                  f"{row.rival} [{time.perf_counter() - began:.0f} s]", flush=True)  # fmt: skip
+                  f"{row.rival} [{busy}]", flush=True)  # fmt: skip
             made[f"{name}: {row.question}"] = asdict(row)
     if arguments.json:
         arguments.json.write_text(json.dumps(made, indent=1))
