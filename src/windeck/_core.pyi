@@ -534,6 +534,10 @@ class Column:
         """
     def __reduce__(self) -> tuple:
         ...
+    def count_missing(self) -> int:
+        """
+        Return the number of rows that are null, or NaN where NaN is missing. O(rows) time, O(1) memory.
+        """
     @property
     def dtype(self) -> str:
         """
