@@ -108,7 +108,7 @@ class DeviceBatchBuilder:
         source = self._stream.source
         with profiler_span("windeck.gather"):
             parts = [
-                epochs.source_at(epoch).gather_tensors(self._samples(epoch, places))
+                _gather_rows(epochs.source_at(epoch), self._samples(epoch, places))
                 for _, epoch, places in epochs.split(positions)
             ]
             rows: Tensors = parts[0]
@@ -137,6 +137,13 @@ class DeviceBatchBuilder:
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, DeviceOrder(self._stream.order_at(epoch), self._device)
         return self._order[1]
+
+
+def _gather_rows(source: Any, samples: torch.Tensor) -> Tensors:
+    """Return rows of a source by its `gather_row_tensors`, or its `gather_tensors`."""
+    gather = getattr(source, "gather_row_tensors", None) or source.gather_tensors
+    rows: Tensors = gather(samples)
+    return rows
 
 
 def builder_on_device(

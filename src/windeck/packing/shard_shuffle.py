@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from windeck import _core
 from windeck._util.lru_cache import LRUCache
 from windeck.documents.protocol import Corpus, Int64s
@@ -102,6 +104,21 @@ class ShardShuffleEpoch:
         return overlapping_samples(
             before + start, before + stop, layout.options.length, layout.samples
         )
+
+    def document_order(self) -> Int64s:
+        """Return the numbers of all documents of the corpus, in the order of the epoch.
+
+        O(documents) time and memory.
+        """
+        counts = self._layout.documents.shard_documents
+        first = np.cumsum(counts) - counts
+        found = [np.empty(0, np.int64)]
+        for shard in map(self.order.at, range(len(self.order))):
+            if counts[shard]:
+                key = _core.hash_words(self._seed, _DOCUMENTS, shard)
+                order = _core.Permutation(int(counts[shard]), seed=key, epoch=self._epoch)
+                found.append(order[:] + first[shard])
+        return np.concatenate(found)
 
     def _run(self, shard: int) -> _core.DocumentRun:
         return self._layout.run(shard, self._epoch, self._seed)
