@@ -206,6 +206,12 @@ def test_options_of_host_memory_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^`device` is 'meta', expected 'cpu', as the source$"):
         Loader(moved, batch_size=4, device="meta")
     assert Loader(moved, batch_size=4, device="cpu").prefetch == 0
+    moved.device = torch.device("cuda:1")
+    stream = Stream(moved)
+    for same_device in (None, torch.device("cuda"), torch.device("cuda:1")):
+        assert on_device.builder_on_device(stream, same_device, False) is not None
+    with pytest.raises(ValueError, match=r"^`device` is 'cuda:0', expected 'cuda:1', as the sou"):
+        on_device.builder_on_device(stream, torch.device("cuda:0"), False)
 
 
 def test_what_needs_arrays_is_refused() -> None:

@@ -160,7 +160,8 @@ def builder_on_device(
     if not isinstance(stream, Stream) or not callable(getattr(source, "gather_tensors", None)):
         return None
     own: torch.device = source.device
-    if device is not None and device != own and (device.type != own.type or device.index):
+    # A device without an index, such as "cuda", is any of its type.
+    if device not in (None, own, torch.device(own.type)):
         raise ValueError(f"`device` is {str(device)!r}, expected {str(own)!r}, as the source")
     if pin_memory:
         raise ValueError(f"`pin_memory` is True, expected False: the source is on {str(own)!r}")
