@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from windeck._core import LCG, ORDER_VERSION, Permutation
 
 if TYPE_CHECKING:
+    from windeck.diagnosis.diagnosing import doctor
     from windeck.documents.documents import Documents
     from windeck.embeddings import EmbeddingTable, ShardedEmbeddingTable, TableOptimizer
     from windeck.jagged.jagged_table import JaggedTable
@@ -47,12 +48,14 @@ __all__ = [
     "Windows",
     "__version__",
     "collate",
+    "doctor",
     "quality",
 ]
 
 # Imported on first use (PEP 562): torch takes seconds to import, pyarrow and NumPy tenths of one,
 # and `windeck view` lists a checkpoint without them.
 _NAMES_OF = {
+    "diagnosis.diagnosing": ("doctor",),
     "documents.documents": ("Documents",),
     "embeddings": ("EmbeddingTable", "ShardedEmbeddingTable", "TableOptimizer"),
     "jagged.jagged_table": ("JaggedTable",),

@@ -513,7 +513,7 @@ class Column:
     validity_offset : int
         The bit of row 0.
     nan_is_missing : bool
-        Whether NaN is a missing value in fields that have a mask.
+        Whether NaN is a missing value in fields with a mask or `fill_nan`.
     name : str
         The name in error messages.
     dtype : str, optional
@@ -572,13 +572,15 @@ class Field:
         the sum to `dtype`. Missing values are not scaled.
     anchor : str
         "window" for the start row of the window, "series" for the first row of its series.
+    fill_nan : bool
+        Whether NaN becomes `fill` in a field without a mask too.
     
     Raises
     ------
     TypeError, ValueError
         Arguments that are not valid, or do not fit each other; some are checked by Gather.
     """
-    def __init__(self, name: str, columns: typing.Any, *, segments: typing.Any, dilation: typing.Any = 1, layout: str = 'btc', dtype: str = 'float32', mask: bool = False, fill: typing.Any = 0.0, scale: typing.Any = None, shift: typing.Any = None, anchor: str = 'window') -> None:
+    def __init__(self, name: str, columns: typing.Any, *, segments: typing.Any, dilation: typing.Any = 1, layout: str = 'btc', dtype: str = 'float32', mask: bool = False, fill: typing.Any = 0.0, scale: typing.Any = None, shift: typing.Any = None, anchor: str = 'window', fill_nan: bool = False) -> None:
         ...
     def __reduce__(self) -> tuple:
         ...
@@ -599,6 +601,8 @@ class Gather:
         Series s has the rows bounds[s] to bounds[s + 1].
     fields : sequence of Field
         The arrays of a batch.
+    index_keys : sequence of str
+        Which of "series_id" and "start" a batch has.
     
     Raises
     ------
@@ -622,7 +626,7 @@ class Gather:
     >>> batch["start"].tolist()
     [2, 5]
     """
-    def __init__(self, index: typing.Any, bounds: typing.Any, fields: typing.Any) -> None:
+    def __init__(self, index: typing.Any, bounds: typing.Any, fields: typing.Any, *, index_keys: typing.Any = ('series_id', 'start')) -> None:
         ...
     def __len__(self) -> int:
         """
@@ -648,7 +652,7 @@ class Gather:
         Returns
         -------
         dict of ndarray
-            Every field, its mask if it has one, and "series_id" and "start", int64[n].
+            Every field, its mask if it has one, and the index keys, int64[n].
         
         Raises
         ------

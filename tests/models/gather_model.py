@@ -35,6 +35,7 @@ class ModelField:
     scale: np.ndarray[Any, Any] | None = None
     shift: np.ndarray[Any, Any] | None = None
     anchor: str = "window"
+    fill_nan: bool = False
 
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -177,7 +178,7 @@ def gather_field(
             if not low <= row < high:
                 continue
             for c, column in enumerate(model.columns):
-                if present_value(column, row, model.mask) is None:
+                if present_value(column, row, model.mask or model.fill_nan) is None:
                     continue
                 scale = coefficient(model.scale, which, c)
                 shift = coefficient(model.shift, which, c)

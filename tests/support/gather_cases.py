@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class Case:
     bounds: list[int]
     fields: dict[str, model.ModelField]
     indices: Array
+    index_keys: Sequence[str] = ("series_id", "start")
 
 
 def random_values(rng: np.random.Generator, size: int, dtype: str) -> Array:
@@ -127,6 +129,7 @@ def random_field(
         "scale": coefficients(),
         "shift": coefficients(),
         "anchor": "series" if rng.random() < 0.15 else "window",
+        "fill_nan": bool(rng.random() < 0.3),
     }
     return _core.Field(name, native, **options), model.ModelField(columns=expected, **options)
 
@@ -140,11 +143,13 @@ def random_case(seed: int) -> Case:
     index = _core.WindowIndex(first, rng.integers(0, 12, series), int(rng.integers(1, 4)))
     names = [f"field{f}" for f in range(int(rng.integers(1, 4)))]
     pairs = [random_field(rng, name, rows, series) for name in names]
-    gather = _core.Gather(index, bounds, [native for native, _ in pairs])
+    fields = [native for native, _ in pairs]
+    index_keys = [key for key in ("series_id", "start") if rng.random() < 0.8]
+    gather = _core.Gather(index, bounds, fields, index_keys=index_keys)
     batch = int(rng.integers(0, 9)) if len(index) else 0
     indices = rng.integers(0, max(len(index), 1), batch)
     expected = {name: field for name, (_, field) in zip(names, pairs, strict=True)}
-    return Case(gather, index, [int(b) for b in bounds], expected, indices)
+    return Case(gather, index, [int(b) for b in bounds], expected, indices, index_keys)
 
 
 def expected_batch(case: Case) -> dict[str, Array]:
@@ -156,8 +161,9 @@ def expected_batch(case: Case) -> dict[str, Array]:
         batch[name] = values
         if field.mask:
             batch[f"{name}_mask"] = mask
-    batch["series_id"] = np.array(series, dtype=np.int64)
-    batch["start"] = np.array(starts, dtype=np.int64)
+    for key, found in (("series_id", series), ("start", starts)):
+        if key in case.index_keys:
+            batch[key] = np.array(found, dtype=np.int64)
     return batch
 
 

@@ -46,6 +46,23 @@ struct BatchArray {
     }
 };
 
+/// A new array of `rows` rows at `data`. As py::array's constructor, without its vectors: small
+/// batches are made of arrays more than of values.
+inline py::array array_in(const BatchArray& part, py::ssize_t rows, std::byte* data,
+                          const py::capsule& owner) {
+    constexpr std::size_t most_axes = 8;
+    Py_intptr_t shape[most_axes] = {rows};
+    if (part.shape.size() > most_axes) throw std::bad_alloc();
+    std::copy(part.shape.begin() + 1, part.shape.end(), shape + 1);
+    const auto& numpy = py::detail::npy_api::get();
+    auto array = py::reinterpret_steal<py::array>(numpy.PyArray_NewFromDescr_(
+        numpy.PyArray_Type_, part.dtype.inc_ref().ptr(), static_cast<int>(part.shape.size()), shape,
+        nullptr, data, py::detail::npy_api::NPY_ARRAY_WRITEABLE_, nullptr));
+    if (!array) throw py::error_already_set();
+    numpy.PyArray_SetBaseObject_(array.ptr(), owner.inc_ref().ptr());
+    return array;
+}
+
 /// New arrays of `rows` rows in one slab, each at a multiple of 64 bytes. Throws std::bad_alloc.
 inline std::vector<py::array> new_batch(const std::vector<BatchArray>& parts, py::ssize_t rows) {
     const auto count = static_cast<std::size_t>(rows);
@@ -59,9 +76,9 @@ inline std::vector<py::array> new_batch(const std::vector<BatchArray>& parts, py
     }
     auto [data, owner] = pooled_memory(total);
     std::vector<py::array> arrays;
+    arrays.reserve(parts.size());
     for (const BatchArray& part : parts) {
-        arrays.emplace_back(part.dtype, part.shape_of_rows(rows), std::vector<py::ssize_t>(), data,
-                            owner);
+        arrays.push_back(array_in(part, rows, data, owner));
         data += aligned_size(part.row_bytes * count);
     }
     return arrays;

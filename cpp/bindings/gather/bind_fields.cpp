@@ -22,7 +22,7 @@ validity : uint8[n], optional
 validity_offset : int
     The bit of row 0.
 nan_is_missing : bool
-    Whether NaN is a missing value in fields that have a mask.
+    Whether NaN is a missing value in fields with a mask or `fill_nan`.
 name : str
     The name in error messages.
 dtype : str, optional
@@ -63,6 +63,8 @@ scale, shift : float64[C] or float64[series, C], optional
     the sum to `dtype`. Missing values are not scaled.
 anchor : str
     "window" for the start row of the window, "series" for the first row of its series.
+fill_nan : bool
+    Whether NaN becomes `fill` in a field without a mask too.
 
 Raises
 ------
@@ -185,7 +187,7 @@ double fill_of(py::handle value, DType dtype) {
 PyField make_field(const std::string& name, py::handle columns, py::handle segments,
                    py::handle dilation, const std::string& layout, const std::string& dtype,
                    bool mask, py::handle fill, py::handle scale, py::handle shift,
-                   const std::string& anchor) {
+                   const std::string& anchor, bool fill_nan) {
     PyField out;
     out.spec.name = name;
     const py::tuple kept(py::reinterpret_borrow<py::object>(columns));
@@ -213,6 +215,7 @@ PyField make_field(const std::string& name, py::handle columns, py::handle segme
     }
     out.spec.dtype = *type;
     out.spec.mask = mask;
+    out.spec.fill_nan = fill_nan;
     out.spec.fill = fill_of(fill, *type);
     out.spec.scale = coefficients(scale, out.spec.columns.size(), "scale");
     out.spec.shift = coefficients(shift, out.spec.columns.size(), "shift");
@@ -240,7 +243,7 @@ void bind_fields(py::module_& m) {
              py::arg("segments"), py::arg("dilation") = 1, py::arg("layout") = "btc",
              py::arg("dtype") = name(DType::float32), py::arg("mask") = false,
              py::arg("fill") = 0.0, py::arg("scale") = py::none(), py::arg("shift") = py::none(),
-             py::arg("anchor") = "window")
+             py::arg("anchor") = "window", py::arg("fill_nan") = false)
         .def_property_readonly(
             "name", [](const PyField& self) { return self.spec.name; }, "The key in the batch.");
 }

@@ -22,6 +22,8 @@ bounds : int64[S + 1]
     Series s has the rows bounds[s] to bounds[s + 1].
 fields : sequence of Field
     The arrays of a batch.
+index_keys : sequence of str
+    Which of "series_id" and "start" a batch has.
 
 Raises
 ------
@@ -62,7 +64,7 @@ threads : int, optional
 Returns
 -------
 dict of ndarray
-    Every field, its mask if it has one, and "series_id" and "start", int64[n].
+    Every field, its mask if it has one, and the index keys, int64[n].
 
 Raises
 ------
@@ -95,7 +97,7 @@ std::vector<py::ssize_t> shape_for(const FieldSpec& spec, std::int64_t steps) {
 
 class PyGather {
   public:
-    PyGather(py::object index, py::handle bounds, py::handle fields)
+    PyGather(py::object index, py::handle bounds, py::handle fields, py::handle index_keys)
         : index_(std::move(index)), kept_(py::reinterpret_borrow<py::object>(fields)) {
         std::vector<FieldSpec> specs;
         for (const py::handle field : kept_) {
@@ -112,6 +114,14 @@ class PyGather {
             std::shared_ptr<const WindowIndex>(std::shared_ptr<void>(), &windows),
             std::vector<std::int64_t>(offsets.values.begin(), offsets.values.end()),
             std::move(specs));
+        for (const py::handle key : py::iter(index_keys)) {
+            const std::string name = text(key);
+            if (name != "series_id" && name != "start") {
+                throw py::value_error("index_keys holds '" + name +
+                                      "', expected series_id or start");
+            }
+            (name == "start" ? has_start_ : has_series_) = true;
+        }
         lay_out();
     }
 
@@ -125,6 +135,7 @@ class PyGather {
 
         // Everything the threads read is a C++ value from here on.
         std::vector<FieldOut> outs;
+        outs.reserve(gather_->fields().size());
         std::size_t next = 0;
         for (const FieldSpec& spec : gather_->fields()) {
             FieldOut field;
@@ -132,11 +143,11 @@ class PyGather {
             if (spec.mask) field.mask = static_cast<std::uint8_t*>(arrays[next++].mutable_data());
             outs.push_back(field);
         }
-        const auto series = int64_span(arrays[next]);
-        const auto starts = int64_span(arrays[next + 1]);
+        std::int64_t* const series = has_series_ ? int64_span(arrays[next++]).data() : nullptr;
+        std::int64_t* const starts = has_start_ ? int64_span(arrays[next]).data() : nullptr;
         {
             const py::gil_scoped_release unlocked;
-            gather_->run(wanted.values, outs, series.data(), starts.data(), workers);
+            gather_->run(wanted.values, outs, series, starts, workers);
         }
         return batch_dict(parts_, std::move(arrays));
     }
@@ -157,9 +168,9 @@ class PyGather {
                     {specs[f].name + "_mask", numpy_dtype(DType::boolean), shape, values});
             }
         }
-        for (const char* key : {"series_id", "start"}) {
-            parts_.push_back({key, numpy_dtype(DType::int64), {0}, sizeof(std::int64_t)});
-        }
+        const auto int64s = numpy_dtype(DType::int64);
+        if (has_series_) parts_.push_back({"series_id", int64s, {0}, sizeof(std::int64_t)});
+        if (has_start_) parts_.push_back({"start", int64s, {0}, sizeof(std::int64_t)});
     }
 
     /// The memory of the indices and the columns.
@@ -184,6 +195,8 @@ class PyGather {
     py::tuple kept_;  // the fields
     std::unique_ptr<Gather> gather_;
     std::vector<BatchArray> parts_;
+    bool has_series_ = false;
+    bool has_start_ = false;
 };
 
 }  // namespace
@@ -191,14 +204,16 @@ class PyGather {
 void bind_gather(py::module_& m) {
     bind_fields(m);
     py::class_<PyGather>(m, "Gather", gather_doc)
-        .def(py::init([](const py::object& index, py::handle bounds, py::handle fields) {
+        .def(py::init([](const py::object& index, py::handle bounds, py::handle fields,
+                         py::handle index_keys) {
                  if (!py::isinstance<WindowIndex>(index)) {
                      throw py::type_error("index is of type " + type_name(index) +
                                           ", expected WindowIndex");
                  }
-                 return std::make_unique<PyGather>(index, bounds, fields);
+                 return std::make_unique<PyGather>(index, bounds, fields, index_keys);
              }),
-             py::arg("index"), py::arg("bounds"), py::arg("fields"))
+             py::arg("index"), py::arg("bounds"), py::arg("fields"), py::kw_only(),
+             py::arg("index_keys") = py::make_tuple("series_id", "start"))
         .def("__len__", &PyGather::size, "The number of windows.")
         .def("gather", &PyGather::gather, py::arg("indices"), py::kw_only(),
              py::arg("out") = py::none(), py::arg("threads") = 1, call_doc);

@@ -42,6 +42,10 @@ bool Converter::run(const ColumnPlan& source, std::int64_t width, const Scaling&
                                              scaling.shift, scaling.period, fill,
                                              reinterpret_cast<float*>(out), present);
     }
+    if (source.find_nan && source.conversion == Conversion::copy && !filtered) {
+        return kernels_.copy_or_fill[code(source.source->dtype)](in, n, plan_.fill.data(), out,
+                                                                 present);
+    }
     if (source.find_nan) {
         missing = kernels_.find_nan[code(source.source->dtype)](in, n, present);
     } else if (filtered || plan_.spec->mask) {

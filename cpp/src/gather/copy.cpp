@@ -1,4 +1,4 @@
-// Bytes copied as they are.
+// Values copied as they are, except that NaN may be replaced.
 
 #include <algorithm>
 #include <cstring>
@@ -48,6 +48,7 @@ class StripCopier {
           strips_(plan.channels_first() ? plan.columns : 1),
           values_(plan.columns / strips_),
           width_(values_ << plan.log2_out),
+          steps_values_(plan.steps * values_),
           bytes_(plan.steps * width_) {}
 
     /// Every window, most of them whole: a memcpy each.
@@ -61,12 +62,16 @@ class StripCopier {
                     window(w, s);
                     continue;
                 }
-                const std::int64_t to = (w * strips_ + s) * plan_.steps * values_;
-                std::memcpy(out_.values + (to << plan_.log2_out),
-                            source(s).data + row * source(s).source->stride,
-                            static_cast<std::size_t>(bytes_));
-                if (out_.mask == nullptr) continue;
-                std::memset(out_.mask + to, 1, static_cast<std::size_t>(plan_.steps * values_));
+                const std::int64_t to = (w * strips_ + s) * steps_values_;
+                const std::byte* const from = source(s).data + row * source(s).source->stride;
+                std::byte* const values = out_.values + (to << plan_.log2_out);
+                std::uint8_t* const mask = out_.mask == nullptr ? nullptr : out_.mask + to;
+                if (source(s).find_nan) {
+                    fill_nan(source(s), from, steps_values_, values, mask);
+                    continue;
+                }
+                std::memcpy(values, from, static_cast<std::size_t>(bytes_));
+                if (mask != nullptr) std::memset(mask, 1, static_cast<std::size_t>(steps_values_));
             }
         }
     }
@@ -78,15 +83,23 @@ class StripCopier {
         }
     }
 
-    /// Whether a window inside its series is one stretch of memory in every strip.
+    /// Whether a window inside its series is one stretch of memory in every strip, which the
+    /// kernels can read.
     bool adjacent() const {
         return plan_.spec->segments.size() == 1 &&
                std::ranges::all_of(plan_.sources, [this](const ColumnPlan& column) {
-                   return column.stride == width_;
+                   return column.stride == width_ && (column.aligned || !column.find_nan);
                });
     }
 
   private:
+    /// `n` values copied, with the fill where NaN was.
+    void fill_nan(const ColumnPlan& source, const std::byte* from, std::int64_t n, std::byte* to,
+                  std::uint8_t* mask) const {
+        plan_.kernels->copy_or_fill[code(source.source->dtype)](from, n, plan_.fill.data(), to,
+                                                                mask);
+    }
+
     const ColumnPlan& source(std::int64_t strip) const {
         return plan_.sources[static_cast<std::size_t>(strip)];
     }
@@ -116,12 +129,16 @@ class StripCopier {
                     source(strip).data + piece.row * source(strip).source->stride;
                 copy_rows(plan_, from, source(strip).stride, width_, piece.body, to);
             }
+            if (mask != nullptr) put_mask(piece, values_, mask);
+            if (source(strip).find_nan) {
+                std::uint8_t* const inside =
+                    mask == nullptr ? nullptr : mask + piece.lead * values_;
+                fill_nan(source(strip), to, piece.body * values_, to, inside);
+            }
             to += piece.body * width_;
             put_fill(plan_, piece.tail * values_, to);
             to += piece.tail * width_;
-            if (mask == nullptr) continue;
-            put_mask(piece, values_, mask);
-            mask += piece.steps() * values_;
+            if (mask != nullptr) mask += piece.steps() * values_;
         }
     }
 
@@ -129,9 +146,10 @@ class StripCopier {
     const Task& task_;
     const FieldOut& out_;
     std::int64_t strips_;
-    std::int64_t values_;  // in a row of a strip
-    std::int64_t width_;   // bytes of that row
-    std::int64_t bytes_;   // of a window in a strip
+    std::int64_t values_;        // in a row of a strip
+    std::int64_t width_;         // bytes of that row
+    std::int64_t steps_values_;  // in a window of a strip
+    std::int64_t bytes_;         // of them
 };
 
 }  // namespace

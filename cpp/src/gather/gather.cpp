@@ -88,8 +88,11 @@ void Gather::run(std::span<const std::int64_t> indices, std::span<const FieldOut
     parallel_for(windows, grain, threads, [&](std::int64_t begin, std::int64_t end) {
         const auto some =
             indices.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-        index_->locate(some, series + begin, starts + begin);
-        const Task task{begin, end, series + begin, starts + begin};
+        std::int64_t located[2][chunk];  // where the caller wants neither
+        std::int64_t* const of_series = series == nullptr ? located[0] : series + begin;
+        std::int64_t* const at_row = starts == nullptr ? located[1] : starts + begin;
+        index_->locate(some, of_series, at_row);
+        const Task task{begin, end, of_series, at_row};
         for (std::size_t f = 0; f < plans_.size(); ++f)
             gather_field(*plans_[f], task, outs[f]);
     });

@@ -113,7 +113,7 @@ ColumnPlan plan_column(const FieldSpec& spec, const Column& column, bool scaled)
     }
     const bool wide = column.dtype == DType::int64 || column.dtype == DType::uint64;
     plan.round_odd = wide && !scaled && spec.dtype != DType::float64;
-    plan.find_nan = spec.mask && is_float(column.dtype) && column.nan_is_missing;
+    plan.find_nan = (spec.mask || spec.fill_nan) && is_float(column.dtype) && column.nan_is_missing;
     const bool direct = column.dtype == DType::float64 || column.dtype == DType::float32;
     plan.fills_nan = plan.find_nan && direct && is_float(spec.dtype);
     plan.fused = plan.fills_nan && column.dtype == DType::float64 && spec.dtype == DType::float32;
@@ -141,8 +141,7 @@ bool side_by_side(const std::vector<Column>& columns) {
 
 GatherMethod choose_method(const FieldPlan& plan) {
     const bool plain = std::ranges::all_of(plan.sources, [](const ColumnPlan& column) {
-        return column.conversion == Conversion::copy && !column.find_nan &&
-               column.source->validity == nullptr;
+        return column.conversion == Conversion::copy && column.source->validity == nullptr;
     });
     if (plan.channels_first()) return plain ? GatherMethod::strips : GatherMethod::columns;
     if (!side_by_side(plan.spec->columns)) return GatherMethod::columns;

@@ -1,7 +1,7 @@
 // The plan of a field, computed once: its method, kernels and constants.
 //
 // Three methods, cheapest first:
-//     strips   bytes are copied unchanged, in whole rows of the batch (or of a channel)
+//     strips   values are copied, in whole rows of the batch (or of a channel); NaN is replaced
 //     rows     adjacent columns of a row-major matrix are converted as one run of values
 //     columns  each column is converted into a tile in the first-level cache, and the tile is
 //              interleaved into the batch

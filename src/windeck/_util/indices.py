@@ -10,6 +10,7 @@ import numpy.typing as npt
 __all__ = ["Int64", "as_indices", "as_positions", "is_integer"]
 
 Int64 = npt.NDArray[np.int64]
+_INT64 = np.dtype(np.int64)  # the object that arrays share
 
 
 def as_indices(indices: Any) -> Int64:
@@ -22,6 +23,8 @@ def as_indices(indices: Any) -> Int64:
     IndexError
         If one is 2^63 or more.
     """
+    if type(indices) is np.ndarray and indices.dtype is _INT64 and indices.ndim == 1:
+        return indices
     array = np.asarray(indices)
     if array.size == 0 and array.dtype == np.float64:
         array = array.astype(np.int64)
@@ -52,7 +55,7 @@ def as_positions(values: Any, name: str = "positions") -> Int64:
         raise TypeError(f"`{name}` must be integers, got {array.dtype}")
     if array.ndim != 1:
         raise ValueError(f"`{name}` must be one-dimensional, got shape {array.shape}")
-    if array.min() < 0:
+    if np.minimum.reduce(array) < 0:  # array.min() is a function of Python.
         raise IndexError(f"`{name}` must be at least 0, got {array.min()}")
     return _as_int64(array, name)
 

@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterable
 
 
-def unknown_column(name: str, known: Iterable[str], where: str = "the table") -> KeyError:
+def unknown_column(
+    name: str, known: Iterable[str], where: str = "the table", noun: str = "column"
+) -> KeyError:
     """Return the error for an unknown column, with the most similar of the known names."""
     names = list(known)
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     near += [k for k in names if k.lower() == str(name).lower() and k not in near]
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else _some(names)
-    return KeyError(f"{where} has no column {name!r}; {hint}")
+    return KeyError(f"{where} has no {noun} {name!r}; {hint}")
 
 
 def _some(names: list[str]) -> str:

@@ -8,11 +8,11 @@ deleted.
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from windeck.columns.dtypes import tensor_from_bits
 from windeck.loader.visits import threads_option
 from windeck.sources import Batch, Indices, gather_rows, whole
 
+NBYTES = attrgetter("nbytes")
+
 __all__ = [
     "BatchBuilder",
     "PendingBatches",
@@ -32,26 +34,30 @@ __all__ = [
     "check_pin_memory",
     "gather_batches",
     "gather_tensors",
-    "profiler_span",
+    "in_span",
     "split_rows",
 ]
 
+T = TypeVar("T")
 Tensors = dict[str, torch.Tensor]
+#: The parts of each array of some rows that belong to one batch each, by key.
+Parts = Mapping[str, list[NDArray[Any]]]
 
 #: Integers that hold the bits of a dtype that NumPy lacks, by bytes.
 _SIGNED = {1: torch.int8, 2: torch.int16}
 
 
-def profiler_span(name: str) -> contextlib.AbstractContextManager[Any]:
-    """Return a context manager that records a span in torch's profiler while one runs.
+def in_span(name: str, function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in a span of torch's profiler, if one runs.
 
     A profiler records the thread in which it was started. With
     ``_ExperimentalConfig(profile_all_threads=True)`` it records the background thread as well.
     """
     # record_function takes some 15 microseconds, also while no profiler runs.
     if getattr(torch.autograd.profiler, "_is_profiler_enabled", True):
-        return torch.profiler.record_function(name)
-    return contextlib.nullcontext()
+        with torch.profiler.record_function(name):
+            return function(*arguments)
+    return function(*arguments)
 
 
 def check_device(device: torch.device | str | None) -> torch.device | None:
@@ -100,7 +106,8 @@ def as_tensors(batch: Batch, bits: Mapping[str, str]) -> Tensors:
     ValueError
         For a read-only array: users may write to a batch.
     """
-    return {key: _as_tensors(key, [array], bits.get(key))[0] for key, array in batch.items()}
+    columns = _to_tensors({key: [array] for key, array in batch.items()}, bits)
+    return {key: tensors[0] for key, tensors in zip(batch, columns, strict=True)}
 
 
 def gather_tensors(data: Any, indices: Indices) -> Tensors:
@@ -128,9 +135,8 @@ def gather_batches(data: Any, indices: Indices, count: int = 1, **extra: Any) ->
         Keywords for `gather_rows`.
     """
     shown = presenter_of(data)
-    rows = gather_rows(data, indices, **extra)
-    check_rows(rows, len(indices), count)
-    return present_all(shown, tensor_batches(shown, rows, count, bits_of(data)))
+    parts = split_rows(gather_rows(data, indices, **extra), len(indices), count)
+    return present_all(shown, tensor_batches(shown, parts, count, bits_of(data)))
 
 
 def bits_of(data: Any) -> Mapping[str, str]:
@@ -139,19 +145,19 @@ def bits_of(data: Any) -> Mapping[str, str]:
     return bits
 
 
-def tensor_batches(shown: Any, rows: Batch, count: int, bits: Mapping[str, str]) -> list[Tensors]:
-    """Return the batches, before `present`, that some rows consist of."""
-    parts = {key: split_rows(array, count) for key, array in rows.items()}
-    columns = [_as_tensors(key, arrays, bits.get(key)) for key, arrays in parts.items()]
+def tensor_batches(shown: Any, parts: Parts, count: int, bits: Mapping[str, str]) -> list[Tensors]:
+    """Return `count` batches, before `present`, from their rows by key."""
+    of_all = wholes(shown, parts, count)
+    if of_all:
+        parts = {**parts, **{key: [one[key] for one in of_all] for key in of_all[0]}}
     batches: list[Tensors] = [{} for _ in range(count)]
-    if columns:
-        batches = [dict(zip(parts, tensors, strict=True)) for tensors in zip(*columns, strict=True)]
-    for batch, of_batch in zip(batches, wholes(shown, parts, count), strict=False):
-        batch |= as_tensors(of_batch, bits)
+    for key, tensors in zip(parts, _to_tensors(parts, bits), strict=True):
+        for batch, tensor in zip(batches, tensors, strict=True):
+            batch[key] = tensor
     return batches
 
 
-def wholes(shown: Any, parts: Mapping[str, list[NDArray[Any]]], count: int) -> list[Batch]:
+def wholes(shown: Any, parts: Parts, count: int) -> list[Batch]:
     """Return the arrays of each batch as a whole, if there are any, from its rows by key."""
     if not hasattr(shown, "whole"):
         return []
@@ -164,42 +170,60 @@ def present_all(shown: Any, batches: list[Tensors]) -> list[Tensors]:
     return batches if present is None else [present(batch) for batch in batches]
 
 
-def split_rows(array: NDArray[Any], count: int) -> list[NDArray[Any]]:
-    """Return `count` parts of equally many rows, each aligned to 64 bytes.
+def split_rows(rows: Batch, expected: int, count: int) -> Parts:
+    """Return the rows of each of `count` batches of equally many rows, by key.
 
-    They are views, or parts of one copy if views would not be aligned.
+    They are views that begin on 64 bytes, or parts of one copy if views would not.
+
+    Raises
+    ------
+    TypeError
+        If there are several batches and an array has another number of rows than `expected`.
     """
-    if count == 1:
-        return [array]
-    rows = len(array) // count
-    nbytes = rows * array.strides[0]
-    if nbytes % ALIGNMENT == 0:
-        return list(array.reshape(count, rows, *array.shape[1:]))
-    padded = aligned_empty((count, -(-nbytes // ALIGNMENT) * ALIGNMENT), np.dtype(np.uint8))
-    padded[:, :nbytes] = array.reshape(count, -1).view(np.uint8)
-    shape = (rows, *array.shape[1:])
-    return [part[:nbytes].view(array.dtype).reshape(shape) for part in padded]
+    parts: dict[str, list[NDArray[Any]]] = {}
+    for key, array in rows.items():
+        if count == 1:
+            parts[key] = [array]
+            continue
+        if array.shape[:1] != (expected,):
+            raise TypeError(
+                f"the source says that its rows are independent of each other, but returned "
+                f"{key!r} of shape {array.shape} for {expected} indices"
+            )
+        split = array.reshape(count, expected // count, *array.shape[1:])
+        nbytes = split.nbytes // count
+        if nbytes % ALIGNMENT == 0:
+            parts[key] = list(split)
+            continue
+        padded = aligned_empty((count, -(-nbytes // ALIGNMENT) * ALIGNMENT), np.dtype(np.uint8))
+        padded[:, :nbytes] = split.reshape(count, -1).view(np.uint8)
+        parts[key] = [part[:nbytes].view(array.dtype).reshape(split.shape[1:]) for part in padded]
+    return parts
 
 
-def _as_tensors(key: str, arrays: list[NDArray[Any]], bits: str | None) -> list[torch.Tensor]:
-    """Return a tensor on the memory of each array; they are alike."""
-    array = arrays[0]
-    if not isinstance(array, np.ndarray):
-        raise TypeError(
-            f"the source returned a {type(array).__name__} for {key!r}; the values of a batch "
-            "must be NumPy arrays"
-        )
-    if not array.flags.writeable:
-        raise ValueError(
-            f"the source returned a read-only array for {key!r}; the arrays of a batch must be "
-            "new and writable"
-        )
-    if bits is not None:
-        return [tensor_from_bits(part, bits) for part in arrays]
-    try:
-        return [torch.from_numpy(part) for part in arrays]
-    except TypeError:
-        raise TypeError(f"{key!r} has dtype {array.dtype}, which torch does not have") from None
+def _to_tensors(parts: Parts, bits: Mapping[str, str]) -> list[list[torch.Tensor]]:
+    """Return tensors on the memory of the arrays of each key, which are alike."""
+    columns = []
+    for key, arrays in parts.items():
+        array = arrays[0]
+        if not isinstance(array, np.ndarray):
+            raise TypeError(
+                f"the source returned a {type(array).__name__} for {key!r}; the values of a batch "
+                "must be NumPy arrays"
+            )
+        if not array.flags.writeable:
+            raise ValueError(
+                f"the source returned a read-only array for {key!r}; the arrays of a batch must "
+                "be new and writable"
+            )
+        if key in bits:
+            columns.append([tensor_from_bits(part, bits[key]) for part in arrays])
+            continue
+        try:
+            columns.append(list(map(torch.from_numpy, arrays)))
+        except TypeError:
+            raise TypeError(f"{key!r} has dtype {array.dtype}, which torch does not have") from None
+    return columns
 
 
 @dataclass(frozen=True)
@@ -280,40 +304,47 @@ class BatchBuilder:
     def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
         """Build `count` batches of equally many positions."""
         if self._copy_stream is not None:
-            return self._on_cuda(positions, count, self._copy_stream)
-        with profiler_span("windeck.gather"):
-            if self._pinned is not None:
-                batches = [self._pinned.gather(positions, self._extra)]
-                nbytes = sum(tensor.nbytes for tensor in batches[0].values())
-            else:
-                rows = gather_rows(self._stream, positions, **self._extra)
-                nbytes = check_rows(rows, len(positions), count)
-                batches = tensor_batches(self._shown, rows, count, self._bits)
+            rows, pinned = in_span("windeck.gather", self._gather_pinned, positions)
+            parts = split_rows(rows, len(positions), count)
+            return in_span("windeck.to_device", self._copy, parts, pinned, self._copy_stream)
+        batches = in_span("windeck.gather", self._gather, positions, count)
+        nbytes = sum(map(NBYTES, batches[0].values())) * count
         if self._device is not None:
-            with profiler_span("windeck.to_device"):
-                batches = [
-                    {key: tensor.to(self._device) for key, tensor in batch.items()}
-                    for batch in batches
-                ]
+            batches = in_span("windeck.to_device", _to_device, batches, self._device)
         return PendingBatches(present_all(self._shown, batches), nbytes)
 
-    def _on_cuda(
-        self, positions: Indices, count: int, copy_stream: torch.cuda.Stream
-    ) -> PendingBatches:
-        """Build batches on a CUDA device by one copy for each key."""
+    def _gather(self, positions: Indices, count: int) -> list[Tensors]:
+        """Return batches in host memory, before `present`."""
+        if self._pinned is not None:
+            return [self._pinned.gather(positions, self._extra)]
+        rows = gather_rows(self._stream, positions, **self._extra)
+        parts = split_rows(rows, len(positions), count)
+        return tensor_batches(self._shown, parts, count, self._bits)
+
+    def _gather_pinned(self, positions: Indices) -> tuple[Batch, Tensors]:
         assert self._pinned is not None
-        with profiler_span("windeck.gather"):
-            rows, pinned = self._pinned.gather_rows(positions, self._extra)
-            nbytes = check_rows(rows, len(positions), count)
-            parts = {key: split_rows(array, count) for key, array in rows.items()}
-            of_all = [self._pinned.pin_copies(one) for one in wholes(self._shown, parts, count)]
-        with profiler_span("windeck.to_device"), torch.cuda.stream(copy_stream):
+        return self._pinned.gather_rows(positions, self._extra)
+
+    def _copy(
+        self, parts: Parts, pinned: Tensors, copy_stream: torch.cuda.Stream
+    ) -> PendingBatches:
+        """Copy rows to the CUDA device, each key of all batches at once, and what they consist of.
+
+        Parameters
+        ----------
+        parts
+            The rows of each batch, by key, in the memory of `pinned`.
+        """
+        count = max(map(len, parts.values()), default=1)
+        assert self._pinned is not None
+        of_all = [self._pinned.pin_copies(one) for one in wholes(self._shown, parts, count)]
+        with torch.cuda.stream(copy_stream):
             moved = {k: t.to(self._device, non_blocking=True) for k, t in pinned.items()}
             owners = [*moved.values()]
             columns = {key: split_tensor(tensor, count) for key, tensor in moved.items()}
             batches = []
             for number in range(count):
-                batch = {key: parts[number] for key, parts in columns.items()}
+                batch = {key: tensors[number] for key, tensors in columns.items()}
                 for key, tensor in of_all[number].items() if of_all else ():
                     batch[key] = tensor.to(self._device, non_blocking=True)
                 owners += batch.values()
@@ -322,24 +353,12 @@ class BatchBuilder:
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(copy_stream)
         # The pinned tensors may be deleted now: their allocator waits for the copies.
+        nbytes = sum(tensor.nbytes for tensor in moved.values())
         return PendingBatches(batches, nbytes, event, tuple(owners))
 
 
-def check_rows(rows: Batch, expected: int, count: int) -> int:
-    """Return the bytes of the rows of `count` batches.
-
-    Raises
-    ------
-    TypeError
-        If there are several batches and an array has another number of rows than `expected`.
-    """
-    for key, array in rows.items():
-        if count > 1 and array.shape[:1] != (expected,):
-            raise TypeError(
-                f"the source says that its rows are independent of each other, but returned "
-                f"{key!r} of shape {array.shape} for {expected} indices"
-            )
-    return sum(getattr(array, "nbytes", 0) for array in rows.values())
+def _to_device(batches: list[Tensors], device: torch.device) -> list[Tensors]:
+    return [{key: tensor.to(device) for key, tensor in batch.items()} for batch in batches]
 
 
 def split_tensor(tensor: torch.Tensor, count: int) -> list[torch.Tensor]:

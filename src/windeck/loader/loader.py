@@ -26,7 +26,7 @@ from windeck.loader.batch import (
     Tensors,
     check_device,
     check_pin_memory,
-    profiler_span,
+    in_span,
 )
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
@@ -662,8 +662,7 @@ class _EpochIterator:
             if self._ahead is None or not self._ahead.is_alive:
                 self._ahead = self._start()
             try:
-                with profiler_span("windeck.wait"):
-                    run = self._ahead.get()
+                run = in_span("windeck.wait", self._ahead.get)
             except BaseException:  # The end, an error of the source, or Ctrl-C: end the thread.
                 self.close()
                 raise

@@ -89,10 +89,10 @@ class Prefetcher(Generic[T]):
         else:
             item = next(self._items)
             self.waited = perf_counter() - began
-        if self._left is not None:
-            self.away = began - self._left
-        if self.away >= SHORT_STEP:
+        away = self.away if self._left is None else began - self._left
+        if min(away, self.away) >= SHORT_STEP:  # Once may be chance: another process was running.
             self._request()
+        self.away = away
         self._left = perf_counter()
         return item
 

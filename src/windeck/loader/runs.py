@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from windeck._util.validation import LIMIT
 from windeck.loader.batch import PendingBatches
 from windeck.loader.sharding import Sharding
 from windeck.sources import Indices
@@ -24,7 +25,8 @@ RUN_BATCHES = 64
 
 def next_count(count: int, nbytes: int) -> int:
     """Return the number of batches in the run after one of `count` batches and `nbytes` bytes."""
-    return max(1, min(2 * count, RUN_BYTES * count // max(1, nbytes), RUN_BATCHES))
+    nearest = (RUN_BYTES * count + nbytes // 2) // max(1, nbytes)
+    return max(1, min(2 * count, nearest, RUN_BATCHES))
 
 
 @dataclass
@@ -70,23 +72,22 @@ def build_runs(
     makes_runs
         Whether it can build several batches at once.
     """
-    left = most_steps
-    wanted = 1
+    left = LIMIT if most_steps is None else most_steps
+    wanted, full, size = 1, 0, sharding.step_size
     failed_until = -1  # Positions before this one are built batch by batch.
-    while left is None or left > 0:
-        start = sharding.step_start(position)
-        if start // sharding.epoch_length != epoch:
-            return
-        most = wanted if left is None else min(wanted, left)
-        count = max(1, sharding.full_steps(start, most)) if most > 1 else 1
-        if start < failed_until:
-            count = 1
-        if count == 1:
-            positions, ends = sharding.positions(start, rank), [sharding.step_end(start)]
-        else:
+    while left > 0:
+        start = position
+        if not full:
+            start = sharding.step_start(position)
+            if start // sharding.epoch_length != epoch:
+                return
+            full = sharding.full_steps(start, left)
+        count = max(1, min(wanted, full)) if start >= failed_until else 1
+        if full:
             positions = sharding.run_positions(start, rank, range(count))
-            size = sharding.step_size
             ends = list(range(start + size, start + (count + 1) * size, size))
+        else:
+            positions, ends = sharding.positions(start, rank), [sharding.step_end(start)]
         try:
             pending = build(positions, count)
         except Exception:
@@ -98,5 +99,5 @@ def build_runs(
             wanted = next_count(count, pending.nbytes)
         yield Run(pending, [position, *ends])
         position = ends[-1]
-        left = None if left is None else left - count
+        left, full = left - count, max(0, full - count)
         del pending  # Otherwise this reference would keep the memory of a run from the pool.

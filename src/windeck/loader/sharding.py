@@ -21,6 +21,7 @@ import numpy as np
 import torch.distributed as dist
 
 from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.mesh_axes import check_mesh_axes
 from windeck.sources import Indices
 
 __all__ = ["Exclusions", "Sharding", "check_ranks", "current_ranks"]
@@ -201,8 +202,11 @@ class Sharding:
         steps
             Numbers of steps after the one at `start`, below those of `full_steps`.
         """
+        size, first = self.batch_size, start + rank * self.batch_size
+        if self.world_size == steps.step == 1:
+            return np.arange(first + steps.start * size, first + steps.stop * size)
         starts = np.arange(steps.start, steps.stop, steps.step) * self.step_size
-        of_rank = np.arange(self.batch_size) + (start + rank * self.batch_size)
+        of_rank = np.arange(first, first + size)
         positions: Indices = (starts[:, None] + of_rank).ravel()
         return positions
 
@@ -318,9 +322,16 @@ def check_ranks(rank: object, world_size: object) -> tuple[int, int] | None:
 
 
 def current_ranks(given: tuple[int, int] | None) -> tuple[int, int]:
-    """Return (rank, world size): those given, or torch.distributed's once it is initialised."""
+    """Return (rank, world size): those given, or torch.distributed's once it is initialised.
+
+    Raises
+    ------
+    ValueError
+        If none are given and a device mesh has ranks that share batches.
+    """
     if given is not None:
         return given
     if dist.is_available() and dist.is_initialized():
+        check_mesh_axes()
         return dist.get_rank(), dist.get_world_size()
     return 0, 1

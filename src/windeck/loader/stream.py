@@ -127,7 +127,8 @@ class EpochMap:
         here = self.range_at(int(positions[0]) if len(positions) else 0)
         epoch = here.epoch_at(int(positions[0])) if len(positions) else here.epoch
         places = positions - here.epoch_start(epoch)
-        if not len(places) or (places.min() >= 0 and places.max() < here.length):
+        low, high = np.minimum.reduce, np.maximum.reduce
+        if not len(places) or (low(places) >= 0 and high(places) < here.length):
             yield slice(0, len(places)), epoch, places  # The usual case: one epoch.
             return
         epochs = self._epochs_of(positions)
@@ -485,7 +486,7 @@ class Stream:
         wanted = as_positions(positions)
         first = self._epochs.ranges[0]
         if len(self._epochs.ranges) == 1 and not first.is_shuffled_inside:
-            extra = threads_option(first.source, threads)
+            extra = {} if threads is None else threads_option(first.source, threads)
             return gather_rows(first.source, self._samples(wanted), out, **extra)
         parts = []
         for rows, epoch, places in self._epochs.split(wanted):

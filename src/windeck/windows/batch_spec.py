@@ -28,7 +28,7 @@ Layout = Literal["btc", "bct", "columns"]
 
 LAYOUTS = ("btc", "bct", "columns")
 FLOATING = tuple(name for name in FLOATS if DTYPES[name].storage is not None)
-# Keys that every batch has, beside those of columns.
+# Keys of a batch beside those of columns.
 INDEX_KEYS = ("series_id", "start")
 
 
@@ -113,6 +113,8 @@ class BatchKey:
     dtype, mask, fill
         The dtype, true if a mask comes with it, and the value of missing elements; set by
         `resolve_dtypes`.
+    fills_nan
+        True where NaN becomes `fill`: as `mask`, and where only the mask was not asked for.
     """
 
     name: str
@@ -125,6 +127,7 @@ class BatchKey:
     dtype: str = ""
     mask: bool = False
     fill: float = 0.0
+    fills_nan: bool = False
 
 
 def batch_keys(roles: ColumnRoles, span: WindowSpan, layout: Layout) -> list[BatchKey]:
@@ -228,13 +231,52 @@ def resolve_dtypes(
         dtype = _common_dtype(key.name, by_column, columns)
         mask = key.padded or any(can_miss(columns[name]) for name in key.columns)
         _check_fill(fill, dtype, key.name)
-        resolved.append(replace(key, dtype=dtype, mask=mask, fill=fill))
+        resolved.append(replace(key, dtype=dtype, mask=mask, fill=fill, fills_nan=mask))
     names = [*INDEX_KEYS, *(key.name for key in resolved)]
     names += [f"{key.name}_mask" for key in resolved if key.mask]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"column {name!r} has the name of another key of the batch: rename it")
     return resolved
+
+
+def check_keys(keys: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the names of the keys asked for as a tuple, None for the usual ones."""
+    if keys is None:
+        return None
+    names = _names(keys)
+    if not names:
+        raise ValueError("`keys` must name at least one key of a batch, got none")
+    return names
+
+
+def select_keys(
+    keys: Sequence[BatchKey], wanted: tuple[str, ...] | None
+) -> tuple[list[BatchKey], tuple[str, ...]]:
+    """Return the keys of columns and those of `INDEX_KEYS` that are asked for, in order.
+
+    Raises
+    ------
+    KeyError
+        If a batch has no such key; it names similar ones.
+    ValueError
+        If a mask is asked for without its key.
+    """
+    if wanted is None:
+        return list(keys), INDEX_KEYS
+    names = [key.name for key in keys]
+    masks = {f"{name}_mask": name for name in names if f"{name}_mask" not in names}
+    for name in wanted:
+        if name not in (*names, *masks, *INDEX_KEYS):
+            raise unknown_column(name, [*names, *masks, *INDEX_KEYS], "a batch", "key")
+        if masks.get(name, name) not in (*wanted, *INDEX_KEYS):
+            raise ValueError(f"`keys` has {name!r} alone, expected {masks[name]!r} with it")
+    chosen = [
+        replace(key, mask=f"{key.name}_mask" in wanted and f"{key.name}_mask" in masks)
+        for key in keys
+        if key.name in wanted
+    ]
+    return chosen, tuple(name for name in INDEX_KEYS if name in wanted)
 
 
 def _common_dtype(key: str, dtypes: Mapping[str, str], columns: Mapping[str, ColumnData]) -> str:
@@ -277,6 +319,7 @@ class BatchGatherer:
         table: Table,
         columns: Mapping[str, ColumnData],
         keys: Sequence[BatchKey],
+        index_keys: tuple[str, ...],
         scaler: Scaler | None,
     ) -> None:
         native = {name: _native_column(name, column) for name, column in columns.items()}
@@ -306,22 +349,28 @@ class BatchGatherer:
                     scale=_of_columns(scale, own) if is_scaled else None,
                     shift=_of_columns(shift, own) if is_scaled else None,
                     anchor="series" if key.static else "window",
+                    fill_nan=key.fills_nan,
                 )
             )
-        self._gather = _core.Gather(index, table.offsets, fields)
+        self._gather = _core.Gather(index, table.offsets, fields, index_keys=index_keys)
         names = [key.name for key in keys if key.without_channels]
         # The native gather gives these keys an axis of channels of length 1.
         self._without_channels = {*names, *(f"{name}_mask" for name in names)}
 
     def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
         """Return one batch, written into `out` if it is given."""
-        if out is not None and self._without_channels:
-            out = {
-                key: a[..., None] if key in self._without_channels else a for key, a in out.items()
-            }
-        batch: Batch = self._gather.gather(indices, out=out, threads=threads)
-        for key in self._without_channels & batch.keys():
-            batch[key] = batch[key][..., 0]
+        if out is None and threads == 1:  # Small batches take as long as their arguments.
+            batch: Batch = self._gather.gather(indices)
+        else:
+            if out is not None and self._without_channels:
+                out = {
+                    key: a[..., None] if key in self._without_channels else a
+                    for key, a in out.items()
+                }
+            batch = self._gather.gather(indices, out=out, threads=threads)
+        if self._without_channels:
+            for key in self._without_channels & batch.keys():
+                batch[key] = batch[key][..., 0]
         return batch
 
 

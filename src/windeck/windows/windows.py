@@ -25,7 +25,9 @@ from windeck.windows.batch_spec import (
     Layout,
     OutputDtypes,
     batch_keys,
+    check_keys,
     resolve_dtypes,
+    select_keys,
 )
 from windeck.windows.coverage import covered_rows
 from windeck.windows.filters import (
@@ -103,6 +105,11 @@ class Windows:
     anchor
         ``"start"``: `stride` is counted from the first possible window of each series; ``"end"``:
         from the last possible one, so that the latest rows are used.
+    keys
+        Names of the keys of a batch, such as ``("past_target", "future_target")``; the others cost
+        nothing. A mask is a key of its own, and given also where nothing is missing. Values do not
+        depend on `keys`, nor do orders and states: missing ones are `fill` without a mask too.
+        Default: all, with masks where something can be missing.
 
     Notes
     -----
@@ -119,7 +126,7 @@ class Windows:
     Raises
     ------
     KeyError
-        If a column does not exist; the message names similar ones.
+        If a column or a key does not exist; the message names similar ones.
     TypeError
         If the columns of a key have different dtypes: columns are cast only on request.
     ValueError
@@ -172,6 +179,7 @@ class Windows:
         min_context_length: int | None = None,
         min_prediction_length: int | None = None,
         anchor: Literal["start", "end"] = "start",
+        keys: Names = None,
     ) -> None:
         if not hasattr(table, "offsets"):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
@@ -197,6 +205,7 @@ class Windows:
         self.max_missing = check_number("max_missing", max_missing)
         self.max_gap = None if max_gap is None else gap_in_units(max_gap, table.timestamps)
         self._dtypes = OutputDtypes(dtype, self.roles.all)
+        self._wanted = check_keys(keys)
         self._columns = {name: table.column(name) for name in self.roles.all}
         targets = [self._columns[name] for name in self.roles.target]
         conditions = WindowFilter(
@@ -219,13 +228,20 @@ class Windows:
             )
         self.scaler = scaler
         keys = batch_keys(self.roles, self.span, self.layout)
-        self._keys = resolve_dtypes(keys, self._columns, self._dtypes, scaler, self.fill)
+        self._all_keys = resolve_dtypes(keys, self._columns, self._dtypes, scaler, self.fill)
+        self._keys, self._index_keys = select_keys(self._all_keys, self._wanted)
         self._make_native()
 
     def _make_native(self) -> None:
         self._index = self._selection.index()
         self._gatherer = BatchGatherer(
-            self._index, self._selection, self.table, self._columns, self._keys, self.scaler
+            self._index,
+            self._selection,
+            self.table,
+            self._columns,
+            self._keys,
+            self._index_keys,
+            self.scaler,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -643,6 +659,12 @@ class Windows:
         other._selection = latest_contexts(self._selection)
         other.span = other._selection.span
         other.max_missing, other.max_gap = 1.0, None
+        if self._wanted is not None and self.layout != "columns":
+            other._wanted = tuple(name for name in self._wanted if name[:7] != "future_")
+            if not other._wanted:
+                raise ValueError(
+                    f"`keys` is {self._wanted}, expected a key of windows without a future"
+                )
         other._set_scaler(self.scaler)
         return other
 
@@ -723,7 +745,7 @@ class Windows:
             "past_covariates": ", ".join(roles.past),
             "static_covariates": ", ".join(roles.static),
             "layout": self.layout,
-            "dtypes": ", ".join(f"{key.name}: {key.dtype}" for key in self._keys),
+            "dtypes": ", ".join(f"{key.name}: {key.dtype}" for key in self._all_keys),
             "fill": repr(self.fill),
             "max_missing": repr(self.max_missing),
             "max_gap": repr(self.max_gap),

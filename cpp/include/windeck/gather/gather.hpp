@@ -11,8 +11,8 @@
 //     missing:  fill
 //
 // A step is missing when its row lies outside the window's series, when the column's validity bit
-// is 0, or, in fields with a mask, when it is NaN and the column says that NaN is missing. The mask
-// is 1 where a value is present. Floats are rounded to integers half to even.
+// is 0, or, in fields with a mask or with fill_nan, when it is NaN and the column says that NaN is
+// missing. The mask is 1 where a value is present. Floats are rounded to integers half to even.
 //
 // The result is the same bits for every instruction set, number of threads and layout of the
 // columns. A Gather is immutable and thread-safe; it does not own the columns' memory nor the
@@ -67,6 +67,7 @@ struct FieldSpec {
     Layout layout = Layout::btc;
     DType dtype = DType::float32;
     bool mask = false;
+    bool fill_nan = false;  // as with a mask, also in a field without one
     double fill = 0.0;
     Coefficients scale;
     Coefficients shift;
@@ -98,10 +99,11 @@ class Gather {
     /// The number of steps of a field, the sum of the lengths of its segments.
     std::int64_t steps(std::size_t field) const noexcept;
 
-    /// Fills one entry of `outs` for each field, and series and start row of every window. Throws
-    /// std::out_of_range for an index that is not a window; nothing is written. Throws
-    /// std::invalid_argument with the column and row of a value that the integers of a field cannot
-    /// hold; the contents of `outs` are then unspecified. O(values) on `threads` threads.
+    /// Fills one entry of `outs` for each field, and series and start row of every window, unless
+    /// they are null. Throws std::out_of_range for an index that is not a window; nothing is
+    /// written. Throws std::invalid_argument with the column and row of a value that the integers
+    /// of a field cannot hold; the contents of `outs` are then unspecified. O(values) on `threads`
+    /// threads.
     void run(std::span<const std::int64_t> indices, std::span<const FieldOut> outs,
              std::int64_t* series, std::int64_t* starts, int threads) const;
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "gather/kernels/cast.hpp"
+#include "gather/kernels/copy_or_fill.hpp"
 #include "gather/kernels/fused.hpp"
 #include "gather/kernels/move.hpp"
 #include "gather/kernels/nan.hpp"
@@ -163,6 +164,8 @@ using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
 extern const GatherKernels gather_kernels = {
     .pack = {pack<uint8_t>, pack<uint16_t>, pack<uint32_t>, pack<uint64_t>},
     .find_nan = {find_nan<double>, find_nan<float>, find_nan<Float16>, find_nan<BFloat16>},
+    .copy_or_fill = {copy_or_fill<double>, copy_or_fill<float>, copy_or_fill<Float16>,
+                     copy_or_fill<BFloat16>},
     .apply_bits = apply_bits,
     .patch = {patch<uint8_t>, patch<uint16_t>, patch<uint32_t>, patch<uint64_t>},
     .interleave = {interleave<uint8_t>, interleave<uint16_t>, interleave<uint32_t>,

@@ -23,6 +23,11 @@ struct GatherKernels {
     /// Writes presence: 0 for NaN, else 1. Returns whether there is a 0.
     bool (*find_nan[float_count])(const void* in, Count n, std::uint8_t* present);
 
+    /// Copies values, *fill where NaN was, and writes presence unless it is null. `in` may be
+    /// `out`. Returns whether there is a NaN.
+    bool (*copy_or_fill[float_count])(const void* in, Count n, const void* fill, void* out,
+                                      std::uint8_t* present);
+
     /// Clears presence where bit first + i * step is 0. Returns whether there is such a bit.
     bool (*apply_bits)(const std::uint8_t* bits, Count first, Count step, Count n,
                        std::uint8_t* present);

@@ -1,0 +1,1 @@
+"""Measurement of data loading beside training: loops, machine, a verdict, and reports."""

@@ -1,0 +1,141 @@
+"""Stages of making a batch, each timed alone: of a DataLoader of torch, and of `windeck.Loader`."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from windeck.diagnosis.measurements import Stage, Usage
+from windeck.diagnosis.processes import thread_usage
+from windeck.diagnosis.subjects import is_torch_loader, is_windeck_loader
+
+__all__ = ["StageTimer", "measure_stages"]
+
+
+class StageTimer:
+    """Sums of the time and the use of named stages."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._usage: dict[str, Usage] = {}
+
+    def call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function and add what it used to a stage; return its result."""
+        before, began = thread_usage(), time.perf_counter()
+        result = function(*arguments)
+        took = time.perf_counter() - began
+        self._seconds[name] = self._seconds.get(name, 0.0) + took
+        used = thread_usage().plus(before, -1)
+        self._usage[name] = self._usage.get(name, Usage()).plus(used)
+        return result
+
+    def stages(self, batches: int) -> tuple[Stage, ...]:
+        """Return the stages, for each of a number of batches."""
+        return tuple(
+            Stage(
+                name,
+                seconds / batches,
+                used.cpu_seconds / batches,
+                used.major_faults / batches,
+                None if used.read_bytes is None else used.read_bytes / batches,
+            )
+            for name, seconds in self._seconds.items()
+            for used in [self._usage[name]]
+        )
+
+
+def measure_stages(loader: Any, *, seconds: float, most: int = 50) -> tuple[Stage, ...]:
+    """Measure the stages of a loader's batches in this thread, for some seconds.
+
+    Known are ``samples`` and ``collate`` of a `DataLoader` over a map-style dataset, and ``order``,
+    ``gather``, ``tensors`` and ``device`` of a `windeck.Loader`. Others have none.
+
+    Notes
+    -----
+    Items of the dataset are read at random if the loader shuffles, else from the first on. The
+    first batch is not counted: what is opened on first use is opened then. The loader's own
+    position does not move.
+    """
+    if is_windeck_loader(loader):
+        make = _windeck_batch(loader)
+    elif is_torch_loader(loader) and loader.batch_sampler is not None and _has_items(loader):
+        make = _torch_batch(loader)
+    else:
+        return ()
+    make(StageTimer(), 0)
+    timer, end, done = StageTimer(), time.perf_counter() + seconds, 0
+    while done < most and (not done or time.perf_counter() < end):
+        done += 1
+        make(timer, done)
+    return timer.stages(done)
+
+
+def _has_items(loader: Any) -> bool:
+    data = sys.modules["torch.utils.data"]
+    sized = hasattr(loader.dataset, "__len__") and len(loader.dataset) > 0
+    return sized and not isinstance(loader.dataset, data.IterableDataset)
+
+
+def _torch_batch(loader: Any) -> Callable[[StageTimer, int], None]:
+    """Return a function that makes the batch of a number, as a worker does."""
+    dataset, count = loader.dataset, len(loader.dataset)
+    size = int(getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 1)
+    in_order = isinstance(loader.sampler, sys.modules["torch.utils.data"].SequentialSampler)
+    rng = random.Random(7)
+
+    def samples(indices: list[int]) -> list[Any]:
+        if hasattr(dataset, "__getitems__"):
+            return list(dataset.__getitems__(indices))
+        return [dataset[index] for index in indices]
+
+    def make(timer: StageTimer, number: int) -> None:
+        if in_order:
+            indices = [index % count for index in range(number * size, (number + 1) * size)]
+        else:
+            indices = [rng.randrange(count) for _ in range(size)]
+        found = timer.call("samples", samples, indices)
+        timer.call("collate", loader.collate_fn, found)
+
+    return make
+
+
+def _windeck_batch(loader: Any) -> Callable[[StageTimer, int], None]:
+    """Return a function that makes the batch of a number after the loader's position."""
+    from windeck.loader.batch import as_tensors
+    from windeck.sources import gather_rows, whole
+
+    stream, size = loader.stream, int(loader.batch_size)
+    bits, length = getattr(stream, "torch_dtypes", {}), stream.epoch_length
+    device = getattr(getattr(loader, "_build_batch", None), "_device", None)
+    source = getattr(stream, "source", None)
+    # A source that shuffles inside has a copy of itself for each epoch, which the stream knows.
+    if length is None or hasattr(source, "at_epoch") or not hasattr(stream, "samples"):
+        source = None
+
+    def make(timer: StageTimer, number: int) -> None:
+        positions = loader.position + number * size + np.arange(size, dtype=np.int64)
+        if length is not None:  # the present epoch, whose order and files are open
+            positions = loader.position // length * length + positions % length
+        if source is None:
+            data, rows = stream, timer.call("gather", gather_rows, stream, positions)
+        else:
+            samples = timer.call("order", stream.samples, positions)
+            data, rows = source, timer.call("gather", gather_rows, source, samples)
+        tensors = timer.call("tensors", lambda: as_tensors({**rows, **whole(data, rows)}, bits))
+        if device is not None:
+            timer.call("device", _copy, tensors, device)
+
+    return make
+
+
+def _copy(tensors: Any, device: Any) -> Any:
+    from windeck.diagnosis.loops import synchronize
+
+    moved = {key: tensor.to(device) for key, tensor in tensors.items()}
+    synchronize()
+    return moved

@@ -1,0 +1,212 @@
+"""The verdict as a pure function of numbers: each cause, and what does not matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.diagnoses import MACHINE, loop, measured
+from windeck.diagnosis.measurements import Loop, Machine, Measurements, Usage
+from windeck.diagnosis.verdict import (
+    CAUSES,
+    findings_of,
+    loader_shares,
+    lost_shares,
+    needed_workers,
+    sample_rate,
+    verdict_of,
+)
+
+#: A loader of 10 ms a batch with a step of 1 ms, and the kind of the cause.
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "asleep": ({}, "sleep"),
+    "on a core": ({"cpu": 0.95}, "compute"),
+    "the samples take a core": (
+        {"cpu": 0.95, "stages": {"samples": 0.009, "collate": 0.001}},
+        "compute",
+    ),
+    "collate computes": ({"cpu": 0.95, "stages": {"samples": 0.002, "collate": 0.008}}, "collate"),
+    "collate sleeps": ({"stages": {"samples": 0.002, "collate": 0.008}}, "collate"),
+    "faults, one page each": (
+        {"cpu": 0.2, "use": {"major_faults": 5000, "read_bytes": 5000 * 4096}},
+        "map",
+    ),
+    "faults that read ahead": ({"use": {"major_faults": 100, "read_bytes": 900_000_000}}, "map"),
+    "reads of more than is delivered": ({"use": {"read_bytes": 600_000_000}}, "random"),
+    "reads at the disk's rate": (
+        {"use": {"read_bytes": 90_000_000}, "machine": replace(MACHINE, memcpy=None,
+         disk=replace(MACHINE.disk, sequential=1e8))},  # type: ignore[type-var]
+        "disk",
+    ),
+    "one fault beside a long sleep": ({"use": {"major_faults": 100, "read_bytes": 409_600}}, "map"),
+    "bytes from the network": ({"received": 100_000_000}, "network"),
+    "copies": ({"cpu": 0.95, "nbytes": 60e6}, "memory"),
+    "two workers of 20 needed, asleep": ({"workers": 2}, "workers"),
+    "two workers of 31 needed, asleep": ({"workers": 2, "step": 0.00065}, "workers"),
+    "two workers of 100 needed, asleep": ({"workers": 2, "step": 0.0002}, "sleep"),
+    "two workers of 8 needed, computing": ({"workers": 2, "cpu": 0.9, "step": 0.0026}, "workers"),
+    "two workers of 20 needed, computing": ({"workers": 2, "cpu": 0.9}, "compute"),
+    "workers that hand over": (
+        {"workers": 2, "step": 0.0002, "stages": {"samples": 0.001, "collate": 0.001}},
+        "handover",
+    ),
+    "workers that hand over with their processor": (
+        {"workers": 2, "cpu": 0.9, "stages": {"samples": 0.001, "collate": 0.001}},
+        "handover",
+    ),
+    "more workers than cores": (
+        {"workers": 16, "cpu": 0.3, "use": {"queued_seconds": 0.6}, "step": 0.0001},
+        "cores",
+    ),
+    "made on request, and fast enough": ({"step": 0.02}, "overlap"),
+    "made ahead, and fast enough": ({"step": 0.02, "ahead": 2}, "step"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_causes(name: str) -> None:
+    options, kind = CASES[name]
+    options = {"loader": 0.01, "step": 0.001, **options}
+    if name == "one fault beside a long sleep":
+        options["loader"], kind = 1.0, "sleep"
+    found = findings_of(measured(**options))
+    assert [finding.kind for finding in found] == [kind]
+    assert CAUSES[kind] in verdict_of(measured(**options)) or kind == "step"
+
+
+def test_the_sentence_of_random_reads() -> None:
+    """Rates, the share of waiting, the cause and the columns to load, in one sentence."""
+    given = measured(
+        0.1, 0.0168, cpu=0.1, unit="windows", columns=6, column_bytes=1_200_000_000,
+        ahead=2, use={"major_faults": 50_000, "read_bytes": 50_000 * 4096},
+    )  # fmt: skip
+    assert verdict_of(given) == (
+        "the step could take 1,900 windows/s, the loader gives 320; 83 % of the time is spent "
+        "waiting, most of it in random reads of a memory map; load these 6 columns, 1.2 GB, into "
+        "memory"
+    )
+    short = replace(given, machine=replace(MACHINE, memory_free=10**9))
+    assert verdict_of(short).endswith("or read it in larger pieces")
+    short = replace(short, subject=replace(short.subject, mapped=(("a.arrow", 5 * 10**9),)))
+    assert "5 GB do not fit into the 1 GB of memory left" in verdict_of(short)
+
+
+def test_the_sentence_without_a_step() -> None:
+    given = measured(0.01, cpu=0.9)
+    assert verdict_of(given).startswith(
+        "the loader gives 3,200 samples/s, 100 MB/s; most of its time is spent in computing"
+    )
+    assert lost_shares(given) == (1.0, 0.0)
+
+
+def test_the_workers_that_would_keep_up() -> None:
+    given = measured(0.01, 0.004, workers=2)
+    assert needed_workers(given) == (5, 32)
+    assert "num_workers=5 would keep up, instead of 2" in verdict_of(given)
+
+
+def test_a_step_that_is_slower_beside_the_loader() -> None:
+    """The loss is the step's time beside the loader less its time alone."""
+    given = measured(0.011, 0.01, beside=0.02, workers=4, cpu=1.0)
+    assert [finding.kind for finding in findings_of(given)] == ["cores"]
+    assert lost_shares(given) == pytest.approx((0.0, 0.5))
+    assert "50 % of the time is lost to competition for the cores" in verdict_of(given)
+    assert "20 ms beside the loader and 10 ms alone" in findings_of(given)[0].sentence
+
+
+def test_two_findings_are_sorted_by_their_share() -> None:
+    given = measured(0.06, 0.01, beside=0.02, workers=4, cpu=1.0)
+    assert [finding.kind for finding in findings_of(given)] == ["compute", "cores"]
+    assert "; also, 17 % is lost to competition for the cores" in verdict_of(given)
+
+
+def test_a_step_on_a_gpu_is_measured_by_whole_loops() -> None:
+    """The host's times overlap with the GPU's: waiting is what the loop takes beyond the step."""
+    given = replace(
+        measured(0.01, 0.001, ahead=2),
+        both=loop(0.01, wait=0.009, step=0.001),
+        step=loop(0.008, wait=0.0, step=0.0001),
+        asynchronous=True,
+    )
+    assert lost_shares(given) == pytest.approx((0.2, 0.0))
+    assert given.step is not None
+    assert sample_rate(given, given.step) == pytest.approx(32 / 0.008)
+
+
+SECONDS = st.floats(1e-6, 1e3)
+
+
+@given(
+    loader=SECONDS,
+    step=st.none() | SECONDS,
+    beside=st.none() | SECONDS,
+    cpu=st.floats(0, 3),
+    workers=st.integers(0, 70),
+    ahead=st.integers(0, 9),
+    nbytes=st.floats(0, 1e9),
+    cores=st.integers(1, 64),
+    use=st.fixed_dictionaries({
+        "major_faults": st.integers(0, 10**7),
+        "read_bytes": st.none() | st.integers(0, 10**11),
+        "queued_seconds": st.none() | st.floats(0, 1e4),
+    }),
+    stages=st.dictionaries(st.sampled_from(["samples", "collate", "gather"]), SECONDS),
+    speed=st.sampled_from([0.01, 1.0, 100.0]),
+)  # fmt: skip
+def test_any_numbers_have_a_verdict(
+    loader: float, step: float | None, cores: int, speed: float, **options: Any
+) -> None:
+    """Shares are in [0, 1], kinds are known, and the text is one line."""
+    machine = replace(MACHINE, cores=cores)
+    given = measured(loader, step, machine=machine, **options)
+    found = findings_of(given)
+    assert found
+    assert all(finding.kind in CAUSES and 0 <= finding.share <= 1 for finding in found)
+    assert [one.share for one in found] == sorted((one.share for one in found), reverse=True)
+    shares = loader_shares(given)
+    assert all(0 <= share <= 1 for share in vars(shares).values())
+    assert "\n" not in verdict_of(given)
+
+
+def scaled(given: Measurements, by: float) -> Measurements:
+    """The same measurements on a machine on which everything takes longer."""
+
+    def use(one: Usage) -> Usage:
+        queued = None if one.queued_seconds is None else one.queued_seconds * by
+        return replace(one, cpu_seconds=one.cpu_seconds * by, queued_seconds=queued)
+
+    def slower(one: Loop | None) -> Any:
+        return one and replace(
+            one, seconds=one.seconds * by, waited=one.waited * by, stepped=one.stepped * by,
+            wait_median=one.wait_median * by, step_median=one.step_median * by,
+            process=use(one.process), workers=tuple(map(use, one.workers)),
+        )  # fmt: skip
+
+    disk = given.machine.disk
+    assert disk is not None
+    disk = replace(disk, sequential=disk.sequential / by, random=disk.random / by)
+    stages = tuple(replace(stage, seconds=stage.seconds * by) for stage in given.stages)
+    memcpy = (given.machine.memcpy or 0) / by or None
+    return replace(
+        given, machine=replace(given.machine, disk=disk, memcpy=memcpy), stages=stages,
+        loader=slower(given.loader), both=slower(given.both), step=slower(given.step),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("by", [0.01, 0.5, 100.0])
+@pytest.mark.parametrize("name", CASES)
+def test_the_cause_does_not_depend_on_the_speed_of_the_machine(name: str, by: float) -> None:
+    options = {"loader": 0.01, "step": 0.001, **CASES[name][0]}
+    given = measured(**options)
+    assert [one.kind for one in findings_of(scaled(given, by))] == [
+        one.kind for one in findings_of(given)
+    ]
+
+
+def test_an_unknown_machine_still_gets_a_cause() -> None:
+    given = measured(0.01, 0.001, machine=Machine(), use={"queued_seconds": None})
+    assert findings_of(given)[0].kind == "sleep"
