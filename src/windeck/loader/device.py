@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from windeck._core import Permutation, round_keys
-from windeck.loader.batch import PendingBatches, Tensors, profiler_span
+from windeck.loader.batch import PendingBatches, Tensors, in_span
 from windeck.loader.stream import Stream
 from windeck.orders import Sequential
 from windeck.sources import Indices, Order, present
@@ -104,20 +104,23 @@ class DeviceBatchBuilder:
         self._ahead: tuple[int, int, int, torch.Tensor] | None = None
 
     def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
+        """Build the batch of the positions; `count` is 1."""
+        return PendingBatches([in_span("windeck.gather", self._gather, positions)], 0)
+
+    def _gather(self, positions: Indices) -> Tensors:
         epochs: Any = self._stream._epochs
         source = self._stream.source
-        with profiler_span("windeck.gather"):
-            parts = [
-                _gather_rows(epochs.source_at(epoch), self._samples(epoch, places))
-                for _, epoch, places in epochs.split(positions)
-            ]
-            rows: Tensors = parts[0]
-            if len(parts) > 1:
-                rows = {key: torch.cat([part[key] for part in parts]) for key in rows}
-            whole = getattr(source, "whole_tensors", None)
-            if whole is not None:
-                rows = {**rows, **whole(rows)}
-            return PendingBatches([present(source, rows)], 0)
+        parts = [
+            _gather_rows(epochs.source_at(epoch), self._samples(epoch, places))
+            for _, epoch, places in epochs.split(positions)
+        ]
+        rows = parts[0]
+        if len(parts) > 1:
+            rows = {key: torch.cat([part[key] for part in parts]) for key in rows}
+        whole = getattr(source, "whole_tensors", None)
+        if whole is not None:
+            rows = {**rows, **whole(rows)}
+        return present(source, rows)
 
     def _samples(self, epoch: int, places: Indices) -> torch.Tensor:
         if not len(places):
