@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from models.packing_model import Model, ModelCorpus
 from support.packing_cases import QUIET, WAYS, corpus, models, packing
-from windeck import Loader, PackedSequences, Stream
+from windeck import Loader, Mixture, PackedSequences, Stream
 from windeck.columns import device as moving
 from windeck.loader.batch import as_tensors
 from windeck.loader.device import DeviceBatchBuilder
@@ -197,3 +197,22 @@ def test_a_pickled_source_moves_again() -> None:
     again = pickle.loads(pickle.dumps(moved))
     assert repr(again).endswith(" on cpu")
     check_equal(again.gather_tensors([2]), moved.gather_tensors([2]))
+
+
+def test_mixtures_have_the_keys_of_the_whole_batch() -> None:
+    """`cu_seqlens` and the keys on request count through the rows of all parts."""
+    options: dict[str, Any] = {"sequence_length": 16, "eos": 99, "keys": KEYS}
+    parts = [
+        PackedSequences(corpus(3), **options),
+        PackedSequences(corpus(5), order="mixed", **options),
+    ]
+    host, other = (
+        Mixture({str(number): (part, 0.5) for number, part in enumerate(data)}, seed=1)
+        for data in (parts, [part.to("cpu") for part in parts])
+    )
+    loaders = Loader(host, batch_size=7), Loader(other, batch_size=7)
+    for one, two, _ in zip(*loaders, range(40), strict=False):
+        check_equal(two, one)
+        assert two["inputs"].untyped_storage().data_ptr() == (
+            two["targets"].untyped_storage().data_ptr()
+        )

@@ -94,7 +94,21 @@ class DevicePackedSequences:
         return DevicePackedSequences(other, self.device, tokens=self._tokens)
 
     def gather(self, indices: Any, out: Any = None) -> Any:
-        """Raise a TypeError: batches of this source are tensors, made by `gather_tensors`."""
+        """Return a batch of no rows, as arrays; raise a TypeError for any other one.
+
+        Batches of this source are tensors, made by `gather_tensors`.
+        """
+        self._check_empty(indices)
+        return self.packed.gather(indices, out)
+
+    def gather_rows(self, indices: Any, out: Any = None) -> Any:
+        """Return arrays of no rows; see `gather`."""
+        self._check_empty(indices)
+        return self.packed.gather_rows(indices, out)
+
+    def _check_empty(self, indices: Any) -> None:
+        if not len(as_indices(indices)):
+            return
         raise TypeError(
             f"sequences on {self.device} give tensors, not NumPy arrays: expected a Loader over "
             "them, `gather_tensors`, or the sequences in host memory, which are `.packed`"
@@ -165,8 +179,12 @@ class DevicePackedEpoch:
         return self._host.sequences_of(document)
 
     def gather(self, indices: Any, out: Any = None) -> Any:
-        """Raise a TypeError; see `DevicePackedSequences.gather`."""
+        """Return a batch of no rows; see `DevicePackedSequences.gather`."""
         return self._source.gather(indices, out)
+
+    def gather_rows(self, indices: Any, out: Any = None) -> Any:
+        """Return arrays of no rows; see `DevicePackedSequences.gather`."""
+        return self._source.gather_rows(indices, out)
 
     def gather_tensors(self, samples: Any) -> Tensors:
         """Return a batch: row k of every tensor is sequence ``samples[k]`` of the epoch.

@@ -103,7 +103,12 @@ class DeviceWindows:
         return self.windows.fingerprint
 
     def gather(self, indices: Any, out: Any = None) -> Any:
-        """Raise a TypeError: batches of this source are tensors, made by `gather_tensors`."""
+        """Return a batch of no rows, as arrays; raise a TypeError for any other one.
+
+        Batches of this source are tensors, made by `gather_tensors`.
+        """
+        if not len(as_indices(indices)):
+            return self.windows.gather(indices, out)
         raise TypeError(
             f"windows on {self.device} give tensors, not NumPy arrays: expected a Loader over "
             "them, `gather_tensors`, or the windows in host memory, which are `.windows`"
