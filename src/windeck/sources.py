@@ -159,9 +159,9 @@ class DeviceSource(Source, Protocol):
     """A source whose data are on a device, and which makes batches there.
 
     A `Loader` over it calls `gather_tensors` in place of `gather`, without a background thread.
-    An optional method ``whole_tensors(rows)`` returns tensors of the whole batch, as `whole` of a
-    `RowSource`, and an optional ``present(batch)`` is that of a `RowSource`. A source with
-    `at_epoch` has `gather_tensors` in the sources of its epochs.
+    Optional methods are those of a `RowSource`, for tensors: ``gather_row_tensors(samples)``,
+    ``whole_tensors(rows)`` and ``present(batch)``. A source with `at_epoch` has the methods that
+    gather in the sources of its epochs.
     """
 
     @property

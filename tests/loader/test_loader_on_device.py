@@ -206,6 +206,12 @@ def test_options_of_host_memory_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^`device` is 'meta', expected 'cpu', as the source$"):
         Loader(moved, batch_size=4, device="meta")
     assert Loader(moved, batch_size=4, device="cpu").prefetch == 0
+    moved.device = torch.device("cuda:1")
+    stream = Stream(moved)
+    for same_device in (None, torch.device("cuda"), torch.device("cuda:1")):
+        assert on_device.builder_on_device(stream, same_device, False) is not None
+    with pytest.raises(ValueError, match=r"^`device` is 'cuda:0', expected 'cuda:1', as the sou"):
+        on_device.builder_on_device(stream, torch.device("cuda:0"), False)
 
 
 def test_what_needs_arrays_is_refused() -> None:
@@ -217,6 +223,51 @@ def test_what_needs_arrays_is_refused() -> None:
         next(iter(wd.IterDataset(Stream(moved), batch_size=4)))
     with pytest.raises(TypeError, match=r"^windows on cpu give tensors, not NumPy arrays"):
         wd.MapDataset(moved)[0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_mixtures_on_a_device_give_the_same_batches(device: str) -> None:
+    """Batches and states of mixtures, nested ones and with a retired part, are the same."""
+
+    def mixtures(move: Any) -> Iterator[Any]:
+        one, two = move(windows(rows=300)), move(windows(rows=120))
+        yield wd.Mixture({"one": (one, 0.7), "two": (two, 0.3)}, seed=3)
+        inner = wd.Mixture({"one": (one, 0.5), "two": (two, 0.5)})
+        yield wd.Mixture({"both": (inner, 0.6), "two": (Stream(two, order=Sequential), 0.4)})
+        yield wd.Mixture(
+            {"old": (None, 0.5), "two": (two, 0.5)}, schedule=[(40, {"old": 0, "two": 1})]
+        )
+
+    pairs = zip(mixtures(lambda source: source), mixtures(lambda s: s.to(device)), strict=True)
+    for host, other in pairs:
+        options: dict[str, Any] = {"batch_size": 16, "world_size": 2, "rank": 1}
+        loaders = [Loader(one, **options) for one in (host, other)]
+        if "old" in host.names:
+            for loader in loaders:
+                loader.exclude(0, 40)  # Samples of the retired part cannot be read.
+        for one, two, _ in zip(*loaders, range(20), strict=False):
+            assert same(one, two)
+            assert loaders[0].state_dict() == loaders[1].state_dict()
+
+
+def test_mixtures_of_two_places_are_refused() -> None:
+    """Parts on a device and in host memory are refused by the loader."""
+    parts = {"one": (windows(rows=60).to("cpu"), 0.5), "two": (windows(rows=60), 0.5)}
+    with pytest.raises(ValueError, match=r"^the parts of the mixture are on cpu and host memory"):
+        Loader(wd.Mixture(parts), batch_size=4)
+
+
+def test_grown_sources_on_a_device_give_the_same_batches() -> None:
+    """A stream that grows serves each of its sources from its epoch on."""
+    small, large = windows(rows=60), windows(rows=90)
+    host = Stream(small, seed=2, grown=[(50, large)])
+    other = Stream(small.to("cpu"), seed=2, grown=[(50, large.to("cpu"))])
+    build = on_device.DeviceBatchBuilder(other, torch.device("cpu"))
+    for start in range(0, 300, 25):
+        positions = np.arange(start, start + 25)
+        expected = host.gather(positions)
+        found = build(positions).batches[0]
+        assert all(np.array_equal(found[key].numpy(), expected[key]) for key in expected)
 
 
 def test_a_source_on_a_device_is_moved_again_by_pickle() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -80,6 +81,12 @@ def check_drawn(drawn: Drawn, device: str, seed: int) -> None:
     chosen = np.flatnonzero(rng.random(len(windows)) < 0.5)
     if len(chosen):
         check_all(windows.subset(indices=chosen), device, rng)
+    names = list(windows.gather([0]))
+    wanted = {name for name in names if rng.random() < 0.5} | {names[0]}
+    wanted |= {name.removesuffix("_mask") for name in wanted}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_all(replace(drawn, options={**drawn.options, "keys": wanted}).windows(), device, rng)
     series = int(windows.locate(0)[0])
     check_all(windows.subset(series=[series]), device, rng)
 

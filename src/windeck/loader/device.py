@@ -7,7 +7,7 @@ for `POSITIONS_AT_A_TIME` positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 
 from windeck._core import Permutation, round_keys
 from windeck.loader.batch import PendingBatches, Tensors, in_span
+from windeck.loader.mixture import Mixture
 from windeck.loader.stream import Stream
 from windeck.orders import Sequential
 from windeck.sources import Indices, Order, present
@@ -92,10 +93,29 @@ class DeviceOrder:
 
 
 class DeviceBatchBuilder:
-    """Builds the batch of given positions of a `windeck.Stream` whose source is on a device."""
+    """Builds the batch of given positions of a stream whose sources are on a device."""
 
     #: Batches are made one by one: each is a few operations on the device.
     makes_runs = False
+
+    def __init__(self, stream: Any, device: torch.device) -> None:
+        self._rows = _rows_of(stream, device)
+        self._source = next(_sources(stream))
+
+    def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
+        """Build the batch of the positions; `count` is 1."""
+        return PendingBatches([in_span("windeck.gather", self._gather, positions)], 0)
+
+    def _gather(self, positions: Indices) -> Tensors:
+        rows = self._rows(positions)
+        whole = getattr(self._source, "whole_tensors", None)
+        if whole is not None:
+            rows = {**rows, **whole(rows)}
+        return present(self._source, rows)
+
+
+class _StreamRows:
+    """The rows of a `windeck.Stream`, as tensors on a device."""
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self._stream, self._device = stream, device
@@ -103,23 +123,17 @@ class DeviceBatchBuilder:
         #: Epoch, first place, place after the last one, samples.
         self._ahead: tuple[int, int, int, torch.Tensor] | None = None
 
-    def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
-        return PendingBatches([in_span("windeck.gather", self._gather, positions)], 0)
-
-    def _gather(self, positions: Indices) -> Tensors:
+    def __call__(self, positions: Indices) -> Tensors:
         epochs: Any = self._stream._epochs
-        source = self._stream.source
-        parts = [
-            epochs.source_at(epoch).gather_tensors(self._samples(epoch, places))
-            for _, epoch, places in epochs.split(positions)
-        ]
-        rows: Tensors = parts[0]
-        if len(parts) > 1:
-            rows = {key: torch.cat([part[key] for part in parts]) for key in rows}
-        whole = getattr(source, "whole_tensors", None)
-        if whole is not None:
-            rows = {**rows, **whole(rows)}
-        return present(source, rows)
+        parts = []
+        for _, epoch, places in epochs.split(positions):
+            source = epochs.source_at(epoch)
+            gather = getattr(source, "gather_row_tensors", None) or source.gather_tensors
+            parts.append(gather(self._samples(epoch, places)))
+        if len(parts) == 1:
+            rows: Tensors = parts[0]
+            return rows
+        return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
 
     def _samples(self, epoch: int, places: Indices) -> torch.Tensor:
         if not len(places):
@@ -141,22 +155,77 @@ class DeviceBatchBuilder:
         return self._order[1]
 
 
+class _MixtureRows:
+    """The rows of a `windeck.Mixture`: each part is called once, for all of its rows."""
+
+    def __init__(self, mixture: Mixture, device: torch.device) -> None:
+        self._mixture, self._device = mixture, device
+        live = enumerate(mixture.parts.values())
+        self._parts = {index: _rows_of(part, device) for index, part in live if part is not None}
+
+    def __call__(self, positions: Indices) -> Tensors:
+        part, numbers = self._mixture.locate(positions)
+        served = np.unique(part).tolist() or [min(self._parts)]
+        batch: Tensors = {}
+        for index in served:
+            self._mixture._stream(index)  # Raises for a part that is retired.
+            rows = np.flatnonzero(part == index)
+            tensors = self._parts[index](numbers[rows])
+            if len(served) == 1:
+                return tensors
+            places = torch.tensor(rows, device=self._device)
+            for key, tensor in tensors.items():
+                if key not in batch:
+                    batch[key] = tensor.new_empty((len(part), *tensor.shape[1:]))
+                batch[key].index_copy_(0, places, tensor)
+        return batch
+
+
+def _rows_of(stream: Any, device: torch.device) -> _StreamRows | _MixtureRows:
+    kind = _MixtureRows if isinstance(stream, Mixture) else _StreamRows
+    return kind(stream, device)
+
+
+def _sources(stream: Any) -> Iterator[Any]:
+    """Yield the first source of every stream that a stream is made of; others as they are."""
+    if isinstance(stream, Mixture):
+        for part in stream.parts.values():
+            if part is not None:
+                yield from _sources(part)
+    else:
+        yield stream.source if isinstance(stream, Stream) else stream
+
+
 def builder_on_device(
     stream: Any, device: torch.device | None, pin_memory: bool
 ) -> DeviceBatchBuilder | None:
-    """Return the builder for a stream whose source is on a device; None for any other stream.
+    """Return the builder for a stream whose sources are on a device; None for any other stream.
 
     Raises
     ------
     ValueError
-        For another `device` than that of the source, and for `pin_memory`.
+        For another `device` than that of the source, for `pin_memory`, and for a mixture whose
+        parts are not all on one device.
     """
-    source: Any = getattr(stream, "source", None)
-    if not isinstance(stream, Stream) or not callable(getattr(source, "gather_tensors", None)):
+    devices = {_device_of(source) for source in _sources(stream)}
+    if devices == {None}:
         return None
-    own: torch.device = source.device
-    if device is not None and device != own and (device.type != own.type or device.index):
+    if len(devices) > 1:
+        names = " and ".join(sorted(str(one or "host memory") for one in devices))
+        raise ValueError(f"the parts of the mixture are on {names}, expected one device")
+    own = devices.pop()
+    assert own is not None
+    # A device without an index, such as "cuda", is any of its type.
+    if device not in (None, own, torch.device(own.type)):
         raise ValueError(f"`device` is {str(device)!r}, expected {str(own)!r}, as the source")
     if pin_memory:
         raise ValueError(f"`pin_memory` is True, expected False: the source is on {str(own)!r}")
     return DeviceBatchBuilder(stream, own)
+
+
+def _device_of(source: Any) -> torch.device | None:
+    """Return the device of a `DeviceSource`; None for any other source."""
+    device: torch.device | None = None
+    if callable(getattr(source, "gather_tensors", None)):
+        device = source.device
+    return device

@@ -254,6 +254,19 @@ class GlobalShuffleEpoch:
         run = _core.DocumentRun(self._block(number).documents, bos=0)
         return place_documents(kept_lengths(run, self._layout.options.frame))
 
+    def document_order(self) -> Int64s:
+        """Return the numbers of all documents of the corpus, in the order of the epoch.
+
+        O(documents) time and memory.
+        """
+        layout = self._layout
+        places = [
+            layout.within(number, self._epoch, self._seed)[:] + number * BLOCK_SIZE
+            for number in map(self.order.at, range(len(self.order)))
+        ]
+        documents: Int64s = base_order(layout.count, self._seed).take(np.concatenate(places))
+        return documents
+
     def _block(self, number: int) -> ShuffledBlock:
         return self._layout.block(number, self._epoch, self._seed)
 

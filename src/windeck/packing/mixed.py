@@ -51,6 +51,16 @@ class MixedEpoch:
             epoch=epoch,
         )
 
+    def document_order(self) -> Int64s:
+        """Return the numbers of all documents, in the order before sequences are shuffled."""
+        found: Int64s = self._inner.document_order()  # type: ignore[attr-defined]
+        return found
+
+    def sequence_order(self) -> Int64s:
+        """Return the sequences of that order, as the epoch serves them. O(sequences) time."""
+        found: Int64s = self._sequences[:]
+        return found
+
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         return self._inner.rows(self._sequences.take(indices))

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from windeck._core import default_threads
 from windeck._util.lru_cache import LRUCache
@@ -24,6 +24,9 @@ from windeck.packing.options import MIXED, Options, check_corpus, dtype_name, ke
 from windeck.packing.served import Counts
 from windeck.packing.shard_shuffle import ShardShuffle
 from windeck.sources import Batch, Fingerprint
+
+if TYPE_CHECKING:
+    from windeck.packing.device import DevicePackedSequences
 
 __all__ = ["PackedSequences", "PackingReport", "Piece"]
 
@@ -377,6 +380,65 @@ class PackedSequences:
         The values are NumPy arrays or torch tensors.
         """
         return present(batch)
+
+    def to(self, device: Any) -> DevicePackedSequences:
+        """Return these sequences as a source on a device: its batches are tensors, made there.
+
+        The framed tokens are copied once, in as few bytes as their stored dtype allows. A `Loader`
+        over the result gives the batches of these sequences, bit for bit and in the same order;
+        states of either resume with the other. ``shuffle=True`` selects the mixed order as usual.
+
+        Parameters
+        ----------
+        device
+            A `torch.device` or its name, such as ``"cuda"``.
+
+        Returns
+        -------
+        DevicePackedSequences
+            O(tokens) time and `device_bytes` of memory on the device. The first batch of every
+            epoch takes O(documents + sequences) time on the host, and copies the order.
+
+        Raises
+        ------
+        MemoryError
+            If the device has less memory free. Nothing has been copied then.
+        RuntimeError
+            If torch has no such device.
+        ValueError
+            With padded=True, and if the dtype cannot hold a token.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> from windeck._core import TokenShard
+        >>> class Counting:  # a corpus of 3 shards of 4 documents of 5 tokens
+        ...     shard_documents = shard_kept = np.full(3, 4)
+        ...     shard_tokens = np.full(3, 20)
+        ...     fingerprint = {"counting": 3}
+        ...     def shard_name(self, shard):
+        ...         return "count", shard
+        ...     def shard_index(self, dataset_id, shard_id):
+        ...         return shard_id
+        ...     def open(self, shard):
+        ...         return TokenShard.from_arrays(np.arange(20) + 20 * shard, np.arange(5) * 5)
+        >>> packed = wd.PackedSequences(Counting(), sequence_length=10, eos=99).to("cpu")
+        >>> next(iter(wd.Loader(packed, batch_size=2, shuffle=True)))["inputs"].shape
+        torch.Size([2, 10])
+        """
+        from windeck.packing.device import DevicePackedSequences
+
+        return DevicePackedSequences(self, device)
+
+    def device_bytes(self) -> int:
+        """Return the bytes that `to` takes on a device, with the orders of two epochs.
+
+        Opens every shard to learn its dtype, and reads no tokens.
+        """
+        from windeck.packing.device import device_bytes
+
+        return device_bytes(self)
 
     # --- documents and sequences -------------------------------------------------------------
 

@@ -150,5 +150,20 @@ class ShardShuffleEpoch:
     def _placed(self, shard: int) -> PlacedDocuments:
         return self._layout.placed(shard, self._epoch, self._seed)
 
+    def document_order(self) -> Int64s:
+        """Return the numbers of all documents of the corpus, in the order of the epoch.
+
+        O(documents) time and memory.
+        """
+        counts = self._layout.documents.shard_documents
+        first = np.cumsum(counts) - counts
+        found = [np.empty(0, np.int64)]
+        for shard in map(self.order.at, range(len(self.order))):
+            if counts[shard]:
+                key = _core.hash_words(self._seed, _DOCUMENTS, shard)
+                order = _core.Permutation(int(counts[shard]), seed=key, epoch=self._epoch)
+                found.append(order[:] + first[shard])
+        return np.concatenate(found)
+
     def _run(self, shard: int) -> _core.DocumentRun:
         return self._layout.run(shard, self._epoch, self._seed)

@@ -103,7 +103,12 @@ class DeviceWindows:
         return self.windows.fingerprint
 
     def gather(self, indices: Any, out: Any = None) -> Any:
-        """Raise a TypeError: batches of this source are tensors, made by `gather_tensors`."""
+        """Return a batch of no rows, as arrays; raise a TypeError for any other one.
+
+        Batches of this source are tensors, made by `gather_tensors`.
+        """
+        if not len(as_indices(indices)):
+            return self.windows.gather(indices, out)
         raise TypeError(
             f"windows on {self.device} give tensors, not NumPy arrays: expected a Loader over "
             "them, `gather_tensors`, or the windows in host memory, which are `.windows`"
@@ -151,8 +156,8 @@ class DeviceWindows:
             batch[key.name] = values
             if mask is not None:
                 batch[f"{key.name}_mask"] = mask
-        located = {"series_id": series, "start": start}
-        return batch | {name: located[name] for name in self.windows._index_keys}
+        index = {"series_id": series, "start": start}
+        return {**batch, **{name: index[name] for name in self.windows._index_keys}}
 
     def _locate(self, samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return series and start rows of windows."""
@@ -247,7 +252,9 @@ class _DeviceKey:
         width, unit, self._factor, offsets = rows.lookups(steps, key.static)
         self._offsets = torch.from_numpy(offsets).to(device)
         self._values = _rows_view(rows.values, width, unit)
-        self._observed = None if rows.observed is None else _rows_view(rows.observed, width, unit)
+        self._observed = None
+        if key.mask and rows.observed is not None:
+            self._observed = _rows_view(rows.observed, width, unit)
 
     def gather(
         self,
@@ -262,7 +269,7 @@ class _DeviceKey:
         shape = (len(base), *self._shape)
         values = self._values.index_select(0, index).view(shape)
         mask = None
-        if self._observed is not None and self._has_mask:
+        if self._observed is not None:
             mask = self._observed.index_select(0, index).view(shape)
         if self.steps is not None and low is not None and high is not None:
             rows = start[:, None] + self.steps
@@ -308,7 +315,9 @@ class _DeviceRows:
         Signed integers with the bits of the values: of shape (rows, channels), or (channels, rows).
         Of static columns there is one row for each series.
     observed
-        bool of the same shape; None where no value is missing.
+        bool of the same shape; None where no value is missing, or no mask is wanted.
+    masked
+        Whether masks are wanted.
     front, back
         Rows before the first row and after the last one of the table, for windows with padding.
     kept
@@ -317,6 +326,7 @@ class _DeviceRows:
 
     values: torch.Tensor
     observed: torch.Tensor | None
+    masked: bool
     channels_first: bool
     front: int
     back: int
@@ -365,11 +375,11 @@ class _Layout:
         span = windows.span
         self._front, self._back = span.max_padding, span.rows - span.needed_rows
         self.groups = list(dict.fromkeys(map(self.group_of, windows._keys)))
+        self._masked = {self.group_of(key) for key in windows._keys if key.mask}
 
     def group_of(self, key: BatchKey) -> _Group:
         """Return a key with what past and future of a role have in common."""
         columns = self._windows._columns
-        missing = any(can_miss(columns[name]) for name in key.columns)
         return replace(
             key,
             name="rows",
@@ -377,21 +387,27 @@ class _Layout:
             layout="bct" if key.layout == "bct" and len(key.columns) > 1 else "btc",
             padded=False,
             without_channels=False,
-            mask=missing,
-            fills_nan=missing,
+            mask=False,
+            fills_nan=any(can_miss(columns[name]) for name in key.columns),
             fill=math.nan if math.isnan(key.fill) else key.fill,  # one object: it equals itself
         )
+
+    def _has_masks(self, group: _Group) -> bool:
+        """Return whether some key has a mask in which a value may be missing."""
+        return group.fills_nan and group in self._masked
 
     def bytes_of(self, group: _Group) -> int:
         """Return the bytes of the columns of a group, masks included."""
         table = self._windows.table
         rows = table.num_series if group.static else self._front + table.num_rows + self._back
-        return rows * len(group.columns) * ((item_bytes(group.dtype) or 0) + group.mask)
+        return rows * len(group.columns) * ((item_bytes(group.dtype) or 0) + self._has_masks(group))
 
     def find(self, group: _Group, device: torch.device) -> _DeviceRows | None:
         """Return the columns of a group if they are on the device already."""
         found = _moved.get(self._cache_key(group, device))
         if found is None or found.front < self._front or found.back < self._back:
+            return None
+        if self._has_masks(group) and not found.masked:
             return None
         return found
 
@@ -430,7 +446,8 @@ class _Layout:
             if observed is None:
                 observed = torch.ones(shape, dtype=torch.bool, device=device)
             observed[place] = _oriented(torch.from_numpy(present), channels_first).to(device)
-        return _DeviceRows(values, observed, channels_first, front, back, self._kept())
+        masked = self._has_masks(group)
+        return _DeviceRows(values, observed, masked, channels_first, front, back, self._kept())
 
     def _converted(self, group: _Group) -> Iterator[tuple[Any, Array, Bools | None]]:
         """Yield rows of the tensors, and their values and presence, of shape (rows, channels).
@@ -444,10 +461,16 @@ class _Layout:
         mean = int(lengths.sum()) // max(len(lengths), 1)
         step = 1 if group.static else min(max(mean, 1), _MOST_ROWS)
         index = _core.WindowIndex(begin, -(-lengths // step), step)
-        key = replace(group, segments=((0, step),), layout="btc", static=False)
-        selection = replace(windows._selection, span=WindowSpan(step))
+        masked = self._has_masks(group)
+        key = replace(group, segments=((0, step),), layout="btc", static=False, mask=masked)
         gatherer = BatchGatherer(
-            index, selection, table, windows._columns, [key], INDEX_KEYS, windows.scaler
+            index,
+            replace(windows._selection, span=WindowSpan(step)),
+            table,
+            windows._columns,
+            [key],
+            INDEX_KEYS,
+            windows.scaler,
         )
         some = max(VALUES_AT_A_TIME // (step * len(group.columns)), 1)
         for at in range(0, len(index), some):
@@ -460,7 +483,7 @@ class _Layout:
             rows: Any = slice(first, first + len(found[0]))
             if group.static:
                 rows = torch.from_numpy(batch["series_id"])
-            yield rows, found[0], found[1] if group.mask else None
+            yield rows, found[0], found[1] if masked else None
 
 
 def _oriented(rows: torch.Tensor, channels_first: bool) -> torch.Tensor:

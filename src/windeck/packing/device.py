@@ -1,0 +1,378 @@
+"""Packed sequences on a device: the batches of `PackedSequences`, made there by torch operations.
+
+The framed tokens of all documents are copied to the device once, in stored order. An epoch adds the
+order of its documents: the position of each in the epoch's stream of tokens, computed on the host
+when the epoch begins. A token of a batch is then found by a binary search and one addition.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from windeck import _core
+from windeck._util.indices import as_indices
+from windeck._util.lru_cache import LRUCache
+from windeck._util.validation import check_integer
+from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
+from windeck.columns.dtypes import torch_dtype
+from windeck.documents.protocol import Int64s
+from windeck.packing.epochs import PackedEpoch, present
+from windeck.packing.layout import Piece, check_run
+from windeck.packing.mixed import epoch_layout
+from windeck.packing.options import framed_sizes
+from windeck.sources import Fingerprint
+
+if TYPE_CHECKING:
+    from windeck.packing.packing import PackedSequences
+
+__all__ = ["DevicePackedEpoch", "DevicePackedSequences", "device_bytes"]
+
+Tensors = dict[str, torch.Tensor]
+
+# Tokens that are copied at a time.
+TOKENS_AT_A_TIME = 1 << 22
+
+# Epochs whose orders are on the device: batches at a border alternate between two.
+_EPOCHS = 2
+
+#: Dtypes that tokens are stored in; uint16 as the bits of int16.
+_STORED = ("uint8", "uint16", "int32", "int64")
+
+
+class DevicePackedSequences:
+    """The sequences of `PackedSequences.to`: a source whose batches are tensors on a device.
+
+    Attributes
+    ----------
+    packed : PackedSequences
+        The sequences in host memory, whose methods answer questions and give NumPy arrays.
+    device : torch.device
+    """
+
+    def __init__(
+        self,
+        packed: PackedSequences,
+        device: torch.device | str,
+        *,
+        tokens: _FramedTokens | None = None,
+    ) -> None:
+        _check_options(packed)
+        self.packed = packed
+        self.device = resolve_device(device)
+        if tokens is None:
+            check_room("the tokens", device_bytes(packed), self.device)
+        self._tokens = tokens or _move(packed, self.device)
+        self._epochs = LRUCache(_EPOCHS)
+
+    def __len__(self) -> int:
+        """Return the number of sequences in an epoch."""
+        return len(self.packed)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """That of the sequences: states of either source resume with the other."""
+        return self.packed.fingerprint
+
+    def at_epoch(self, epoch: int, /, *, seed: int = 0) -> DevicePackedEpoch:
+        """Return the sequences of one epoch; see `PackedSequences.at_epoch`.
+
+        The first batch of an epoch takes O(documents) time on the host, and copies 16 bytes for
+        each document to the device; in a mixed order also 8 bytes for each sequence. The last two
+        epochs are kept.
+        """
+        return DevicePackedEpoch(self, epoch, seed)
+
+    def shuffled(self) -> DevicePackedSequences:
+        """Return the same documents in the mixed order, on the same tokens."""
+        other = self.packed.shuffled()
+        if other is self.packed:
+            return self
+        return DevicePackedSequences(other, self.device, tokens=self._tokens)
+
+    def gather(self, indices: Any, out: Any = None) -> Any:
+        """Return a batch of no rows, as arrays; raise a TypeError for any other one.
+
+        Batches of this source are tensors, made by `gather_tensors`.
+        """
+        self._check_empty(indices)
+        return self.packed.gather(indices, out)
+
+    def gather_rows(self, indices: Any, out: Any = None) -> Any:
+        """Return arrays of no rows; see `gather`."""
+        self._check_empty(indices)
+        return self.packed.gather_rows(indices, out)
+
+    def _check_empty(self, indices: Any) -> None:
+        if not len(as_indices(indices)):
+            return
+        raise TypeError(
+            f"sequences on {self.device} give tensors, not NumPy arrays: expected a Loader over "
+            "them, `gather_tensors`, or the sequences in host memory, which are `.packed`"
+        )
+
+    def gather_tensors(self, samples: Any) -> Tensors:
+        """Return a batch of epoch 0 with seed 0; see `DevicePackedEpoch.gather_tensors`."""
+        return self.at_epoch(0).gather_tensors(samples)
+
+    def whole_tensors(self, rows: Tensors) -> Tensors:
+        """Return ``cu_seqlens`` of a batch, and the keys on request that follow from it.
+
+        Waits for the device: the number of segments depends on the tokens.
+        """
+        return _whole(rows, self.packed.options.keys)
+
+    def present(self, batch: Tensors) -> Tensors:
+        """Return the batch with ``inputs`` and ``targets``, views of ``tokens``, in its place."""
+        return present(batch)
+
+    def check_growth(self, larger: object) -> None:
+        """Check documents of a larger source; see `PackedSequences.check_growth`."""
+        self.packed.check_growth(getattr(larger, "packed", larger))
+
+    def explain_change(self, field: str, was: object, now: object) -> str | None:
+        """Return an explanation of a field; see `PackedSequences.explain_change`."""
+        return self.packed.explain_change(field, was, now)
+
+    def __repr__(self) -> str:
+        return f"{self.packed!r} on {self.device}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DevicePackedSequences, (self.packed, str(self.device))
+
+
+class DevicePackedEpoch:
+    """The sequences of one epoch on a device, returned by `DevicePackedSequences.at_epoch`."""
+
+    def __init__(self, source: DevicePackedSequences, epoch: int, seed: int) -> None:
+        self._source = source
+        self.epoch = check_integer("epoch", epoch, most=2**64 - 1)
+        self.seed = check_integer("seed", seed, most=2**64 - 1)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the tokens."""
+        return self._source.device
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return len(self._source)
+
+    @property
+    def _host(self) -> PackedEpoch:
+        return self._source.packed.at_epoch(self.epoch, seed=self.seed)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """That of the epoch in host memory."""
+        return self._host.fingerprint
+
+    def documents(self, sample: int) -> list[Piece]:
+        """Return the pieces of a sequence; see `PackedSequences.documents`."""
+        return self._host.documents(sample)
+
+    def sequences_of(self, document: tuple[str, int, int]) -> Int64s:
+        """Return the sequences with a document; see `PackedSequences.sequences_of`."""
+        return self._host.sequences_of(document)
+
+    def gather(self, indices: Any, out: Any = None) -> Any:
+        """Return a batch of no rows; see `DevicePackedSequences.gather`."""
+        return self._source.gather(indices, out)
+
+    def gather_rows(self, indices: Any, out: Any = None) -> Any:
+        """Return arrays of no rows; see `DevicePackedSequences.gather`."""
+        return self._source.gather_rows(indices, out)
+
+    def gather_tensors(self, samples: Any) -> Tensors:
+        """Return a batch: row k of every tensor is sequence ``samples[k]`` of the epoch.
+
+        Parameters
+        ----------
+        samples
+            int64 tensor of shape (batch,) on the device; or other integers, which are copied there.
+
+        Returns
+        -------
+        dict of tensors
+            On the device, with the keys, dtypes, shapes and values of `PackedSequences.gather`.
+
+        Raises
+        ------
+        IndexError
+            For a sample outside ``[0, len)``; CUDA reports it as a device-side assertion.
+        """
+        rows = self.gather_row_tensors(samples)
+        return present({**rows, **self._source.whole_tensors(rows)})
+
+    def gather_row_tensors(self, samples: Any) -> Tensors:
+        """Return ``tokens``, ``position_ids`` and, if it is made, ``targets_mask``."""
+        if not isinstance(samples, torch.Tensor):
+            samples = torch.from_numpy(as_indices(samples)).to(self.device)
+        source, options = self._source, self._source.packed.options
+        order, dtype = self._order(), torch_dtype(options.dtype)
+        if order.sequences is not None:
+            samples = order.sequences.index_select(0, samples)
+        start = (samples * options.length)[:, None]
+        at = start + torch.arange(options.length + 1, device=self.device)
+        # -1 for a negative position, which `index_select` refuses.
+        place = torch.searchsorted(order.borders, at, right=True) - 1
+        flat = place.view(-1)
+        index = (at.view(-1) + order.shift.index_select(0, flat)).view(-1)
+        begin = torch.maximum(order.borders.index_select(0, flat).view(at.shape), start)
+        rows = {
+            "tokens": source._tokens.at(index, dtype).view(at.shape),
+            "position_ids": (at - begin)[:, :-1].to(dtype).contiguous(),
+        }
+        if options.has_mask:
+            rows["targets_mask"] = place[:, 1:] == place[:, :-1]
+        return rows
+
+    def _order(self) -> _EpochOrder:
+        make = partial(_epoch_order, self._source, self.epoch, self.seed)
+        found: _EpochOrder = self._source._epochs.get((self.epoch, self.seed), make)
+        return found
+
+
+def device_bytes(packed: PackedSequences) -> int:
+    """Return the bytes that `packed` takes on a device, with the orders of two epochs."""
+    _check_options(packed)
+    corpus, sequences = packed.corpus, len(packed) * packed.options.is_mixed
+    documents = int(corpus.shard_documents.sum())
+    stored = np.dtype(_stored_dtype(packed)).itemsize
+    return packed._layout.tokens * stored + _EPOCHS * 8 * (2 * documents + 1 + sequences)
+
+
+def _check_options(packed: PackedSequences) -> None:
+    if packed.options.padded:
+        raise ValueError(
+            "`padded` is True, expected False: on a device, sequences are parts of the stream of "
+            "all documents"
+        )
+
+
+# --- tokens ----------------------------------------------------------------------------------
+
+
+class _FramedTokens(NamedTuple):
+    """The framed tokens of all documents, on a device, and where each document is."""
+
+    bits: torch.Tensor
+    dtype: str
+    #: Of each document of the corpus, on the host: its first framed token, and the number of them.
+    first: Int64s
+    lengths: Int64s
+
+    def at(self, index: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the tokens at some places."""
+        found = self.bits.index_select(0, index)
+        if self.dtype == "uint8":
+            return found.view(torch.uint8).to(dtype)
+        return found.to(dtype) & 0xFFFF if self.dtype == "uint16" else found.to(dtype)
+
+
+def _stored_dtype(packed: PackedSequences) -> str:
+    """Return the narrowest dtype that holds the tokens of all shards, by their dtypes."""
+    options, corpus = packed.options, packed.corpus
+    frame = [token for token in (options.bos, options.eos) if token is not None]
+    low, high = min([0, *frame]), max([0, *frame])
+    for shard in np.flatnonzero(corpus.shard_tokens).tolist():
+        limits = np.iinfo(corpus.open(shard).dtype)
+        low, high = min(low, int(limits.min)), max(high, int(limits.max))
+    for name in _STORED:
+        limits = np.iinfo(name)
+        # A token that the dtype of batches cannot hold is an error when it is copied.
+        if (limits.min <= low and high <= limits.max) or name == options.dtype:
+            return name
+    return "int64"
+
+
+def _move(packed: PackedSequences, device: torch.device) -> _FramedTokens:
+    """Copy the framed tokens of all shards to a device, some at a time."""
+    options, corpus = packed.options, packed.corpus
+    sizes, stored = framed_sizes(corpus, options.frame), _stored_dtype(packed)
+    bits = empty_bits((int(sizes.sum()),), stored, device)
+    lengths = []
+    at = 0
+    for shard, size in enumerate(sizes.tolist()):
+        tokens = corpus.open(shard)
+        run = _core.DocumentRun(tokens, bos=options.bos, eos=options.eos)
+        check_run(corpus, shard, run, size)
+        of_documents = tokens.lengths()
+        lengths.append(np.where(of_documents < 0, 0, of_documents + options.frame))
+        for begin in range(0, size, TOKENS_AT_A_TIME):
+            count = min(TOKENS_AT_A_TIME, size - begin)
+            found = _framed(run, begin, count, options.dtype).astype(stored)
+            bits[at : at + count] = as_bits(found).to(device)
+            at += count
+    all_lengths = np.concatenate(lengths)
+    return _FramedTokens(bits, stored, np.cumsum(all_lengths) - all_lengths, all_lengths)
+
+
+def _framed(run: _core.DocumentRun, start: int, count: int, dtype: str) -> Any:
+    """Return framed tokens of a run, as the native packing writes them."""
+    none, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    batch = _core.pack(
+        [run],
+        np.concatenate([none, one]),
+        none,
+        start * one,
+        count * one,
+        sequence_length=max(count - 1, 1),
+        dtype=dtype,
+        pad=0,
+        threads=None,
+    )
+    return batch["tokens"][0, :count]
+
+
+# --- epochs ----------------------------------------------------------------------------------
+
+
+class _EpochOrder(NamedTuple):
+    """The documents of an epoch in its order, on a device.
+
+    The document at place p has the tokens [borders[p], borders[p + 1]) of the epoch, and these are
+    `shift[p]` further in the tokens of the corpus. `sequences` are those of a mixed order.
+    """
+
+    borders: torch.Tensor
+    shift: torch.Tensor
+    sequences: torch.Tensor | None
+
+
+def _epoch_order(source: DevicePackedSequences, epoch: int, seed: int) -> _EpochOrder:
+    layout: Any = epoch_layout(source.packed._layout, epoch, seed)
+    tokens, device = source._tokens, source.device
+    documents = layout.document_order()
+    borders = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens.lengths[documents])])
+    shift = tokens.first[documents] - borders[:-1]
+    sequences = None
+    if source.packed.options.is_mixed:
+        sequences = torch.from_numpy(layout.sequence_order()).to(device)
+    return _EpochOrder(
+        torch.from_numpy(borders).to(device), torch.from_numpy(shift).to(device), sequences
+    )
+
+
+def _whole(rows: Tensors, keys: tuple[str, ...]) -> Tensors:
+    """Return the offsets of the documents in a flattened batch, and what follows from them."""
+    ids = rows["position_ids"]
+    count = ids.numel()
+    if count >= 2**31:
+        raise ValueError(
+            f"a batch of {count} tokens has no int32 cu_seqlens, expected less than 2^31"
+        )
+    begins = ids.reshape(-1) == 0
+    end = torch.full((1,), count, dtype=torch.int64, device=ids.device)
+    offsets = torch.cat([begins.nonzero()[:, 0], end]).to(torch.int32)
+    batch = {"cu_seqlens": offsets}
+    if "document_ids" in keys:
+        numbers = begins.cumsum(0, dtype=torch.int32) - 1
+        batch["document_ids"] = numbers.view(ids.shape)
+    if "max_seqlen" in keys:
+        lengths = torch.cat([offsets.new_zeros(1), offsets[1:] - offsets[:-1]])
+        batch["max_seqlen"] = lengths.max()
+    return batch

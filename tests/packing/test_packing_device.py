@@ -1,0 +1,218 @@
+"""Packed sequences on a device: the values of the native packing, on `cpu` and on CUDA."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.packing_model import Model, ModelCorpus
+from support.packing_cases import QUIET, WAYS, corpus, models, packing
+from windeck import Loader, Mixture, PackedSequences, Stream
+from windeck.columns import device as moving
+from windeck.loader.batch import as_tensors
+from windeck.loader.device import DeviceBatchBuilder
+from windeck.packing import device as on_device
+from windeck.packing.options import KEYS
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU"),
+    ),
+]
+UNPADDED = [way for way in WAYS if "padded" not in way]
+Tensors = dict[str, torch.Tensor]
+
+
+def check_equal(found: Tensors, expected: Tensors) -> None:
+    """Compare keys, their order, dtypes, shapes and values."""
+    assert list(found) == list(expected)
+    for key, tensor in expected.items():
+        assert found[key].dtype == tensor.dtype, key
+        assert torch.equal(found[key].cpu(), tensor), key
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(QUIET, max_examples=150)
+@given(models(), st.sampled_from(["int64", "int32"]), st.integers(0, 9), st.integers(0, 2**64 - 1))
+def test_batches_equal_those_of_the_native_packing(
+    device: str, model: Model, dtype: str, epoch: int, seed: int
+) -> None:
+    """All sequences of an epoch, in any order and with any frames, are those in host memory."""
+    packed = packing(model, dtype=dtype, keys=KEYS)
+    if model.padded:
+        with pytest.raises(ValueError, match=r"^`padded` is True, expected False: on a device,"):
+            packed.to(device)
+        return
+    moved = packed.to(device)
+    assert len(moved) == len(packed)
+    assert moved.fingerprint == packed.fingerprint
+    one, two = moved.at_epoch(epoch, seed=seed), packed.at_epoch(epoch, seed=seed)
+    rng = np.random.default_rng(epoch)
+    chosen: list[Any] = [np.arange(len(packed)), rng.integers(0, len(packed), 3), []]
+    for numbers in chosen:
+        check_equal(one.gather_tensors(numbers), as_tensors(two.gather(numbers), {}))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", UNPADDED, ids=str)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_loaders_give_the_same_batches_and_states(
+    device: str, way: dict[str, Any], shuffle: bool
+) -> None:
+    """Batches and states are the same on every rank, over borders of epochs, and resume."""
+    packed = PackedSequences(corpus(), sequence_length=16, eos=99, bos=98, **way)
+    moved = packed.to(device)
+    options: dict[str, Any] = {"batch_size": 3, "shuffle": shuffle, "world_size": 2, "rank": 1}
+    host, other = Loader(packed, **options), Loader(moved, **options)
+    assert other.prefetch == 0
+    for _ in range(2):
+        for one, two in zip(host, other, strict=True):
+            check_equal(two, one)
+            assert host.state_dict() == other.state_dict()
+    next(iter(host))
+    state = json.loads(json.dumps(host.state_dict()))
+    options |= {"batch_size": 4, "world_size": 1, "rank": 0}
+    host, other = Loader(packed, **options), Loader(moved, **options)
+    host.load_state_dict(state)
+    other.load_state_dict(state)
+    check_equal(other.peek(), host.peek())
+    for one, two in zip(host, other, strict=True):
+        check_equal(two, one)
+    document = packed.documents(0)[0][:3]
+    assert other.visited(document) == host.visited(document)
+
+
+def test_batches_across_epochs_are_the_same() -> None:
+    """A batch of several epochs has the rows of each, and one `cu_seqlens`."""
+    packed = PackedSequences(corpus(2), sequence_length=50, eos=99)
+    build = DeviceBatchBuilder(Stream(packed.to("cpu"), seed=5), torch.device("cpu"))
+    positions = np.arange(2 * len(packed) + 3)
+    expected = as_tensors(Stream(packed, seed=5).gather(positions), {})
+    check_equal(build(positions).batches[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "tokens", "stored"),
+    [
+        (["uint8"], [0, 255], "uint8"),
+        (["uint16"], [0, 65535], "uint16"),
+        (["uint8", "uint16"], [7], "uint16"),
+        (["int8"], [-3, 100], "int32"),
+        (["int32"], [-(2**31), 2**31 - 1], "int32"),
+        (["uint32"], [2**32 - 1], "int64"),
+        (["int64"], [-(2**63), 2**63 - 1], "int64"),
+        (["uint64"], [2**63 - 1], "int64"),
+    ],
+)
+def test_tokens_take_few_bytes_and_keep_their_values(
+    dtypes: list[str], tokens: list[int], stored: str
+) -> None:
+    """The stored dtype is the narrowest for the dtypes of shards; extreme tokens are right."""
+    documents = [[tokens * 4, tokens] for _ in dtypes]
+    packed = PackedSequences(ModelCorpus(documents, dtypes), sequence_length=2, eos=3)
+    moved = packed.to("cpu")
+    assert moved._tokens.dtype == stored
+    numbers = np.arange(len(packed))
+    check_equal(moved.gather_tensors(numbers), as_tensors(packed.gather(numbers), {}))
+
+
+def test_frames_widen_the_stored_dtype() -> None:
+    """A frame that the dtype of tokens cannot hold is stored all the same."""
+    for eos, stored in ((255, "uint8"), (256, "uint16"), (70_000, "int32"), (-1, "int32")):
+        packed = PackedSequences(
+            ModelCorpus([[[1, 2], [3]]], ["uint8"]), sequence_length=2, eos=eos
+        )
+        moved = packed.to("cpu")
+        assert moved._tokens.dtype == stored
+        check_equal(moved.gather_tensors([0, 1]), as_tensors(packed.gather([0, 1]), {}))
+
+
+def test_a_token_that_does_not_fit_is_refused_when_it_moves() -> None:
+    """The error of the native packing names the token and its document."""
+    documents = ModelCorpus([[[1, 2, 3], [4, 2**40]]], ["int64"])
+    packed = PackedSequences(documents, sequence_length=2, dtype="int32")
+    with pytest.raises(ValueError, match=r"holds token 1099511627776, which int32 cannot hold$"):
+        packed.to("cpu")
+
+
+def test_tokens_are_copied_some_at_a_time() -> None:
+    """Copies that end within documents, with one token left, give the same tokens."""
+    packed = PackedSequences(corpus(3), sequence_length=16, eos=99)
+    expected = packed.to("cpu")._tokens.bits
+    for count in (1, 7, int(packed._layout.sizes[0]) - 1):  # type: ignore[attr-defined]
+        with mock.patch.object(on_device, "TOKENS_AT_A_TIME", count):
+            assert torch.equal(packed.to("cpu")._tokens.bits, expected)
+
+
+def test_the_mixed_order_shares_the_tokens() -> None:
+    """`shuffled` copies no tokens, and keeps an order that is mixed."""
+    moved = PackedSequences(corpus(3), sequence_length=16, eos=99).to("cpu")
+    mixed = moved.shuffled()
+    assert mixed._tokens is moved._tokens
+    assert mixed.shuffled() is mixed
+    assert mixed.packed.options.order == "mixed"
+
+
+def test_device_bytes_are_known_before_anything_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are those of tokens and of two epochs, and what does not fit is refused."""
+    packed = PackedSequences(corpus(3), sequence_length=16, eos=99, order="mixed")
+    needed = packed.device_bytes()
+    assert needed == packed._layout.tokens * 2 + 2 * 8 * (2 * 120 + 1 + len(packed))
+    monkeypatch.setattr(moving, "_free_bytes", lambda device: needed - 1)
+    with pytest.raises(MemoryError, match=rf"^the tokens need {needed:,} bytes on cpu, expected"):
+        packed.to("cpu")
+
+
+def test_samples_outside_are_refused() -> None:
+    """Samples below 0 and above the last are index errors in every order."""
+    for way in UNPADDED:
+        packed = PackedSequences(corpus(3), sequence_length=16, eos=99, **way)
+        moved = packed.to("cpu")
+        for sample in (-1, len(packed), 2**40, -(2**40)):
+            with pytest.raises(IndexError):
+                moved.gather_tensors([0, sample])
+
+
+def test_what_needs_arrays_is_refused() -> None:
+    """`gather` says that batches are tensors."""
+    moved = PackedSequences(corpus(3), sequence_length=16, eos=99).to("cpu")
+    for source in (moved, moved.at_epoch(1, seed=3)):
+        with pytest.raises(TypeError, match=r"^sequences on cpu give tensors, not NumPy arrays"):
+            source.gather([0])
+
+
+def test_a_pickled_source_moves_again() -> None:
+    """A pickle holds the sequences in host memory and the name of the device."""
+    moved = PackedSequences(corpus(3), sequence_length=16, eos=99).to("cpu")
+    again = pickle.loads(pickle.dumps(moved))
+    assert repr(again).endswith(" on cpu")
+    check_equal(again.gather_tensors([2]), moved.gather_tensors([2]))
+
+
+def test_mixtures_have_the_keys_of_the_whole_batch() -> None:
+    """`cu_seqlens` and the keys on request count through the rows of all parts."""
+    options: dict[str, Any] = {"sequence_length": 16, "eos": 99, "keys": KEYS}
+    parts = [
+        PackedSequences(corpus(3), **options),
+        PackedSequences(corpus(5), order="mixed", **options),
+    ]
+    host, other = (
+        Mixture({str(number): (part, 0.5) for number, part in enumerate(data)}, seed=1)
+        for data in (parts, [part.to("cpu") for part in parts])
+    )
+    loaders = Loader(host, batch_size=7), Loader(other, batch_size=7)
+    for one, two, _ in zip(*loaders, range(40), strict=False):
+        check_equal(two, one)
+        assert two["inputs"].untyped_storage().data_ptr() == (
+            two["targets"].untyped_storage().data_ptr()
+        )
