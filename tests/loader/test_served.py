@@ -33,6 +33,8 @@ WAYS: list[dict[str, Any]] = [
     {"order": "global", "eos": 55},
     {"order": "mixed-global"},
     {"padded": True, "bos": 44},
+    {"order": "mixed", "mixed_shards": 2, "sequence_bos": 45, "sequence_eos": 46},
+    {"padded": True, "sequence_bos": 45},
     {"padded": True, "order": "mixed", "mixed_shards": 3},
 ]
 
@@ -55,7 +57,8 @@ class Log:
             for number, row in enumerate(rows):
                 for shard, document, *_ in row:
                     held.setdefault((shard, document), set()).add(number)
-            totals[1] += sum(sum(b - a for *_, a, b in rows[number]) - 1 for number in on)
+            held_tokens = (sum(b - a for *_, a, b in rows[number]) for number in on)
+            totals[1] += sum(count + self.model.extra() - 1 for count in held_tokens)
             totals[2] += sum(bool(numbers & on) for numbers in held.values())
             totals[3] += sum(numbers <= on for numbers in held.values())
         samples, tokens, begun, finished = totals.tolist()

@@ -25,7 +25,7 @@ def counted(model: Model, epoch: int, seed: int, served: Any) -> tuple[int, int,
         for shard, document, *_ in row:
             held.setdefault((shard, document), set()).add(number)
     tokens = sum(
-        sum(stop - start for *_, start, stop in row) - 1
+        sum(stop - start for *_, start, stop in row) + model.extra() - 1
         for number, row in enumerate(rows)
         if number in served
     )

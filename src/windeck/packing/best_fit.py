@@ -40,7 +40,7 @@ class FittedShard(NamedTuple):
 
 
 class Bins(NamedTuple):
-    """The tokens in each sequence of a shard, and pairs of a kept document and its sequence."""
+    """Tokens of documents in each sequence of a shard, and pairs (kept document, sequence)."""
 
     tokens: Int64s
     document_of: Int64s
@@ -71,7 +71,7 @@ class BestFitPacking:
         self.parts = _core.PartOrder(self.counts)
         self.positions_per_sequence = 1
         self.samples = self.parts.total
-        self.padding = self.samples * (options.length + 1) - int(self.filled.sum())
+        self.padding = self.samples * options.content - int(self.filled.sum())
 
     def at_epoch(self, epoch: int, seed: int) -> BestFitEpoch:
         """Return the layout of one epoch. O(shards) time."""
@@ -88,7 +88,7 @@ class BestFitPacking:
             self.documents.open(shard), bos=options.bos, eos=options.eos, threads=self.threads
         )
         check_run(self.documents, shard, run, int(self.sizes[shard]))
-        fit = _core.BestFit(run, options.length + 1)
+        fit = _core.BestFit(run, options.content, options.overlap)
         if len(fit) != self.counts[shard]:
             dataset_id, shard_id = self.documents.shard_name(shard)
             raise ValueError(
@@ -101,7 +101,8 @@ class BestFitPacking:
     def totals(self) -> tuple[_core.PartOrder, _core.PartOrder]:
         """Of each shard the tokens that are targets, and the kept documents in its sequences."""
         kept = np.where(self.counts > 0, self.documents.shard_kept, 0)
-        return _core.PartOrder(self.filled - self.counts), _core.PartOrder(kept)
+        targets = self.filled + self.counts * (self.options.sequence_frame - 1)
+        return _core.PartOrder(targets), _core.PartOrder(kept)
 
     def bins(self, shard: int) -> Bins:
         """Return the tokens and the documents in the sequences of a shard that has sequences."""
@@ -204,10 +205,10 @@ class BestFitEpoch:
         for start, stop in pairs:
             served[self._shuffle(shard).take(np.arange(start, stop))] = True
         bins = self._layout.bins(shard)
-        tokens = int((bins.tokens[served] - 1).sum())
+        targets = bins.tokens[served] + (self._layout.options.sequence_frame - 1)
         visited = np.bincount(bins.document_of, weights=served[bins.sequence_of])
         every = np.bincount(bins.document_of)
-        return np.array([tokens, (visited > 0).sum(), (visited == every).sum()])
+        return np.array([targets.sum(), (visited > 0).sum(), (visited == every).sum()])
 
     def _sequences(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return the shards, the index of each row's shard among them, and its sequence there."""

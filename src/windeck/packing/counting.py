@@ -272,7 +272,9 @@ class CorpusPasses:
             return len(found) == 2 * shards and int(found.min()) >= 0
 
         def key() -> str:
-            return digest(self._fields(), "padded", self._options.length, _core.ORDER_VERSION)
+            options = self._options
+            framed = (options.content, options.overlap) if options.sequence_frame else ()
+            return digest(self._fields(), "padded", options.length, _core.ORDER_VERSION, *framed)
 
         if self.known_counts is None:
             self.known_counts = self._cache.get("padded", key, compute, is_valid)
@@ -286,7 +288,8 @@ class CorpusPasses:
         )
         corpus = self._documents
         expected = int(corpus.shard_tokens[shard]) + options.frame * int(corpus.shard_kept[shard])
-        fit = _core.BestFit(check_run(corpus, shard, run, expected), options.length + 1)
+        checked = check_run(corpus, shard, run, expected)
+        fit = _core.BestFit(checked, options.content, options.overlap)
         return len(fit), fit.tokens
 
     def _for_each_shard(self, what: str, work: Callable[[int, int], None]) -> None:

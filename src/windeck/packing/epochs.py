@@ -50,6 +50,8 @@ class PackedEpoch:
             "sequence_length": options.length,
             "dtype": options.dtype,
             "pad": options.pad if options.has_mask else None,
+            "bos": options.sequence_bos,
+            "eos": options.sequence_eos,
         }
 
     @property

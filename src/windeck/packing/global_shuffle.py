@@ -75,8 +75,8 @@ class GlobalShuffle:
         self.documents, self.options = documents, options
         self.live, self._passes = live, passes
         self.tokens = int(framed_sizes(documents, options.frame).sum())
-        self.positions_per_sequence = options.length
-        self.samples = (self.tokens - 1) // options.length
+        self.positions_per_sequence = options.stride
+        self.samples = (self.tokens - options.overlap) // options.stride
         if self.samples < 1:
             raise too_few_tokens(self.tokens, options)
         self.first: Int64s = np.concatenate([[0], np.cumsum(documents.shard_documents)])
@@ -194,8 +194,8 @@ class GlobalShuffleEpoch:
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
-        length = layout.options.length
-        numbers, *pieces = self.order.pieces(indices, length, length + 1, layout.samples)
+        stride, content = layout.options.stride, layout.options.content
+        numbers, *pieces = self.order.pieces(indices, stride, content, layout.samples)
         check_parts(len(numbers), len(indices))
         blocks = [self._block(number) for number in numbers.tolist()]
         rows = RowPieces([block.run for block in blocks], *pieces)
@@ -210,9 +210,9 @@ class GlobalShuffleEpoch:
 
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""
-        length, shard_name = self._layout.options.length, self._layout.documents.shard_name
+        options, shard_name = self._layout.options, self._layout.documents.shard_name
         numbers, _, number_of, starts, lengths = self.order.pieces(
-            [sample], length, length + 1, self._layout.samples
+            [sample], options.stride, options.content, self._layout.samples
         )
         found = []
         for part, start, count in zip(number_of, starts, lengths, strict=True):
@@ -230,9 +230,7 @@ class GlobalShuffleEpoch:
         before = self.order.before(self.order.index(number))
         within = layout.within(number, self._epoch, self._seed).index(rest)
         start, stop = self._block(number).run.extent(within)
-        return overlapping_samples(
-            before + start, before + stop, layout.options.length, layout.samples
-        )
+        return overlapping_samples(before + start, before + stop, layout.options, layout.samples)
 
     def count(self, ranges: Int64s) -> Counts:
         """Return the tokens and documents in ranges of sequences."""

@@ -47,8 +47,8 @@ class ShardShuffle:
         self.sizes = framed_sizes(documents, options.frame)
         self.parts = _core.PartOrder(self.sizes)
         self.tokens = self.parts.total
-        self.positions_per_sequence = options.length
-        self.samples = (self.tokens - 1) // options.length
+        self.positions_per_sequence = options.stride
+        self.samples = (self.tokens - options.overlap) // options.stride
         if self.samples < 1:
             raise too_few_tokens(self.tokens, options)
 
@@ -105,16 +105,16 @@ class ShardShuffleEpoch:
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
-        length = layout.options.length
-        found = self.order.pieces(indices, length, length + 1, layout.samples)
+        options = layout.options
+        found = self.order.pieces(indices, options.stride, options.content, layout.samples)
         check_parts(len(found[0]), len(indices))
         return RowPieces([self._run(shard) for shard in found[0].tolist()], *found[1:])
 
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""
-        length = self._layout.options.length
+        options = self._layout.options
         shards, _, shard_of, starts, lengths = self.order.pieces(
-            [sample], length, length + 1, self._layout.samples
+            [sample], options.stride, options.content, self._layout.samples
         )
         found = []
         for part, start, count in zip(shard_of, starts, lengths, strict=True):
@@ -128,9 +128,7 @@ class ShardShuffleEpoch:
         before = self.order.before(self.order.index(location.shard))
         start, stop = self._run(location.shard).extent(location.document)
         layout = self._layout
-        return overlapping_samples(
-            before + start, before + stop, layout.options.length, layout.samples
-        )
+        return overlapping_samples(before + start, before + stop, layout.options, layout.samples)
 
     def count(self, ranges: Int64s) -> Counts:
         """Return the tokens and documents in ranges of sequences."""
