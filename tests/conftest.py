@@ -1,7 +1,10 @@
 """Fixtures for the whole suite: a small table, stores, and the servers behind some of them."""
 
+import gc
+
 from hypothesis import settings
 
+from support.forked import forked
 from support.store_servers import (
     fresh,
     kind,
@@ -17,6 +20,7 @@ from support.store_servers import (
 from support.window_tables import mixed
 
 __all__ = [
+    "forked",
     "fresh",
     "kind",
     "memory",
@@ -33,3 +37,9 @@ __all__ = [
 # No test may fail because a machine is busy.
 settings.register_profile("windeck", deadline=None)
 settings.load_profile("windeck")
+
+
+def pytest_collection_finish() -> None:
+    """Take all that is imported and collected out of the collector's sight: nothing of it dies."""
+    gc.collect()
+    gc.freeze()
