@@ -31,6 +31,9 @@ PRELOADED = [
     "windeck.embeddings",
     "windeck.loader",
 ]
+#: Attributes that a process needs to have others forked by the server of another process.
+ADDRESS = ("_forkserver_address", "_forkserver_authkey")
+_server: Any = forkserver._forkserver  # type: ignore[attr-defined]
 _loaded: set[str] = set()
 
 
@@ -38,10 +41,11 @@ def context(*more: str) -> ForkServerContext:
     """Return the context of multiprocessing whose server has imported torch and `more`."""
     found = multiprocessing.get_context("forkserver")
     if not _loaded.issuperset(wanted := {*PRELOADED, *more}):
-        forkserver._forkserver._stop()  # type: ignore[attr-defined]  # it imports only at its start
+        _server._stop()  # it imports at its start only
         found.set_forkserver_preload(sorted(wanted))
         _loaded.clear()
         _loaded.update(wanted)
+    _server.ensure_running()
     return found
 
 
@@ -65,18 +69,18 @@ class Forked(subprocess.Popen[Any]):
         if words[:1] != [sys.executable]:
             super()._execute_child(args, *given)  # type: ignore[misc]
             return
-        nested = subprocess.Popen is Forked and multiprocessing.parent_process() is not None
-        streams = [
-            fallback if pipe == -1 else pipe for pipe, fallback in ((pipes[3], 1), (pipes[5], 2))
-        ]
-        self._process = (multiprocessing.get_context("fork") if nested else context()).Process(
+        self._process = context().Process(
             target=_main,
             args=(
                 words[1:],
                 os.getcwd() if cwd is None else os.fspath(cwd),
                 dict(os.environ if env is None else env),
                 self._session,
-                *(streams if nested else map(reduction.DupFd, streams)),
+                *(
+                    reduction.DupFd(fd if pipe == -1 else pipe)
+                    for pipe, fd in ((pipes[3], 1), (pipes[5], 2))
+                ),
+                {name: getattr(_server, name) for name in ADDRESS if hasattr(_server, name)},
             ),
         )
         self._process.start()
@@ -111,7 +115,13 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _main(
-    words: Sequence[str], cwd: str, env: dict[str, str], session: bool, out: Any, errors: Any
+    words: Sequence[str],
+    cwd: str,
+    env: dict[str, str],
+    session: bool,
+    out: Any,
+    errors: Any,
+    address: dict[str, Any],
 ) -> None:
     """Run a program in this process, as the interpreter does with `words`."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
@@ -120,7 +130,9 @@ def _main(
     if session:
         os.setsid()
     for number, stream in ((1, out), (2, errors)):
-        os.dup2(stream if isinstance(stream, int) else stream.detach(), number)
+        os.dup2(stream.detach(), number)
+    vars(_server).update(address, ensure_running=lambda: None)
+    _loaded.update(PRELOADED)
     subprocess.Popen = subprocess_handler.Popen = Forked  # type: ignore
     os.environ.clear()
     os.environ.update(env)
