@@ -2,6 +2,7 @@
 
 import gc
 
+import pytest
 from hypothesis import settings
 
 from support.forked import forked
@@ -37,6 +38,15 @@ __all__ = [
 # No test may fail because a machine is busy.
 settings.register_profile("windeck", deadline=None)
 settings.load_profile("windeck")
+
+
+#: Files and folders with long tests.
+LONG = ("test_ranks.py", "examples", "frameworks", "test_demo.py", "test_shared_position.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run files with long tests first, so that workers end at about the same time."""
+    items.sort(key=lambda item: set(LONG).isdisjoint(item.path.parts))
 
 
 def pytest_collection_finish() -> None:
