@@ -108,6 +108,7 @@ while one.epoch < 2:
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_killed_process_continues_with_the_same_numbers(tmp_path: Path) -> None:
     import json
 
