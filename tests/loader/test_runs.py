@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import itertools
@@ -22,7 +23,7 @@ from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
 from windeck import IterDataset, MapDataset, Mixture, PackedSequences, Table, Windows, collate
 from windeck.loader import runs
-from windeck.loader.batch import split_rows, split_tensor
+from windeck.loader.batch import BatchBuilder, PinnedGather, split_rows, split_tensor
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
 
@@ -361,3 +362,55 @@ def sequential(size: int, /, *, seed: int, epoch: int) -> Any:
     from windeck import Sequential
 
     return Sequential(size, seed=seed, epoch=epoch)
+
+
+class FakeStream:
+    """A CUDA stream of a machine without one."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, number: int) -> None:
+        self.cuda_stream = number
+        self.waited: list[object] = []
+
+    def wait_event(self, event: object) -> None:
+        self.waited.append(event)
+
+
+class FakeEvent:
+    def record(self, stream: FakeStream) -> None:
+        self.stream = stream
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("batch_size", [3, 8])
+def test_a_run_is_copied_to_a_device_at_once(
+    name: str, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the host in place of a GPU: the same calls of torch but for streams and pinning."""
+    copies, current, recorded = FakeStream(1), FakeStream(2), []
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *given: recorded.append(given))
+    stream = STREAMS[name]
+    builder = BatchBuilder(stream)
+    bits = getattr(stream, "torch_dtypes", {})
+    builder._pinned = PinnedGather(stream, bits, pin=False)
+    builder._copy_stream, builder._device = copies, torch.device("cpu")  # type: ignore[assignment]
+    pending = builder(np.arange(5, 5 + 4 * batch_size), 4)
+    assert len(pending.batches) == 4
+    for number, batch in enumerate(pending.batches):
+        first = 5 + number * batch_size
+        assert_same(batch, stream.gather(np.arange(first, first + batch_size)))
+        for key, tensor in batch.items():
+            if key not in ("inputs", "targets"):  # Views of one buffer.
+                assert tensor.data_ptr() % 64 == 0, key
+                assert tensor.untyped_storage().nbytes() == tensor.nbytes, key
+    for _ in range(3):
+        pending.wait()
+    assert current.waited == [pending.event]
+    spans = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t, _ in recorded]
+    for batch in pending.batches:
+        for tensor in batch.values():
+            assert any(a <= tensor.data_ptr() <= b for a, b in spans)
