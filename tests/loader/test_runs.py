@@ -364,6 +364,10 @@ def sequential(size: int, /, *, seed: int, epoch: int) -> Any:
     return Sequential(size, seed=seed, epoch=epoch)
 
 
+#: Views of one buffer, and what is computed of a batch as a whole.
+VIEWS = ("inputs", "targets", "cu_seqlens")
+
+
 class FakeStream:
     """A CUDA stream of a machine without one."""
 
@@ -404,7 +408,7 @@ def test_a_run_is_copied_to_a_device_at_once(
         first = 5 + number * batch_size
         assert_same(batch, stream.gather(np.arange(first, first + batch_size)))
         for key, tensor in batch.items():
-            if key not in ("inputs", "targets"):  # Views of one buffer.
+            if key not in VIEWS:
                 assert tensor.data_ptr() % 64 == 0, key
                 assert tensor.untyped_storage().nbytes() == tensor.nbytes, key
     for _ in range(3):
