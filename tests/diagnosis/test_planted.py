@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, default_collate
 
 import windeck as wd
 from support import planted
+from windeck.diagnosis import diagnosing, loops
 from windeck.diagnosis.report import Diagnosis
 
 pytestmark = [
@@ -129,3 +130,34 @@ def test_batches_made_between_steps() -> None:
     found = diagnosed(loader, lambda batch: time.sleep(0.03))
     assert [finding.kind for finding in found.findings] == ["overlap"]
     assert "num_workers=1 or more of a DataLoader" in found.verdict
+
+
+class Queue:
+    """A GPU that is not here: work is queued, takes its time, and can be waited for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.end = 0.0
+        for module in (loops, diagnosing):
+            monkeypatch.setattr(module, "uses_gpu", lambda: True)
+        monkeypatch.setattr(loops, "synchronize", self.wait)
+
+    def step(self, batch: Any) -> None:
+        self.end = max(self.end, time.perf_counter()) + 0.01
+
+    def wait(self) -> None:
+        time.sleep(max(self.end - time.perf_counter(), 0.0))
+
+
+@pytest.mark.parametrize(("item", "kind"), [(0.0005, "step"), (0.01, "sleep")])
+def test_requests_that_overlap_with_queued_work(
+    monkeypatch: pytest.MonkeyPatch, item: float, kind: str
+) -> None:
+    """Requests while a GPU works are no loss: only what the loop takes beyond the step is."""
+    loader = DataLoader(planted.Asleep(item), batch_size=4, shuffle=True)
+    found = diagnosed(loader, Queue(monkeypatch).step, batches=40)
+    assert [finding.kind for finding in found.findings] == [kind]
+    both = found.measured.both
+    assert both is not None
+    if kind == "step":
+        assert both.waited > 10 * both.stepped  # as the host sees it
+    assert "a GPU is used" in found.measured.notes[-1]

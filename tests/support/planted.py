@@ -63,7 +63,8 @@ class Pages(Dataset[torch.Tensor]):
             file.flush()
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            self.map = mmap.mmap(os.open(path, os.O_RDONLY), 0, prot=mmap.PROT_READ)
+        with path.open("rb") as file:
+            self.map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         self.map.madvise(mmap.MADV_RANDOM)
         self.rows = np.frombuffer(self.map, np.uint8).reshape(-1, PAGE)
 

@@ -29,6 +29,7 @@ from windeck.diagnosis.report import Diagnosis
 from windeck.diagnosis.stages import measure_stages
 from windeck.diagnosis.subjects import (
     column_facts,
+    is_windeck_loader,
     kind_of,
     queued_batches,
     restored,
@@ -127,6 +128,8 @@ def doctor(
         raise TypeError(f"`loader` must be an iterable of batches, got {type(loader).__name__}")
     if network is not None:
         check_url(network)
+    if samples is None and is_windeck_loader(loader):
+        samples = int(loader.batch_size)  # type: ignore[attr-defined]
     given = [(path, os.path.getsize(path)) for path in files]
     notes = list[str]()
     with restored(loader, notes):

@@ -80,7 +80,7 @@ def _loops(measured: Measurements) -> Table:
 
 
 def _stages(measured: Measurements) -> Table:
-    headings = ("stage of a batch, alone", "time", "on a core", "major faults", "read")
+    headings = ("stage of a batch, alone", "time", "on a core", "major", "read")
     rows = [
         (
             stage.name,
@@ -95,15 +95,17 @@ def _stages(measured: Measurements) -> Table:
 
 
 def _processes(measured: Measurements) -> Table:
-    title = "process; counts for a batch"
-    headings = (title, "on a core", "without one", "major faults", "minor", "switches", "read")
+    title = "process; counts a batch"
+    headings = (title, "on a core", "queued", "major", "minor", "switches", "read")
     loop = measured.loader
     rows = [_use("this process", loop.process, loop)]
     rows += [_use(f"child {i}", worker, loop) for i, worker in enumerate(loop.workers, 1)]
     if measured.both is not None:
         both = measured.both
-        rows.append(_use("this process, with the step", both.process, both))
-        rows += [_use(f"child {i}, same", use, both) for i, use in enumerate(both.workers, 1)]
+        rows.append(_use("this, with the step", both.process, both))
+        rows += [
+            _use(f"child {i}, with the step", use, both) for i, use in enumerate(both.workers, 1)
+        ]
     return Table(title, headings, tuple(rows))
 
 
