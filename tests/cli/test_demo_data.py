@@ -1,5 +1,6 @@
 """The demo's data: the columns that are inferred, and the shapes of the synthetic load curve."""
 
+import argparse
 import datetime
 import math
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from windeck.cli import demo, demo_job
 from windeck.cli.demo_data import (
     DATE_PARTS,
     HOLIDAYS,
@@ -143,7 +145,7 @@ def test_dates_of_another_format_are_named(save: Save) -> None:
     ("text", "message"),
     [
         ("0.5,1\n1.5,2\n", "numbers where names were expected.*header=False"),
-        ("a;b\n1;2\n", "pass delimiter=';'.* the demo reads plain CSV"),
+        ("a;b\n1;2\n", "pass delimiter=';'.*here: --header, --delimiter, --decimal"),
         ("Gerät,load\n1,2\n", "is not UTF-8: pass encoding='latin-1'"),
         ("a,b\n" + "1,2\n" * 3 + "1,2,3\n", "Expected 2 columns, got 3"),
     ],
@@ -222,7 +224,7 @@ def test_repeated_stamps_that_nothing_explains(save: Save) -> None:
     ],
 )
 def test_bad_columns(
-    save: Save, columns: dict[str, Any], options: dict[str, str], message: str
+    save: Save, columns: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     path = save(columns)
     with pytest.raises(ValueError, match=message):
@@ -307,3 +309,60 @@ def test_the_file_says_that_it_is_synthetic(tmp_path: Path) -> None:
     path = write_load_curve(tmp_path / "load.parquet", sites=1, days=2, seed=3)
     metadata = pq.read_schema(path).metadata
     assert metadata[b"synthetic"] == b"windeck load curve, seed 3"
+
+
+def german(folder: Path, header: str = "Zeit;Ort;Last") -> Path:
+    """Write hourly values of two sites as a German spreadsheet does."""
+    stamps = np.datetime64("2024-01-01T00", "h") + np.arange(60)
+    lines = [
+        f"{stamp.item():%d.%m.%Y %H:%M};{site};{hour},5"
+        for site in ("Köln", "Fürth")
+        for hour, stamp in enumerate(stamps)
+    ]
+    path = folder / "last.csv"
+    path.write_text("\n".join([header, *lines] if header else lines), encoding="latin-1")
+    return path
+
+
+GERMAN = ["--delimiter", ";", "--decimal", ",", "--encoding", "latin-1"]
+GERMAN += ["--timestamp-format", "%d.%m.%Y %H:%M", "--time", "Zeit"]
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    demo.add_parser(parser.add_subparsers())
+    return parser.parse_args(["demo", *words])
+
+
+@pytest.mark.parametrize("header", ["Zeit;Ort;Last", ""])
+def test_options_of_csv_files_are_used(tmp_path: Path, header: str) -> None:
+    path = german(tmp_path, header)
+    words = [] if header else ["--header", "Zeit,Ort,Last"]
+    options = parsed(str(path), *GERMAN, *words)
+    given = demo.csv_arguments(options)
+    found = infer(path, time="Zeit", csv=given)
+    assert (found.time, found.ids, found.target) == (("Zeit",), ("Ort",), "Last")
+    job = demo_job.Job(str(path), found.time, found.ids, found.target, csv=given)
+    table = demo_job.read_table(demo_job.Job.from_json(job.to_json()))
+    assert table.series_names == ("Köln", "Fürth")
+    assert table["Last"][:3].tolist() == [0.5, 1.5, 2.5]
+    assert table.step == np.timedelta64(1, "h")
+
+
+def test_options_of_csv_files_are_refused_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match="expected --time COLUMN"):
+        demo.csv_arguments(parsed("a.csv", "--timestamp-format", "%d.%m.%Y"))
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "a.parquet")
+    with pytest.raises(SystemExit, match="is not a CSV file, and --decimal is an option of CSV"):
+        demo.run(parsed(str(tmp_path / "a.parquet"), "--decimal", ","))
+    with pytest.raises(SystemExit, match=r"pass delimiter=';'.*here: --header, --delimiter"):
+        demo.run(parsed(str(german(tmp_path))))
+    assert demo.csv_arguments(parsed("a.csv", "--header", "no", "--delimiter", "\\t")) == {
+        "header": False,
+        "delimiter": "\t",
+    }
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    assert "--timestamp-format FORMAT" in capsys.readouterr().out

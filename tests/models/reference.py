@@ -54,6 +54,8 @@ class Case:
     min_context_length: int | None = None
     min_prediction_length: int | None = None
     anchor: str = "start"
+    min_observed_past: int | None = None
+    min_observed_future: int | None = None
 
 
 def past_rows(case: Case, start: int) -> list[int]:
@@ -124,6 +126,28 @@ def enough(case: Case, window: Window) -> bool:
     return seen.count(False) / len(seen) <= case.max_missing
 
 
+def observed_parts(case: Case, window: Window) -> tuple[int, int]:
+    """The numbers of observed target values in the past and in the future."""
+    series, start = window
+    past, future = (
+        sum(is_observed(case, c, series, row) for c in case.target for row in rows)
+        for rows in (past_rows(case, start), future_rows(case, start))
+    )
+    return past, future
+
+
+def dropped_for(case: Case, window: Window) -> str | None:
+    """The first reason to drop a window, or None."""
+    past, future = observed_parts(case, window)
+    if not enough(case, window):
+        return "missing"
+    if past < (case.min_observed_past or 0):
+        return "past"
+    if future < (case.min_observed_future or 0):
+        return "future"
+    return None if unbroken(case, window) else "gap"
+
+
 def unbroken(case: Case, window: Window) -> bool:
     """The filter by breaks in time: all rows from the first to the last count, used or not."""
     if case.max_gap is None:
@@ -137,7 +161,7 @@ def unbroken(case: Case, window: Window) -> bool:
 
 def windows(case: Case) -> list[Window]:
     """All windows that are kept."""
-    return [w for w in fitting(case) if enough(case, w) and unbroken(case, w)]
+    return [w for w in fitting(case) if dropped_for(case, w) is None]
 
 
 def value(case: Case, name: str, series: int, row: int) -> Any:

@@ -83,6 +83,8 @@ class Drawn:
             min_context_length=case.min_context_length,
             min_prediction_length=case.min_prediction_length,
             anchor=cast(Any, case.anchor),
+            min_observed_past=case.min_observed_past,
+            min_observed_future=case.min_observed_future,
             **self.options,
         )
 
@@ -142,6 +144,10 @@ def drawn_cases(draw: st.DrawFn) -> Drawn:
     if case.pad in ("end", "both"):
         least = ref.least_future(case)
         case.min_prediction_length = draw(st.sampled_from([None, None, least, prediction]))
+    values = [length * len(case.target) for length in (context, prediction)]
+    case.min_observed_past, case.min_observed_future = (
+        draw(st.one_of(st.none(), st.none(), st.integers(0, most))) for most in values
+    )
     times = None if case.stamps is None else np.array(case.stamps, dtype="M8[m]")
     table = PlainTable(specs, np.array(offsets, dtype=np.int64), times)
     return Drawn(case, table, {"layout": layout, "dtype": asked, "scaler": scaler})

@@ -28,6 +28,26 @@ def test_windows_with_too_much_missing_are_dropped() -> None:
     assert kept.nbytes < 200
 
 
+def test_windows_with_too_few_observed_values_are_dropped() -> None:
+    load = np.arange(10.0)
+    load[[3, 4]] = np.nan
+    table = table_of(load=load)
+    options: dict[str, Any] = {"context_length": 2, "prediction_length": 2}
+    past = wd.Windows(table, min_observed_past=1, **options)
+    assert past.window_starts().tolist() == [0, 1, 2, 4, 5, 6]
+    both = wd.Windows(table, min_observed_past=2, min_observed_future=2, **options)
+    assert both.window_starts().tolist() == [5, 6]
+    assert both.explain().dropped == {"missing": 0, "past": 3, "future": 2, "gap": 0}
+    assert "3 dropped with too few observed past values" in str(both.explain())
+    assert "2 dropped with too few observed future values" in str(both.explain())
+    assert both.fingerprint["min_observed_past"] == 2
+    usual = wd.Windows(table, **options)
+    assert wd.Windows(table, min_observed_past=0, **options).fingerprint == usual.fingerprint
+    assert both.latest().gather([0])["past_target"].ravel().tolist() == [8, 9]
+    with pytest.raises(ValueError, match=r"of 1 that fit, 1 have too few observed past values, 0"):
+        wd.Windows(table_of(load=load[2:6]), min_observed_past=2, **options)
+
+
 @pytest.mark.parametrize(
     "max_gap",
     ["30min", "1h", "90min", np.timedelta64(1, "h"), 3600, pytest.param("1hours", id="hours")],
@@ -166,6 +186,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dtype": "complex64"}, TypeError, "`dtype` must be a number or bool of up to 64 bits, got c"),
     ({"dtype": "int64"}, TypeError, "`dtype` must be one of float64, .*, got int64"),
     ({"dtype": {"x": "float32"}}, KeyError, "`dtype` .* a window has no column 'x'"),
+    ({"min_observed_past": 99}, ValueError, "`min_observed_past` must be at most 4, got 99"),
+    ({"min_observed_future": 1}, ValueError, "`min_observed_future` must be at most 0, got 1"),
+    ({"min_observed_past": 0.5}, TypeError, "`min_observed_past` must be an integer, got float"),
     ({"max_missing": 1.5}, ValueError, "`max_missing` must be a share between 0 and 1, got 1.5"),
     ({"max_gap": "1h"}, ValueError, "`max_gap` is '1h', but the table has no timestamp column"),
     ({"fill": np.nan}, ValueError, r"`fill` must be .*, as past_target is int64, got nan"),

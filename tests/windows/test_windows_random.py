@@ -57,11 +57,14 @@ def check(drawn: Drawn) -> None:
 def check_report(windows: Windows, case: ref.Case) -> None:
     """Compare the counts of `explain` with those of the reference."""
     fitting = ref.fitting(case)
-    passed = [w for w in fitting if ref.enough(case, w)]
+    reasons = [ref.dropped_for(case, w) for w in fitting]
     report = windows.explain()
     assert report.fitting == len(fitting)
-    assert report.dropped["missing"] == len(fitting) - len(passed)
-    assert report.dropped["gap"] == sum(not ref.unbroken(case, w) for w in passed)
+    optional = {"past": case.min_observed_past, "future": case.min_observed_future}
+    unused = {reason for reason, least in optional.items() if not least}
+    assert not unused & set(report.dropped)
+    for reason in {"missing", "past", "future", "gap"} - unused:
+        assert report.dropped[reason] == reasons.count(reason)
     assert report.windows == len(windows)
 
 

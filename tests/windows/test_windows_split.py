@@ -39,8 +39,9 @@ def part_by_borders(case: ref.Case, window: ref.Window, borders: list[tuple[int,
     """Return 0, 1, 2 for train, validation, test; -1 for a window across a border."""
     series, start = window
     first, second = borders[series]
-    # Steps behind the series are in no part.
-    rows = [row for row in ref.deciding_rows(case, start) if row < case.offsets[series + 1]]
+    # Steps behind the series are in the part of its last row.
+    last = case.offsets[series + 1] - 1
+    rows = [min(row, last) for row in ref.deciding_rows(case, start)]
     parts = {int(row >= first) + int(row >= second) for row in rows}
     return parts.pop() if len(parts) == 1 else -1
 

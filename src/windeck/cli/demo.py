@@ -15,6 +15,15 @@ Train a small forecaster, kill it, resume it, and check that no sample was lost 
 Without FILE, a synthetic load curve is written to OUT/load-curve.parquet and used. The columns of
 a file are inferred; name them where that goes wrong."""
 
+CSV_OPTIONS = {
+    "--header": "names with commas between them of a file without them; no: numbered; "
+    "yes: numbers are names",
+    "--delimiter": r"character between values, such as ';' or '\t'",
+    "--decimal": "decimal point, such as ','",
+    "--encoding": "such as latin-1",
+    "--timestamp-format": "of the column --time, such as %%d.%%m.%%Y",
+}
+
 
 def add_parser(subparsers: Any) -> None:
     """Add the command ``demo`` to what ``ArgumentParser.add_subparsers`` returned."""
@@ -47,7 +56,23 @@ def add_parser(subparsers: Any) -> None:
         help="seconds to measure each of two loaders (default: %(default)s)")  # fmt: skip
     add("--progress", action=argparse.BooleanOptionalAction, default=True,
         help="show progress while training (default: yes, on a terminal)")  # fmt: skip
+    csv = parser.add_argument_group("CSV files", "as the options of windeck.Table.read")
+    for option, what in CSV_OPTIONS.items():
+        csv.add_argument(option, metavar=option[2:].partition("-")[2].upper() or "TEXT", help=what)
     parser.set_defaults(run=run)
+
+
+def csv_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of CSV that are given, as arguments of `windeck.Table.read`."""
+    names = [option[2:].replace("-", "_") for option in CSV_OPTIONS]
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if (header := given.get("header")) is not None:
+        given["header"] = {"yes": True, "no": False}.get(header, header.split(","))
+    if given.get("delimiter") == "\\t":
+        given["delimiter"] = "\t"
+    if "timestamp_format" in given and options.time is None:
+        raise ValueError("--timestamp-format is of a column of time stamps, expected --time COLUMN")
+    return given
 
 
 def run(options: argparse.Namespace) -> None:
@@ -59,7 +84,8 @@ def run(options: argparse.Namespace) -> None:
         from windeck.cli.demo_data import open_dataset
 
         if options.file is not None:
-            open_dataset(options.file)  # a wrong path is reported before torch is imported
+            # A wrong path is reported before torch is imported.
+            open_dataset(options.file, csv_arguments(options), options.time)
         from windeck.cli.demo_steps import run_steps
 
         run_steps(options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from windeck.io.csv import CsvFile
-from windeck.io.csv_options import date_formats
+from windeck.io.csv_options import CsvOptions, date_formats
 from windeck.io.filesystem import check_not_url
 
 #: Fixed days off, counted from 1 January: a model that only knows the weekday gets these wrong.
@@ -144,18 +144,19 @@ def infer_columns(
     time: str | None = None,
     ids: Sequence[str] | None = None,
     target: str | None = None,
+    csv: Mapping[str, Any] | None = None,
 ) -> Columns:
     """Find the time, the ids of series and the target of a Parquet, Arrow or CSV file.
 
     Rules of thumb over the schema and the first rows. What is given is taken as it is;
-    ``ids=()`` means one series.
+    ``ids=()`` means one series. `csv` has options of CSV files, as `windeck.Table.read` takes them.
 
     Raises
     ------
     FileNotFoundError, ValueError
         If there is no such file; if it is unreadable, lacks a column, or has no numbers.
     """
-    dataset = open_dataset(path)
+    dataset = open_dataset(path, csv, time)
     for name in (time, *(ids or ()), target):
         if name is not None and name not in dataset.schema.names:
             near = difflib.get_close_matches(name, dataset.schema.names, cutoff=0.5)
@@ -181,7 +182,9 @@ def infer_columns(
     return Columns(str(path), times, tuple(ids), target, why)
 
 
-def open_dataset(path: str | Path) -> Any:
+def open_dataset(
+    path: str | Path, csv: Mapping[str, Any] | None = None, time: str | None = None
+) -> Any:
     """Open a file, a directory or a glob as a `pyarrow.dataset.Dataset`; no rows are read.
 
     Of a CSV file the first mebibyte is parsed, so that another delimiter, encoding or a missing
@@ -201,21 +204,27 @@ def open_dataset(path: str | Path) -> Any:
         raise ValueError(
             f"{files[0]} ends in {suffix or 'nothing'!r}; expected one of {', '.join(FORMATS)}"
         )
+    given = dict(csv or {})
+    if given and suffix != ".csv":
+        option = next(iter(given)).replace("_", "-")
+        raise ValueError(f"{files[0]} is not a CSV file, and --{option} is an option of CSV files")
     with _readable(path):
         alike = [str(file) for file in files if file.suffix.lower() == suffix]
-        if suffix == ".csv":
-            _check_csv(alike[0])
-        return ds.dataset(alike, format=FORMATS[suffix])
+        if suffix != ".csv":
+            return ds.dataset(alike, format=FORMATS[suffix])
+        return ds.dataset(alike, format=_open_csv(alike[0], given, time).dataset_format())
 
 
-def _check_csv(path: str) -> None:
+def _open_csv(path: str, given: Mapping[str, Any], time: str | None) -> CsvFile:
+    names = ("header", "delimiter", "decimal", "encoding", "timestamp_format")
+    header, delimiter, decimal, encoding, stamp = (given.get(name) for name in names)
+    timed = None if stamp is None else time
+    options = CsvOptions.from_arguments(header, delimiter, decimal, encoding, stamp, timed)
     try:
-        CsvFile(path)
+        return CsvFile(path, options)
     except ValueError as error:
-        raise ValueError(
-            f"{error} (of windeck.Table.read; the demo reads plain CSV: write the table as Parquet "
-            "for it)"
-        ) from error
+        known = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise ValueError(f"{error} (here: {known})") from error
 
 
 def timestamps(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[Any]:
@@ -244,7 +253,7 @@ def timestamps(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[Any]:
         reason = str(error).splitlines()[0]
         dates = _other_dates(table[columns[0]]) if is_text(column.type) else ""
         if dates:
-            reason = f"{dates} is not ISO 8601 (2024-12-31); Table.read takes timestamp_format="
+            reason = f"{dates} is not ISO 8601 (2024-12-31), expected --timestamp-format"
         raise ValueError(f"column {columns[0]!r} does not read as a time: {reason}") from error
 
 
@@ -291,7 +300,7 @@ def _find_time(first: pa.Table) -> tuple[tuple[str, ...], str]:
             return (), (
                 f"column {field.name!r} has dates such as {dates}, whose format is not ISO 8601 "
                 "(2024-12-31), so rows are taken in order and steps between them are unknown; "
-                "windeck.Table.read takes timestamp_format="
+                "--time and --timestamp-format help"
             )
     return (), "no column of times, so rows are taken in order"
 

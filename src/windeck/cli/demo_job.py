@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,7 +38,10 @@ SHORTEST = 24
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that decides what is trained on, and in which order; survives JSON."""
+    """Everything that decides what is trained on, and in which order; survives JSON.
+
+    `csv` has options of CSV files, as `windeck.Table.read` takes them.
+    """
 
     path: str
     time: tuple[str, ...]
@@ -51,6 +54,7 @@ class Job:
     save_every: int = 50
     seed: int = 0
     learning_rate: float = 1e-3
+    csv: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the job as JSON."""
@@ -80,7 +84,7 @@ class Data:
 
 def read_table(job: Job) -> Table:
     """Read the time, the ids and the target of a job's file, and no other column."""
-    ids, dataset = list(job.ids) or None, open_dataset(job.path)
+    ids, dataset = list(job.ids) or None, _dataset_of(job)
     if len(job.time) > 1 or any(is_text(dataset.schema.field(name).type) for name in job.time):
         # Parts of a date, or text: put together here, and handed over as Arrow.
         arrow = dataset.to_table(list(dict.fromkeys((*job.ids, *job.time, job.target))))
@@ -93,7 +97,12 @@ def read_table(job: Job) -> Table:
         id_columns=ids,
         timestamp_column=job.time[0] if job.time else None,
         sort=True,
+        **job.csv,
     )
+
+
+def _dataset_of(job: Job) -> Any:
+    return open_dataset(job.path, job.csv, job.time[0] if len(job.time) == 1 else None)
 
 
 def fit_lengths(job: Job, table: Table) -> Job:

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from windeck import Loader
 from windeck.cli import demo_job
+from windeck.cli.demo import csv_arguments
 from windeck.cli.demo_data import infer_columns, write_load_curve
 from windeck.cli.demo_job import Batch, Data, Forecaster, Job
 
@@ -116,10 +117,11 @@ def prepare(options: argparse.Namespace, page: Page) -> tuple[Job, Data]:
         path = options.file
         page.step("Data", path)
     ids = None if options.ids is None else tuple(name for name in options.ids if name)
-    columns = infer_columns(path, time=options.time, ids=ids, target=options.target)
+    csv = csv_arguments(options)
+    columns = infer_columns(path, time=options.time, ids=ids, target=options.target, csv=csv)
     asked = Job(
         columns.path, columns.time, columns.ids, columns.target,
-        options.context, options.horizon, options.batch_size, seed=options.seed,
+        options.context, options.horizon, options.batch_size, seed=options.seed, csv=csv,
     )  # fmt: skip
     table = demo_job.read_table(asked)
     page.line("", table.explain().splitlines()[0])

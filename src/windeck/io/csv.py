@@ -68,6 +68,16 @@ class CsvFile:
 
         return csv.ParseOptions(delimiter=self.options.delimiter_of(self.path))
 
+    def dataset_format(self) -> Any:
+        """Return the format of such files for ``pyarrow.dataset``."""
+        import pyarrow.dataset as ds
+
+        return ds.CsvFileFormat(
+            self._parse_options,
+            convert_options=_convert(self.options),
+            read_options=self._read_options(),
+        )
+
     @property
     def schema(self) -> Any:
         return self._sample.schema

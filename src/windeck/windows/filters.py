@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util.indices import Int64
+from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Bits, Bools
@@ -36,8 +37,9 @@ class WindowFilter:
     ----------
     targets
         The target columns, whose missing values count.
-    allowed_missing
-        Largest number of missing target values of a window; None: any number.
+    allowed_missing, allowed_past, allowed_future
+        Largest number of missing target values of a window, of its past and of its future; None:
+        any number.
     timestamps, max_gap
         Time stamps as int64, and the largest difference of neighbouring rows; None: any difference.
     """
@@ -46,41 +48,56 @@ class WindowFilter:
     allowed_missing: int | None = None
     timestamps: Int64 | None = field(default=None, repr=False)
     max_gap: int | None = None
+    allowed_past: int | None = None
+    allowed_future: int | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons to report: those of `max_missing` and `max_gap` always."""
+        own = {"past": self.allowed_past, "future": self.allowed_future}
+        return ("missing", *(name for name, allowed in own.items() if allowed is not None), "gap")
 
 
 @dataclass(frozen=True)
 class FilterResult:
-    """A bitmap of the windows kept (None: all), and the numbers dropped by each condition."""
+    """A bitmap of the windows kept (None: all), and the numbers dropped, by reason."""
 
     keep: Bits | None
-    missing: int
-    gap: int
+    dropped: dict[str, int]
 
 
 def apply_filter(
     conditions: WindowFilter, span: WindowSpan, runs: WindowRuns, offsets: Int64
 ) -> FilterResult:
     """Test all windows. O(rows) time; O(`ROWS_AT_A_TIME`) memory and one bit a window."""
-    if conditions.allowed_missing is None and conditions.max_gap is None:
-        return FilterResult(None, 0, 0)
+    dropped = dict.fromkeys(conditions.reasons, 0)
+    asked = {
+        "missing": conditions.allowed_missing,
+        "past": conditions.allowed_past,
+        "future": conditions.allowed_future,
+    }
+    limits = {reason: allowed for reason, allowed in asked.items() if allowed is not None}
+    if not limits and conditions.max_gap is None:
+        return FilterResult(None, dropped)
     keep = np.zeros((runs.total + 7) // 8, dtype=np.uint8)
-    missing = gap = 0
     for at, starts, begin, end in _stretches(span, runs, offsets):
         bad = np.zeros(len(starts), dtype=np.bool_)
-        if conditions.allowed_missing is not None:
-            bad |= _count_missing(conditions.targets, span, starts, begin, end) > (
-                conditions.allowed_missing
-            )
-            missing += int(bad.sum())
+        if limits:
+            past, future = _count_missing(conditions.targets, span, starts, begin, end)
+            counts = {"missing": past + future, "past": past, "future": future}
+            for reason, allowed in limits.items():
+                too_many = (counts[reason] > allowed) & ~bad
+                dropped[reason] += int(too_many.sum())
+                bad |= too_many
         if conditions.max_gap is not None and conditions.timestamps is not None:
             spans_gap = _spans_gap(
                 conditions.timestamps, conditions.max_gap, span, starts, begin, end
             )
             spans_gap &= ~bad
-            gap += int(spans_gap.sum())
+            dropped["gap"] += int(spans_gap.sum())
             bad |= spans_gap
         bitmaps.write(keep, at, ~bad)
-    return FilterResult(keep if missing or gap else None, missing, gap)
+    return FilterResult(keep if any(dropped.values()) else None, dropped)
 
 
 def _stretches(
@@ -101,8 +118,8 @@ def _stretches(
 
 def _count_missing(
     columns: Sequence[ColumnData], span: WindowSpan, starts: Int64, begin: Int64, end: Int64
-) -> Int64:
-    """Count the missing target values of each window, steps of padding included."""
+) -> tuple[Int64, Int64]:
+    """Count the missing target values of past and of future, steps of padding included."""
     # A window of one step may have a dilation larger than memory, which is not used.
     d = span.dilation if span.steps > 1 else 1
     low = max(int(starts[0]), 0)
@@ -115,15 +132,17 @@ def _count_missing(
     # Past steps before the series are missing in every column.
     padded = np.maximum(-((starts - begin) // d), 0)
     first = starts + padded * d - low
-    result: Int64 = padded * len(columns)
-    result += sums[starts + (span.past_last + d - low)] - sums[first]
-    if span.prediction_length:
-        future = starts + span.future_first
-        # Future steps behind the series are missing too; the first one is inside.
-        inside = np.minimum(-((future - end) // d), span.prediction_length)
-        result += (span.prediction_length - inside) * len(columns)
-        result += sums[future + inside * d - low] - sums[future - low]
-    return result
+    # Steps behind the series are missing too.
+    inside = np.minimum(-((starts - end) // d), span.context_length)
+    past: Int64 = (padded + span.context_length - inside) * len(columns)
+    past += sums[starts + inside * d - low] - sums[first]
+    if not span.prediction_length:
+        return past, np.zeros_like(past)
+    first = starts + span.future_first
+    inside = np.minimum(-((first - end) // d), span.prediction_length)
+    future: Int64 = (span.prediction_length - inside) * len(columns)
+    future += sums[first + inside * d - low] - sums[first - low]
+    return past, future
 
 
 def _dilated_sums(counts: Int64, dilation: int) -> Int64:
@@ -166,6 +185,13 @@ def allowed_missing(max_missing: float, values: int) -> int | None:
     while allowed and allowed / values > max_missing:
         allowed -= 1
     return allowed
+
+
+def allowed_unobserved(name: str, least: int | None, values: int) -> int | None:
+    """Return the largest number of missing values with `least` observed; None: any number."""
+    if least is None or check_integer(name, least, most=values) == 0:
+        return None
+    return values - least
 
 
 def as_integers(stamps: npt.NDArray[Any]) -> Int64:
@@ -216,6 +242,8 @@ def parse_duration(text: str) -> np.timedelta64:
 
 REASONS = {
     "missing": "with too many missing target values",
+    "past": "with too few observed past values",
+    "future": "with too few observed future values",
     "gap": "across a break in time",
     "border": "across a border of the split",
     "others": "in the other parts of the split",
@@ -237,8 +265,8 @@ class WindowReport:
     fitting
         Number of windows that fit into the series.
     dropped
-        Number of windows dropped, by reason: ``"missing"``, ``"gap"``, ``"border"``, ``"others"``,
-        ``"subset"``, ``"fold"``.
+        Number of windows dropped, by reason: ``"missing"``, ``"past"``, ``"future"``, ``"gap"``,
+        ``"border"``, ``"others"``, ``"subset"``, ``"fold"``.
     rows, steps
         Number of rows that a window spans, and a text that describes its steps.
     """

@@ -129,13 +129,19 @@ class WindowSelection:
                 stacklevel=3,
             )
         result = apply_filter(conditions, span, runs, offsets)
-        if result.missing + result.gap == fitting:
+        dropped = result.dropped
+        if sum(dropped.values()) == fitting:
+            observed = "".join(
+                f"{dropped[part]} have too few observed {part} values, "
+                for part in ("past", "future")
+                if part in dropped
+            )
             raise ValueError(
-                f"no window is left: of {fitting} that fit, {result.missing} have too many "
-                f"missing target values and {result.gap} span a break in time"
+                f"no window is left: of {fitting} that fit, {observed}{dropped['missing']} have "
+                f"too many missing target values and {dropped['gap']} span a break in time"
             )
         report = WindowReport(fitting, series, short, fitting, {}, span.rows, steps)
-        report = report.drop(missing=result.missing, gap=result.gap)
+        report = report.drop(**dropped)
         return cls(offsets, span, runs, result.keep, report)
 
     @cached_property

@@ -35,6 +35,7 @@ from windeck.windows.filters import (
     WindowFilter,
     WindowReport,
     allowed_missing,
+    allowed_unobserved,
     as_integers,
     describe_steps,
     gap_in_units,
@@ -112,6 +113,9 @@ class Windows:
         nothing. A mask is a key of its own, and given also where nothing is missing. Values do not
         depend on `keys`, nor do orders and states: missing ones are `fill` without a mask too.
         Default: all, with masks where something can be missing.
+    min_observed_past, min_observed_future
+        Drop windows with fewer observed (not missing) target values in the context, and in the
+        future: numbers of values, steps times target columns. Steps of padding are not observed.
 
     Notes
     -----
@@ -122,8 +126,8 @@ class Windows:
     of shape (batch,): the number of the series and the row in the table of the first context step.
     With padding that row may lie before the series.
 
-    **Cost**: O(series) time and memory. With `max_missing` or `max_gap` the rows are read once
-    and each window takes one bit.
+    **Cost**: O(series) time and memory. With `max_missing`, `max_gap` and the like the rows
+    are read once and each window takes one bit.
 
     Raises
     ------
@@ -182,6 +186,8 @@ class Windows:
         min_prediction_length: int | None = None,
         anchor: Literal["start", "end"] = "start",
         keys: Names = None,
+        min_observed_past: int | None = None,
+        min_observed_future: int | None = None,
     ) -> None:
         if not hasattr(table, "offsets"):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
@@ -210,11 +216,22 @@ class Windows:
         self._wanted = check_keys(keys)
         self._columns = {name: table.column(name) for name in self.roles.all}
         targets = [self._columns[name] for name in self.roles.target]
+        #: Least numbers of observed values, by option.
+        self._observed = {
+            "min_observed_past": min_observed_past,
+            "min_observed_future": min_observed_future,
+        }
+        lengths = (self.span.context_length, self.span.prediction_length)
+        allowed = [
+            allowed_unobserved(name, least, length * len(targets))
+            for (name, least), length in zip(self._observed.items(), lengths, strict=True)
+        ]
         conditions = WindowFilter(
             targets,
             allowed_missing(self.max_missing, self.span.steps * len(targets)),
             None if table.timestamps is None else as_integers(table.timestamps),
             self.max_gap,
+            *allowed,
         )
         self._selection = WindowSelection.of_table(table.offsets, self.span, conditions)
         self._set_scaler(scaler)
@@ -675,8 +692,8 @@ class Windows:
 
         A context ends with the last row of its series; of a part of a split or a subset of rows,
         with the last row of the part in that series. Windows are as these in all else, but
-        `max_missing` and `max_gap` drop none of them. With ``pad="start"`` shorter series have one
-        too. O(series) time and memory.
+        `max_missing`, `max_gap` and the like drop none of them. With ``pad="start"`` shorter series
+        have one too. O(series) time and memory.
 
         Raises
         ------
@@ -701,7 +718,7 @@ class Windows:
         other = self._copy()
         other._selection = latest_contexts(self._selection)
         other.span = other._selection.span
-        other.max_missing, other.max_gap = 1.0, None
+        other.max_missing, other.max_gap, other._observed = 1.0, None, {}
         if self._wanted is not None and self.layout != "columns":
             other._wanted = tuple(name for name in self._wanted if name[:7] != "future_")
             if not other._wanted:
@@ -792,6 +809,7 @@ class Windows:
             "fill": repr(self.fill),
             "max_missing": repr(self.max_missing),
             "max_gap": repr(self.max_gap),
+            **{name: int(least) for name, least in self._observed.items() if least},
             "scaler": self._scaler_digest(),
             "starts": self._selection.digest(),
         }
