@@ -1,9 +1,13 @@
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
 #include "numbers.hpp"
+#include "windeck/base/hash.hpp"
 #include "windeck/tokens/tokens.hpp"
 
 using namespace windeck;
@@ -166,6 +170,88 @@ void offsets_that_change() {
         "'x' was written to while it was mapped: document 1 had 2 tokens and has 0, expected");
 }
 
+/// A part keeps the documents whose key is in its range, and the numbers of all; a part of a part
+/// keeps those of both.
+void parts() {
+    constexpr std::uint64_t top = std::numeric_limits<std::uint64_t>::max();
+    const TokenFilter filter{.strip = {3}, .min_length = 2};
+    const auto same = [](const TokenShard::View& one, const TokenShard::View& other) {
+        return one.data == other.data && one.length == other.length;
+    };
+    for (int round = 0; round < 200; ++round) {
+        Numbers lengths(at(draw(0, 40)));
+        std::vector<std::int16_t> values;
+        std::vector<TokenSpan> pieces;
+        for (std::int64_t& length : lengths) {
+            length = draw(0, 6);
+            for (std::int64_t i = 0; i < length; ++i)
+                values.push_back(static_cast<std::int16_t>(draw(0, 4)));
+        }
+        std::int64_t start = 0;
+        for (const std::int64_t length : lengths) {
+            pieces.push_back({bytes(values) + 2 * start, length});
+            start += length;
+        }
+        const TokenShard whole(DType::int16, pieces, filter, {}, "x");
+        const auto documents = static_cast<std::int64_t>(lengths.size());
+        const std::uint64_t state = static_cast<std::uint64_t>(draw(0, 1 << 30));
+        const std::uint64_t other = state + 1;
+        // A border that often is the key of a document, as bounds are included.
+        const std::uint64_t border =
+            documents > 0 ? key(state, static_cast<std::uint64_t>(draw(0, documents - 1))) : 7;
+        const TokenShard low = whole.part({state, 0, border});
+        const TokenShard high = border < top ? whole.part({state, border + 1, top}) : whole;
+        const TokenShard both = low.part({other, 0, top / 2});
+        std::int64_t kept = 0, tokens = 0;
+        Numbers found(lengths.size());
+        both.lengths(0, found);
+        for (std::int64_t d = 0; d < documents; ++d) {
+            const auto number = static_cast<std::uint64_t>(d);
+            const TokenShard::View stored = whole.view(d);
+            const TokenShard::View none{nullptr, -1};
+            const bool is_low = key(state, number) <= border;
+            const bool is_both = is_low && key(other, number) <= top / 2;
+            check(same(low.view(d), is_low ? stored : none), "low part");
+            check(border == top || same(high.view(d), is_low ? none : stored), "high part");
+            check(same(both.view(d), is_both ? stored : none), "part of a part");
+            check(found[at(d)] == (is_both ? stored.length : -1), "lengths of a part");
+            if (is_both && stored.length >= 0) {
+                ++kept;
+                tokens += stored.length;
+            }
+        }
+        const TokenShard::Totals totals = both.totals();
+        check(totals.documents == documents && totals.tokens == start &&
+                  totals.kept_documents == kept && totals.kept_tokens == tokens,
+              "totals of a part");
+        check(whole.part({state, 0, top}).totals().kept_tokens == whole.totals().kept_tokens,
+              "a part of all");
+        check(whole.part({state, 1, 0}).totals().kept_documents == 0, "a part of none");
+        check(both.documents() == documents && both.dtype() == whole.dtype() && both.name() == "x",
+              "what a part has of its shard");
+    }
+}
+
+/// The memory lives as long as a part of the shard does.
+void a_part_owns_the_memory() {
+    auto values = std::make_shared<std::vector<std::int32_t>>(std::vector<std::int32_t>{1, 2, 3});
+    const std::weak_ptr<const void> memory = values;
+    const std::vector<TokenSpan> pieces{{bytes(*values), 3}};
+    TokenMemory owner;
+    owner.owner = std::move(values);
+    std::optional<TokenShard> whole;
+    whole.emplace(DType::int32, pieces, TokenFilter{}, std::move(owner), "x");
+    std::optional<TokenShard> part;
+    part.emplace(whole->part({5, 0, std::numeric_limits<std::uint64_t>::max()}));
+    whole.reset();
+    check(!memory.expired(), "memory of a part");
+    std::vector<std::int32_t> found(3);
+    part->copy(0, std::as_writable_bytes(std::span(found)));
+    check(found == std::vector<std::int32_t>{1, 2, 3}, "tokens of a part");
+    part.reset();
+    check(memory.expired(), "memory without parts");
+}
+
 void refuses() {
     const std::vector<std::int32_t> values{1, 2, 3};
     const auto lists = [&](const Numbers& offsets) {
@@ -208,5 +294,7 @@ int main() {
     nulls_and_one_width();
     stripping_compares_values_not_bits();
     offsets_that_change();
+    parts();
+    a_part_owns_the_memory();
     refuses();
 }

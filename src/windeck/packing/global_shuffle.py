@@ -75,7 +75,7 @@ class GlobalShuffle:
         self.documents, self.options = documents, options
         self.live, self._passes = live, passes
         self.tokens = int(framed_sizes(documents, options.frame).sum())
-        self.positions_per_sequence = options.stride
+        self.positions_per_sequence, self.content = options.stride, options.content
         self.samples = (self.tokens - options.overlap) // options.stride
         if self.samples < 1:
             raise too_few_tokens(self.tokens, options)
@@ -194,7 +194,7 @@ class GlobalShuffleEpoch:
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
-        stride, content = layout.options.stride, layout.options.content
+        stride, content = layout.positions_per_sequence, layout.content
         numbers, *pieces = self.order.pieces(indices, stride, content, layout.samples)
         check_parts(len(numbers), len(indices))
         blocks = [self._block(number) for number in numbers.tolist()]

@@ -47,7 +47,7 @@ class ShardShuffle:
         self.sizes = framed_sizes(documents, options.frame)
         self.parts = _core.PartOrder(self.sizes)
         self.tokens = self.parts.total
-        self.positions_per_sequence = options.stride
+        self.positions_per_sequence, self.content = options.stride, options.content
         self.samples = (self.tokens - options.overlap) // options.stride
         if self.samples < 1:
             raise too_few_tokens(self.tokens, options)
@@ -105,8 +105,8 @@ class ShardShuffleEpoch:
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
-        options = layout.options
-        found = self.order.pieces(indices, options.stride, options.content, layout.samples)
+        stride, content = layout.positions_per_sequence, layout.content
+        found = self.order.pieces(indices, stride, content, layout.samples)
         check_parts(len(found[0]), len(indices))
         return RowPieces([self._run(shard) for shard in found[0].tolist()], *found[1:])
 
