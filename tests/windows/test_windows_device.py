@@ -13,10 +13,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import windeck as wd
 from models import reference as ref
 from support.cases import Drawn, drawn_cases
+from support.meta_device import META, moved
 from support.window_tables import mixed, table_of
 from windeck.columns import device as moving
 from windeck.loader.batch import Tensors, as_tensors
@@ -269,6 +271,27 @@ def test_a_pickled_source_moves_again() -> None:
     again = pickle.loads(pickle.dumps(moved))
     assert repr(again) == repr(moved) == "Windows(11 windows: 2 past; past_target) on cpu"
     assert again.fingerprint == moved.fingerprint == moved.windows.fingerprint
+
+
+@pytest.mark.parametrize("layout", ["btc", "bct", "columns"])
+@pytest.mark.parametrize("pad", [False, True])
+def test_no_operation_of_a_batch_mixes_devices(layout: Any, pad: bool) -> None:
+    """All operations of a batch are on the device of the columns."""
+    load = np.where(np.arange(200) % 7 == 0, np.nan, np.arange(200.0))
+    table = table_of(offsets=[0, 90, 200], load=load, price=np.ones(200), kind=np.arange(200) // 90)
+    windows = Windows(
+        table, context_length=5, prediction_length=2, pad=pad, layout=layout, dtype="float32",
+        static_covariates="kind", dilation=1 + (layout == "bct"),
+    )  # fmt: skip
+    windows = windows.subset(mask=np.arange(len(windows)) % 2 == 0)
+    expected = native(windows, [0, 1, 2])
+    source = windows.to("cpu")
+    with FakeTensorMode():
+        batch = moved(source).gather_tensors(torch.empty(3, dtype=torch.int64, device=META))
+    assert list(batch) == list(expected)
+    for key, tensor in expected.items():
+        found = batch[key]
+        assert (found.device, found.dtype, found.shape) == (META, tensor.dtype, tensor.shape)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
