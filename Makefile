@@ -60,11 +60,14 @@ demo-text: $(VENV)/.demo  ## documents, packed and mixed, under torchrun; or DAT
 
 build: $(VENV)/.test  ## the extension, incrementally, with what the tests need
 
+# A worker has one core, and its files in the order of tests/conftest.py: the longest first.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 test: test-cpp $(VENV)/.test  ## all tests but the slow ones; ARGS=tests/loader for some
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-slow: test-cpp $(VENV)/.test  ## all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "slow or not slow" $(ARGS)
+	$(PYTEST) -m "slow or not slow" $(ARGS)
 
 CMAKE_CPP = PATH="$(abspath $(BIN)):$$PATH" cmake -G Ninja -DWINDECK_PYTHON=OFF -DWINDECK_TESTS=ON -S .
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from measure import Row, compare, compare_fresh, limit
+from measure import Row, compare, compare_fresh, limit, through
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
@@ -91,16 +91,10 @@ def per_sample() -> Iterator[Row]:
             f"{CONTEXT} + {PREDICTION} x {columns}",
             ours="Loader",
             rival=f"per-sample Dataset ({content}), DataLoader(num_workers=2)",
-            ratio=compare(partial(list_of, ours), partial(list_of, rival), rounds=3, warm_up=0),
+            ratio=compare(partial(through, ours), partial(through, rival), rounds=3, warm_up=0),
             needed=needed,
             bound="per-sample Python" if needed else "",
         )
-
-
-def list_of(batches: Iterable[Any]) -> None:
-    """Take all, keep none."""
-    for _ in batches:
-        pass
 
 
 SETUP = """

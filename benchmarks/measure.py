@@ -12,9 +12,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
+
+Action: TypeAlias = Callable[[], object]
 
 #: Where pictures go; `run.py` sets it to its --out.
 OUT = Path("out")
@@ -186,3 +189,72 @@ def limit(found: float, allowed: float) -> Ratio:
     """A figure that must stay under a limit, as allowed / found; 1,000 stands for nothing found."""
     share = allowed / max(found, allowed / 1000)
     return Ratio(share, share, share, found, allowed)
+
+
+def spent(action: Action) -> tuple[float, float]:
+    """Wall time and processor time of this process's threads of one call, in seconds."""
+    wall, processor = time.perf_counter(), time.process_time()
+    action()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def rounds_of(
+    *actions: Action, seconds: float = 6.0, least: int = 15, most: int = 61
+) -> list[list[tuple[float, float]]]:
+    """`spent` of each action in each round, until `seconds` are over and `least` rounds made.
+
+    The order within a round is reversed in every other one. The first two rounds are left out.
+    """
+    found: list[list[tuple[float, float]]] = []
+    was_enabled, end = gc.isenabled(), float("inf")
+    gc.disable()
+    try:
+        for turn in range(-2, most):
+            if turn == 0:
+                gc.collect()
+                end = time.perf_counter() + seconds
+            turned = range(len(actions))[:: -1 if turn % 2 else 1]
+            one = {place: spent(actions[place]) for place in turned}
+            if turn >= 0:
+                found.append([one[place] for place in range(len(actions))])
+            if len(found) >= least and time.perf_counter() > end:
+                break
+    finally:
+        if was_enabled:
+            gc.enable()
+    return found
+
+
+def spread(values: Iterable[float], ours: float, rival: float) -> Ratio:
+    """The median and quartiles of ratios that were found one by one."""
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return Ratio(median, low, high, ours, rival)
+
+
+def compared(
+    question: str, ours: str, rival: str, our: Action, their: Action, batches: int, **told: Any
+) -> Row:
+    """One figure: an epoch of ours against one of the rival, with the microseconds of a batch."""
+    needed, bound = told.pop("needed", None), told.pop("bound", "")
+    found = rounds_of(our, their, **told)
+    sides = []
+    for place, name in enumerate((ours, rival)):
+        wall, processor = (
+            statistics.median(one[place][kind] for one in found) / batches * 1e6 for kind in (0, 1)
+        )
+        sides.append(f"{name}: {wall:.3g} us a batch ({processor:.3g} of processor time)")
+    ratio = ratio_of([(one[0][0], one[1][0]) for one in found])
+    return Row(question, *sides, ratio, needed, bound)
+
+
+def limited(question: str, found: list[float], allowed: float, rival: str) -> Row:
+    """A figure that must stay under a limit, by the median of what was found in several rounds."""
+    shares = [allowed / max(one, allowed / 1000) for one in found]
+    middle = statistics.median(found)
+    return Row(question, f"{middle:.3g}", rival, spread(shares, middle, allowed), 1)
+
+
+def through(batches: Iterable[Any]) -> None:
+    """Take all, keep none."""
+    for _ in batches:
+        pass

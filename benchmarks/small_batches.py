@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import gc
-import inspect
 import itertools
 import json
 import os
@@ -32,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -44,202 +42,45 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import bench_packing
 import numpy as np
 import torch
+import torch_windows
 from bench_loader import Slices, Windowed
-from measure import Ratio, Row, ratio_of
+from measure import Row, compared, limited, rounds_of, spread, through
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
+from torch_windows import (
+    CHANNELS,
+    STEPS,
+    assert_same,
+    column,
+    describe,
+    fastest,
+    lean,
+    masked_cuts,
+    plain_cut,
+    scaled_cuts,
+    scaled_windows,
+    series_windows,
+    shuffled,
+    torch_epoch,
+    wide_table,
+    windows_of,
+)
 
 import windeck as wd
 from windeck import _core
 
-PAST, FUTURE, CHANNELS = 168, 24, 8
-STEPS = PAST + FUTURE
 SIZES = (32, 256, 1024)
-#: Rows of the one long series, and about so many windows in an epoch of any.
-LONG, EPOCH = 200_000, 100_000
 #: Bytes of batches that a loader makes at a time, where it makes several.
 RUN_BYTES = 2**20
 
-Batch = dict[str, torch.Tensor]
-#: The batch of some windows, given by their numbers.
-Cut = Callable[[torch.Tensor], Batch]
-Action = Callable[[], object]
-
-# --- measuring -----------------------------------------------------------------------------------
-
-
-def spent(action: Action) -> tuple[float, float]:
-    """Wall time and processor time of this process's threads of one call, in seconds."""
-    wall, processor = time.perf_counter(), time.process_time()
-    action()
-    return time.perf_counter() - wall, time.process_time() - processor
-
-
-def rounds_of(
-    *actions: Action, seconds: float = 6.0, least: int = 15, most: int = 61
-) -> list[list[tuple[float, float]]]:
-    """`spent` of each action in each round, until `seconds` are over and `least` rounds made.
-
-    The order within a round is reversed in every other one. The first two rounds are left out.
-    """
-    found: list[list[tuple[float, float]]] = []
-    was_enabled, end = gc.isenabled(), float("inf")
-    gc.disable()
-    try:
-        for turn in range(-2, most):
-            if turn == 0:
-                gc.collect()
-                end = time.perf_counter() + seconds
-            turned = range(len(actions))[:: -1 if turn % 2 else 1]
-            one = {place: spent(actions[place]) for place in turned}
-            if turn >= 0:
-                found.append([one[place] for place in range(len(actions))])
-            if len(found) >= least and time.perf_counter() > end:
-                break
-    finally:
-        if was_enabled:
-            gc.enable()
-    return found
-
-
-def spread(values: Iterable[float], ours: float, rival: float) -> Ratio:
-    """The median and quartiles of ratios that were found one by one."""
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-    return Ratio(median, low, high, ours, rival)
-
-
-def compared(
-    question: str, ours: str, rival: str, our: Action, their: Action, batches: int, **told: Any
-) -> Row:
-    """One figure: an epoch of ours against one of the rival, with the microseconds of a batch."""
-    needed, bound = told.pop("needed", None), told.pop("bound", "")
-    found = rounds_of(our, their, **told)
-    sides = []
-    for place, name in enumerate((ours, rival)):
-        wall, processor = (
-            statistics.median(one[place][kind] for one in found) / batches * 1e6 for kind in (0, 1)
-        )
-        sides.append(f"{name}: {wall:.3g} us a batch ({processor:.3g} of processor time)")
-    ratio = ratio_of([(one[0][0], one[1][0]) for one in found])
-    return Row(question, *sides, ratio, needed, bound)
-
-
-def limited(question: str, found: list[float], allowed: float, rival: str) -> Row:
-    """A figure that must stay under a limit, by the median of what was found in several rounds."""
-    shares = [allowed / max(one, allowed / 1000) for one in found]
-    middle = statistics.median(found)
-    return Row(question, f"{middle:.3g}", rival, spread(shares, middle, allowed), 1)
-
-
-def through(batches: Iterable[Any]) -> None:
-    """Take all, keep none."""
-    for _ in batches:
-        pass
-
-
-# --- data and loaders ----------------------------------------------------------------------------
-
-
-def lengths_of(kind: str) -> list[int]:
-    """Rows of each series: one long one, or 414 as in M4 hourly."""
-    return [LONG] if kind == "one" else [700] * 169 + [960] * 245
-
-
-def column(kind: str, *, missing: float = 0.0) -> NDArray[np.float32]:
-    rng = np.random.default_rng(0)
-    values = rng.standard_normal(sum(lengths_of(kind)), dtype=np.float32)
-    values[rng.random(len(values)) < missing] = np.nan
-    return values
-
-
-def lean(table: wd.Table) -> dict[str, Any]:
-    """Arguments for windows of the past and the future alone, if this version has them."""
-    arguments: dict[str, Any] = {"table": table.with_missing_counts()}
-    if "keys" in inspect.signature(wd.Windows).parameters:
-        arguments["keys"] = ("past_target", "future_target")
-    return arguments
-
-
-def windows_of(**arguments: Any) -> wd.Windows:
-    return wd.Windows(context_length=PAST, prediction_length=FUTURE, **arguments)
-
-
-def series_windows(kind: str, values: NDArray[np.float32], *, plain: bool) -> wd.Windows:
-    """Windows of one series or 414; `plain` ones are of past and future alone, without masks."""
-    offsets = np.cumsum([0, *lengths_of(kind)])
-    table = wd.Table.from_columns({"load": values}, offsets=offsets)
-    arguments = lean(table) if plain else {"table": table}
-    return windows_of(stride=stride_of(kind), **arguments)
-
-
-def shuffled(source: Any, batch_size: int, **options: Any) -> wd.Loader:
-    return wd.Loader(source, batch_size=batch_size, shuffle=True, **options)
-
-
-def stride_of(kind: str) -> int:
-    """Rows from window to window, so that epochs are short; the same on both sides."""
-    return max(1, sum(length - STEPS + 1 for length in lengths_of(kind)) // EPOCH)
-
-
-def unfold(kind: str, values: NDArray[Any]) -> torch.Tensor:
-    """All windows of a series, or all of 414 series end to end, whose `starts_of` are served."""
-    return torch.from_numpy(values).unfold(0, STEPS, stride_of(kind) if kind == "one" else 1)
-
-
-def starts_of(kind: str) -> torch.Tensor | None:
-    """First rows of all windows in series that are end to end; None if there is one series."""
-    lengths, stride = lengths_of(kind), stride_of(kind)
-    if len(lengths) == 1:
-        return None
-    pairs = zip(lengths, itertools.accumulate(lengths), strict=True)
-    return torch.cat([torch.arange(end - n, end - STEPS + 1, stride) for n, end in pairs])
-
-
-def torch_epoch(count: int, batch_size: int, cut: Cut) -> Iterator[Batch]:
-    """The rival's epoch: a new order, and its batches."""
-    for chosen in torch.randperm(count).split(batch_size):
-        yield cut(chosen)
-
-
-def assert_same(loader: wd.Loader, cut: Cut, *, steps: int = 5) -> None:
-    """Assert that the rival makes the loader's first batches of the loader's samples."""
-    for step, batch in zip(range(steps), loader, strict=False):
-        expected = cut(torch.from_numpy(loader.samples(step)))
-        for key, tensor in expected.items():
-            ours = batch[key]
-            assert ours.dtype == tensor.dtype
-            assert torch.equal(ours.reshape(tensor.shape), tensor), key
-    loader.load_state_dict({**loader.state_dict(), "position": 0, "step": 0, "legs": []})
-
-
-def fastest(cuts: dict[str, Cut], count: int, batch_size: int) -> tuple[str, Cut]:
-    """The fastest way of torch for batches of this size, and its name."""
-
-    def some(cut: Cut) -> None:
-        through(itertools.islice(torch_epoch(count, batch_size, cut), 2**14 // batch_size))
-
-    found = rounds_of(*(partial(some, cut) for cut in cuts.values()), seconds=0.5, least=5)
-    medians = [statistics.median(one[place][0] for one in found) for place in range(len(cuts))]
-    return list(cuts.items())[medians.index(min(medians))]
-
-
 # --- against plain torch -------------------------------------------------------------------------
-
-
-def past_and_future(windows: torch.Tensor) -> Batch:
-    return {"past_target": windows[:, :PAST], "future_target": windows[:, PAST:]}
 
 
 def plain(kind: str, way: str, batch_size: int) -> Iterator[Row]:
     """Values only: the loader as it comes against `unfold`, `randperm` and `split`."""
     values = column(kind)
     source = series_windows(kind, values, plain=True)
-    loader, take = shuffled(source, batch_size), take_of(kind, way)
-    windows = unfold(kind, values)
-
-    def cut(chosen: torch.Tensor) -> Batch:
-        return past_and_future(take(windows, chosen))
-
+    loader, cut = shuffled(source, batch_size), plain_cut(kind, way, values)
     assert_same(loader, cut)
     yield compared(
         f"{describe(kind)}, past and future without masks, batches of {batch_size}",
@@ -252,62 +93,12 @@ def plain(kind: str, way: str, batch_size: int) -> Iterator[Row]:
     )
 
 
-def take_of(kind: str, way: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The rival's access to unfolded rows: by an index, or with `index_select`."""
-    starts = starts_of(kind)
-
-    def indexed(windows: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        return windows[chosen if starts is None else starts[chosen]]
-
-    def selected(windows: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        return windows.index_select(0, chosen if starts is None else starts[chosen])
-
-    return indexed if way == "indexed" else selected
-
-
-def describe(kind: str) -> str:
-    return f"one series of {LONG:,} rows" if kind == "one" else "414 series, as in M4 hourly"
-
-
 def masks(kind: str, way: str, batch_size: int) -> Iterator[Row]:
-    """Missing values filled and masked on both sides.
-
-    The rival that is "kept" has a filled copy of all values and their mask beside them, where
-    windeck keeps nothing.
-    """
+    """Missing values filled and masked on both sides."""
     values = column(kind, missing=0.02)
     source = series_windows(kind, values, plain=False)
-    loader, take, windows = shuffled(source, batch_size), take_of(kind, way), unfold(kind, values)
-    seen_windows, filled_windows = (
-        unfold(kind, ~np.isnan(values)),
-        unfold(kind, np.nan_to_num(values)),
-    )
-
-    def both(batch: torch.Tensor, mask: torch.Tensor) -> Batch:
-        named = {f"{key}_mask": one for key, one in past_and_future(mask).items()}
-        return {**past_and_future(batch), **named}
-
-    def nan_to_num(chosen: torch.Tensor) -> Batch:
-        batch = take(windows, chosen)
-        mask = batch == batch
-        return both(batch.nan_to_num_(0.0), mask)
-
-    def where(chosen: torch.Tensor) -> Batch:
-        batch = take(windows, chosen)
-        mask = batch == batch
-        return both(torch.where(mask, batch, 0.0), mask)
-
-    def masked_fill(chosen: torch.Tensor) -> Batch:
-        batch = take(windows, chosen)
-        gone = batch.isnan()
-        return both(batch.masked_fill_(gone, 0.0), gone.logical_not_())
-
-    def copies(chosen: torch.Tensor) -> Batch:
-        return both(take(filled_windows, chosen), take(seen_windows, chosen))
-
-    ways: tuple[Cut, ...] = (copies,) if way == "kept" else (nan_to_num, where, masked_fill)
-    cuts = {cut.__name__: cut for cut in ways}
-    for cut in ways:
+    loader, cuts = shuffled(source, batch_size), masked_cuts(kind, way, values)
+    for cut in cuts.values():
         assert_same(loader, cut)
     name, cut = fastest(cuts, len(source), batch_size)
     yield compared(
@@ -343,71 +134,6 @@ def scaled(stored: str, batch_size: int) -> Iterator[Row]:
         len(loader),
         needed=2.5,
     )
-
-
-def scaled_windows(
-    stored: str,
-) -> tuple[wd.Windows, NDArray[np.float64], list[NDArray[np.float64]]]:
-    """Windows of 8 float64 columns that become scaled float32, and their values in two forms."""
-    rng = np.random.default_rng(0)
-    matrix = rng.standard_normal((LONG // 5, CHANNELS)) * 3 + 5
-    matrix[rng.random(matrix.shape) < 0.02] = np.nan
-    names = [f"c{c}" for c in range(CHANNELS)]
-    columns = [np.ascontiguousarray(matrix[:, c]) for c in range(CHANNELS)]
-    if stored == "rows":
-        table = wd.Table.from_rows(matrix, columns=names)
-    else:
-        table = wd.Table.from_columns(dict(zip(names, columns, strict=True)))
-    return windows_of(table=table, scaler=wd.Scaler.fit(table), dtype="float32"), matrix, columns
-
-
-def scaled_cuts(
-    stored: str,
-    matrix: NDArray[np.float64],
-    columns: list[NDArray[np.float64]],
-    source: wd.Windows,
-) -> dict[str, Cut]:
-    """Torch's ways from columns, or from rows, to a scaled batch and its mask."""
-    scaler, count = source.scaler, len(source)
-    assert scaler is not None
-    scale = torch.from_numpy(np.asarray(scaler.scale).reshape(-1))
-    shift = torch.from_numpy(np.asarray(scaler.shift).reshape(-1))
-    singles = [torch.from_numpy(one).unfold(0, STEPS, 1) for one in columns]
-    both = list(zip(scale.tolist(), shift.tolist(), strict=True))
-    flat = torch.from_numpy(matrix).as_strided((count, STEPS * CHANNELS), (CHANNELS, 1))
-    scales, shifts = scale.repeat(STEPS), shift.repeat(STEPS)
-
-    def finish(batch: torch.Tensor, mask: torch.Tensor) -> Batch:
-        named = {f"{key}_mask": one for key, one in past_and_future(mask).items()}
-        return {**past_and_future(batch.nan_to_num_(0.0)), **named}
-
-    def column_by_column(chosen: torch.Tensor) -> Batch:
-        batch = torch.empty(len(chosen), STEPS, CHANNELS)
-        mask = torch.empty(batch.shape, dtype=torch.bool)
-        for c, (factor, summand) in enumerate(both):
-            window = singles[c].index_select(0, chosen)
-            torch.eq(window, window, out=mask[:, :, c])
-            batch[:, :, c] = window.mul_(factor).add_(summand)
-        return finish(batch, mask)
-
-    def stacked(chosen: torch.Tensor) -> Batch:
-        windows = torch.stack([one.index_select(0, chosen) for one in singles], dim=-1)
-        mask = windows == windows
-        return finish(windows.mul_(scale).add_(shift).float(), mask)
-
-    def in_place(chosen: torch.Tensor) -> Batch:
-        windows = flat.index_select(0, chosen).view(-1, STEPS, CHANNELS)
-        mask = windows == windows
-        return finish(windows.mul_(scale).add_(shift).float(), mask)
-
-    def tiled(chosen: torch.Tensor) -> Batch:
-        windows = flat.index_select(0, chosen)
-        mask = (windows == windows).view(-1, STEPS, CHANNELS)
-        windows = windows.mul_(scales).add_(shifts).float()
-        return finish(windows.view(-1, STEPS, CHANNELS), mask)
-
-    ways = (in_place, tiled) if stored == "rows" else (column_by_column, stacked)
-    return {way.__name__: way for way in ways}
 
 
 # --- the loader against its own parts ------------------------------------------------------------
@@ -455,12 +181,6 @@ def switches(batch_size: int) -> Iterator[Row]:
     yield limited(question, found, allowed, f"at most {allowed}")
 
 
-def wide_table(rows: int) -> wd.Table:
-    """8 float32 columns, stored as rows."""
-    matrix = np.random.default_rng(0).standard_normal((rows, CHANNELS), dtype=np.float32)
-    return wd.Table.from_rows(matrix, columns=[f"c{c}" for c in range(CHANNELS)])
-
-
 def prefetch(content: str, batch_size: int, sleeps: bool) -> Iterator[Row]:
     """The default of `prefetch` against 0, beside an empty step or one that sleeps."""
     source = sources_of_prefetch(content)
@@ -499,12 +219,12 @@ def sources_of_prefetch(content: str) -> wd.Windows:
         return series_windows("one", column("one"), plain=True)
     if content == "scaled":
         return scaled_windows("columns")[0]
-    return windows_of(**lean(wide_table(LONG // 4)))
+    return windows_of(**lean(wide_table(50_000)))
 
 
 def threads() -> Iterator[Row]:
     """Two threads of the gather against one, over what two threads gain in memcpy."""
-    table = wide_table(LONG // 2)
+    table = wide_table(100_000)
     source = windows_of(table=table.with_missing_counts())
     batch_size, chunk = 1024, 20
     order = wd.Permutation(len(source), seed=1)[:]
@@ -760,22 +480,26 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="figures, or how their names begin")
     parser.add_argument("--list", action="store_true", help="print the names and end")
     parser.add_argument("--torch-threads", type=int, default=1, help="threads of torch")
-    parser.add_argument("--rows", type=int, default=LONG, help="rows of the one long series")
+    parser.add_argument(
+        "--rows", type=int, default=torch_windows.LONG, help="rows of the one long series"
+    )
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     arguments = parser.parse_args()
     if arguments.list:
         print(*figures(), sep="\n")
         return
     torch.set_num_threads(arguments.torch_threads)
-    globals()["LONG"] = arguments.rows
+    torch_windows.LONG = arguments.rows
     made = {}
     for name, figure in chosen_of(arguments.names).items():
         began = time.perf_counter()
         for row in figure():
             asked = "" if row.needed is None else f" asked {row.needed:.3g}x"
             verdict = "told" if row.needed is None else "ok  " if row.reached else "LESS"
+            # Others at work make ratios uncertain, those against worker processes above all.
+            busy = f"{time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}"
             print(f"{verdict} {name}: {row.ratio}{asked} | {row.question} | {row.ours} | "
-                  f"{row.rival} [{time.perf_counter() - began:.0f} s]", flush=True)  # fmt: skip
+                  f"{row.rival} [{busy}]", flush=True)  # fmt: skip
             made[f"{name}: {row.question}"] = asdict(row)
     if arguments.json:
         arguments.json.write_text(json.dumps(made, indent=1))

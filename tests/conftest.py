@@ -1,7 +1,11 @@
 """Fixtures for the whole suite: a small table, stores, and the servers behind some of them."""
 
+import gc
+
+import pytest
 from hypothesis import settings
 
+from support.forked import forked
 from support.store_servers import (
     fresh,
     kind,
@@ -17,6 +21,7 @@ from support.store_servers import (
 from support.window_tables import mixed
 
 __all__ = [
+    "forked",
     "fresh",
     "kind",
     "memory",
@@ -33,3 +38,18 @@ __all__ = [
 # No test may fail because a machine is busy.
 settings.register_profile("windeck", deadline=None)
 settings.load_profile("windeck")
+
+
+#: Files and folders with long tests.
+LONG = ("test_ranks.py", "examples", "frameworks", "test_demo.py", "test_shared_position.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run files with long tests first, so that workers end at about the same time."""
+    items.sort(key=lambda item: set(LONG).isdisjoint(item.path.parts))
+
+
+def pytest_collection_finish() -> None:
+    """Take all that is imported and collected out of the collector's sight: nothing of it dies."""
+    gc.collect()
+    gc.freeze()

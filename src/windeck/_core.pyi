@@ -331,9 +331,9 @@ class DocumentRun:
         """
 class BestFit:
     """
-    Sequences of at most `capacity` tokens, packed with best fit from the whole documents of a run. Each document in turn goes into the open sequence with the least room that suffices, of these the one opened last, or else into a new one. A longer document is cut into pieces that overlap by one token. O(documents log documents).
+    Sequences of at most `capacity` tokens, packed with best fit from the whole documents of a run. Each document in turn goes into the open sequence with the least room that suffices, of these the one opened last, or else into a new one. A longer document is cut into pieces that overlap by `overlap` tokens, 0 or 1. O(documents log documents).
     """
-    def __init__(self, run: DocumentRun, capacity: typing.Any) -> None:
+    def __init__(self, run: DocumentRun, capacity: typing.Any, overlap: typing.Any = 1) -> None:
         ...
     def __len__(self) -> int:
         ...
@@ -534,6 +534,10 @@ class Column:
         """
     def __reduce__(self) -> tuple:
         ...
+    def count_missing(self) -> int:
+        """
+        Return the number of rows that are null, or NaN where NaN is missing. O(rows) time, O(1) memory.
+        """
     @property
     def dtype(self) -> str:
         """
@@ -1468,7 +1472,7 @@ def hash_words(*args: typing.SupportsIndex) -> int:
     """
     Hash 64-bit words to one, as in cpp/include/windeck/base/hash.hpp: keys of different words are independent.
     """
-def pack(runs: collections.abc.Sequence, row_offsets: typing.Any, run_of: typing.Any, starts: typing.Any, lengths: typing.Any, *, sequence_length: typing.Any, dtype: typing.Any = 'int64', pad: typing.Any = None, out: typing.Any = None, threads: typing.Any = 1) -> dict:
+def pack(runs: collections.abc.Sequence, row_offsets: typing.Any, run_of: typing.Any, starts: typing.Any, lengths: typing.Any, *, sequence_length: typing.Any, dtype: typing.Any = 'int64', pad: typing.Any = None, bos: typing.Any = None, eos: typing.Any = None, out: typing.Any = None, threads: typing.Any = 1) -> dict:
     """
     Return a batch of rows made of pieces of runs.
     
@@ -1489,6 +1493,10 @@ def pack(runs: collections.abc.Sequence, row_offsets: typing.Any, run_of: typing
     out : dict of ndarray, optional
         Arrays to write into, with exactly the dtypes and shapes of the batch. By default new ones in
         one slab of the pool.
+    bos, eos : int, optional
+        The first and the last token of each row, before and after those of its pieces: L + 1 less one
+        for each of them. Their position_ids and targets_mask are those of a token more of the first
+        and of the last document.
     threads : int, optional
         The number of threads; None for default_threads().
     

@@ -188,6 +188,10 @@ class Stream(Protocol):
     * ``samples(positions)`` and ``position_of(samples, *, epoch)``, to find samples and
       steps; ``epoch_of(sample, *, at)`` if `epoch_length` is None;
     * ``documents_at(positions)`` and ``document_runs(document, *, at, epoch)``, to find documents;
+    * ``served(position, *, skipped, documents)``: the counts of `windeck.Loader.served`, and
+      ``tokens_per_sample``, the tokens of every sample or None. A source is counted by
+      ``count_served(ranges, *, documents)``, which returns (tokens, documents begun, documents
+      finished) in ranges of samples; all epochs have equally many tokens;
     * ``fingerprint_at(position)``: the fields that a state at a position depends on;
     * ``without_retired(fields, position)``: a saved fingerprint without what it has of data that
       were retired since;

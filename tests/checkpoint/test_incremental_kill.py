@@ -49,14 +49,15 @@ def doomed_gc(step, left):
     store.close()
 
 def look(steps, counts):
-    log = checkpoint.log(url)
-    assert log[0].step in steps, (log, steps)
-    assert len(log) in counts, (log, counts)
-    for commit in log:
-        target = {"w": torch.full((5, 1024), -1.0), "b": torch.full((3,), -1)}
-        checkpoint.load(url, model=target, generation=commit.generation)
-        wanted = model(commit.step)
-        assert all(torch.equal(target[name], wanted[name]) for name in wanted), commit
+    with open_store(url) as store:
+        log = checkpoint.log(store)
+        assert log[0].step in steps, (log, steps)
+        assert len(log) in counts, (log, counts)
+        for commit in log:
+            target = {"w": torch.full((5, 1024), -1.0), "b": torch.full((3,), -1)}
+            checkpoint.load(store, model=target, generation=commit.generation)
+            wanted = model(commit.step)
+            assert all(torch.equal(target[name], wanted[name]) for name in wanted), commit
     os._exit(10 + (log[0].step == steps[-1]))
 
 assert child(first) == 0
@@ -97,6 +98,7 @@ print(json.dumps([saves, clears]))
 """
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
     saves, clears = json.loads(printed(SCRIPT, fresh(kind), str(Path(__file__).parents[1])))

@@ -65,6 +65,7 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
     seen = json.loads(printed(SCRIPT, fresh(kind), str(Path(__file__).parents[1])))

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 HERE = Path(__file__).parents[1]
 Fresh = Callable[[str], str]
 

@@ -29,6 +29,7 @@ def torchrun(program: Path, ranks: int) -> str:
     return done.stdout
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_program_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
     need("rocksdb")
     program = tmp_path / "train.py"
@@ -41,6 +42,7 @@ def test_the_program_goes_on_with_another_number_of_ranks(tmp_path: Path) -> Non
         assert found.tensor("optimizer/state/0/step") == 6
 
 
+@pytest.mark.usefixtures("forked")
 def test_who_owns_nothing_saves_nothing(tmp_path: Path) -> None:
     need("rocksdb")
     program = tmp_path / "servers.py"

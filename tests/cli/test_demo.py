@@ -48,6 +48,7 @@ def assert_equal_runs(printed: str, out: Path) -> None:
     assert re.search(r"SIGKILL after batch [\d,]+ of [\d,]+ in epoch \d", text)
 
 
+@pytest.mark.usefixtures("forked")
 def test_synthetic(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "windeck", "demo", "--out", str(tmp_path)]
     command += ["--steps", "50", "--race-seconds", "0.1"]
@@ -61,6 +62,7 @@ def test_synthetic(tmp_path: Path) -> None:
 
 
 # The workers of torch's DataLoader are forked, which newer Pythons advise against.
+@pytest.mark.usefixtures("forked")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_options_short_series_and_parts_of_dates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -313,3 +313,28 @@ def test_a_batch_too_large_for_memory_is_an_error() -> None:
     wide = _core.Field("x", [column()], segments=[(0, 2**39)], dtype="float64")
     with pytest.raises(MemoryError):
         small([wide]).gather(np.zeros(2**20, dtype=np.int64))
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("stride", [1, 3, -1])
+def test_missing_rows_are_counted(dtype: str, stride: int) -> None:
+    rng = np.random.default_rng(5)
+    named = dtype if dtype == "bfloat16" else None
+    for rows in (0, 1, 7, 64, 2047, 2048, 2049, 5000):
+        values = cases.random_values(rng, rows * abs(stride), dtype)[::stride]
+        wide = (values.astype(np.uint32) << 16).view(np.float32) if named else values
+        with np.errstate(invalid="ignore"):
+            nan = wide != wide
+        offset = int(rng.integers(0, 20))
+        valid = rng.random(rows) < 0.9
+        bits = np.packbits(np.concatenate([np.zeros(offset, bool), valid]), bitorder="little")
+        options: dict[str, Any] = {"validity": bits, "validity_offset": offset, "dtype": named}
+        assert _core.Column(values, dtype=named).count_missing() == nan.sum()
+        assert _core.Column(values, dtype=named, nan_is_missing=False).count_missing() == 0
+        assert _core.Column(values, **options).count_missing() == (nan | ~valid).sum()
+
+
+def test_missing_rows_of_unaligned_values_are_counted() -> None:
+    packed = np.zeros(3000, dtype=[("before", "u1"), ("value", "f4")])
+    packed["value"][::7] = np.nan
+    assert _core.Column(packed["value"]).count_missing() == len(range(0, 3000, 7))

@@ -75,6 +75,45 @@ def test_the_facts_of_our_loader() -> None:
     assert all(stage.seconds > 0 for stage in found.stages)
 
 
+def test_the_stages_of_batches_on_a_device() -> None:
+    """The copy to the device is a stage."""
+    found = diagnosed(windows(device="meta")).measured
+    assert [stage.name for stage in found.stages] == ["order", "gather", "tensors", "device"]
+
+
+class Sampled:
+    """A batch sampler that does not say its size."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[1, 2, 3]] * 9)
+
+
+def test_the_stages_of_a_data_loader() -> None:
+    """Items are read as a worker reads them: all of a batch at once where the dataset can."""
+
+    class Counted(TensorDataset):
+        asked: list[int] = []  # noqa: RUF012
+
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            self.asked.append(len(indices))
+            return [self[index] for index in indices]
+
+    data = Counted(torch.arange(64))
+    for loader, size in (
+        (DataLoader(data, 8, shuffle=True), 8),
+        (DataLoader(data, batch_sampler=Sampled()), 3),
+    ):
+        data.asked.clear()
+        found = diagnosed(loader, take, batches=5).measured
+        assert [stage.name for stage in found.stages] == ["samples", "collate"]
+        assert set(data.asked) == {size}
+    whole = wd.MapDataset(windows().stream.source)
+    batched = DataLoader(whole, batch_size=16, collate_fn=wd.collate)
+    assert diagnosed(batched, take).measured.subject.samples == 16
+    assert diagnosed(DataLoader(whole, batch_size=None)).measured.stages == ()
+    assert diagnosed(windows(), stages=False).measured.stages == ()
+
+
 def test_the_stages_of_streams_without_epochs() -> None:
     """A mixture's order is part of its gather."""
     part = windows().stream

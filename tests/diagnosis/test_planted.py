@@ -115,8 +115,8 @@ def test_a_loader_that_competes_in_its_thread() -> None:
 
 def test_a_loader_that_competes_with_processes() -> None:
     """More workers that compute than cores make the step slower."""
-    workers = 3 * (os.cpu_count() or 1)
-    loader = DataLoader(planted.Spinning(1_000_000), batch_size=1, num_workers=workers)
+    workers = 4 * (os.cpu_count() or 1)
+    loader = DataLoader(planted.Spinning(3_000_000), batch_size=1, num_workers=workers)
     found = diagnosed(loader, lambda batch: planted.spin(1_500_000), seconds=1.5)
     assert "cores" in {finding.kind for finding in found.findings}
     assert "competition for the cores" in found.verdict

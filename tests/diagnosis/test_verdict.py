@@ -63,6 +63,14 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         "cores",
     ),
     "made on request, and fast enough": ({"step": 0.02}, "overlap"),
+    "hand over by far too few workers, computing": (
+        {"workers": 2, "cpu": 0.9, "step": 0.0026, "stages": {"samples": 1e-4, "collate": 2e-4}},
+        "handover",
+    ),
+    "collate behind a start of workers": (
+        {"workers": 1, "stages": {"samples": 1e-4, "collate": 3e-4}},
+        "handover",
+    ),
     "made ahead, and fast enough": ({"step": 0.02, "ahead": 2}, "step"),
 }  # fmt: skip
 
@@ -114,14 +122,35 @@ def test_a_step_that_is_slower_beside_the_loader() -> None:
     given = measured(0.011, 0.01, beside=0.02, workers=4, cpu=1.0)
     assert [finding.kind for finding in findings_of(given)] == ["cores"]
     assert lost_shares(given) == pytest.approx((0.0, 0.5))
-    assert "50 % of the time is lost to competition for the cores" in verdict_of(given)
+    assert "50 % of the time is lost in competition for the cores" in verdict_of(given)
     assert "20 ms beside the loader and 10 ms alone" in findings_of(given)[0].sentence
+
+
+def test_waiting_for_a_loader_that_is_fast_alone() -> None:
+    """Waiting and a slower step are one finding, where the loader alone is faster than the step."""
+    given = measured(0.005, 0.01, workers=2, cpu=1.0)
+    children = (Usage(cpu_seconds=4.0),)
+    both = loop(0.04, wait=0.02, step=0.02, process=Usage(cpu_seconds=1.0), workers=children)
+    given = replace(given, both=both)
+    (found,) = findings_of(given)
+    assert found.kind == "cores"
+    assert found.share == pytest.approx(0.75)
+    assert verdict_of(given).startswith(
+        "the step could take 3,200 samples/s, beside the loader it takes 800; 75 % of the time is "
+        "lost in competition for the cores; leave the step a core: fewer workers"
+    )
+
+
+def test_a_step_is_not_slowed_by_a_loader_that_does_not_compute() -> None:
+    """Other programs on the machine make the step slower as well."""
+    given = measured(0.001, 0.01, beside=0.02, workers=4)
+    assert [finding.kind for finding in findings_of(given)] == ["step"]
 
 
 def test_two_findings_are_sorted_by_their_share() -> None:
     given = measured(0.06, 0.01, beside=0.02, workers=4, cpu=1.0)
     assert [finding.kind for finding in findings_of(given)] == ["compute", "cores"]
-    assert "; also, 17 % is lost to competition for the cores" in verdict_of(given)
+    assert "; also, 17 % is lost in competition for the cores" in verdict_of(given)
 
 
 def test_a_step_on_a_gpu_is_measured_by_whole_loops() -> None:

@@ -106,6 +106,7 @@ def test_weights_are_those_of_the_dataset_class(
         assert torch.equal(tensor, model.state_dict()[name]), name
 
 
+@pytest.mark.usefixtures("forked")
 def test_it_runs_from_the_command_line(path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "dlinear_ett.py"), str(path)]
     command += ["--epochs=1", "--batch-size=512"]

@@ -84,6 +84,7 @@ def test_the_whole_script(tmp_path: Path) -> None:
     assert (tmp_path / "four_ways.png").exists()
 
 
+@pytest.mark.usefixtures("forked")
 def test_one_way_alone_answers_in_json(four_ways: ModuleType, tmp_path: Path) -> None:
     four_ways.generate(tmp_path / "wide.arrow", ROWS, COLUMNS)
     command = [sys.executable, str(SCRIPT), "--way", "windeck", "--columns", str(COLUMNS)]

@@ -27,6 +27,9 @@ def real() -> Path:
     return path
 
 
+pytestmark = pytest.mark.usefixtures("forked")
+
+
 def run(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / "beijing_job.py"), *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)

@@ -28,6 +28,7 @@ def trainee() -> ModuleType:
     return example("recommender_trainee")
 
 
+@pytest.mark.usefixtures("forked")
 def test_killed_and_resumed_on_other_ranks_it_goes_on_bit_for_bit(
     recommender: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,6 +169,7 @@ def test_help_says_what_it_is_about(
     assert str(recommender.__doc__) in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_rank_that_fails_is_told(recommender: ModuleType, tmp_path: Path) -> None:
     options = recommender.arguments(["--steps=2"])
     run = recommender.Run(tmp_path / "five", options)

@@ -60,6 +60,7 @@ def seed_of(seed: int, part: str) -> int:
     return int.from_bytes(blake2b(content, digest_size=16).digest()[:8], "big")
 
 
+@pytest.mark.usefixtures("forked")
 def test_killed_and_resumed_with_more_processes_it_is_one_run(
     text_demo: ModuleType,
     trainee: ModuleType,

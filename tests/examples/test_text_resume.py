@@ -120,6 +120,7 @@ def interrupted(folder: Path, worlds: tuple[int, ...], seed: int) -> list[int]:
     return taken_up
 
 
+@pytest.mark.usefixtures("forked")
 def test_killed_on_4_ranks_and_gone_on_with_1_2_3_6_and_12(tmp_path: Path) -> None:
     seed = 0
     stops = interrupted(tmp_path, WORLDS, seed)

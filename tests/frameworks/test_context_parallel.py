@@ -53,12 +53,13 @@ assert "2 ranks on the axis 'cp'" in raised(ValueError, lambda: wd.Loader(packed
 per_process = wd.Loader(packed, batch_size=2, rank=dist.get_rank(), world_size=4)
 assert "different batches" in raised(RuntimeError, lambda: check_shared(per_process, cp))
 assert "8 chunks" not in raised(ValueError, lambda: balanced_columns(66, 0, 2))
-from torch.distributed.tensor.experimental import context_parallel
-first = loader.peek()
-buffers = [first["inputs"].clone(), first["position_ids"].clone()]
-with context_parallel(cp, buffers=buffers, buffer_seq_dims=[1, 1]):
-    for key, buffer in zip(("inputs", "position_ids"), buffers):
-        assert torch.equal(buffer, first[key][:, columns])
+if dist.get_rank() == 3:  # one rank is enough, as the import takes long
+    from torch.distributed.tensor.experimental import context_parallel
+    first = loader.peek()
+    buffers = [first["inputs"].clone(), first["position_ids"].clone()]
+    with context_parallel(cp, buffers=buffers, buffer_seq_dims=[1, 1]):
+        for key, buffer in zip(("inputs", "position_ids"), buffers):
+            assert torch.equal(buffer, first[key][:, columns])
 """
 END = "dist.destroy_process_group()\n"
 SAVED = 'if dist.get_rank() == 0:\n    torch.save(model.state_dict(), "trained.pt")\n'

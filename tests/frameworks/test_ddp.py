@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import windeck as wd
 from support.recipes import blocks
@@ -54,6 +55,7 @@ def run(folder: Path, ranks: int, kill_at: int = 0) -> list[list[int]]:
     return [sum((log[step] for log in logs), []) for step in steps]  # noqa: RUF017
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_run_is_killed_and_resumed_by_another_number_of_ranks(tmp_path: Path) -> None:
     order = [
         int(sample)

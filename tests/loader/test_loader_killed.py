@@ -73,6 +73,7 @@ def kill_after(folder: Path, steps: int, batch_size: int, *more: str) -> None:
 
 
 @pytest.mark.parametrize("more", [(), pytest.param(("--drop-last",), marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("forked")
 def test_killed_twice_and_resumed_with_other_batches(tmp_path: Path, more: tuple[str, ...]) -> None:
     legs = []
     for steps, batch_size in ((6, 10), (4, 7)):
@@ -103,6 +104,7 @@ def ranks_killed_and_resumed(folder: Path, worlds: list[tuple[int, int, int | No
     assert sorted(everything) == sorted(list(range(SIZE)) * EPOCHS)
 
 
+@pytest.mark.usefixtures("forked")
 def test_two_ranks_killed_and_resumed_by_three_with_another_batch(tmp_path: Path) -> None:
     ranks_killed_and_resumed(tmp_path, [(2, 8, 9), (3, 5, None)])
 

@@ -66,7 +66,7 @@ def packed() -> PackedSequences:
     return PackedSequences(ModelCorpus(documents, ["uint16"] * 3), sequence_length=6, eos=99)
 
 
-STREAMS = {
+STREAMS: dict[str, Any] = {
     "windows": Stream(windows(rows=157), seed=4),
     "packed": Stream(packed(), seed=4),
     "mixture": Mixture({"a": (windows(rows=40), 1), "b": (windows(rows=90), 2)}, seed=4),

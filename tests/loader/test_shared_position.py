@@ -152,7 +152,7 @@ def check(dataset: IterDataset, loader: Any, actions: list[int], workers: int) -
 
 @pytest.mark.filterwarnings("ignore:Length of IterableDataset:UserWarning")
 @pytest.mark.parametrize(
-    ("workers", "persistent", "length"), [(0, False, 3), (1, True, 3), (2, True, 3), (1, False, 2)]
+    ("workers", "persistent", "length"), [(0, False, 3), (1, True, 2), (2, True, 3), (1, False, 2)]
 )
 def test_all_sequences_of_loops(workers: int, persistent: bool, length: int) -> None:
     dataset = Late(Stream(Numbers(SIZE), order=Turn), batch_size=BATCH)

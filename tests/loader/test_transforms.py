@@ -15,7 +15,9 @@ import torch
 
 import windeck as wd
 from windeck import Loader, Mixture, Stream
+from windeck._core import hash_words
 from windeck.loader.batch import PinnedGather
+from windeck.loader.row_random import RowRandom
 from windeck.loader.transforms import MappedStream
 
 
@@ -106,6 +108,7 @@ while one.epoch < 2:
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_killed_process_continues_with_the_same_numbers(tmp_path: Path) -> None:
     import json
 
@@ -214,13 +217,7 @@ def returned_list(batch: dict[str, Any], random: Any) -> Any:
     return [batch]
 
 
-def hidden_tokens(batch: dict[str, Any], random: Any) -> dict[str, Any]:
-    """Replace some input tokens, and leave the targets."""
-    hidden = random.uniform(16) < 0.3
-    return {**batch, "inputs": np.where(hidden, 251, batch["inputs"]), "hidden": hidden}
-
-
-def test_packed_sequences_are_masked_alike_at_any_batch_and_world_size(tmp_path: Path) -> None:
+def packed_sequences(tmp_path: Path) -> wd.PackedSequences:
     import pyarrow as pa
     from pyarrow import feather
 
@@ -229,7 +226,17 @@ def test_packed_sequences_are_masked_alike_at_any_batch_and_world_size(tmp_path:
     table = pa.table({"tokens": pa.array(lists, pa.list_(pa.uint16()))})
     path = tmp_path / "dataset=c4/x.part0.arrow"
     feather.write_feather(table, path, compression="uncompressed")
-    packed = wd.PackedSequences(wd.Documents(tmp_path), sequence_length=16, bos=250)
+    return wd.PackedSequences(wd.Documents(tmp_path), sequence_length=16, bos=250)
+
+
+def hidden_tokens(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    """Replace some input tokens, and leave the targets."""
+    hidden = random.uniform(16) < 0.3
+    return {**batch, "inputs": np.where(hidden, 251, batch["inputs"]), "hidden": hidden}
+
+
+def test_packed_sequences_are_masked_alike_at_any_batch_and_world_size(tmp_path: Path) -> None:
+    packed = packed_sequences(tmp_path)
 
     def served(size: int, ranks: int) -> list[Any]:
         stream = wd.Stream(packed, seed=3).map(hidden_tokens, seed=5)
@@ -337,3 +344,184 @@ def test_columns_are_in_the_fingerprint() -> None:
     stream = Stream(Numbers())
     some = stream.map(first_noise, columns="x").fingerprint
     assert some != stream.map(first_noise).fingerprint
+
+
+def counted(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    """Add the number of ids of each row, and one id to each list."""
+    lengths = np.diff(batch["seen_offsets"])
+    ends = batch["seen_offsets"][1:]
+    return {
+        **batch,
+        "seen": np.insert(batch["seen"], ends, 100),
+        "seen_weights": np.insert(batch["seen_weights"], ends, 0.0),
+        "seen_offsets": batch["seen_offsets"] + np.arange(len(ends) + 1),
+        "count": lengths,
+    }
+
+
+def some_ids(sample: dict[str, Any], generator: Any) -> dict[str, Any]:
+    """Keep a random part of the ids of a row."""
+    kept = generator.random(len(sample["seen"])) < 0.6
+    return {key: sample[key][kept] if key.startswith("seen") else sample[key] for key in sample}
+
+
+def padded(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Pad lists of ids and weights to 8, and stack numbers."""
+    made: dict[str, Any] = {"age": np.array([one["age"] for one in samples], np.int64)}
+    if samples and "count" in samples[0]:
+        made["count"] = np.array([one["count"] for one in samples])
+    for key in ("seen", "seen_weights"):
+        made[key] = np.full((len(samples), 8), -1.0)
+        for row, one in zip(made[key], samples, strict=True):
+            row[: len(one[key])] = one[key]
+    return made
+
+
+def lists_of_ids(rows: int = 23) -> wd.JaggedTable:
+    import pyarrow as pa
+
+    seen = [[10 * row + k for k in range(row * 5 % 7)] for row in range(rows)]
+    weights = [[k / 8 for k in row] for row in seen]
+    data = {"seen": seen, "w": weights, "age": list(range(rows))}
+    return wd.JaggedTable.from_arrow(pa.table(data), weights={"seen": "w"})
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_samples_have_the_lists_of_their_rows(first: bool) -> None:
+    table = lists_of_ids()
+    plain = wd.Stream(table, seed=2)
+    before = plain.map(counted) if first else plain
+    stream = before.map(some_ids, seed=3, collate=padded)
+    positions = np.arange(60)
+    found = stream.gather(positions)
+    random = RowRandom(hash_words(3, 2) if first else 3, positions)
+    for row, sample in enumerate(plain.samples(positions)):
+        wanted = table.gather([sample])
+        ids, weights = wanted["seen"], wanted["seen_weights"]
+        if first:
+            ids, weights = np.append(ids, 100), np.append(weights, 0.0)
+            assert found["count"][row] == len(ids) - 1
+        kept = random.generator(row).random(len(ids)) < 0.6
+        assert found["age"][row] == wanted["age"][0]
+        size = kept.sum()
+        assert found["seen"][row].tolist() == [*ids[kept], *[-1.0] * (8 - size)]
+        assert found["seen_weights"][row].tolist() == [*weights[kept], *[-1.0] * (8 - size)]
+    # A batch of any rows, one row and none are alike.
+    one = stream.gather([7])
+    assert all(np.array_equal(one[key][0], found[key][7]) for key in found)
+    assert stream.gather([])["seen"].shape == (0, 8)
+
+
+def test_columns_of_samples_may_be_lists() -> None:
+    stream = wd.Stream(lists_of_ids(), order=wd.Sequential)
+    mapped = stream.map(length_of, columns=["seen", "seen_offsets"], collate=lengths)
+    batch = mapped.gather([3, 1, 0])
+    assert batch["length"].tolist() == [1, 5, 0]
+    assert batch["age"].tolist() == [3, 1, 0]
+
+
+def length_of(sample: dict[str, Any], generator: Any) -> int:
+    assert set(sample) == {"seen"}
+    return len(sample["seen"])
+
+
+def lengths(samples: list[int]) -> dict[str, Any]:
+    return {"length": np.array(samples, np.int64)}
+
+
+def numbered(sample: dict[str, Any], generator: Any) -> Any:
+    return sample["number"]
+
+
+def half(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    return {"number": batch["number"][::2]}
+
+
+def test_samples_after_a_function_of_batches() -> None:
+    stream = wd.Stream(Rows(), order=wd.Sequential)
+    both = stream.map(masked, seed=1).map(numbered, collate=lengths)
+    assert both.gather([4, 2])["length"].tolist() == [4, 2]
+    message = r"numbered cannot be taken .* 'number' has shape \(1,\), expected a first axis of 2$"
+    with pytest.raises(ValueError, match=message):
+        stream.map(half).map(numbered, collate=lengths).gather([4, 2])
+    with pytest.raises(
+        ValueError, match=r"`collate` must be None for .*: those of `stream` are collated already$"
+    ):
+        both.map(numbered, collate=lengths)
+
+
+def shortened_lists(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    return {**batch, "seen": batch["seen"][1:]}
+
+
+def test_lists_that_do_not_fit_their_offsets_are_refused() -> None:
+    stream = wd.Stream(lists_of_ids(), order=wd.Sequential).map(shortened_lists)
+    with pytest.raises(ValueError, match=r"'seen' has shape \(5,\), expected a first axis of 6$"):
+        stream.map(length_of, columns="seen", collate=lengths).gather([1, 3])
+
+
+def test_a_number_beside_a_list_is_not_taken_for_its_weights() -> None:
+    import pyarrow as pa
+
+    data = pa.table({"seen": [[7], [8]], "seen_weights": [0.5, 0.25]})
+    stream = wd.Stream(wd.JaggedTable.from_arrow(data), order=wd.Sequential)
+    batch = stream.map(weight_of, collate=weights).gather([1, 0])
+    assert batch["weight"].tolist() == [0.25, 0.5]
+
+
+def weight_of(sample: dict[str, Any], generator: Any) -> Any:
+    return sample["seen_weights"]
+
+
+def weights(samples: list[float]) -> dict[str, Any]:
+    return {"weight": np.array(samples, np.float64)}
+
+
+def in_the_middle(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    """Cut each row in three pieces at random, and put the middle one last."""
+    tokens = np.concatenate([batch["inputs"][:, :1], batch["targets"]], 1)
+    cuts = np.sort(random.integers(0, tokens.shape[1] + 1, 2))
+    for row, (start, stop) in zip(tokens, cuts, strict=True):
+        row[:] = np.concatenate([row[:start], row[stop:], row[start:stop]])
+    return {**batch, "inputs": tokens[:, :-1], "targets": tokens[:, 1:]}
+
+
+def test_the_middle_of_packed_sequences_is_put_last_alike_after_a_resume(tmp_path: Path) -> None:
+    packed = packed_sequences(tmp_path)
+    stream = wd.Stream(packed, seed=3).map(in_the_middle, seed=5)
+    alone = iter(wd.Loader(stream, batch_size=8))
+    whole = np.concatenate([next(alone)["inputs"] for _ in range(9)])
+    plain = wd.Stream(packed, seed=3).gather(np.arange(len(whole)))["inputs"]
+    assert 0 < (whole == plain).all(1).sum() < len(whole) / 2
+    first = wd.Loader(stream, batch_size=8)
+    batches_of_first = iter(first)
+    for _ in range(3):
+        next(batches_of_first)
+    rest = [wd.Loader(stream, batch_size=4, rank=rank, world_size=3) for rank in range(3)]
+    for one in rest:
+        one.load_state_dict(first.state_dict())
+    found = [batch["inputs"] for batches in zip(*rest, strict=True) for batch in batches]
+    assert np.array_equal(np.concatenate(found)[:48], whole[24:72])
+
+
+def shaken(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    """Scale and shift the past of each window."""
+    past = batch["past_target"]
+    return {"past_target": past * (1 + random.uniform(1, 1)) + random.normal(*past.shape[1:])}
+
+
+def test_windows_are_augmented_alike_with_any_number_of_workers() -> None:
+    table = wd.Table.from_columns({"load": np.arange(60.0)})
+    windows = wd.Windows(table, context_length=8, prediction_length=2)
+    stream = wd.Stream(windows, seed=7).map(shaken, columns=["past_target"], seed=1)
+    alone = wd.Loader(stream, batch_size=6)
+    wanted = [batch["past_target"] for _ in range(2) for batch in alone]
+    plain = next(iter(wd.Loader(windows, batch_size=6, shuffle=True, seed=7)))
+    batch = stream.gather(np.arange(6))
+    assert torch.equal(plain["future_target"], torch.from_numpy(batch["future_target"]))
+    assert not torch.equal(plain["past_target"], wanted[0])
+    for workers in (0, 2):
+        dataset = wd.IterDataset(stream, batch_size=6)
+        loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers)
+        found = [batch["past_target"] for _ in range(2) for batch in loader]
+        assert torch.equal(torch.cat(found), torch.cat(wanted))

@@ -83,7 +83,21 @@ class Model:
     padded: bool = False
     pad: int = 0
     mixed_shards: int = 8
+    sequence_bos: int | None = None
+    sequence_eos: int | None = None
     _framed: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+
+    def extra(self) -> int:
+        """Tokens of a row that are of no document."""
+        return sum(token is not None for token in (self.sequence_bos, self.sequence_eos))
+
+    def held(self) -> int:
+        """Tokens of documents in a full row."""
+        return self.length + 1 - self.extra()
+
+    def stride(self) -> int:
+        """Tokens of documents until the next row, which needs the last one again as an input."""
+        return self.held() - 1 if self.sequence_bos is None else self.held()
 
     def framed(self, shard: int, document: int) -> list[int]:
         """The tokens of a document with its frame; none of a filtered one."""
@@ -167,7 +181,7 @@ class Model:
                 list(block) for _, block in itertools.groupby(ordered, key=lambda at: block_of[at])
             ]
         sizes = [sum(len(self.framed(*document)) for document in part) for part in documents]
-        return sizes, self.length
+        return sizes, self.stride()
 
     def _cut_rows(self, epoch: int, seed: int) -> list[Row]:
         stream = [
@@ -176,9 +190,9 @@ class Model:
             for i in range(len(self.framed(shard, document)))
         ]
         rows = []
-        for start in range(0, len(stream) - self.length, self.length):
+        for start in range(0, len(stream) - self.held() + 1, self.stride()):
             row: Row = []
-            for shard, document, i in stream[start : start + self.length + 1]:
+            for shard, document, i in stream[start : start + self.held()]:
                 if row and row[-1][:2] == (shard, document) and row[-1][3] == i:
                     row[-1] = (*row[-1][:3], i + 1)
                 else:
@@ -188,15 +202,16 @@ class Model:
 
     def bins(self, shard: int) -> list[Row]:
         """The sequences of a shard in the order they are opened, by trying all that are open."""
-        capacity = self.length + 1
+        capacity = self.held()
+        shared = capacity - self.stride()
         bins: list[Row] = []
         for document in range(len(self.corpus.shards[shard])):
             size = len(self.framed(shard, document))
             start = 0
             while size - start >= capacity:
                 bins.append([(shard, document, start, start + capacity)])
-                start += self.length
-            if size - start <= (1 if start else 0):
+                start += self.stride()
+            if size - start <= (shared if start else 0):
                 continue
             best = None
             for number, pieces in enumerate(bins):
@@ -224,10 +239,16 @@ class Model:
         mask = np.zeros((len(rows), self.length + 1), bool)
         for r, row in enumerate(rows):
             column = 0
-            for shard, document, start, stop in row:
-                for i, token in enumerate(self.framed(shard, document)[start:stop]):
+            pieces = [self.framed(shard, doc)[start:stop] for shard, doc, start, stop in row]
+            # The frame of the row is of its first and of its last document.
+            if self.sequence_bos is not None:
+                pieces[0] = [self.sequence_bos, *pieces[0]]
+            if self.sequence_eos is not None:
+                pieces[-1] = [*pieces[-1], self.sequence_eos]
+            for piece in pieces:
+                for i, token in enumerate(piece):
                     tokens[r, column], ids[r, column] = token, i
-                    mask[r, column] = i < stop - start - 1
+                    mask[r, column] = i < len(piece) - 1
                     column += 1
             ids[r, column:] = np.arange(self.length + 1 - column)
         ids = np.ascontiguousarray(ids[:, :-1])

@@ -102,21 +102,24 @@ def test_every_token_is_served_once_but_the_tail(model: Model, epoch: int) -> No
     for sample in range(len(sequences)):
         pieces = sequences.documents(sample, epoch=epoch)
         tokens = [(p[:3], i) for p in pieces for i in range(p.start, p.stop)]
-        firsts.update(tokens[:1])
-        targets.update(tokens[1:] if not model.padded else tokens)
+        # The first token of a sequence is a target after a token before it only.
+        own = 0 if model.padded or model.sequence_bos is not None else 1
+        firsts.update(tokens[:own])
+        targets.update(tokens[own:])
     total = model.total()
     assert sequences.report.tokens == total
     if model.padded:
-        # Adjacent pieces of a split document share one token.
+        # Adjacent pieces of a split document share one token if it is no target of the second.
         assert len(targets) == total
-        assert max(targets.values()) <= 2
-        padding = len(sequences) * (model.length + 1) - targets.total()
+        assert max(targets.values()) <= (2 if model.sequence_bos is None else 1)
+        padding = len(sequences) * (model.length + 1 - model.extra()) - targets.total()
         assert sequences.report.padding == padding
         assert sequences.report.tail == 0
     else:
         assert set(targets.values()) == {1}
         assert len(set(targets) | set(firsts)) == total - sequences.report.tail
-        assert 0 <= sequences.report.tail < model.length
+        assert 0 <= sequences.report.tail < model.stride()
+    assert sequences.report.sequence_frames == len(sequences) * model.extra()
 
 
 def test_epochs_seeds_and_orders_are_all_different() -> None:

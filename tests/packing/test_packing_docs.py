@@ -22,7 +22,7 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for part in (1, 3)
     }
     write_corpus(tmp_path / "corpus", shards, counts=True)
-    assert len(PAGE.blocks) == 4
+    assert len(PAGE.blocks) == 5
     names = PAGE.run()
     packed = names["packed"]
     assert len(names["loader"]) == -(-len(packed) // 8)

@@ -67,8 +67,10 @@ def measured(
     if step is not None:
         slowed = step if beside is None else beside
         wait = max(loader - slowed, 0.0) if workers or subject.get("ahead") else loader
-        both = loop(wait + slowed, wait=wait, step=slowed, process=one)
-        stepped = loop(step, wait=0.0, step=step, process=one)
+        busy = Usage(cpu_seconds=100 * step)
+        together = busy.plus(Usage() if workers else one)
+        both = loop(wait + slowed, wait=wait, step=slowed, process=together, workers=children)
+        stepped = loop(step, wait=0.0, step=step, process=busy)
     facts = {"samples": 32.0, "nbytes": 1e6, "ahead": 2 * workers, **subject}
     return Measurements(
         Subject("torch.utils.data.dataloader.DataLoader", workers=workers, **facts),

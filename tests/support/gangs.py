@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import gc
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -11,18 +11,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from support.forked import context
+
 
 def gang(ranks: int, work: Callable[..., Any], *args: Any, lost: int = 0) -> list[Any]:
     """What `work(rank, ranks, *args)` returns on each rank; AssertionError with any traceback.
 
     So many ranks, the last ones, are expected to die: nothing is heard of them.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed.tensor", "windeck.checkpoint.dcp"])
+    server = context()
     with tempfile.TemporaryDirectory() as folder:
-        answers: Any = context.Queue()
+        answers: Any = server.Queue()
         packed = answers, f"file://{folder}/rendezvous", ranks, work, args
-        processes = [context.Process(target=_member, args=(rank, *packed)) for rank in range(ranks)]
+        processes = [server.Process(target=_member, args=(rank, *packed)) for rank in range(ranks)]
         for process in processes:
             process.start()
         try:
@@ -39,6 +40,7 @@ def gang(ranks: int, work: Callable[..., Any], *args: Any, lost: int = 0) -> lis
 def _member(
     rank: int, answers: Any, meeting: str, ranks: int, work: Callable[..., Any], args: Any
 ) -> None:
+    gc.freeze()  # what the server has imported is not looked through again
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)

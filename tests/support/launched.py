@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import gc
 import os
 import socket
 import sys
@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from support.forked import context
+
 FRAMEWORKS = ["lightning", "accelerate", "transformers.trainer"]
 
 
@@ -20,11 +22,10 @@ def launch(ranks: int, work: Callable[..., Any], *args: Any) -> list[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = multiprocessing.get_context("forkserver")
     # Imported once, by the server that the ranks are forked from.
-    context.set_forkserver_preload(["torch", *filter(sys.modules.get, FRAMEWORKS)])
+    server = context(*filter(sys.modules.get, FRAMEWORKS))
     processes = [
-        context.Process(target=_member, args=(rank, ranks, port, work, args))
+        server.Process(target=_member, args=(rank, ranks, port, work, args))
         for rank in range(ranks)
     ]
     for process in processes:
@@ -43,6 +44,7 @@ def launch(ranks: int, work: Callable[..., Any], *args: Any) -> list[int]:
 
 
 def _member(rank: int, ranks: int, port: int, work: Callable[..., Any], args: Any) -> None:
+    gc.freeze()  # what the server has imported is not looked through again
     torch.set_num_threads(1)
     if ranks > 1:
         os.environ |= {

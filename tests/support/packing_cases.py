@@ -45,15 +45,19 @@ def models(draw: st.DrawFn) -> Model:
     ways = [("shards", False), ("global", False), ("shards", True)]
     ways += [("mixed", False), ("mixed-global", False), ("mixed", True)]
     order, padded = draw(st.sampled_from(ways))
+    sequence_eos = draw(st.sampled_from([None, None, 103]))
+    least = 1 if sequence_eos is None else 2
     model = Model(
         draw(corpora()),
-        length=draw(st.one_of(st.integers(1, 12), st.integers(1, 60))),
+        length=draw(st.one_of(st.integers(least, 12), st.integers(least, 60))),
         bos=draw(st.sampled_from([None, 100])),
         eos=draw(st.sampled_from([None, 101])),
         order=order,
         padded=padded,
         pad=draw(st.sampled_from([0, 77])) if padded else 0,
         mixed_shards=draw(st.sampled_from([1, 2, 3, 8])),
+        sequence_bos=draw(st.sampled_from([None, None, 102])),
+        sequence_eos=sequence_eos,
     )
     if model.total() < (1 if padded else model.length + 1):
         model.corpus.shards.append([[1] * (model.length + model.corpus.min_length + 1)])
@@ -73,6 +77,8 @@ def packing(model: Model, **options: Any) -> PackedSequences:
         padded=model.padded,
         pad=model.pad,
         mixed_shards=model.mixed_shards,
+        sequence_bos=model.sequence_bos,
+        sequence_eos=model.sequence_eos,
         **{"live_shards": 2, "threads": 1, **options},
     )
 

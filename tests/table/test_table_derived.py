@@ -91,8 +91,7 @@ def test_tables_of_files_count_their_new_columns(tmp_path: Path) -> None:
 # --- missing values ------------------------------------------------------------------------------
 
 
-def test_missing_values_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derived, "BLOCK", 7)
+def test_missing_values_are_counted_once() -> None:
     values = np.arange(50.0)
     values[[3, 30, 31]] = np.nan
     columns = {"full": np.arange(50.0), "holes": values, "count": np.arange(50)}

@@ -312,3 +312,18 @@ def test_compiled_batches_have_the_same_bits(backend: str) -> None:
     compiled = torch.compile(moved.gather_tensors, fullgraph=True, dynamic=True, backend=backend)
     for numbers in (torch.arange(0, 500, 3), torch.tensor([7, 7, 1])):
         check_equal(compiled(numbers), native(windows, numbers.numpy()))
+
+
+@pytest.mark.parametrize("keys", ["past_target", ("past_target_mask", "past_target", "start")])
+@pytest.mark.parametrize("pad", [False, "both"])
+def test_keys_that_were_not_asked_for_are_left_out(keys: Any, pad: Any) -> None:
+    load = np.where(np.arange(60) % 7 == 3, np.nan, np.arange(60.0))
+    table = wd.Table.from_columns({"load": load, "wind": np.arange(60.0)}, offsets=[0, 25, 60])
+    options: dict[str, Any] = {"context_length": 6, "prediction_length": 3, "pad": pad}
+    some = wd.Windows(table, keys=keys, **options)
+    every = wd.Windows(table, **options)
+    rng = np.random.default_rng(1)
+    # The columns on the device are shared by both, whichever was moved first.
+    for windows in (some, every, some):
+        check_all(windows, "cpu", rng)
+    assert set(some.to("cpu").gather_tensors([0])) == {keys} if isinstance(keys, str) else set(keys)

@@ -83,7 +83,7 @@ def check_covered(windows: Windows, case: ref.Case, expected: list[ref.Window]) 
     assert [one.dtype for one in (first, stop, series)] == [np.dtype(np.int64)] * 3
 
 
-@settings(QUIET, max_examples=800)
+@settings(QUIET, max_examples=400)
 @given(drawn_cases())
 def test_batches_equal_the_reference(drawn: Drawn) -> None:
     check(drawn)

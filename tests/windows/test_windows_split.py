@@ -136,7 +136,7 @@ def test_subset_of_rows_time_and_series(drawn: Drawn, data: st.DataObject) -> No
     assert subset.explain().windows == len(subset)
 
 
-@settings(QUIET, max_examples=300)
+@settings(QUIET, max_examples=100)
 @given(drawn_cases(), st.data())
 def test_subset_of_a_part(drawn: Drawn, data: st.DataObject) -> None:
     """Contexts of a part may reach back before its rows; those of a subset of it may not."""

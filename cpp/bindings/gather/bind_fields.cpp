@@ -231,6 +231,14 @@ void bind_fields(py::module_& m) {
              py::arg("nan_is_missing") = true, py::arg("name") = "", py::arg("dtype") = py::none())
         .def(
             "__len__", [](const PyColumn& self) { return self.column.rows; }, "The number of rows.")
+        .def(
+            "count_missing",
+            [](const PyColumn& self) {
+                const py::gil_scoped_release unlocked;
+                return count_missing(self.column);
+            },
+            "Return the number of rows that are null, or NaN where NaN is missing. O(rows) time, "
+            "O(1) memory.")
         .def_property_readonly(
             "name", [](const PyColumn& self) { return self.column.name; },
             "The name in error messages.")

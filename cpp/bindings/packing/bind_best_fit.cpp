@@ -8,15 +8,16 @@
 namespace windeck {
 namespace {
 
-PyFit make_fit(const PyRun& run, py::handle capacity) {
-    const std::int64_t room = integer(capacity, "capacity", 2);
+PyFit make_fit(const PyRun& run, py::handle capacity, py::handle overlap) {
+    const std::int64_t shared = integer(overlap, "overlap", 0, 1);
+    const std::int64_t room = integer(capacity, "capacity", shared + 1);
     const DocumentRun& documents = *run.run;
     const py::gil_scoped_release unlocked;
     std::vector<std::int64_t> lengths;
     lengths.reserve(static_cast<std::size_t>(documents.documents()));
     for (std::int64_t place = 0; place < documents.documents(); ++place)
         lengths.push_back(documents.before(place + 1) - documents.before(place));
-    return {room, best_fit(lengths, room)};
+    return {room, best_fit(lengths, room, shared)};
 }
 
 std::size_t checked(std::int64_t number, std::int64_t count, const char* what) {
@@ -86,9 +87,9 @@ void bind_best_fit(py::module_& m) {
                       "Sequences of at most `capacity` tokens, packed with best fit from the whole "
                       "documents of a run. Each document in turn goes into the open sequence with "
                       "the least room that suffices, of these the one opened last, or else into a "
-                      "new one. A longer document is cut into pieces that overlap by one token. "
-                      "O(documents log documents).")
-        .def(py::init(&make_fit), py::arg("run"), py::arg("capacity"))
+                      "new one. A longer document is cut into pieces that overlap by `overlap` "
+                      "tokens, 0 or 1. O(documents log documents).")
+        .def(py::init(&make_fit), py::arg("run"), py::arg("capacity"), py::arg("overlap") = 1)
         .def("__len__",
              [](const PyFit& self) { return static_cast<std::size_t>(self.sequences()); })
         .def_property_readonly(

@@ -27,6 +27,10 @@ pad : int, optional
 out : dict of ndarray, optional
     Arrays to write into, with exactly the dtypes and shapes of the batch. By default new ones in
     one slab of the pool.
+bos, eos : int, optional
+    The first and the last token of each row, before and after those of its pieces: L + 1 less one
+    for each of them. Their position_ids and targets_mask are those of a token more of the first
+    and of the last document.
 threads : int, optional
     The number of threads; None for default_threads().
 
@@ -76,7 +80,8 @@ void require_fits(const std::optional<std::int64_t>& token, const char* what, DT
 
 py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py::handle run_of,
                      py::handle starts, py::handle lengths, py::handle sequence_length,
-                     py::handle dtype, py::handle pad, py::handle out, py::handle threads) {
+                     py::handle dtype, py::handle pad, py::handle bos, py::handle eos,
+                     py::handle out, py::handle threads) {
     const py::tuple held(given_runs);  // the caller's list may change while the GIL is away
     const Indices offsets = index_array(row_offsets, "row_offsets");
     const Indices numbers = index_array(run_of, "run_of");
@@ -93,6 +98,10 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
     if (!pad.is_none()) filler = integer(pad, "pad");
     require_fits(filler, "pad", batch.dtype);
     batch.pad = filler.value_or(0);
+    if (!bos.is_none()) batch.frame.bos = integer(bos, "bos");
+    if (!eos.is_none()) batch.frame.eos = integer(eos, "eos");
+    require_fits(batch.frame.bos, "bos", batch.dtype);
+    require_fits(batch.frame.eos, "eos", batch.dtype);
     const int workers = thread_count(threads);
     std::vector<const DocumentRun*> runs;
     for (const py::handle run : held) {
@@ -159,7 +168,8 @@ void bind_pack(py::module_& m) {
     m.def("pack", &write_batch, py::arg("runs"), py::arg("row_offsets"), py::arg("run_of"),
           py::arg("starts"), py::arg("lengths"), py::kw_only(), py::arg("sequence_length"),
           py::arg("dtype") = name(DType::int64), py::arg("pad") = py::none(),
-          py::arg("out") = py::none(), py::arg("threads") = 1, pack_doc);
+          py::arg("bos") = py::none(), py::arg("eos") = py::none(), py::arg("out") = py::none(),
+          py::arg("threads") = 1, pack_doc);
     m.def(
         "cu_seqlens", &cu_seqlens, py::arg("position_ids"),
         "Return the bounds of the sequences of a flattened batch, int32[m]: 0, the positions after "

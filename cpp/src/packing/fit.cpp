@@ -17,15 +17,16 @@ struct PlacedPiece {
 
 class BestFitPacker {
   public:
-    explicit BestFitPacker(std::int64_t capacity) : capacity_(capacity) {}
+    BestFitPacker(std::int64_t capacity, std::int64_t overlap)
+        : capacity_(capacity), overlap_(overlap) {}
 
     void add(std::int64_t start, std::int64_t length) {
         std::int64_t from = 0;
-        for (; length - from >= capacity_; from += capacity_ - 1)
+        for (; length - from >= capacity_; from += capacity_ - overlap_)
             placed_.push_back({bins_++, start + from, capacity_});
-        // A piece's last token is the next one's first: 1 token left was served as a target.
+        // Tokens that two pieces share were served as targets of the first.
         const std::int64_t rest = length - from;
-        if (rest > (from > 0 ? 1 : 0)) place(start + from, rest);
+        if (rest > (from > 0 ? overlap_ : 0)) place(start + from, rest);
     }
 
     Bins finish() && {
@@ -65,6 +66,7 @@ class BestFitPacker {
     static constexpr std::int64_t first_ = INT64_MIN;
 
     std::int64_t capacity_;
+    std::int64_t overlap_;
     std::int64_t bins_ = 0;
     std::set<std::pair<std::int64_t, std::int64_t>> open_;  // (room, minus the bin's number)
     std::vector<PlacedPiece> placed_;
@@ -72,8 +74,8 @@ class BestFitPacker {
 
 }  // namespace
 
-Bins best_fit(std::span<const std::int64_t> lengths, std::int64_t capacity) {
-    BestFitPacker packer(capacity);
+Bins best_fit(std::span<const std::int64_t> lengths, std::int64_t capacity, std::int64_t overlap) {
+    BestFitPacker packer(capacity, overlap);
     std::int64_t start = 0;
     for (const std::int64_t length : lengths) {
         packer.add(start, length);

@@ -82,19 +82,35 @@ class RowWriter {
   private:
     bool one_row(std::int64_t row) {
         row_ = row;
-        column_ = 0;
+        column_ = segment_ = lead_ = 0;
+        if (out_.frame.bos) put(lead_++, *out_.frame.bos);
         for (std::int64_t p = pieces_.row_offsets[at(row)]; p < pieces_.row_offsets[at(row + 1)];
              ++p) {
             if (!one_piece(p)) return false;
+        }
+        if (lead_ > 0) end_segment(lead_);
+        if (out_.frame.eos) {
+            // The segment before is written again, longer by a token.
+            column_ -= segment_;
+            put(column_ + segment_, *out_.frame.eos);
+            end_segment(segment_ + 1);
         }
         if (const std::int64_t left = out_.length + 1 - column_; left > 0) {
             for (std::int64_t i = 0; i < left; ++i)
                 put(column_ + i, out_.pad);
             if (out_.targets_mask != nullptr) mask(left, 0);
             count(left);
-            column_ += left;
         }
         return true;
+    }
+
+    /// Numbers the next tokens of the row, which are written, as a segment.
+    void end_segment(std::int64_t tokens) {
+        if (out_.targets_mask != nullptr) mask(tokens, 1);
+        count(tokens);
+        column_ += tokens;
+        segment_ = tokens;
+        lead_ = 0;
     }
 
     bool one_piece(std::int64_t p) {
@@ -109,15 +125,14 @@ class RowWriter {
             const std::int64_t taken = std::min(left, framed - within);
             if (taken == 0) continue;
             if (!document(run, within, taken, framed)) return false;
-            if (out_.targets_mask != nullptr) mask(taken, 1);
-            count(taken);
-            column_ += taken;
+            end_segment(lead_ + taken);
             left -= taken;
         }
         return true;
     }
 
-    /// Writes tokens [within, within + taken) of the current framed document to the current column.
+    /// Writes tokens [within, within + taken) of the current framed document to the current column,
+    /// after the lead.
     bool document(const DocumentRun& run, std::int64_t within, std::int64_t taken,
                   std::int64_t framed) {
         const Frame& frame = run.frame();
@@ -125,7 +140,7 @@ class RowWriter {
         const std::int64_t body = framed - frame.tokens();
         const std::int64_t first = std::max(within - lead, std::int64_t{0});
         const std::int64_t last = std::min(within + taken - lead, body);
-        std::int64_t column = column_;
+        std::int64_t column = column_ + lead_;
         if (frame.bos && within == 0) put(column++, *frame.bos);
         if (last > first) {
             const StoredTokens tokens = view(run, error.place);
@@ -213,7 +228,9 @@ class RowWriter {
     std::size_t width_;
     std::int64_t bytes_;
     std::int64_t row_ = 0;
-    std::int64_t column_ = 0;
+    std::int64_t column_ = 0;   // after the last segment
+    std::int64_t segment_ = 0;  // the tokens of the last segment
+    std::int64_t lead_ = 0;     // the tokens of the row's frame before the first piece
 
     struct CachedView {
         const DocumentRun* run = nullptr;
@@ -245,7 +262,12 @@ class RowWriter {
 void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pieces,
                   const PackOut& out) {
     const auto count = static_cast<std::int64_t>(pieces.run_of.size());
+    const std::int64_t content = out.content();
     const auto fail = [](const std::string& what) { throw std::invalid_argument(what); };
+    if (content < 0) {
+        fail("the frame of a row has " + std::to_string(out.frame.tokens()) +
+             " tokens, expected at most the " + std::to_string(out.length + 1) + " of the row");
+    }
     if (pieces.starts.size() != pieces.run_of.size() ||
         pieces.lengths.size() != pieces.run_of.size()) {
         fail("run_of, starts and lengths have " + std::to_string(count) + ", " +
@@ -275,13 +297,13 @@ void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pi
                      " tokens from " + std::to_string(start) + " on, expected a part of the " +
                      std::to_string(runs[at(run)]->total()) + " tokens of its run");
             }
-            tokens = length > out.length + 1 - tokens ? out.length + 2 : tokens + length;
+            tokens = length > content - tokens ? content + 1 : tokens + length;
         }
-        if (tokens > out.length + 1 || (out.targets_mask == nullptr && tokens < out.length + 1)) {
+        if (tokens > content || (out.targets_mask == nullptr && tokens < content)) {
             fail("row " + std::to_string(row) + " has " +
-                 (tokens > out.length + 1 ? "more than " : "less than ") +
-                 std::to_string(out.length + 1) + " tokens, expected " +
-                 (out.targets_mask == nullptr ? "exactly" : "at most") + " as many");
+                 (tokens > content ? "more than " : "less than ") + std::to_string(content) +
+                 " tokens, expected " + (out.targets_mask == nullptr ? "exactly" : "at most") +
+                 " as many");
         }
     }
 }

@@ -72,12 +72,13 @@ struct Batch {
 
 /// The same batch as int64 and, cast back, as int32.
 Batch packed(const std::vector<const DocumentRun*>& runs, const Pieces& pieces, std::int64_t length,
-             bool padded, DType dtype, int threads) {
+             bool padded, DType dtype, int threads, const Frame& frame = {}) {
     PackOut out;
     out.dtype = dtype;
     out.rows = static_cast<std::int64_t>(pieces.row_offsets.size()) - 1;
     out.length = length;
     out.pad = -5;
+    out.frame = frame;
     Batch batch{Numbers(at(out.rows * (length + 1)), -1), Numbers(at(out.rows * length), -1),
                 std::vector<std::uint8_t>(at(out.rows * length), 2)};
     std::vector<std::int32_t> tokens(batch.tokens.size()), ids(batch.ids.size());
@@ -118,11 +119,19 @@ void rows_of(DType stored) {
         check(run.total() == static_cast<std::int64_t>(stream.size()), "total");
         const std::int64_t length = draw(1, 30);
         const bool padded = draw(0, 1) == 1;
+        Frame of_row;
+        if (length > 1 && draw(0, 1) == 1) of_row = {-7, std::nullopt};
+        if (length > 1 && draw(0, 1) == 1) of_row.eos = -8;
         Pieces pieces;
         Batch expected;
         for (std::int64_t row = 0; row < 40; ++row) {
-            std::int64_t left = length + 1;
+            std::int64_t left = length + 1 - of_row.tokens();
             Numbers ids;
+            if (of_row.bos) {
+                expected.tokens.push_back(-7);
+                ids.push_back(0);
+            }
+            bool is_first = of_row.bos.has_value();  // of the row, so it continues its bos
             while (left > 0 && run.total() > 0 && !(padded && draw(0, 2) == 0)) {
                 const std::int64_t start = draw(0, run.total() - 1);
                 const std::int64_t taken = draw(0, std::min(left, run.total() - start));
@@ -131,11 +140,16 @@ void rows_of(DType stored) {
                 for (std::int64_t i = 0; i < taken; ++i) {
                     expected.tokens.push_back(stream[at(start + i)]);
                     const bool begins = i == 0 || counts[at(start + i)] == 0;
-                    ids.push_back(begins ? 0 : ids.back() + 1);
+                    ids.push_back(begins && !is_first ? 0 : ids.back() + 1);
+                    is_first = false;
                 }
             }
             if (!padded && left > 0) return;  // no token to fill rows with
             pieces.end_row();
+            if (of_row.eos) {
+                expected.tokens.push_back(-8);
+                ids.push_back(ids.empty() ? 0 : ids.back() + 1);
+            }
             expected.tokens.insert(expected.tokens.end(), at(left), -5);
             for (std::int64_t i = 0; i < left; ++i)
                 ids.push_back(i);
@@ -146,7 +160,7 @@ void rows_of(DType stored) {
                 expected.mask.push_back(i + 1 < filled && ids[i + 1] == ids[i] + 1 ? 1 : 0);
         }
         for (const DType dtype : {DType::int64, DType::int32}) {
-            const Batch batch = packed({&run}, pieces, length, padded, dtype, 3);
+            const Batch batch = packed({&run}, pieces, length, padded, dtype, 3, of_row);
             check(batch.tokens == expected.tokens, "tokens");
             check(batch.ids == expected.ids, "position_ids");
             if (padded) check(batch.mask == expected.mask, "targets_mask");

@@ -9,7 +9,7 @@ using namespace windeck;
 namespace {
 
 /// Best fit by a search of all bins.
-Bins slow_fit(const Numbers& lengths, std::int64_t capacity) {
+Bins slow_fit(const Numbers& lengths, std::int64_t capacity, std::int64_t overlap) {
     struct Bin {
         std::int64_t room;
         Numbers starts, lengths;
@@ -18,10 +18,10 @@ Bins slow_fit(const Numbers& lengths, std::int64_t capacity) {
     std::int64_t start = 0;
     for (const std::int64_t length : lengths) {
         std::int64_t from = 0;
-        for (; length - from >= capacity; from += capacity - 1)
+        for (; length - from >= capacity; from += capacity - overlap)
             bins.push_back({0, {start + from}, {capacity}});
         const std::int64_t rest = length - from;
-        if (rest > (from > 0 ? 1 : 0)) {
+        if (rest > (from > 0 ? overlap : 0)) {
             Bin* best = nullptr;
             for (Bin& bin : bins) {
                 if (bin.room >= rest && (best == nullptr || bin.room <= best->room)) best = &bin;
@@ -44,12 +44,13 @@ Bins slow_fit(const Numbers& lengths, std::int64_t capacity) {
 
 void fits() {
     for (int round = 0; round < 2000; ++round) {
-        const std::int64_t capacity = draw(2, 30);
+        const std::int64_t overlap = draw(0, 1);
+        const std::int64_t capacity = draw(overlap + 1, 30);
         Numbers lengths(at(draw(0, 60)));
         for (auto& length : lengths)
             length = draw(0, 9) == 0 ? draw(0, 100) : draw(0, capacity);
-        const Bins fast = best_fit(lengths, capacity);
-        const Bins slow = slow_fit(lengths, capacity);
+        const Bins fast = best_fit(lengths, capacity, overlap);
+        const Bins slow = slow_fit(lengths, capacity, overlap);
         check(fast.offsets == slow.offsets && fast.starts == slow.starts &&
                   fast.lengths == slow.lengths,
               "best fit");

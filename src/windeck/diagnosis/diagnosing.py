@@ -23,7 +23,7 @@ from windeck.diagnosis.loops import (
     uses_gpu,
 )
 from windeck.diagnosis.machine import check_url, measure_machine
-from windeck.diagnosis.measurements import Machine, Measurements, Subject
+from windeck.diagnosis.measurements import Machine, Measurements, Stage, Subject
 from windeck.diagnosis.processes import children, data_files
 from windeck.diagnosis.report import Diagnosis
 from windeck.diagnosis.stages import measure_stages
@@ -131,7 +131,10 @@ def doctor(
     notes = list[str]()
     with restored(loader, notes):
         measured, paths = _run_loops(loader, step, limit, samples, given, notes)
-        parts = measure_stages(loader, seconds=min(limit.seconds / 2, 1.0)) if stages else ()
+        parts: tuple[Stage, ...] = ()
+        if stages:
+            size = max(round(measured.subject.samples), 1)
+            parts = measure_stages(loader, seconds=min(limit.seconds / 2, 1.0), samples=size)
     machine, more = measure_machine(
         paths, disk=disk, network=network, seconds=min(limit.seconds, 1.0)
     )

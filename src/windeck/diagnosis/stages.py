@@ -49,8 +49,12 @@ class StageTimer:
         )
 
 
-def measure_stages(loader: Any, *, seconds: float, most: int = 50) -> tuple[Stage, ...]:
+def measure_stages(
+    loader: Any, *, seconds: float, samples: int, most: int = 50
+) -> tuple[Stage, ...]:
     """Measure the stages of a loader's batches in this thread, for some seconds.
+
+    `samples` is the size of a batch where the loader does not say it.
 
     Known are ``samples`` and ``collate`` of a `DataLoader` over a map-style dataset, and ``order``,
     ``gather``, ``tensors`` and ``device`` of a `windeck.Loader`. Others have none.
@@ -64,7 +68,7 @@ def measure_stages(loader: Any, *, seconds: float, most: int = 50) -> tuple[Stag
     if is_windeck_loader(loader):
         make = _windeck_batch(loader)
     elif is_torch_loader(loader) and loader.batch_sampler is not None and _has_items(loader):
-        make = _torch_batch(loader)
+        make = _torch_batch(loader, samples)
     else:
         return ()
     make(StageTimer(), 0)
@@ -81,16 +85,17 @@ def _has_items(loader: Any) -> bool:
     return sized and not isinstance(loader.dataset, data.IterableDataset)
 
 
-def _torch_batch(loader: Any) -> Callable[[StageTimer, int], None]:
+def _torch_batch(loader: Any, samples: int) -> Callable[[StageTimer, int], None]:
     """Return a function that makes the batch of a number, as a worker does."""
     dataset, count = loader.dataset, len(loader.dataset)
-    size = int(getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 1)
+    known = getattr(loader.batch_sampler, "batch_size", None)
+    size = known if isinstance(known, int) else loader.batch_size or samples
     in_order = isinstance(loader.sampler, sys.modules["torch.utils.data"].SequentialSampler)
     rng = random.Random(7)
 
-    def samples(indices: list[int]) -> list[Any]:
+    def items(indices: list[int]) -> Any:
         if hasattr(dataset, "__getitems__"):
-            return list(dataset.__getitems__(indices))
+            return dataset.__getitems__(indices)
         return [dataset[index] for index in indices]
 
     def make(timer: StageTimer, number: int) -> None:
@@ -98,7 +103,7 @@ def _torch_batch(loader: Any) -> Callable[[StageTimer, int], None]:
             indices = [index % count for index in range(number * size, (number + 1) * size)]
         else:
             indices = [rng.randrange(count) for _ in range(size)]
-        found = timer.call("samples", samples, indices)
+        found = timer.call("samples", items, indices)
         timer.call("collate", loader.collate_fn, found)
 
     return make

@@ -135,6 +135,16 @@ def _machine(measured: Measurements) -> Table:
         ]
     if machine.network is not None:
         rows.append(("network", f"{format_bytes(machine.network)}/s"))
+    rate = subject.nbytes * batch_rate(measured.loader)
+    parts = []
+    if machine.memcpy:
+        parts.append(f"{rate / machine.memcpy:.2g} of memcpy")
+    if machine.uncached_disk is not None:
+        parts.append(f"{rate / machine.uncached_disk.sequential:.2g} of the disk in sequence")
+    if machine.network:
+        parts.append(f"{rate / machine.network:.2g} of the network")
+    if parts:
+        rows.append(("bytes of batches alone", ", ".join(parts)))
     workers = plural(subject.workers, "worker") if subject.workers else "no workers"
     rows += [
         ("loader", f"{subject.kind}, {workers}"),

@@ -2,8 +2,9 @@
 
 A loop over batches with the step takes t seconds a batch: the step alone takes a of them, requests
 for batches take w, and the step takes s beside the loader. The time lost to waiting is w, and the
-time lost to competition for the cores is s - a. Where the loader's own time goes is read from the
-loop of batches alone: on a core, without a core, in reads of a disk, or none of these.
+time lost to competition for the cores is s - a, as far as the loader uses the processor. The loop
+of batches alone says where the loader's own time goes: on a core, ready without one, in reads of a
+disk, or none of these.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ += ["lost_shares", "needed_workers", "sample_rate", "step_seconds", "ver
 #: Kinds of findings, and their causes as the end of a sentence on lost time.
 CAUSES = {
     "step": "in the step itself",
-    "cores": "to competition for the cores",
+    "cores": "in competition for the cores",
     "overlap": "because batches are made between the steps and not beside them",
     "workers": "because there are too few workers",
     "collate": "in the collate function",
@@ -110,7 +111,9 @@ def lost_shares(measured: Measurements) -> tuple[float, float]:
     total = both.seconds_per_batch
     if measured.asynchronous:  # the host's requests overlap with work on the GPU
         return _share(total - step_seconds(measured), total), 0.0
-    slower = both.step_median - alone.step_median
+    # A loader takes no more time from the step than it uses of the processor.
+    used = both.usage.cpu_seconds / both.batches - alone.usage.cpu_seconds / alone.batches
+    slower = min(both.step_median - alone.step_median, max(used, 0.0))
     return _share(both.waited / both.batches, total), _share(slower, total)
 
 
@@ -149,14 +152,16 @@ def findings_of(measured: Measurements) -> tuple[Finding, ...]:
     found = []
     if measured.step is None or waiting >= _LITTLE:
         found.append(_loader_finding(measured, waiting))
-    if slower >= _LITTLE:
+    if found and found[0].kind == "cores" and measured.step is not None:
+        found = [_competition(measured, min(waiting + slower, 1.0))]
+    elif slower >= _LITTLE:
         found.append(_competition(measured, slower))
     if not found:
         unit = measured.subject.unit
         sentence = (
             f"the loader alone gives {_count(sample_rate(measured, measured.loader))} {unit}/s, "
             "more than the step takes"
-            if batch_rate(measured.loader) * step_seconds(measured) > 1
+            if _fast_enough(measured)
             else "the loop loses little time to the loader"
         )
         advice = "a faster loader would not help: make the step faster, or its batch larger"
@@ -174,17 +179,17 @@ def verdict_of(measured: Measurements) -> str:
         spent = f"most of its time is spent {CAUSES[first.kind]}"
         return f"the loader gives {gives}, {nbytes}/s; {spent}; {first.advice}"
     could = f"{_count(sample_rate(measured, measured.step))} {unit}/s"
-    waiting, slower = lost_shares(measured)
+    waiting, _ = lost_shares(measured)
     if first.kind == "step":
         return (
             f"the step takes {could}, the loader could give {gives}; {_percent(waiting)} of the "
             f"time is spent waiting: the step is the limit, and {first.advice}"
         )
-    if first.kind == "cores" and slower >= waiting:
+    if first.kind == "cores":
         takes = sample_rate(measured, measured.both)
         text = (
-            f"the step alone could take {could}, beside the loader it takes {_count(takes)}; "
-            f"{_percent(slower)} of the time is lost {CAUSES['cores']}"
+            f"the step could take {could}, beside the loader it takes {_count(takes)}; "
+            f"{_percent(first.share)} of the time is lost {CAUSES['cores']}"
         )
     else:
         text = (
@@ -221,34 +226,41 @@ def _loader_cause(measured: Measurements) -> str:
     stages = {stage.name: stage.seconds for stage in measured.stages}
     own = stages.get("samples", 0.0) + stages.get("collate", 0.0)
     needed, most = needed_workers(measured)
-    delivered = subject.nbytes * loop.batches
+    delivered, read = subject.nbytes * loop.batches, loop.usage.read_bytes or 0
+    away = shares.disk + shares.asleep
+    if measured.step is not None and _fast_enough(measured):
+        if not subject.workers and not subject.ahead:
+            return "overlap"
+        if shares.busy + shares.queued > away:
+            return "cores"
+    # Time ready without a core is left out: others on the machine cause it. Page faults take the
+    # processor as well, in system mode.
+    by_disk = shares.disk > max(0.25 * away, 0.1 * shares.busy)
+    by_disk = by_disk and shares.disk + shares.system > shares.busy - shares.system
+    slow_reads = away > shares.busy and shares.disk > 0.1 * away and read > 0.5 * delivered
+    reads = by_disk or slow_reads
+    around = 0 < own < 0.4 * loop.seconds_per_batch * max(subject.workers, 1)
+    if around and not reads:
+        return "handover"
     if 0 < subject.workers < needed <= most:
         return "workers"
     if subject.workers > measured.machine.cores and shares.queued > max(shares.asleep, 0.3):
         return "cores"
     if stages.get("collate", 0.0) > 0.6 * own:
         return "collate"
-    if not subject.workers and not subject.ahead and measured.step is not None and needed <= 1:
-        return "overlap"
-    around = own > 0 and own < 0.4 * loop.seconds_per_batch * max(subject.workers, 1)
-    # Time ready without a core is left out: others on the machine cause it. Page faults take the
-    # processor as well, in system mode.
-    away, read = shares.disk + shares.asleep, loop.usage.read_bytes or 0
-    by_disk = shares.disk > max(0.25 * away, 0.1 * shares.busy)
-    by_disk = by_disk and shares.disk + shares.system > shares.busy - shares.system
-    slow_reads = away > shares.busy and shares.disk > 0.1 * away and read > 0.5 * delivered
-    if by_disk or slow_reads:
+    if reads:
         return _kind_of_reads(measured)
     if away > shares.busy:
-        if around:
-            return "handover"
-        if (loop.received_bytes or 0) > 0.5 * max(delivered, 1 << 20):
-            return "network"
-        return "sleep"
-    copied = delivered / loop.seconds
-    if measured.machine.memcpy and copied > _MEMORY_SHARE * measured.machine.memcpy:
-        return "memory"
-    return "handover" if around else "compute"
+        received = (loop.received_bytes or 0) > 0.5 * max(delivered, 1 << 20)
+        return "network" if received else "sleep"
+    memcpy = measured.machine.memcpy
+    copies = memcpy is not None and delivered / loop.seconds > _MEMORY_SHARE * memcpy
+    return "memory" if copies else "compute"
+
+
+def _fast_enough(measured: Measurements) -> bool:
+    """Return whether the loader alone is surely faster than the step alone."""
+    return measured.loader.seconds_per_batch < 0.9 * step_seconds(measured)
 
 
 def _kind_of_reads(measured: Measurements) -> str:
@@ -288,6 +300,8 @@ def _competition(measured: Measurements, share: float) -> Finding:
         f"{used / both.seconds:.1f} of {plural(measured.machine.cores, 'core')}"
     )
     less = "fewer workers" if measured.subject.workers else "less Python in the loader's thread"
+    if measured.subject.workers > measured.machine.cores:
+        less = f"{measured.machine.cores} workers instead of {measured.subject.workers}"
     advice = (
         f"leave the step a core: {less}, torch.set_num_threads below {measured.machine.cores}, or "
         "samples prepared once and stored"

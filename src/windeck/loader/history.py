@@ -151,6 +151,25 @@ class StepHistory:
         segments = (segment for segment in self._segments if segment.step <= step)
         return StepHistory(self._epoch_length, segments)
 
+    def skipped(self, position: int, exclusions: Exclusions) -> list[tuple[int, int]]:
+        """Return the ranges before a position that were not served: excluded, or dropped.
+
+        O(excluded ranges), and O(epochs) of segments with `drop_last`. Positions before the first
+        segment count as served.
+        """
+        found = list(exclusions.ranges)
+        stops = [*(segment.position for segment in self._segments[1:]), position]
+        for segment, stop in zip(self._segments, stops, strict=False):
+            if not segment.drop_last:
+                continue
+            sharding, start = segment.sharding(exclusions), segment.position
+            while (end := sharding.epoch_end(start)) <= stop:
+                kept = exclusions.kept(start, end)
+                if rest := kept % sharding.step_size:
+                    found.append((exclusions.nth(start, kept - rest), end))
+                start = end
+        return found
+
     def step_of(self, position: int, exclusions: Exclusions) -> int | None:
         """Return the step that contains a position, or None if no step does."""
         index = bisect_right([segment.position for segment in self._segments], position) - 1

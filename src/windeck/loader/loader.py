@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
@@ -22,16 +23,14 @@ from windeck._util.text import parse_bytes
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import (
     BatchBuilder,
-    PendingBatches,
     Tensors,
     check_device,
     check_pin_memory,
-    in_span,
 )
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
-from windeck.loader.prefetch import Prefetcher
-from windeck.loader.runs import Run, build_runs
+from windeck.loader.runs import EpochIterator
+from windeck.loader.served import Served, serve
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
@@ -101,6 +100,9 @@ class Loader:
     restart
         Whether every ``for`` loop begins at position 0, for validation and test. The loader's own
         position stays 0, and so does that of its state; loops do not affect each other.
+    max_steps
+        End of iteration: no batch comes after this number since the run began, on every rank, also
+        after a resume. With `restart` every loop ends there. Not in the state.
 
     Raises
     ------
@@ -149,6 +151,7 @@ class Loader:
         device: torch.device | str | None = None,
         steps_per_epoch: int | None = None,
         restart: bool = False,
+        max_steps: int | None = None,
     ) -> None:
         self.stream: Any = as_stream(data, shuffle=shuffle, order=order, seed=seed)
         self.batch_size = check_integer("batch_size", batch_size, least=1)
@@ -156,6 +159,7 @@ class Loader:
         self.epochs = None if epochs is None else check_integer("epochs", epochs)
         self.prefetch, self._prefetch_bytes = _check_prefetch(prefetch)
         self.restart = bool(restart)
+        self.max_steps = None if max_steps is None else check_integer("max_steps", max_steps)
         self.steps_per_epoch = _check_steps_per_epoch(steps_per_epoch, self.stream)
         self._ranks = check_ranks(rank, world_size)
         if self.epochs is not None and self._is_endless:
@@ -243,28 +247,44 @@ class Loader:
 
     @property
     def steps_left(self) -> int:
-        """Batches until the end of the epoch; 0 when `epochs` is reached."""
+        """Batches until the end of the epoch; 0 when `epochs` or `max_steps` is reached."""
         if self.epochs is not None and self.epoch >= self.epochs:
             return 0
+        left = self._epoch_steps_left
+        return left if self.max_steps is None else min(left, max(0, self.max_steps - self._step))
+
+    @property
+    def _epoch_steps_left(self) -> int:
+        """Batches until the end of the epoch, whatever ends the iteration."""
         if self.steps_per_epoch is not None:
             return self.steps_per_epoch - self._step % self.steps_per_epoch
         return self._sharding().steps_left(self._next_start())
 
     def __len__(self) -> int:
-        """Return the number of batches in the whole current epoch, on every rank."""
-        if self.steps_per_epoch is not None:
-            return self.steps_per_epoch
+        """Return the number of batches in the whole current epoch, on every rank.
+
+        Without those after `max_steps`, which is the length for a stream without epochs. If it was
+        reached before the first batch of the epoch, the length is that without it.
+        """
         if self._is_endless:
+            if self.max_steps is not None:
+                return self.max_steps
             raise TypeError(
                 "the stream has no epochs, so the loader has no length; `steps_per_epoch` gives "
                 "it one"
             )
-        return self._sharding().steps_left(self.epoch * self._epoch_length)
+        whole = self.steps_per_epoch
+        if whole is None:
+            whole = self._sharding().steps_left(self.epoch * self._epoch_length)
+        if self.max_steps is None:
+            return whole
+        left = self._epoch_steps_left
+        return whole - max(0, left - max(0, self.max_steps - self._step)) or whole
 
     # Batches.
 
     def __iter__(self) -> Iterator[Tensors]:
-        return _EpochIterator(self._at_start() if self.restart else self)
+        return EpochIterator(self._at_start() if self.restart else self)
 
     def peek(self) -> Tensors:
         """Return the next batch without moving the position.
@@ -272,8 +292,10 @@ class Loader:
         Raises
         ------
         IndexError
-            If there is none because `epochs` is reached.
+            If there is none because `epochs` or `max_steps` is reached.
         """
+        if self.max_steps is not None and self._step >= self.max_steps:
+            raise IndexError(f"there is no next batch: max_steps={self.max_steps} is reached")
         if self.epochs is not None and self.epoch >= self.epochs:
             raise IndexError(f"there is no next batch: epochs={self.epochs} is reached")
         positions = self._sharding().positions(self._next_start(), self.rank)
@@ -302,7 +324,7 @@ class Loader:
         ------
         IndexError
             For a step before the first that the loader has a record of, or after the last that
-            `epochs` allows.
+            `epochs` or `max_steps` allows.
 
         Examples
         --------
@@ -316,11 +338,7 @@ class Loader:
         >>> [loader.state_dict(step=n)["position"] for n in range(5)]
         [0, 2, 4, 5, 7]
         """
-        self._record_step()
-        number, position = self._step, self._position
-        if step is not None and step != self._step:
-            number = check_integer("step", step)
-            position = self._position_after(number)
+        number, position = self._point(step)
         return {
             **stream_state(self.stream, position),
             "step": number,
@@ -340,11 +358,13 @@ class Loader:
             restarts in every loop; the loader is not changed then.
         """
         position = load_stream_position(self.stream, state)
-        if self.steps_per_epoch is not None and position and "step" not in state:
-            raise ValueError(
-                f"the state is at position {position} and does not count steps, which the epochs "
-                "of `steps_per_epoch` need; expected the state of a Loader"
-            )
+        if position and "step" not in state:
+            for name in ("steps_per_epoch", "max_steps"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"the state is at position {position} and does not count steps, which "
+                        f"`{name}` needs; expected the state of a Loader"
+                    )
         step = check_integer("step", state.get("step", 0))
         history = StepHistory.from_state(state.get("legs", []), self._usual_epoch_length)
         exclusions = Exclusions.from_state(state.get("excluded", []))
@@ -455,6 +475,51 @@ class Loader:
             return self._visit(tuple(sample), epoch)
         return self._was_served(self._position_of(sample, epoch))
 
+    def served(self, step: int | None = None, *, documents: bool = True) -> Served:
+        """Return how many samples, tokens and documents were handed out to all ranks together.
+
+        Computed from the position, so exact after a resume, a change of batch or world size, and
+        with excluded and dropped samples; for a mixture also for each part. Any logger takes
+        ``loader.served().as_dict()``.
+
+        Parameters
+        ----------
+        step
+            Batches since the run began, past or future as for `state_dict`; `Loader.step` by
+            default.
+        documents
+            Whether documents are counted.
+
+        Returns
+        -------
+        windeck.loader.served.Served
+            O(excluded ranges + parts), and O(epochs) with `drop_last`. Documents, and tokens with
+            padding, take besides the first use of a shard (of a group, for a mixed order) for every
+            excluded range, and documents for every epoch; what is found of the last 1,024 epochs
+            is kept.
+
+        Raises
+        ------
+        IndexError
+            As `state_dict`.
+
+        Examples
+        --------
+        >>> class Squares:
+        ...     fingerprint = {"squares": 5}
+        ...     def __len__(self):
+        ...         return 5
+        ...     def gather(self, indices, out=None):
+        ...         return {"x": indices**2}
+        >>> Loader(Squares(), batch_size=2, drop_last=True).served(step=5).as_dict()
+        {'samples': 10, 'epoch': 2.4}
+        """
+        number, position = self._point(step)
+        skipped = self._history.until(number).skipped(position, self._exclusions)
+        found = serve(self.stream, position, skipped, documents)
+        steps = self.steps_per_epoch
+        return found if steps is None else replace(found, epoch=number / steps)
+
     def exclude(self, start: int, stop: int) -> None:
         """Exclude the positions [start, stop) of the stream, also after resuming.
 
@@ -525,6 +590,14 @@ class Loader:
         """Add the configuration of the next step to the history."""
         self._history.record(self._step, self._position, self._sharding())
 
+    def _point(self, step: int | None) -> tuple[int, int]:
+        """Return a step, by default the current one, and the position after as many batches."""
+        self._record_step()
+        if step is None or step == self._step:
+            return self._step, self._position
+        number = check_integer("step", step)
+        return number, self._position_after(number)
+
     def _position_after(self, step: int) -> int:
         """Return the position after `step` batches since the run began."""
         position = self._history.after(step, self._exclusions)
@@ -532,6 +605,8 @@ class Loader:
         done = step if self.steps_per_epoch else position
         if self.epochs is not None and step > self._step and done > self.epochs * length:
             raise IndexError(f"step {step} is after the last step of epochs={self.epochs}")
+        if self.max_steps is not None and step > max(self._step, self.max_steps):
+            raise IndexError(f"step {step} is after the last step of max_steps={self.max_steps}")
         return position
 
     def _step_positions(self, step: int, rank: int | None) -> NDArray[np.int64]:
@@ -602,97 +677,3 @@ def _check_steps_per_epoch(steps: object, stream: Any) -> int | None:
             f"{stream.epoch_length} samples, each in an order of its own, and loops end with them"
         )
     return number
-
-
-class _EpochIterator:
-    """The iterator of one ``for`` loop: the batches of one epoch, from the loader's position on.
-
-    Batches made ahead are discarded if the loader was moved meanwhile by a loaded state, an
-    exclusion or another loop. The iterator stays in its epoch even if the loader is moved to
-    another. In a forked child, which has no thread, it begins to make batches anew.
-    """
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._ahead: Prefetcher[Run] | None = None
-        self._epoch: int | None = None
-        self._version = -1  # None of the loader: the first batch starts the iterator.
-        self._place = 0  # Of the next batch in the run.
-        self._take(PendingBatches([], 0), [0])
-
-    def __iter__(self) -> Iterator[Tensors]:
-        return self
-
-    def __next__(self) -> Tensors:
-        loader, place = self._loader, self._place
-        if self._positions[place] != loader._position or self._version != loader._version:
-            self.close()  # Another loop took this batch, or the loader was moved.
-            place = 0
-        waited = 0.0
-        if place == len(self._batches):
-            waited = self._next_run()
-            place = 0
-        batch = self._batches[place]
-        if self._pending.event is not None:
-            self._pending.wait()
-        # In this order: Ctrl-C may come in between.
-        loader._position = self._positions[place + 1]
-        loader._step += 1
-        self._place = place + 1
-        self._batches[place] = NO_BATCH  # The user's reference is the only one.
-        loader._waited.step = waited
-        loader._waited.total += waited
-        return batch
-
-    def close(self) -> None:
-        """Stop prefetching. The position stays; another `next` starts again from it."""
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
-        self._take(PendingBatches([], 0), [self._loader._position])
-
-    def _take(self, pending: PendingBatches, positions: list[int]) -> None:
-        self._pending, self._batches, self._positions = pending, pending.batches, positions
-        self._place = 0
-
-    def _next_run(self) -> float:
-        """Take the next run; return the seconds waited for it."""
-        loader = self._loader
-        while True:
-            if self._ahead is None or not self._ahead.is_alive:
-                self._ahead = self._start()
-            try:
-                run = in_span("windeck.wait", self._ahead.get)
-            except BaseException:  # The end, an error of the source, or Ctrl-C: end the thread.
-                self.close()
-                raise
-            if run.positions[0] == loader._position:
-                break
-            self.close()  # Ctrl-C came after a run was taken.
-        self._take(run.pending, run.positions)
-        if loader._prefetch_bytes is not None:
-            self._ahead.depth = max(1, loader._prefetch_bytes // max(1, run.pending.nbytes))
-        loader._waited.away = self._ahead.away
-        return self._ahead.waited
-
-    def _start(self) -> Prefetcher[Run]:
-        self.close()
-        loader = self._loader
-        loader._record_step()
-        if self._epoch is None:
-            self._epoch = loader.epoch
-        self._version = loader._version
-        left, epoch = None, self._epoch
-        if loader.epochs is not None and epoch >= loader.epochs:
-            left = 0
-        elif loader.steps_per_epoch is not None:
-            left, epoch = (loader.steps_left if loader.epoch == epoch else 0), 0
-        build = loader._build_batch
-        runs = build_runs(
-            loader._sharding(), loader.position, epoch, left, loader.rank, build, build.makes_runs
-        )
-        return Prefetcher(runs, loader.prefetch, loader._waited.away)
-
-
-#: Takes the place of a batch that was handed out.
-NO_BATCH: Tensors = {}

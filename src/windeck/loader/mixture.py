@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from windeck._util.fingerprints import digest
 from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.served import Served, add_up, kept_ranges, serve
 from windeck.loader.state import explain_change, fingerprint_at
 from windeck.loader.stream import Stream
 from windeck.loader.transforms import Function, MappedStream
@@ -351,6 +352,47 @@ class Mixture:
             If no part has documents.
         """
         return sort_positions(self.document_runs(document, at=at, epoch=epoch))
+
+    def served(
+        self, position: int, *, skipped: Sequence[tuple[int, int]] = (), documents: bool = True
+    ) -> Served:
+        """Return counts of samples, tokens and documents before a position, also for each part.
+
+        Parameters are those of `Stream.served`; see `Loader.served`. O(parts * ranges), and the
+        cost of the parts. Documents of a retired part are unknown, so those of all parts together
+        are None. Its tokens are known if all sequences of the other parts have as many.
+        """
+        kept = kept_ranges(position, skipped)
+        before = self._slots.count_before(position).tolist()
+        bounds = [
+            [self._slots.count_before(min(bound, position)).tolist() for bound in pair]
+            for pair in skipped
+        ]
+        parts = {}
+        for part, (name, stream) in enumerate(self.parts.items()):
+            own = [(low[part], high[part]) for low, high in bounds]
+            if stream is not None:
+                parts[name] = serve(stream, before[part], own, documents)
+                continue
+            samples = sum(stop - start for start, stop in kept_ranges(before[part], own))
+            each = 0 if not samples else self.tokens_per_sample
+            parts[name] = Served(samples, None if each is None else samples * each)
+        return Served(
+            sum(stop - start for start, stop in kept),
+            add_up(counts.tokens for counts in parts.values()),
+            add_up(counts.documents_begun for counts in parts.values()),
+            add_up(counts.documents_finished for counts in parts.values()),
+            parts=parts,
+        )
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Tokens that `served` counts for each sample; None if samples differ or have none."""
+        if "targets_mask" in self._layout:  # A retired part may have had padding.
+            return None
+        live = (stream for stream in self._streams if stream is not None)
+        found = {getattr(stream, "tokens_per_sample", None) for stream in live}
+        return found.pop() if len(found) == 1 else None
 
     @cached_property
     def _sample_widths(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Runs: the batches of several steps, made together by one gather.
+"""Runs: the batches of several steps, made together by one gather, and iteration over them.
 
 Every batch is a function of its position, so the order, the gather and the hand-over from thread
 to thread need not be done for each of them. A run ends where an epoch, an exclusion or a partial
@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from windeck._util.validation import LIMIT
-from windeck.loader.batch import PendingBatches
+from windeck.loader.batch import PendingBatches, Tensors, in_span
+from windeck.loader.prefetch import Prefetcher
 from windeck.loader.sharding import Sharding
 from windeck.sources import Indices
 
-__all__ = ["Run", "build_runs", "next_count"]
+if TYPE_CHECKING:
+    from windeck.loader.loader import Loader
+
+__all__ = ["EpochIterator", "Run", "build_runs", "next_count"]
 
 #: Bytes of a run: small enough for the caches, and to throw away. A larger batch is a run.
 RUN_BYTES = 1 << 20
@@ -101,3 +106,98 @@ def build_runs(
         position = ends[-1]
         left, full = left - count, max(0, full - count)
         del pending  # Otherwise this reference would keep the memory of a run from the pool.
+
+
+class EpochIterator:
+    """The iterator of one ``for`` loop: the batches of one epoch, from the loader's position on.
+
+    Batches made ahead are discarded if the loader was moved meanwhile by a loaded state, an
+    exclusion or another loop. The iterator stays in its epoch even if the loader is moved to
+    another. In a forked child, which has no thread, it begins to make batches anew.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._ahead: Prefetcher[Run] | None = None
+        self._epoch: int | None = None
+        self._version = -1  # None of the loader: the first batch starts the iterator.
+        self._place = 0  # Of the next batch in the run.
+        self._take(PendingBatches([], 0), [0])
+
+    def __iter__(self) -> Iterator[Tensors]:
+        return self
+
+    def __next__(self) -> Tensors:
+        loader, place = self._loader, self._place
+        if self._positions[place] != loader._position or self._version != loader._version:
+            self.close()  # Another loop took this batch, or the loader was moved.
+            place = 0
+        waited = 0.0
+        if place == len(self._batches):
+            waited = self._next_run()
+            place = 0
+        batch = self._batches[place]
+        if self._pending.event is not None:
+            self._pending.wait()
+        # In this order: Ctrl-C may come in between.
+        loader._position = self._positions[place + 1]
+        loader._step += 1
+        self._place = place + 1
+        self._batches[place] = NO_BATCH  # The user's reference is the only one.
+        loader._waited.step = waited
+        loader._waited.total += waited
+        return batch
+
+    def close(self) -> None:
+        """Stop prefetching. The position stays; another `next` starts again from it."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+        self._take(PendingBatches([], 0), [self._loader._position])
+
+    def _take(self, pending: PendingBatches, positions: list[int]) -> None:
+        self._pending, self._batches, self._positions = pending, pending.batches, positions
+        self._place = 0
+
+    def _next_run(self) -> float:
+        """Take the next run; return the seconds waited for it."""
+        loader = self._loader
+        while True:
+            if self._ahead is None or not self._ahead.is_alive:
+                self._ahead = self._start()
+            try:
+                run = in_span("windeck.wait", self._ahead.get)
+            except BaseException:  # The end, an error of the source, or Ctrl-C: end the thread.
+                self.close()
+                raise
+            if run.positions[0] == loader._position:
+                break
+            self.close()  # Ctrl-C came after a run was taken.
+        self._take(run.pending, run.positions)
+        if loader._prefetch_bytes is not None:
+            self._ahead.depth = max(1, loader._prefetch_bytes // max(1, run.pending.nbytes))
+        loader._waited.away = self._ahead.away
+        return self._ahead.waited
+
+    def _start(self) -> Prefetcher[Run]:
+        self.close()
+        loader = self._loader
+        loader._record_step()
+        if self._epoch is None:
+            self._epoch = loader.epoch
+        self._version = loader._version
+        left, epoch = None, self._epoch
+        if loader.epochs is not None and epoch >= loader.epochs:
+            left = 0
+        elif loader.steps_per_epoch is not None or loader.max_steps is not None:
+            left = loader.steps_left if loader.epoch == epoch else 0
+            epoch = 0 if loader.steps_per_epoch is not None else epoch
+        build = loader._build_batch
+        runs = build_runs(
+            loader._sharding(), loader.position, epoch, left, loader.rank, build, build.makes_runs
+        )
+        return Prefetcher(runs, loader.prefetch, loader._waited.away)
+
+
+#: Takes the place of a batch that was handed out.
+NO_BATCH: Tensors = {}

@@ -15,6 +15,7 @@ from windeck._core import Permutation
 from windeck._util.fingerprints import checked_order_name, order_name
 from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.served import Served, count_epochs, count_places, kept_ranges
 from windeck.loader.state import explain_change
 from windeck.loader.transforms import Function, MappedStream
 from windeck.loader.visits import (
@@ -45,6 +46,8 @@ __all__ = ["EpochMap", "EpochRange", "Stream", "as_stream", "check_order_factory
 
 #: Cached orders and per-epoch sources: batches of neighbouring epochs alternate at a border.
 CACHED_EPOCHS = 4
+#: Epochs whose counts of tokens and documents are kept.
+COUNTED_EPOCHS = 1024
 
 
 @dataclass(frozen=True)
@@ -280,6 +283,7 @@ class Stream:
         self._grown = tuple(grown)
         self._epochs = EpochMap(source, order, self.seed, self._grown)
         self.order: OrderFactory = self._epochs.order
+        self._count = lru_cache(COUNTED_EPOCHS)(partial(count_places, self._epochs))
 
     @property
     def epoch_length(self) -> int | None:
@@ -461,6 +465,44 @@ class Stream:
         number = self.epoch_at(at) if epoch is None else check_integer("epoch", epoch)
         samples = require_method(self._epochs.source_at(number), "sequences_of")(document)
         return [EpochPositions(number, self.position_of(samples, epoch=number))]
+
+    def served(
+        self, position: int, *, skipped: Sequence[tuple[int, int]] = (), documents: bool = True
+    ) -> Served:
+        """Return counts of samples, tokens and documents before a position; see `Loader.served`.
+
+        Parameters
+        ----------
+        position
+            The position after the last sample.
+        skipped
+            Ranges [start, stop) of positions that are not counted.
+        documents
+            Whether documents are counted.
+
+        Examples
+        --------
+        >>> class Squares:
+        ...     fingerprint = {"squares": 5}
+        ...     def __len__(self):
+        ...         return 5
+        ...     def gather(self, indices, out=None):
+        ...         return {"x": indices**2}
+        >>> Stream(Squares()).served(7, skipped=[(0, 2)]).as_dict()
+        {'samples': 5, 'epoch': 1.4}
+        """
+        ranges = kept_ranges(position, skipped)
+        counts = count_epochs(self._epochs, ranges, documents, self._count)
+        here = self._epochs.range_at(position)
+        passed = here.epoch + (position - here.start) / here.length
+        samples = sum(stop - start for start, stop in ranges)
+        return Served(samples, *counts, epoch=passed)
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Tokens that `served` counts for each sample; None if samples differ or have none."""
+        found: int | None = getattr(self.source, "tokens_per_sample", None)
+        return found
 
     def gather(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None

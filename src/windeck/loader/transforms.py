@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,18 +21,26 @@ from windeck._util.indices import as_positions
 from windeck._util.validation import check_integer
 from windeck.loader.row_random import RowRandom
 from windeck.loader.state import fingerprint_at
-from windeck.sources import Batch, Fingerprint, gather_rows, present, whole
+from windeck.sources import Batch, Fingerprint, Indices, gather_rows, present, whole
 
 __all__ = ["MappedStream"]
 
 #: Optional methods of streams that do not depend on the contents of batches.
 _DELEGATED = {
     *("samples", "position_of", "epoch_of", "epoch_at", "order_at", "first_epoch_length"),
-    *("documents_at", "document_positions", "document_runs", "explain_change", "without_retired"),
+    *(
+        "served",
+        "tokens_per_sample",
+        "documents_at",
+        "document_positions",
+        "document_runs",
+        "explain_change",
+        "without_retired",
+    ),
 }
 
-#: (arrays of a batch or sample, random numbers) -> arrays.
-Function: TypeAlias = "Callable[[Batch, Any], Mapping[str, Any]]"
+#: (arrays of a batch, random numbers) -> arrays, or (a sample, a generator) -> anything.
+Function: TypeAlias = "Callable[[Batch, Any], Any]"
 _numbers = itertools.count(1)
 
 
@@ -49,7 +57,8 @@ class MappedStream:
     function
         ``function(batch, random)`` returns the arrays of the new batch. `random` is a
         `windeck.loader.row_random.RowRandom`. With `collate`: ``function(sample, generator)``, for
-        each row; a sample has row k of every array that has one row for each sample.
+        each row; a sample has row k of every array that has one row for each sample, and the list
+        of row k of every `JaggedTable` column (``<key>`` with ``<key>_offsets`` beside it).
     columns
         Keys that the function gets. The others pass by it: its arrays are added to them.
     seed
@@ -84,6 +93,13 @@ class MappedStream:
         self.stream, self._function, self._collate = stream, function, collate
         self._columns = (columns,) if isinstance(columns, str) else columns and tuple(columns)
         self.seed = check_integer("seed", seed, most=2**64 - 1)
+        inner = isinstance(stream, MappedStream) and stream._is_collated
+        if inner and collate is not None:
+            raise ValueError(
+                f"`collate` must be None for {_name_of(function)}, a function of samples: those of "
+                "`stream` are collated already"
+            )
+        self._is_collated: bool = inner or collate is not None
         #: Number of the function among those applied one after the other, from 1.
         self._depth: int = stream._depth + 1 if isinstance(stream, MappedStream) else 1
         field = "map" if self._depth == 1 else f"map{self._depth}"
@@ -131,10 +147,11 @@ class MappedStream:
 
     def whole(self, rows: Batch) -> Batch:
         """Return all arrays of the batch of these positions."""
-        positions = rows[self._key]
-        found = gather_rows(self.stream, positions)
-        of_all = whole(self.stream, found)
-        batch = present(self.stream, {**found, **of_all})
+        return self._batch(rows[self._key])[0]
+
+    def _batch(self, positions: Indices) -> tuple[Batch, set[str]]:
+        """Return the batch, and which of its arrays belong to the batch as a whole."""
+        batch, of_all = _unchanged(self.stream, positions)
         # Functions with one seed get other numbers.
         seed = self.seed if self._depth == 1 else hash_words(self.seed, self._depth)
         random = RowRandom(seed, positions)
@@ -144,18 +161,18 @@ class MappedStream:
         if self._collate is None:
             made: Any = self._function(given, random)
         else:
-            names = [key for key in given if key not in of_all]
-            samples = (
-                self._function({key: given[key][row] for key in names}, random.generator(row))
-                for row in range(len(positions))
+            samples = _samples(batch, given, of_all, len(positions), self._name)
+            made = self._collate(
+                [self._function(one, random.generator(row)) for row, one in enumerate(samples)]
             )
-            made = self._collate(list(samples))
         if not isinstance(made, Mapping):
             raise TypeError(
                 f"{self._name} returned a {type(made).__name__}, expected a dict of arrays"
             )
-        return {key: np.require(array, requirements="W") for key, array in
-                {**kept, **made}.items()}  # fmt: skip
+        changed = {
+            key: np.require(array, requirements="W") for key, array in {**kept, **made}.items()
+        }
+        return changed, of_all & changed.keys()
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch without the positions."""
@@ -176,6 +193,48 @@ class MappedStream:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _key=_new_key())
+
+
+def _unchanged(stream: Any, positions: Indices) -> tuple[Batch, set[str]]:
+    """Return the batch of a stream, and which of its arrays belong to the batch as a whole."""
+    if isinstance(stream, MappedStream):
+        return stream._batch(positions)
+    rows = gather_rows(stream, positions)
+    of_all = whole(stream, rows)
+    return present(stream, {**rows, **of_all}), set(of_all)
+
+
+def _samples(
+    batch: Batch, given: Batch, of_all: set[str], rows: int, name: str | int
+) -> Iterator[dict[str, Any]]:
+    """Yield the sample of each row: its values, and its lists.
+
+    Lists are end to end in one array, with ``<key>_offsets`` of shape (rows + 1,) beside it, which
+    are also those of ``<key>_weights``. Other arrays of the whole batch are left out.
+    """
+    offsets = {
+        key.removesuffix("_offsets"): array.tolist()
+        for key, array in batch.items()
+        if key.endswith("_offsets") and np.shape(array) == (rows + 1,)
+    }
+    lists = {key: offsets[key] for key in given if key in offsets}
+    for key in offsets:
+        if (weights := f"{key}_weights") in given and weights in of_all:
+            lists[weights] = offsets[key]
+    rest = of_all | lists.keys() | {f"{key}_offsets" for key in offsets}
+    single = [key for key in given if key not in rest]
+    expected = {**dict.fromkeys(single, rows), **{key: lists[key][-1] for key in lists}}
+    for key, length in expected.items():
+        if np.shape(given[key])[:1] != (length,):
+            raise ValueError(
+                f"samples for {name} cannot be taken from a batch in which {key!r} has shape "
+                f"{np.shape(given[key])}, expected a first axis of {length}"
+            )
+    for row in range(rows):
+        sample = {key: given[key][row] for key in single}
+        for key, starts in lists.items():
+            sample[key] = given[key][starts[row] : starts[row + 1]]
+        yield sample
 
 
 def _defined(kind: type) -> set[str]:

@@ -5,7 +5,7 @@ The sequences of a shard are created once and permuted in every epoch.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from windeck.packing.layout import (
     name_pieces,
 )
 from windeck.packing.options import Options, framed_sizes
+from windeck.packing.served import Counts, kept_lengths, place_documents
 from windeck.packing.shard_shuffle import SHARDS
 
 __all__ = ["BestFitPacking"]
@@ -36,6 +37,14 @@ class FittedShard(NamedTuple):
 
     run: _core.DocumentRun
     fit: _core.BestFit
+
+
+class Bins(NamedTuple):
+    """Tokens of documents in each sequence of a shard, and pairs (kept document, sequence)."""
+
+    tokens: Int64s
+    document_of: Int64s
+    sequence_of: Int64s
 
 
 class BestFitPacking:
@@ -55,13 +64,14 @@ class BestFitPacking:
     ) -> None:
         self.documents, self.options = documents, options
         self.live, self.threads = live, threads
+        self._bins = LRUCache(live.limit)
         self.sizes = framed_sizes(documents, options.frame)
         self.tokens = int(self.sizes.sum())
-        self.counts, filled = passes.sequence_counts()
+        self.counts, self.filled = passes.sequence_counts()
         self.parts = _core.PartOrder(self.counts)
         self.positions_per_sequence = 1
         self.samples = self.parts.total
-        self.padding = self.samples * (options.length + 1) - int(filled.sum())
+        self.padding = self.samples * options.content - int(self.filled.sum())
 
     def at_epoch(self, epoch: int, seed: int) -> BestFitEpoch:
         """Return the layout of one epoch. O(shards) time."""
@@ -78,7 +88,7 @@ class BestFitPacking:
             self.documents.open(shard), bos=options.bos, eos=options.eos, threads=self.threads
         )
         check_run(self.documents, shard, run, int(self.sizes[shard]))
-        fit = _core.BestFit(run, options.length + 1)
+        fit = _core.BestFit(run, options.content, options.overlap)
         if len(fit) != self.counts[shard]:
             dataset_id, shard_id = self.documents.shard_name(shard)
             raise ValueError(
@@ -86,6 +96,38 @@ class BestFitPacking:
                 f"{self.counts[shard]} as counted at the start"
             )
         return FittedShard(run, fit)
+
+    @cached_property
+    def totals(self) -> tuple[_core.PartOrder, _core.PartOrder]:
+        """Of each shard the tokens that are targets, and the kept documents in its sequences."""
+        kept = np.where(self.counts > 0, self.documents.shard_kept, 0)
+        targets = self.filled + self.counts * (self.options.sequence_frame - 1)
+        return _core.PartOrder(targets), _core.PartOrder(kept)
+
+    def bins(self, shard: int) -> Bins:
+        """Return the tokens and the documents in the sequences of a shard that has sequences."""
+        found: Bins = self._bins.get(shard, partial(self._create_bins, shard))
+        return found
+
+    def _create_bins(self, shard: int) -> Bins:
+        fit = self.fitted(shard).fit
+        numbers = np.arange(len(fit))
+        offsets, _, starts, sizes = _core.fit_pieces([fit], np.zeros_like(numbers), numbers)
+        tokens = np.diff(np.concatenate([[0], np.cumsum(sizes)])[offsets])
+        sequence_of = np.repeat(numbers, np.diff(offsets))
+        run = _core.DocumentRun(self.documents.open(shard), bos=0, threads=self.threads)
+        lengths = kept_lengths(run, self.options.frame)
+        firsts = place_documents(lengths).firsts
+        full, empty = np.flatnonzero(lengths), np.flatnonzero(lengths == 0)
+        document_of = full[np.searchsorted(firsts[full], starts, side="right") - 1]
+        # An empty document is in the sequence of the token that it is placed at.
+        ascending = np.argsort(starts)
+        beside = np.searchsorted(starts[ascending], firsts[empty], side="right") - 1
+        return Bins(
+            tokens,
+            np.concatenate([document_of, empty]),
+            np.concatenate([sequence_of, sequence_of[ascending[beside]]]),
+        )
 
 
 class BestFitEpoch:
@@ -122,6 +164,51 @@ class BestFitEpoch:
             return held
         before = self.order.before(self.order.index(location.shard))
         return np.sort(self._shuffle(location.shard).index(held) + before)
+
+    def count(self, ranges: Int64s) -> Counts:
+        """Return the tokens and documents in ranges of sequences."""
+        layout, found = self._layout, np.zeros(3, np.int64)
+        served: dict[int, list[tuple[int, int]]] = {}
+        for start, stop in ranges.tolist():
+            ends = np.array([start, stop - 1])
+            parts, _, part_of, within, _ = self.order.pieces(ends, 1, 1, layout.samples)
+            first, last = parts[part_of].tolist()
+            count = int(layout.counts[first])
+            low, high = int(within[0]), int(within[1]) + 1
+            if first == last:
+                served.setdefault(first, []).append((low, high))
+                continue
+            served.setdefault(first, []).append((low, count))
+            served.setdefault(last, []).append((0, high))
+            places = [self.order.index(first) + 1, self.order.index(last)]
+            for number, totals in enumerate(self._totals):
+                found[number] += totals.before(places[1]) - totals.before(places[0])
+        for shard, pairs in served.items():
+            if pairs == [(0, layout.counts[shard])]:
+                found += [totals.size(shard) for totals in self._totals]
+            else:
+                found += self._count_shard(shard, pairs)
+        return Counts(*found.tolist())
+
+    @cached_property
+    def _totals(self) -> list[_core.PartOrder]:
+        """Tokens, and twice the documents, of each shard in the order of the epoch."""
+        key = _core.hash_words(self._seed, SHARDS)
+        tokens, kept = (
+            totals.reordered(seed=key, epoch=self._epoch) for totals in self._layout.totals
+        )
+        return [tokens, kept, kept]
+
+    def _count_shard(self, shard: int, pairs: list[tuple[int, int]]) -> Int64s:
+        """Return tokens and documents in ranges of the sequences of a shard."""
+        served = np.zeros(int(self._layout.counts[shard]), bool)
+        for start, stop in pairs:
+            served[self._shuffle(shard).take(np.arange(start, stop))] = True
+        bins = self._layout.bins(shard)
+        targets = bins.tokens[served] + (self._layout.options.sequence_frame - 1)
+        visited = np.bincount(bins.document_of, weights=served[bins.sequence_of])
+        every = np.bincount(bins.document_of)
+        return np.array([targets.sum(), (visited > 0).sum(), (visited == every).sum()])
 
     def _sequences(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return the shards, the index of each row's shard among them, and its sequence there."""

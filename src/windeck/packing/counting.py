@@ -185,29 +185,7 @@ class CorpusPasses:
             return len(sums) == size and int(sums.min()) >= 0 and int(sums.sum()) == total
 
         def compute() -> Int64s:
-            sums = np.zeros(size, np.int64)
-            first = np.concatenate([[0], np.cumsum(held)])
-
-            def add(shard: int, threads: int) -> None:
-                opened = self._documents.open(shard)
-                if isinstance(opened, _core.TokenShard) and len(opened) != held[shard]:
-                    dataset_id, shard_id = self._documents.shard_name(shard)
-                    raise ValueError(
-                        f"shard {shard_id} of {dataset_id!r} has {len(opened)} documents, "
-                        f"expected {held[shard]} as counted at the start"
-                    )
-                _core.add_block_sums(
-                    opened,
-                    size=count,
-                    seed=_core.hash_words(seed, _BASE),
-                    first=int(first[shard]),
-                    block_size=BLOCK_SIZE,
-                    frame=self._options.frame,
-                    sums=sums,
-                    threads=threads,
-                )
-
-            self._for_each_shard("indexing documents", add)
+            sums = self._sum_blocks(seed, self._options.frame)
             if not is_valid(sums):
                 raise ValueError(
                     f"the documents have {sums.sum()} tokens with their frames, expected {total} "
@@ -216,6 +194,66 @@ class CorpusPasses:
             return sums
 
         return self._cache.get("blocks", key, compute, is_valid)
+
+    def _sum_blocks(self, seed: int, frame: int) -> Int64s:
+        """Return the tokens in each block of the global order, with so many for a frame."""
+        held = self._documents.shard_documents
+        count = int(held.sum())
+        sums = np.zeros(-(-count // BLOCK_SIZE), np.int64)
+        first = np.concatenate([[0], np.cumsum(held)])
+
+        def add(shard: int, threads: int) -> None:
+            opened = self._documents.open(shard)
+            if isinstance(opened, _core.TokenShard) and len(opened) != held[shard]:
+                dataset_id, shard_id = self._documents.shard_name(shard)
+                raise ValueError(
+                    f"shard {shard_id} of {dataset_id!r} has {len(opened)} documents, "
+                    f"expected {held[shard]} as counted at the start"
+                )
+            _core.add_block_sums(
+                opened,
+                size=count,
+                seed=_core.hash_words(seed, _BASE),
+                first=int(first[shard]),
+                block_size=BLOCK_SIZE,
+                frame=frame,
+                sums=sums,
+                threads=threads,
+            )
+
+        self._for_each_shard("indexing documents", add)
+        return sums
+
+    def block_kept(self, seed: int, sums: Int64s) -> Int64s:
+        """Return the kept documents in each block of the global order: int64 of shape (blocks,).
+
+        Parameters
+        ----------
+        seed
+            The seed of the order.
+        sums
+            The framed tokens in each block.
+        """
+        held, kept = self._documents.shard_documents, self._documents.shard_kept
+        count = int(held.sum())
+        if int(kept.sum()) == count:
+            borders = np.append(np.arange(0, count, BLOCK_SIZE), count)
+            return np.diff(borders)
+
+        def key() -> str:
+            fields = self._documents.fingerprint
+            return digest(fields, "kept", count, BLOCK_SIZE, seed, _core.ORDER_VERSION)
+
+        def is_valid(found: Int64s) -> bool:
+            return len(found) == len(sums) and int(found.sum()) == int(kept.sum())
+
+        def compute() -> Int64s:
+            # The frames of documents are what differs between two sums.
+            frame = self._options.frame
+            other = self._sum_blocks(seed, 0 if frame else 1)
+            return (sums - other) // frame if frame else other - sums
+
+        return self._cache.get("kept", key, compute, is_valid)
 
     def sequence_counts(self) -> tuple[Int64s, Int64s]:
         """Return the padded sequences of each shard, and their tokens: int64 of shape (S,) each."""
@@ -234,7 +272,9 @@ class CorpusPasses:
             return len(found) == 2 * shards and int(found.min()) >= 0
 
         def key() -> str:
-            return digest(self._fields(), "padded", self._options.length, _core.ORDER_VERSION)
+            options = self._options
+            framed = (options.content, options.overlap) if options.sequence_frame else ()
+            return digest(self._fields(), "padded", options.length, _core.ORDER_VERSION, *framed)
 
         if self.known_counts is None:
             self.known_counts = self._cache.get("padded", key, compute, is_valid)
@@ -248,7 +288,8 @@ class CorpusPasses:
         )
         corpus = self._documents
         expected = int(corpus.shard_tokens[shard]) + options.frame * int(corpus.shard_kept[shard])
-        fit = _core.BestFit(check_run(corpus, shard, run, expected), options.length + 1)
+        checked = check_run(corpus, shard, run, expected)
+        fit = _core.BestFit(checked, options.content, options.overlap)
         return len(fit), fit.tokens
 
     def _for_each_shard(self, what: str, work: Callable[[int, int], None]) -> None:

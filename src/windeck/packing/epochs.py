@@ -21,6 +21,7 @@ from windeck.packing.layout import (
     locate_document,
 )
 from windeck.packing.mixed import epoch_layout
+from windeck.packing.served import Counts, as_ranges
 from windeck.sources import Batch, Fingerprint, empty_rows
 
 __all__ = ["PackedEpoch", "fingerprint_of", "present", "whole"]
@@ -49,6 +50,8 @@ class PackedEpoch:
             "sequence_length": options.length,
             "dtype": options.dtype,
             "pad": options.pad if options.has_mask else None,
+            "bos": options.sequence_bos,
+            "eos": options.sequence_eos,
         }
 
     @property
@@ -125,6 +128,19 @@ class PackedEpoch:
     def sequences_of(self, document: tuple[str, int, int]) -> Int64s:
         """Return the sequences with a document; see `PackedSequences.sequences_of`."""
         return self._contents.sequences_of(locate_document(self._layout.documents, document))
+
+    def count_served(self, ranges: Any, *, documents: bool = True) -> Counts:
+        """Return tokens and documents in ranges; see `PackedSequences.count_served`."""
+        wanted, each = as_ranges(ranges), self.tokens_per_sample
+        if not documents and each is not None:
+            return Counts(int(np.diff(wanted).sum()) * each, None, None)
+        found = self._contents.count(wanted)
+        return found if documents else Counts(found.tokens, None, None)
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Targets of every sequence; see `PackedSequences.tokens_per_sample`."""
+        return None if self._layout.options.padded else self._layout.options.length
 
     def __repr__(self) -> str:
         return f"PackedEpoch({len(self):,} sequences, epoch={self.epoch}, seed={self.seed})"

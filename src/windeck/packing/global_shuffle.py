@@ -7,7 +7,7 @@ epoch permutes the blocks, and the documents within each block.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +26,13 @@ from windeck.packing.layout import (
     too_few_tokens,
 )
 from windeck.packing.options import Options, framed_sizes
+from windeck.packing.served import (
+    Counts,
+    PlacedDocuments,
+    count_cut_documents,
+    kept_lengths,
+    place_documents,
+)
 
 __all__ = ["GlobalShuffle"]
 
@@ -68,14 +75,15 @@ class GlobalShuffle:
         self.documents, self.options = documents, options
         self.live, self._passes = live, passes
         self.tokens = int(framed_sizes(documents, options.frame).sum())
-        self.positions_per_sequence = options.length
-        self.samples = (self.tokens - 1) // options.length
+        self.positions_per_sequence = options.stride
+        self.samples = (self.tokens - options.overlap) // options.stride
         if self.samples < 1:
             raise too_few_tokens(self.tokens, options)
         self.first: Int64s = np.concatenate([[0], np.cumsum(documents.shard_documents)])
         self.count = int(self.first[-1])
         # The index of every seed is kept, because creating one takes a pass over the corpus.
         self._indices = LRUCache(2**62, keep_after_fork=True)
+        self._kept = LRUCache(2**62, keep_after_fork=True)
 
     def index(self, seed: int) -> _core.PartOrder:
         """Return the sums of the blocks of a seed; the first call creates them."""
@@ -87,11 +95,24 @@ class GlobalShuffle:
         found: _core.PartOrder = self._indices.get(seed, create)
         return found
 
+    def kept(self, seed: int) -> _core.PartOrder:
+        """Return the kept documents of the blocks of a seed.
+
+        With filters the first call takes a pass over the lengths of all documents.
+        """
+
+        def create() -> _core.PartOrder:
+            sums = _sizes(self.index(seed))
+            return _core.PartOrder(self._passes.block_kept(seed, sums))
+
+        found: _core.PartOrder = self._kept.get(seed, create)
+        return found
+
     def known_sums(self) -> dict[int, Int64s]:
         """Return the block sums of every seed that has an index, for pickles. O(blocks) time."""
         found: dict[int, Int64s] = dict(self._passes.known_sums)
         for seed, index in self._indices.items():
-            found[seed] = np.fromiter(map(index.size, range(len(index))), np.int64, len(index))
+            found[seed] = _sizes(index)
         return found
 
     def at_epoch(self, epoch: int, seed: int) -> GlobalShuffleEpoch:
@@ -157,6 +178,11 @@ class GlobalShuffle:
         return _core.DocumentRun(block, bos=self.options.bos, eos=self.options.eos)
 
 
+def _sizes(order: _core.PartOrder) -> Int64s:
+    """Return the sizes of all parts."""
+    return np.fromiter(map(order.size, range(len(order))), np.int64, len(order))
+
+
 class GlobalShuffleEpoch:
     """Sequences of one epoch: the location of their tokens, and the inverse."""
 
@@ -168,8 +194,8 @@ class GlobalShuffleEpoch:
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
-        length = layout.options.length
-        numbers, *pieces = self.order.pieces(indices, length, length + 1, layout.samples)
+        stride, content = layout.options.stride, layout.options.content
+        numbers, *pieces = self.order.pieces(indices, stride, content, layout.samples)
         check_parts(len(numbers), len(indices))
         blocks = [self._block(number) for number in numbers.tolist()]
         rows = RowPieces([block.run for block in blocks], *pieces)
@@ -184,9 +210,9 @@ class GlobalShuffleEpoch:
 
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""
-        length, shard_name = self._layout.options.length, self._layout.documents.shard_name
+        options, shard_name = self._layout.options, self._layout.documents.shard_name
         numbers, _, number_of, starts, lengths = self.order.pieces(
-            [sample], length, length + 1, self._layout.samples
+            [sample], options.stride, options.content, self._layout.samples
         )
         found = []
         for part, start, count in zip(number_of, starts, lengths, strict=True):
@@ -204,9 +230,27 @@ class GlobalShuffleEpoch:
         before = self.order.before(self.order.index(number))
         within = layout.within(number, self._epoch, self._seed).index(rest)
         start, stop = self._block(number).run.extent(within)
-        return overlapping_samples(
-            before + start, before + stop, layout.options.length, layout.samples
+        return overlapping_samples(before + start, before + stop, layout.options, layout.samples)
+
+    def count(self, ranges: Int64s) -> Counts:
+        """Return the tokens and documents in ranges of sequences."""
+        layout = self._layout
+        tokens = int(np.diff(ranges).sum()) * layout.options.length
+        found = count_cut_documents(
+            ranges, layout.samples, layout.options, self.order, self._kept, self._placed
         )
+        return Counts(tokens, *found)
+
+    @cached_property
+    def _kept(self) -> _core.PartOrder:
+        """The kept documents of each block, in the order of the epoch."""
+        key = _core.hash_words(self._seed, _BLOCKS)
+        return self._layout.kept(self._seed).reordered(seed=key, epoch=self._epoch)
+
+    def _placed(self, number: int) -> PlacedDocuments:
+        """Return the first and the last token of each kept document of a block."""
+        run = _core.DocumentRun(self._block(number).documents, bos=0)
+        return place_documents(kept_lengths(run, self._layout.options.frame))
 
     def document_order(self) -> Int64s:
         """Return the numbers of all documents of the corpus, in the order of the epoch.

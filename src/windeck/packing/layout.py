@@ -10,6 +10,7 @@ from windeck import _core
 from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.options import Options
+from windeck.packing.served import Counts
 
 __all__ = [
     "DocumentLocation",
@@ -79,6 +80,10 @@ class EpochLayout(Protocol):
         """Return the sequences that contain tokens of a document, ascending."""
         ...
 
+    def count(self, ranges: Int64s, /) -> Counts:
+        """Return the tokens and documents in ranges of sequences."""
+        ...
+
 
 class PackingLayout(Protocol):
     """The documents in the sequences of any epoch."""
@@ -108,7 +113,7 @@ def check_parts(parts: int, rows: int) -> None:
 def too_few_tokens(tokens: int, options: Options) -> ValueError:
     """Return the error for documents that do not fill one sequence."""
     return ValueError(
-        f"the documents have {tokens} tokens with their frames, expected {options.length + 1} or "
+        f"the documents have {tokens} tokens with their frames, expected {options.content} or "
         f"more for a sequence of `sequence_length` {options.length} and its targets"
     )
 
@@ -162,12 +167,12 @@ def name_pieces(
     return [Piece(dataset_id, shard_id, *span) for span in spans]
 
 
-def overlapping_samples(start: int, stop: int, length: int, samples: int) -> Int64s:
+def overlapping_samples(start: int, stop: int, options: Options, samples: int) -> Int64s:
     """Return the samples that contain any of the epoch's tokens [start, stop), ascending.
 
-    Sample s consists of the tokens [s * length, s * length + length + 1).
+    Sample s consists of the tokens [s * stride, s * stride + content).
     """
     if start >= stop:
         return np.empty(0, np.int64)
-    first = max(start - 1, 0) // length
-    return np.arange(first, min((stop - 1) // length, samples - 1) + 1, dtype=np.int64)
+    first = max(start - options.overlap, 0) // options.stride
+    return np.arange(first, min((stop - 1) // options.stride, samples - 1) + 1, dtype=np.int64)

@@ -19,6 +19,7 @@ from windeck.packing.layout import (
     Piece,
     RowPieces,
 )
+from windeck.packing.served import Counts, as_ranges, ranges_of
 
 __all__ = ["epoch_layout"]
 
@@ -41,6 +42,7 @@ class MixedEpoch:
     def __init__(self, layout: PackingLayout, inner: EpochLayout, epoch: int, seed: int) -> None:
         self.order, self._inner = inner.order, inner
         borders = _group_borders(layout, inner.order)
+        self._borders = np.unique(borders)
         self._sequences = BlockPermutation(
             layout.samples,
             block_offsets=borders,
@@ -71,6 +73,32 @@ class MixedEpoch:
         """Return the sequences that contain tokens of a document, ascending."""
         found: Int64s = np.sort(self._sequences.index(self._inner.sequences_of(location)))
         return found
+
+    def count(self, ranges: Int64s) -> Counts:
+        """Return the tokens and documents in ranges of sequences.
+
+        O(groups), and O(sequences log sequences) of the groups that a range has a part of.
+        """
+        return self._inner.count(self._inner_ranges(ranges))
+
+    def _inner_ranges(self, ranges: Int64s) -> Int64s:
+        """Return ranges of sequences before they were shuffled in groups."""
+        borders = self._borders
+        # Every group is shuffled in itself, and they are in the order of any of their sequences.
+        order = np.argsort(self._sequences.index(borders[:-1]))
+        starts = np.concatenate([[0], np.cumsum(np.diff(borders)[order])])
+        found = []
+        for start, stop in ranges.tolist():
+            first, last = np.searchsorted(starts, [start, stop - 1], side="right") - 1
+            for place in {first, last}:
+                low, high = max(start, starts[place]), min(stop, starts[place + 1])
+                if low > starts[place] or high < starts[place + 1]:
+                    found.append(ranges_of(self._sequences.slice(low, high)))
+                else:
+                    found.append(borders[order[place] :][:2].reshape(1, 2))
+            whole = order[first + 1 : last]
+            found.append(np.stack([borders[whole], borders[whole + 1]], axis=1))
+        return as_ranges(np.concatenate(found)) if found else ranges
 
 
 def _group_borders(layout: PackingLayout, order: _core.PartOrder) -> Int64s:

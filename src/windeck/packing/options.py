@@ -55,6 +55,8 @@ class Options:
         Shards or blocks in a group of a mixed order. In the fingerprint of mixed orders only.
     keys
         Some of `KEYS`. Not in the fingerprint.
+    sequence_bos, sequence_eos
+        The first and the last token of every sequence. In the fingerprint if they are given.
     """
 
     length: int
@@ -66,6 +68,8 @@ class Options:
     dtype: str
     mixed_shards: int = 8
     keys: tuple[str, ...] = ()
+    sequence_bos: int | None = None
+    sequence_eos: int | None = None
 
     def __post_init__(self) -> None:
         check_integer("sequence_length", self.length, least=1, most=MAX_LENGTH)
@@ -80,8 +84,13 @@ class Options:
         for key in self.keys:
             if key not in KEYS:
                 raise ValueError(f"`keys` must be some of {', '.join(KEYS)}, got {key!r}")
-        for name in ("bos", "eos", "pad"):
+        for name in ("bos", "eos", "pad", "sequence_bos", "sequence_eos"):
             _check_token(name, getattr(self, name), self.dtype)
+        if self.stride < 1:
+            raise ValueError(
+                f"`sequence_length` must be at least 2 with `sequence_eos`, got {self.length}: "
+                "a sequence would have no input from a document"
+            )
         if self.pad != 0 and not self.padded:
             raise ValueError(f"`pad` must be 0 without padded=True, got {self.pad}")
 
@@ -99,6 +108,29 @@ class Options:
     def has_mask(self) -> bool:
         """True if batches have ``targets_mask``."""
         return self.padded or "targets_mask" in self.keys
+
+    @property
+    def sequence_frame(self) -> int:
+        """Number of tokens that frame every sequence."""
+        return (self.sequence_bos is not None) + (self.sequence_eos is not None)
+
+    @property
+    def overlap(self) -> int:
+        """Number of tokens of documents that a sequence shares with the next one.
+
+        The first token of a sequence is no target, unless a BOS token is before it.
+        """
+        return 1 if self.sequence_bos is None else 0
+
+    @property
+    def content(self) -> int:
+        """Number of tokens of documents in a full sequence."""
+        return self.length + 1 - self.sequence_frame
+
+    @property
+    def stride(self) -> int:
+        """Number of tokens of documents from one sequence to the next."""
+        return self.content - self.overlap
 
     @property
     def frame(self) -> int:
@@ -119,6 +151,9 @@ class Options:
             fields["pad"] = self.pad
         if self.is_mixed:
             fields["mixed_shards"] = self.mixed_shards
+        for name in ("sequence_bos", "sequence_eos"):
+            token = getattr(self, name)
+            fields |= {} if token is None else {name: token}
         return fields
 
 

@@ -21,6 +21,7 @@ from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole
 from windeck.packing.global_shuffle import GlobalShuffle
 from windeck.packing.layout import PackingLayout, Piece
 from windeck.packing.options import MIXED, Options, check_corpus, dtype_name, key_names
+from windeck.packing.served import Counts
 from windeck.packing.shard_shuffle import ShardShuffle
 from windeck.sources import Batch, Fingerprint
 
@@ -47,6 +48,8 @@ class PackingReport:
         `sequence_length`. They belong to other documents in every epoch.
     padding
         Number of padding tokens in all sequences.
+    sequence_frames
+        Number of tokens in all sequences that are `sequence_bos` or `sequence_eos`.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class PackingReport:
     frames: int
     tail: int
     padding: int
+    sequence_frames: int = 0
 
     def __str__(self) -> str:
         lines = [
@@ -74,6 +78,8 @@ class PackingReport:
         ]
         if self.filtered:
             lines.append(f"  {plural(self.filtered, 'document')} filtered")
+        if self.sequence_frames:
+            lines.append(f"  {plural(self.sequence_frames, 'token')} more, BOS or EOS of sequences")
         if self.tail:
             verb = "is" if self.tail == 1 else "are"
             lines.append(f"  {plural(self.tail, 'token')} at the end of an epoch {verb} not served")
@@ -93,7 +99,8 @@ class PackedSequences:
     Every document is framed as ``[bos] + tokens + [eos]``, without those that are None. An epoch is
     the concatenation of all framed documents, and sequence s consists of its tokens
     ``[s * L, s * L + L + 1)``: L inputs, and L targets shifted by one. All tokens are served except
-    the tail; see `report`. Every epoch has its own order of documents.
+    the tail; see `report`. Every epoch has its own order of documents. `sequence_bos` and
+    `sequence_eos` take the place of tokens in a sequence, and the next one begins earlier.
 
     Parameters
     ----------
@@ -134,6 +141,11 @@ class PackedSequences:
         This number plus one are kept in memory. For "mixed-global" a number of blocks.
     keys
         Keys to add to a batch: some of "targets_mask", "document_ids" and "max_seqlen".
+    sequence_bos, sequence_eos
+        The first and the last token of every sequence (before its padding), besides those of
+        documents; None for no token. They belong to the first and the last document of the
+        sequence there, in all keys. With `sequence_bos` sequences share no token: every token of
+        a document is a target once, and with neither padding nor a tail in one sequence only.
 
     Notes
     -----
@@ -154,8 +166,9 @@ class PackedSequences:
     TypeError
         If `documents` is not a corpus, or an option has the wrong type.
     ValueError
-        If `sequence_length` is below 1, if `dtype` cannot hold bos, eos or pad, if the documents
-        have fewer tokens than one sequence, or for padded with order="global".
+        If `sequence_length` is below 1, or below 2 with `sequence_eos`, if `dtype` cannot hold
+        bos, eos, pad, sequence_bos or sequence_eos, if the documents have fewer tokens than one
+        sequence, or for padded with order="global".
 
     Examples
     --------
@@ -205,6 +218,8 @@ class PackedSequences:
         threads: int | None = None,
         mixed_shards: int = 8,
         keys: Sequence[str] = (),
+        sequence_bos: int | None = None,
+        sequence_eos: int | None = None,
     ) -> None:
         check_corpus(documents)
         check_progress(progress)
@@ -219,6 +234,8 @@ class PackedSequences:
             dtype_name(dtype),
             mixed_shards,
             key_names(keys),
+            sequence_bos,
+            sequence_eos,
         )
         self._resources: dict[str, Any] = {
             "live_shards": check_integer("live_shards", live_shards, least=1),
@@ -456,7 +473,7 @@ class PackedSequences:
         list of Piece
             ``(dataset_id, shard_id, doc_id, start, stop)`` in the order of the sequence. `start`
             and `stop` count tokens of the framed document. The pieces cover all L + 1 tokens,
-            including the last target, except padding.
+            including the last target, except padding, `sequence_bos` and `sequence_eos`.
 
         Raises
         ------
@@ -493,6 +510,35 @@ class PackedSequences:
         """
         return self.at_epoch(epoch, seed=seed).sequences_of(document)
 
+    def count_served(
+        self, ranges: Any, *, epoch: int = 0, seed: int = 0, documents: bool = True
+    ) -> Counts:
+        """Return the tokens and documents in ranges of sequences of an epoch.
+
+        Parameters
+        ----------
+        ranges
+            Pairs [start, stop) in [0, len), disjoint: integers of shape (k, 2).
+        epoch, seed
+            The epoch.
+        documents
+            Whether documents are counted. They, and tokens with padding, take the lengths of the
+            documents in the shards or blocks at the ends of ranges.
+
+        Returns
+        -------
+        Counts
+            ``(tokens, begun, finished)``: the targets that are not padding; the documents with a
+            sequence in a range, and those with all sequences in ranges. None without `documents`.
+            An empty document without `bos` and `eos` counts with a token beside it.
+        """
+        return self.at_epoch(epoch, seed=seed).count_served(ranges, documents=documents)
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Targets of every sequence, without padding; None if they differ because of it."""
+        return None if self.options.padded else self.options.length
+
     # --- configuration and reports -----------------------------------------------------------
 
     @property
@@ -525,7 +571,8 @@ class PackedSequences:
         """Numbers of sequences, documents, tokens and padding tokens in an epoch."""
         layout, options = self._layout, self.options
         stored, kept = int(self.corpus.shard_documents.sum()), int(self.corpus.shard_kept.sum())
-        tail = 0 if options.padded else layout.tokens - layout.samples * options.length - 1
+        served = layout.samples * options.stride + options.overlap
+        tail = 0 if options.padded else layout.tokens - served
         return PackingReport(
             sequences=layout.samples,
             sequence_length=options.length,
@@ -535,6 +582,7 @@ class PackedSequences:
             frames=kept * options.frame,
             tail=tail,
             padding=getattr(layout, "padding", 0),
+            sequence_frames=layout.samples * options.sequence_frame,
         )
 
     def explain(self) -> PackingReport:
@@ -550,6 +598,8 @@ class PackedSequences:
         }
         shown |= {"order": options.order, "padded": options.padded}
         shown |= {"pad": options.pad} if options.padded else {}
+        frame = {"sequence_bos": options.sequence_bos, "sequence_eos": options.sequence_eos}
+        shown |= {name: token for name, token in frame.items() if token is not None}
         return (
             f"PackedSequences({self.corpus!r}, {', '.join(f'{n}={v!r}' for n, v in shown.items())})"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -20,6 +20,13 @@ from windeck.packing.layout import (
     too_few_tokens,
 )
 from windeck.packing.options import Options, framed_sizes
+from windeck.packing.served import (
+    Counts,
+    PlacedDocuments,
+    count_cut_documents,
+    kept_lengths,
+    place_documents,
+)
 
 __all__ = ["SHARDS", "ShardShuffle"]
 
@@ -36,11 +43,12 @@ class ShardShuffle:
     def __init__(self, documents: Corpus, options: Options, live: LRUCache, threads: int) -> None:
         self.documents, self.options = documents, options
         self.live, self.threads = live, threads
+        self._placed = LRUCache(live.limit)
         self.sizes = framed_sizes(documents, options.frame)
         self.parts = _core.PartOrder(self.sizes)
         self.tokens = self.parts.total
-        self.positions_per_sequence = options.length
-        self.samples = (self.tokens - 1) // options.length
+        self.positions_per_sequence = options.stride
+        self.samples = (self.tokens - options.overlap) // options.stride
         if self.samples < 1:
             raise too_few_tokens(self.tokens, options)
 
@@ -55,16 +63,35 @@ class ShardShuffle:
         return run
 
     def _create_run(self, shard: int, epoch: int, seed: int) -> _core.DocumentRun:
-        options = self.options
-        run = _core.DocumentRun(
+        run = self._read(shard, epoch, seed, self.options.bos, self.options.eos)
+        return check_run(self.documents, shard, run, int(self.sizes[shard]))
+
+    def _read(
+        self, shard: int, epoch: int, seed: int, bos: int | None, eos: int | None
+    ) -> _core.DocumentRun:
+        return _core.DocumentRun(
             self.documents.open(shard),
             seed=_core.hash_words(seed, _DOCUMENTS, shard),
             epoch=epoch,
-            bos=options.bos,
-            eos=options.eos,
+            bos=bos,
+            eos=eos,
             threads=self.threads,
         )
-        return check_run(self.documents, shard, run, int(self.sizes[shard]))
+
+    @cached_property
+    def kept(self) -> _core.PartOrder:
+        """The kept documents of each shard."""
+        return _core.PartOrder(self.documents.shard_kept)
+
+    def placed(self, shard: int, epoch: int, seed: int) -> PlacedDocuments:
+        """Return the first and the last token of each kept document of a shard."""
+
+        def create() -> PlacedDocuments:
+            run = self._read(shard, epoch, seed, 0, None)
+            return place_documents(kept_lengths(run, self.options.frame))
+
+        found: PlacedDocuments = self._placed.get((epoch, seed, shard), create)
+        return found
 
 
 class ShardShuffleEpoch:
@@ -78,16 +105,16 @@ class ShardShuffleEpoch:
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
-        length = layout.options.length
-        found = self.order.pieces(indices, length, length + 1, layout.samples)
+        options = layout.options
+        found = self.order.pieces(indices, options.stride, options.content, layout.samples)
         check_parts(len(found[0]), len(indices))
         return RowPieces([self._run(shard) for shard in found[0].tolist()], *found[1:])
 
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""
-        length = self._layout.options.length
+        options = self._layout.options
         shards, _, shard_of, starts, lengths = self.order.pieces(
-            [sample], length, length + 1, self._layout.samples
+            [sample], options.stride, options.content, self._layout.samples
         )
         found = []
         for part, start, count in zip(shard_of, starts, lengths, strict=True):
@@ -101,9 +128,25 @@ class ShardShuffleEpoch:
         before = self.order.before(self.order.index(location.shard))
         start, stop = self._run(location.shard).extent(location.document)
         layout = self._layout
-        return overlapping_samples(
-            before + start, before + stop, layout.options.length, layout.samples
+        return overlapping_samples(before + start, before + stop, layout.options, layout.samples)
+
+    def count(self, ranges: Int64s) -> Counts:
+        """Return the tokens and documents in ranges of sequences."""
+        layout = self._layout
+        tokens = int(np.diff(ranges).sum()) * layout.options.length
+        found = count_cut_documents(
+            ranges, layout.samples, layout.options, self.order, self._kept, self._placed
         )
+        return Counts(tokens, *found)
+
+    @cached_property
+    def _kept(self) -> _core.PartOrder:
+        """The kept documents of each shard, in the order of the epoch."""
+        key = _core.hash_words(self._seed, SHARDS)
+        return self._layout.kept.reordered(seed=key, epoch=self._epoch)
+
+    def _placed(self, shard: int) -> PlacedDocuments:
+        return self._layout.placed(shard, self._epoch, self._seed)
 
     def document_order(self) -> Int64s:
         """Return the numbers of all documents of the corpus, in the order of the epoch.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from windeck import _core
 from windeck.columns.columns import ColumnData, aligned_empty, from_array
 from windeck.columns.dtypes import Array, Int64s
 
@@ -61,12 +62,14 @@ def count_missing(column: ColumnData) -> ColumnData:
     """Return the column with its missing values counted. O(rows) time, O(1) memory."""
     if column.missing is not None:
         return column
-    rows = len(column.values)
-    missing = 0
-    for start in range(0, rows, BLOCK):
-        observed = column.observed(slice(start, min(start + BLOCK, rows)))
-        missing += len(observed) - int(np.count_nonzero(observed))
-    return replace(column, missing=missing)
+    native = _core.Column(
+        column.values,
+        validity=column.validity,
+        validity_offset=column.validity_offset,
+        dtype=column.dtype,
+        name=column.name,
+    )
+    return replace(column, missing=native.count_missing())
 
 
 def calendar_columns(

@@ -22,6 +22,7 @@ from windeck._util.validation import LIMIT, check_integer
 from windeck.sources import Batch, Fingerprint
 
 if TYPE_CHECKING:
+    from windeck.windows.joined import JoinedWindows
     from windeck.windows.windows import Windows
 
 __all__ = ["BalancedEpoch", "BalancedWindows"]
@@ -73,7 +74,8 @@ class BalancedWindows:
 
     def at_epoch(self, epoch: int, /, *, seed: int) -> BalancedEpoch:
         """Return the source of one epoch. O(1)."""
-        return BalancedEpoch(self, epoch, seed)
+        kind = _JoinedEpoch if hasattr(self.windows, "gather_rows") else BalancedEpoch
+        return kind(self, epoch, seed)
 
     def gather(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
         """Return a batch of epoch 0 with seed 0; as `Windows.gather`."""
@@ -141,6 +143,21 @@ class BalancedEpoch:
     def gather(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
         """Return a batch: row k of every array is the window at place ``indices[k]``."""
         return self._windows.gather(self.window_numbers(indices), out, threads)
+
+
+class _JoinedEpoch(BalancedEpoch):
+    """An epoch of windows that have buffers; see `Windows.joined`."""
+
+    _windows: JoinedWindows
+
+    def gather_rows(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
+        return self._windows.gather_rows(self.window_numbers(indices), out, threads)
+
+    def whole(self, rows: Batch) -> Batch:
+        return {}
+
+    def present(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return self._windows.present(batch)
 
 
 def _first_windows(windows: Windows) -> Int64:

@@ -21,6 +21,7 @@ from windeck.windows.batch_spec import (
     LAYOUTS,
     Batch,
     BatchGatherer,
+    BatchKey,
     ColumnRoles,
     Layout,
     OutputDtypes,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from windeck.windows.device import DeviceWindows
+    from windeck.windows.joined import JoinedWindows
 
 Names = str | Iterable[str] | None
 
@@ -239,10 +241,14 @@ class Windows:
             self._selection,
             self.table,
             self._columns,
-            self._keys,
+            self._native_keys(),
             self._index_keys,
             self.scaler,
         )
+
+    def _native_keys(self) -> list[BatchKey]:
+        """Return the keys that the native gather makes."""
+        return self._keys
 
     def __getstate__(self) -> dict[str, Any]:
         left_out = ("_index", "_gatherer", "fingerprint")  # made anew, not pickled
@@ -444,6 +450,43 @@ class Windows:
             for place, name in enumerate(self._columns)
             if found[:, place].any()
         }
+
+    def joined(self) -> JoinedWindows:
+        """Return the same windows with past and future as views of one buffer.
+
+        ``past_target`` and ``future_target`` of a batch are the two parts of an array (batch, past
+        + future, channel), and so are the other keys of past and future, and masks. Values, keys
+        and fingerprint are those of these windows, so states can be exchanged. The views are not
+        contiguous, and autograd counts an in-place change of one as a change of both. With
+        ``gap=0`` a window is copied as one stretch of rows.
+
+        Everything derived (`split`, `subset`, `with_scaler`, `balanced`) is joined too. In
+        `gather`, `out` has the buffers: ``target``, ``known``, and their masks.
+
+        Raises
+        ------
+        ValueError
+            With ``layout="columns"``, of which the arrays have past and future in one already.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(8)})
+        >>> batch = wd.Windows(table, context_length=2, prediction_length=1).joined().gather([3, 0])
+        >>> batch["past_target"].base.shape, batch["future_target"][:, :, 0].tolist()
+        ((2, 3, 1), [[5], [2]])
+        """
+        from windeck.windows.joined import JoinedWindows
+
+        if self.layout == "columns":
+            raise ValueError(
+                "layout='columns' has past and future in one array already, expected 'btc' or 'bct'"
+            )
+        other = object.__new__(JoinedWindows)
+        other.__dict__.update(self.__dict__)
+        other._make_native()
+        return other
 
     def balanced(self, weights: Any = None, *, epoch_length: int | None = None) -> BalancedWindows:
         """Return a source that serves each series in proportion to a weight, not to its windows.

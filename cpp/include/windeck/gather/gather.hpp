@@ -43,6 +43,9 @@ struct Column {
     bool nan_is_missing = true;
 };
 
+/// The number of rows that are missing: validity bit 0, or NaN where NaN is missing. O(rows).
+std::int64_t count_missing(const Column& column);
+
 struct Segment {
     std::int64_t offset;
     std::int64_t length;

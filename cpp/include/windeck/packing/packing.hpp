@@ -216,12 +216,15 @@ struct Bins {
 
 /// Online best fit (Johnson 1974) of documents of the given framed lengths, in their order: each
 /// goes into the open bin with the least room that suffices, of these the one opened last, or else
-/// into a new bin. A document longer than `capacity` is cut into pieces [k * (capacity - 1),
-/// k * (capacity - 1) + capacity), each a bin of its own; the rest, of at least 2 tokens, is placed
-/// like a document. Lengths of 0 are skipped. `capacity` is 2 or more.
-Bins best_fit(std::span<const std::int64_t> lengths, std::int64_t capacity);
+/// into a new bin. A document longer than `capacity` is cut into pieces of `capacity` tokens, each
+/// a bin of its own, which share `overlap` tokens with the next piece; the rest, of more than
+/// `overlap` tokens, is placed like a document. Lengths of 0 are skipped. `overlap` is 0 or 1, and
+/// `capacity` is more.
+Bins best_fit(std::span<const std::int64_t> lengths, std::int64_t capacity,
+              std::int64_t overlap = 1);
 
-/// The output of pack(): `rows` rows of `length` + 1 tokens and `length` position_ids.
+/// The output of pack(): `rows` rows of `length` + 1 tokens and `length` position_ids. A row begins
+/// and ends with the tokens of `frame`, before and after those of its pieces.
 struct PackOut {
     DType dtype = DType::int64;  // int64 or int32, of tokens and position_ids alike
     std::int64_t rows = 0;
@@ -230,6 +233,10 @@ struct PackOut {
     std::byte* position_ids = nullptr;
     std::uint8_t* targets_mask = nullptr;  // null: rows are full
     std::int64_t pad = 0;
+    Frame frame = {};
+
+    /// The tokens of pieces in a full row.
+    std::int64_t content() const { return length + 1 - frame.tokens(); }
 };
 
 /// A view of Pieces, or of arrays like theirs.
@@ -247,8 +254,9 @@ void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pi
 
 /// Writes a batch of checked pieces. position_ids count from 0 at the start of each row, piece,
 /// document and padding; targets_mask is 1 where a token and the next one are neighbours in a
-/// piece. Throws std::invalid_argument for a token that the dtype cannot hold, with its document;
-/// the contents of `out` are then unspecified.
+/// piece. The frame of a row belongs to its first and its last document there. Throws
+/// std::invalid_argument for a token that the dtype cannot hold, with its document; the contents of
+/// `out` are then unspecified.
 void pack(std::span<const DocumentRun* const> runs, const PieceSpans& pieces, const PackOut& out,
           int threads);
 

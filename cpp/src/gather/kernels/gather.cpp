@@ -31,6 +31,15 @@ bool find_nan(const void* in, Count n, std::uint8_t* __restrict present) {
     return found != 0;
 }
 
+template <typename T>
+Count count_nan(const void* in, Count n) {
+    const T* const from = static_cast<const T*>(in);
+    unsigned found = 0;
+    for (Count i = 0; i < n; ++i)
+        found += is_nan(from[i]) ? 1U : 0U;
+    return found;
+}
+
 bool apply_bits(const std::uint8_t* bits, Count first, Count step, Count n, std::uint8_t* present) {
     std::uint8_t all = 1;
     for (Count i = 0; i < n; ++i) {
@@ -164,6 +173,7 @@ using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
 extern const GatherKernels gather_kernels = {
     .pack = {pack<uint8_t>, pack<uint16_t>, pack<uint32_t>, pack<uint64_t>},
     .find_nan = {find_nan<double>, find_nan<float>, find_nan<Float16>, find_nan<BFloat16>},
+    .count_nan = {count_nan<double>, count_nan<float>, count_nan<Float16>, count_nan<BFloat16>},
     .copy_or_fill = {copy_or_fill<double>, copy_or_fill<float>, copy_or_fill<Float16>,
                      copy_or_fill<BFloat16>},
     .apply_bits = apply_bits,

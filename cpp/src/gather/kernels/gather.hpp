@@ -23,6 +23,9 @@ struct GatherKernels {
     /// Writes presence: 0 for NaN, else 1. Returns whether there is a 0.
     bool (*find_nan[float_count])(const void* in, Count n, std::uint8_t* present);
 
+    /// The number of NaN; n < 2^31.
+    Count (*count_nan[float_count])(const void* in, Count n);
+
     /// Copies values, *fill where NaN was, and writes presence unless it is null. `in` may be
     /// `out`. Returns whether there is a NaN.
     bool (*copy_or_fill[float_count])(const void* in, Count n, const void* fill, void* out,
