@@ -123,6 +123,28 @@ def test_many_more_batches_have_the_bits_of_the_native_gather(drawn: Drawn, seed
     check_drawn(drawn, "cpu", seed)
 
 
+@pytest.mark.parametrize("layout", ["btc", "bct"])
+@pytest.mark.parametrize("gap", [0, 2, -1])
+def test_joined_windows_are_views_on_a_device_too(layout: Any, gap: int) -> None:
+    """Past and future are views of one buffer, with the bits of the native gather."""
+    load = np.where(np.arange(90) % 7 == 0, np.nan, np.arange(90.0))
+    table = table_of(offsets=[0, 40, 90], load=load, price=np.arange(90.0))
+    windows = Windows(
+        table, context_length=5, prediction_length=3, gap=gap, pad="both", layout=layout,
+        known_covariates="price",
+    ).joined()  # fmt: skip
+    source = windows.to("cpu")
+    found, expected = source.gather_tensors([3, 40, 0]), native(windows, [3, 40, 0])
+    assert list(found) == list(expected)
+    for key, tensor in expected.items():
+        assert bits(found[key]) == bits(tensor), key
+        assert found[key].stride() == tensor.stride(), key
+    one, two = (found[key].untyped_storage() for key in ("past_target", "future_target"))
+    assert one.data_ptr() == two.data_ptr()
+    for pair in zip(wd.Loader(windows, batch_size=7), wd.Loader(source, batch_size=7), strict=True):
+        assert all(torch.equal(pair[0][key], pair[1][key]) for key in expected)
+
+
 def test_parts_of_a_split_share_the_columns() -> None:
     """Windows with the same columns and scaler take one copy on a device, others their own."""
     windows = Windows(table_of(load=np.arange(200.0)), context_length=4, prediction_length=2)
