@@ -12,8 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from models.packing_model import Model, ModelCorpus
+from support.meta_device import META, moved
 from support.packing_cases import QUIET, WAYS, corpus, models, packing
 from windeck import Loader, Mixture, PackedSequences, Stream
 from windeck.columns import device as moving
@@ -171,6 +173,22 @@ def test_device_bytes_are_known_before_anything_moves(monkeypatch: pytest.Monkey
     monkeypatch.setattr(moving, "_free_bytes", lambda device: needed - 1)
     with pytest.raises(MemoryError, match=rf"^the tokens need {needed:,} bytes on cpu, expected"):
         packed.to("cpu")
+
+
+@pytest.mark.parametrize("way", UNPADDED, ids=str)
+def test_no_operation_of_a_batch_mixes_devices(way: dict[str, Any]) -> None:
+    """All operations of the rows of a batch are on the device of the tokens."""
+    packed = PackedSequences(corpus(3), sequence_length=16, eos=99, keys=KEYS, **way)
+    source = packed.to("cpu")
+    epoch = source.at_epoch(1, seed=2)
+    order, expected = epoch._order(), epoch.gather_row_tensors([0, 1])
+    with FakeTensorMode():
+        source._tokens, source.device, order = moved(source._tokens), META, moved(order)
+        with mock.patch.object(epoch, "_order", return_value=order):
+            rows = epoch.gather_row_tensors(torch.empty(2, dtype=torch.int64, device=META))
+    assert list(rows) == list(expected)
+    assert all(tensor.device == META for tensor in rows.values())
+    assert all(rows[key].shape == expected[key].shape for key in expected)
 
 
 def test_samples_outside_are_refused() -> None:

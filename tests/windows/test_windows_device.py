@@ -13,10 +13,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import windeck as wd
 from models import reference as ref
 from support.cases import Drawn, drawn_cases
+from support.meta_device import META, moved
 from support.window_tables import mixed, table_of
 from windeck.columns import device as moving
 from windeck.loader.batch import Tensors, as_tensors
@@ -119,6 +121,28 @@ def test_a_device_that_copies_views_reads_value_by_value(drawn: Drawn, seed: int
 def test_many_more_batches_have_the_bits_of_the_native_gather(drawn: Drawn, seed: int) -> None:
     """As above, for many more random options."""
     check_drawn(drawn, "cpu", seed)
+
+
+@pytest.mark.parametrize("layout", ["btc", "bct"])
+@pytest.mark.parametrize("gap", [0, 2, -1])
+def test_joined_windows_are_views_on_a_device_too(layout: Any, gap: int) -> None:
+    """Past and future are views of one buffer, with the bits of the native gather."""
+    load = np.where(np.arange(90) % 7 == 0, np.nan, np.arange(90.0))
+    table = table_of(offsets=[0, 40, 90], load=load, price=np.arange(90.0))
+    windows = Windows(
+        table, context_length=5, prediction_length=3, gap=gap, pad="both", layout=layout,
+        known_covariates="price",
+    ).joined()  # fmt: skip
+    source = windows.to("cpu")
+    found, expected = source.gather_tensors([3, 40, 0]), native(windows, [3, 40, 0])
+    assert list(found) == list(expected)
+    for key, tensor in expected.items():
+        assert bits(found[key]) == bits(tensor), key
+        assert found[key].stride() == tensor.stride(), key
+    one, two = (found[key].untyped_storage() for key in ("past_target", "future_target"))
+    assert one.data_ptr() == two.data_ptr()
+    for pair in zip(wd.Loader(windows, batch_size=7), wd.Loader(source, batch_size=7), strict=True):
+        assert all(torch.equal(pair[0][key], pair[1][key]) for key in expected)
 
 
 def test_parts_of_a_split_share_the_columns() -> None:
@@ -269,6 +293,27 @@ def test_a_pickled_source_moves_again() -> None:
     again = pickle.loads(pickle.dumps(moved))
     assert repr(again) == repr(moved) == "Windows(11 windows: 2 past; past_target) on cpu"
     assert again.fingerprint == moved.fingerprint == moved.windows.fingerprint
+
+
+@pytest.mark.parametrize("layout", ["btc", "bct", "columns"])
+@pytest.mark.parametrize("pad", [False, True])
+def test_no_operation_of_a_batch_mixes_devices(layout: Any, pad: bool) -> None:
+    """All operations of a batch are on the device of the columns."""
+    load = np.where(np.arange(200) % 7 == 0, np.nan, np.arange(200.0))
+    table = table_of(offsets=[0, 90, 200], load=load, price=np.ones(200), kind=np.arange(200) // 90)
+    windows = Windows(
+        table, context_length=5, prediction_length=2, pad=pad, layout=layout, dtype="float32",
+        static_covariates="kind", dilation=1 + (layout == "bct"),
+    )  # fmt: skip
+    windows = windows.subset(mask=np.arange(len(windows)) % 2 == 0)
+    expected = native(windows, [0, 1, 2])
+    source = windows.to("cpu")
+    with FakeTensorMode():
+        batch = moved(source).gather_tensors(torch.empty(3, dtype=torch.int64, device=META))
+    assert list(batch) == list(expected)
+    for key, tensor in expected.items():
+        found = batch[key]
+        assert (found.device, found.dtype, found.shape) == (META, tensor.dtype, tensor.shape)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])

@@ -215,16 +215,26 @@ class DevicePackedEpoch:
         order, dtype = self._order(), torch_dtype(options.dtype)
         if order.sequences is not None:
             samples = order.sequences.index_select(0, samples)
-        start = (samples * options.length)[:, None]
-        at = start + torch.arange(options.length + 1, device=self.device)
+        # Columns of the sequence's own frame are those of the tokens beside them.
+        lead = int(options.sequence_bos is not None)
+        columns = torch.arange(options.length + 1, device=self.device)
+        start = (samples * options.stride)[:, None]
+        at = start + (columns - lead).clamp(0, options.content - 1)
         # -1 for a negative position, which `index_select` refuses.
         place = torch.searchsorted(order.borders, at, right=True) - 1
         flat = place.view(-1)
-        index = (at.view(-1) + order.shift.index_select(0, flat)).view(-1)
-        begin = torch.maximum(order.borders.index_select(0, flat).view(at.shape), start)
+        tokens = source._tokens.at(at.view(-1) + order.shift.index_select(0, flat), dtype)
+        tokens = tokens.view(at.shape)
+        if options.sequence_bos is not None:
+            tokens[:, 0] = options.sequence_bos
+        if options.sequence_eos is not None:
+            tokens[:, -1] = options.sequence_eos
+        # The column that each token's document begins in.
+        begin = order.borders.index_select(0, flat).view(at.shape) - start
+        begin = torch.where(begin > 0, begin + lead, 0)
         rows = {
-            "tokens": source._tokens.at(index, dtype).view(at.shape),
-            "position_ids": (at - begin)[:, :-1].to(dtype).contiguous(),
+            "tokens": tokens,
+            "position_ids": (columns - begin)[:, :-1].to(dtype).contiguous(),
         }
         if options.has_mask:
             rows["targets_mask"] = place[:, 1:] == place[:, :-1]

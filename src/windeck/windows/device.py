@@ -22,6 +22,7 @@ from windeck import _core
 from windeck._util.indices import Int64, as_indices
 from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
 from windeck.columns.dtypes import Array, Bits, Bools, item_bytes, torch_dtype
+from windeck.sources import present
 from windeck.windows.batch_spec import INDEX_KEYS, BatchGatherer, BatchKey, can_miss
 from windeck.windows.index import WindowSpan
 
@@ -69,7 +70,7 @@ class DeviceWindows:
         self._rows = {key: layout.rows(key, self.device) for key in layout.groups}
         self._keys = [
             _DeviceKey(key, self._rows[layout.group_of(key)], windows, self.device)
-            for key in windows._keys
+            for key in layout.keys
         ]
         self._make_index()
         self.nbytes = sum(rows.nbytes for rows in self._rows.values()) + _index_bytes(windows)
@@ -126,7 +127,8 @@ class DeviceWindows:
         -------
         dict of tensors
             On the device, contiguous, with the keys, dtypes, shapes and bits of `Windows.gather`.
-            O(batch * steps) time, and O(log series) for each window.
+            Of `Windows.joined` they are views of buffers. O(batch * steps) time, and O(log series)
+            for each window.
 
         Raises
         ------
@@ -143,6 +145,14 @@ class DeviceWindows:
         tensor([[0, 1],
                 [5, 6]])
         """
+        return self.present(self.gather_row_tensors(samples))
+
+    def present(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return a batch with past and future in place of buffers, if these are joined windows."""
+        return present(self.windows, batch)
+
+    def gather_row_tensors(self, samples: Any) -> dict[str, torch.Tensor]:
+        """Return a batch before `present`."""
         if not isinstance(samples, torch.Tensor):
             samples = torch.from_numpy(as_indices(samples)).to(self.device)
         series, start = self._locate(samples)
@@ -374,8 +384,9 @@ class _Layout:
         self._windows = windows
         span = windows.span
         self._front, self._back = span.max_padding, span.rows - span.needed_rows
-        self.groups = list(dict.fromkeys(map(self.group_of, windows._keys)))
-        self._masked = {self.group_of(key) for key in windows._keys if key.mask}
+        self.keys = windows._native_keys()
+        self.groups = list(dict.fromkeys(map(self.group_of, self.keys)))
+        self._masked = {self.group_of(key) for key in self.keys if key.mask}
 
     def group_of(self, key: BatchKey) -> _Group:
         """Return a key with what past and future of a role have in common."""
@@ -438,14 +449,14 @@ class _Layout:
         observed = None
         # Rows outside the table are replaced in every batch; defined values all the same.
         values.zero_()
-        for rows, converted, present in self._converted(group):
+        for rows, converted, seen in self._converted(group):
             place: Any = (slice(None), rows) if channels_first else rows
             values[place] = _oriented(as_bits(converted), channels_first).to(device)
-            if present is None or (observed is None and present.all()):
+            if seen is None or (observed is None and seen.all()):
                 continue
             if observed is None:
                 observed = torch.ones(shape, dtype=torch.bool, device=device)
-            observed[place] = _oriented(torch.from_numpy(present), channels_first).to(device)
+            observed[place] = _oriented(torch.from_numpy(seen), channels_first).to(device)
         masked = self._has_masks(group)
         return _DeviceRows(values, observed, masked, channels_first, front, back, self._kept())
 
