@@ -33,7 +33,7 @@ PRELOADED = [
 ]
 #: Attributes that a process needs to have others forked by the server of another process.
 ADDRESS = ("_forkserver_address", "_forkserver_authkey")
-_server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+_server: Any = forkserver._forkserver
 _loaded: set[str] = set()
 
 
