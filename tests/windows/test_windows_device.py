@@ -316,6 +316,7 @@ def test_no_operation_of_a_batch_mixes_devices(layout: Any, pad: bool) -> None:
         assert (found.device, found.dtype, found.shape) == (META, tensor.dtype, tensor.shape)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of torch itself
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiled_batches_have_the_same_bits(backend: str) -> None:
     """The gather compiles as one graph, with padding, bitmaps, masks and scaled values."""
