@@ -89,6 +89,9 @@ def fitting(case: Case) -> list[Window]:
 def fits(case: Case, start: int, begin: int, end: int) -> bool:
     """Whether a window lies inside its series, as far as it has to."""
     past, future = past_rows(case, start), future_rows(case, start)
+    if case.pad == "end" and not future:
+        # The first context steps have to be inside.
+        past = past[: case.min_context_length or 1]
     if any(row >= end for row in past) or any(row < begin for row in future):
         return False
     if case.pad in (True, "start", "both"):
@@ -268,6 +271,7 @@ def put(
     first = future_rows(case, 0)[0] if case.prediction_length else 1
     some = (case.min_context_length or 1) < case.context_length and first > 0
     start = case.pad in (True, "start", "both") and some
+    start |= case.pad == "end" and not case.prediction_length and some
     least = case.min_prediction_length or least_future(case)
     end = case.pad in ("end", "both") and least < case.prediction_length
     covers_both = case.layout == "columns" and names[0] not in case.past

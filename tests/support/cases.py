@@ -117,7 +117,7 @@ def drawn_cases(draw: st.DrawFn) -> Drawn:
     scaler = None if scaled is None else random_scaler(rng, columns, len(sizes), scaled == "series")
     stamps = draw(st.booleans())
     context, prediction, dilation = (draw(st.integers(*ends)) for ends in ((1, 6), (0, 4), (1, 4)))
-    sides: list[bool | str] = [False, True, "start", *["end", "both"] * (prediction > 0)]
+    sides: list[bool | str] = [False, True, "start", "end", *["both"] * (prediction > 0)]
     case = ref.Case(
         columns,
         offsets,
@@ -139,9 +139,9 @@ def drawn_cases(draw: st.DrawFn) -> Drawn:
         anchor=draw(st.sampled_from(["start", "start", "end"])),
     )
     case.gap = max(case.gap, -context * dilation, 1 - prediction * dilation if prediction else -99)
-    if case.pad in (True, "start", "both"):
+    if case.pad in (True, "start", "both") or (case.pad == "end" and not prediction):
         case.min_context_length = draw(st.sampled_from([None, None, 1, context]))
-    if case.pad in ("end", "both"):
+    if case.pad in ("end", "both") and prediction:
         least = ref.least_future(case)
         case.min_prediction_length = draw(st.sampled_from([None, None, least, prediction]))
     values = [length * len(case.target) for length in (context, prediction)]

@@ -133,7 +133,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({"pad": "left"}, ValueError, "`pad` must be a bool, 'start', 'end' or 'both', got 'left'"),
     ({"pad": ["end"]}, ValueError, r"`pad` must be a bool, .*, got \['end'\]"),
-    ({"pad": "end"}, ValueError, "padding at the end is of the future, expected `prediction_le"),
+    ({"pad": "both"}, ValueError, "pad='both' is of past and future, expected `prediction_length`"),
     ({"anchor": "last"}, ValueError, "`anchor` must be 'start' or 'end', got 'last'"),
     ({"min_context_length": 1}, ValueError, "`min_context_length` is 1, expected pad='start'"),
     (

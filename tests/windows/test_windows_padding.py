@@ -132,3 +132,24 @@ def test_label_overlap_equals_informer(context: int, label: int, horizon: int) -
 def test_overlaps_are_described() -> None:
     w = wd.Windows(table_of(x=np.arange(20)), context_length=4, prediction_length=6, gap=-2)
     assert repr(w) == "Windows(13 windows: 4 past, overlap 2, 6 future; past_target, future_target)"
+
+
+def test_contexts_without_a_future_are_padded_at_their_ends() -> None:
+    table = table_of(offsets=[0, 4, 5], load=np.arange(5.0))
+    w = wd.Windows(table, context_length=3, pad="end", fill=-1.0)
+    assert w.window_starts().tolist() == [0, 1, 2, 3, 4]
+    batch = w.gather([1, 2, 3, 4])
+    assert batch["past_target"][..., 0].tolist() == [
+        [1, 2, 3],
+        [2, 3, -1],
+        [3, -1, -1],
+        [4, -1, -1],
+    ]
+    assert batch["past_target_mask"].sum(axis=1).ravel().tolist() == [3, 2, 1, 1]
+    some = wd.Windows(table_of(rows=4), context_length=3, pad="end", min_context_length=2)
+    assert some.window_starts().tolist() == [0, 1, 2]
+    # The latest context ends with the last row.
+    assert wd.Windows(table_of(rows=4), context_length=3, pad="end").latest().locate(0) == (0, 1)
+    assert some.fingerprint["pad"] == 2
+    train, _, test = w.split(validation=0, test=0.25)
+    assert (train.window_starts().tolist(), test.window_starts().tolist()) == ([0, 4], [3])

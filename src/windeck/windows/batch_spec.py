@@ -134,7 +134,8 @@ def batch_keys(roles: ColumnRoles, span: WindowSpan, layout: Layout) -> list[Bat
     """Return the keys of a batch in order, without dtypes."""
     past = (0, span.context_length)
     future = (span.future_first, span.prediction_length)
-    padded, cut = span.max_padding > 0, span.needed_rows < span.rows
+    cut = span.needed_rows < span.rows
+    padded = span.max_padding > 0 or (cut and not span.prediction_length)
     first_row = ((0, 1),)
     if layout == "columns":
         whole = (past, future) if span.prediction_length else (past,)

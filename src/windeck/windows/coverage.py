@@ -99,9 +99,10 @@ def _touched(starts: Int64, begin: Int64, end: Int64, span: WindowSpan) -> Bools
     # The number of windows that begin to read a row, less those that ended one step before it.
     changes = np.zeros(blocks * d, dtype=np.int64)
     padded = np.maximum(-((starts - begin) // d), 0)
-    segments = [(starts + padded * d, starts + span.past_last + d)]
+    # Steps behind the series are not read; the first one of past and future is inside.
+    inside = np.minimum(-((starts - end) // d), span.context_length)
+    segments = [(starts + padded * d, starts + inside * d)]
     if span.prediction_length:
-        # Future steps behind the series are not read; the first one is inside.
         future = starts + span.future_first
         inside = np.minimum(-((future - end) // d), span.prediction_length)
         segments.append((future, future + inside * d))

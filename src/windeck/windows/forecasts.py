@@ -47,6 +47,7 @@ def latest_contexts(selection: WindowSelection) -> WindowSelection:
         prediction_length=0,
         stride=1,
         pad=sides,
+        min_context_length=selection.span.min_context_length if sides else None,
         min_prediction_length=None,
         anchor="start",
     )

@@ -79,13 +79,19 @@ class WindowSpan:
             raise OverflowError(f"a window must span at most 2**61 rows, got {self.rows}")
         if self.anchor not in ("start", "end"):
             raise ValueError(f"`anchor` must be 'start' or 'end', got {self.anchor!r}")
-        if self.pad & PAD_END and not self.prediction_length:
+        if self.pad == PAD_START | PAD_END and not self.prediction_length:
             raise ValueError(
-                "padding at the end is of the future, expected `prediction_length` > 0"
+                "pad='both' is of past and future, expected `prediction_length` > 0, or 'start' or "
+                "'end' for windows without a future"
             )
-        self._check_minimum("context", PAD_START, 1, self.context_length)
+        self._check_minimum("context", self._context_side, 1, self.context_length)
         inside = self.overlap_steps + 1
         self._check_minimum("prediction", PAD_END, inside, self.prediction_length)
+
+    @property
+    def _context_side(self) -> int:
+        """The side on which the context may be padded: the end, where there is no future."""
+        return PAD_START if self.prediction_length else self.pad or PAD_START
 
     def _check_minimum(self, part: str, side: int, least: int, most: int) -> None:
         name = f"min_{part}_length"
@@ -135,6 +141,8 @@ class WindowSpan:
         """Number of rows from the first step to the last that has to lie before the series' end."""
         if not self.pad & PAD_END:
             return self.rows
+        if not self.prediction_length:
+            return ((self.min_context_length or 1) - 1) * self.dilation + 1
         inside = self.min_prediction_length or self.overlap_steps + 1
         return self.future_first + (inside - 1) * self.dilation + 1
 

@@ -83,7 +83,8 @@ class Windows:
     pad
         ``"start"`` (or True): windows may begin before their series, with at least one context step
         inside it. ``"end"``: futures may end after it, with at least one step after the past
-        inside it. ``"both"``: both. Steps outside the series are `fill` with mask 0.
+        inside it; without a future, contexts may. ``"both"``: both. Steps outside the series are
+        `fill` with mask 0.
     fill
         The value of missing elements.
     max_missing
