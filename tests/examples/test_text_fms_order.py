@@ -122,7 +122,7 @@ def tokens(order: Any) -> Iterator[tuple[int, int]]:
     return ((visit.shard_id, visit.doc_id) for visit in order.walk())
 
 
-SIZES = [*range(1, 70), 127, 128, 129, 255, 256, 257, 511, 512, 513, 700]
+SIZES = [*range(1, 70), 127, 128, 129, 255, 256, 257, 511, 512, 513, 700, 1024]
 
 
 @pytest.fixture(scope="module")
