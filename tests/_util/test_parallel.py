@@ -1,4 +1,4 @@
-"""What is made ahead: in order, within bounds, and nothing any more once it has ended."""
+"""Tests of parallel calls and of reading ahead: order of results, bounds, and a clean end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is saved comes back bit for bit; `torch.equal` on bytes and plain dicts are the model."""
+"""Tests of saving and loading: values return bit for bit."""
 
 from __future__ import annotations
 

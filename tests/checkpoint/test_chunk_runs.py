@@ -157,7 +157,7 @@ def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
 
 
 def test_a_large_group_comes_last() -> None:
-    """Whoever reads it has the other thread beside it, at what is small."""
+    """While one thread reads the large group, the other reads the small ones."""
     given = []
     for i, size in enumerate([100, 1 << 18, 200, 3 << 18]):
         box = ((0, size),)

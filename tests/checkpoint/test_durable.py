@@ -27,7 +27,7 @@ URL = "connections://one"
 
 
 class Place:
-    """What all connections see, and of each what it has not synced."""
+    """The pairs that all connections see, and those that each has not synced."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
@@ -35,7 +35,7 @@ class Place:
         self.heads = self.removed = 0
 
     def unsafe(self) -> set[bytes]:
-        """But for the numbers, which may be lost."""
+        """Return the keys that are not synced, without the numbers, which may be lost."""
         every = set().union(*(one.written for one in self.connections))
         return {key for key in every if not key.endswith(b"/NEXT")}
 

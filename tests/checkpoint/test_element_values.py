@@ -48,7 +48,7 @@ def width(name: str) -> int:
 
 
 def number(name: str, code: int) -> Any:
-    """What the bits mean."""
+    """Return the value that the bits encode."""
     if name == "bool":
         return bool(code)
     bits = width(name)

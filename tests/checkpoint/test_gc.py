@@ -1,4 +1,4 @@
-"""What gc takes of generations that others are based on, and what it leaves alone."""
+"""Tests of gc: generations that others are based on, namespaces, damage, and missing databases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fresh = Callable[[str], str]
 
 
 def test_gc_beside_an_incremental_save() -> None:
-    """What it refers to is what the generation in force needs, so that gc leaves it."""
+    """gc keeps the chunks that a concurrent incremental save refers to."""
     state = {"w": torch.zeros(40)}
     with open_store("memory://") as store:
         for step in range(4):

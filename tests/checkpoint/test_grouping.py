@@ -1,4 +1,4 @@
-"""Who writes what of the ranks of a group, and which names none of them has; no processes here."""
+"""Tests of how the ranks of a group divide the writes, and of missing names, without processes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_holders_of_boxes() -> None:
 
 
 def test_names_that_no_rank_has() -> None:
-    """Of each root, those who load it are asked: what all of them left is nobody's."""
+    """A name of the checkpoint is missing if no rank that loads its root has it."""
     fine: list[list[dict[str, list[str]]]] = [
         [],
         [{}, {}],

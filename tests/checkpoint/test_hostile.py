@@ -1,4 +1,4 @@
-"""What was written on purpose, with checksums that agree, is read or refused, and nothing else."""
+"""Tests of forged values with valid checksums: they are read or refused, without other errors."""
 
 from __future__ import annotations
 
@@ -111,7 +111,10 @@ def changed(found: Any, at: tuple[Any, ...], change: Any) -> bytes:
 
 
 def refused(store: Store) -> bool:
-    """Whether it was refused, by an error that is meant; any other fails the test."""
+    """Return True if the use of a store raises one of the documented errors.
+
+    Any other error fails the test.
+    """
     try:
         use(store)
     except (OSError, ValueError):
@@ -216,7 +219,7 @@ def test_a_tree_as_deep_as_can_be_saved_is_loaded() -> None:
 
 
 def test_shards_of_any_content() -> None:
-    """What a writer says it wrote is merged into something that can be read, or refused."""
+    """A forged shard is refused, or merged into a checkpoint that can be read."""
     with open_store("memory://") as store:
         plan = checkpoint.begin(store, step=1, writers=2)
         for writer in range(2):

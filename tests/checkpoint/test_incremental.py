@@ -61,7 +61,7 @@ class Run:
         assert there >= self.model.chunks_there()
 
     def check_exact(self) -> None:
-        """After gc, there is no chunk that nobody needs."""
+        """Assert that no chunk is left after gc that no generation needs."""
         self.check()
         there = named(self.store.keys(b"windeck/t/"), self.items)
         assert there == self.model.chunks_there()
@@ -286,14 +286,14 @@ def test_options_that_cannot_be(options: dict[str, Any], kind: type[Exception], 
 
 
 def test_a_second_writer_between() -> None:
-    """The one that comes too late refers to nothing that may go; the other is in force, whole."""
+    """The slower of two saves refers to no chunk that gc may delete; the other one is complete."""
     state = {"w": torch.zeros(40)}
     with open_store("memory://") as store:
         run = Run(store)
         run.save(state)
 
         class Slow(dict):  # type: ignore[type-arg]
-            """A state that is looked at while somebody else saves and clears away."""
+            """A state whose save is interrupted by another save and a gc."""
 
         other = copied(state)
         other["w"][:] = 1

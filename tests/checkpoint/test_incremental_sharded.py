@@ -113,7 +113,7 @@ def test_ranks_of_a_group_write_what_changed(kind: str, holds: bool, fresh: Fres
 
 
 def spoilt(rank: int, ranks: int, url: str) -> list[str]:
-    """What was warned of when a group went on after a save whose digests are damaged."""
+    """Return the warnings of a group that saves after the digests of a save were damaged."""
     model = {"w": Partition(torch.ones(8), offset=(8 * rank,), shape=(8 * ranks,))}
     for step in range(2):
         if step and rank == 0:

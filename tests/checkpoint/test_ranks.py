@@ -19,7 +19,7 @@ Fresh = Callable[[str], str]
 
 
 def ranks(case: str, url: str, folder: Path) -> Any:
-    """What a case found, ``module:function``, in a program of its own."""
+    """Run a case ``module:function`` in a child process, and return its result."""
     command = [sys.executable, str(HERE / "support" / "sharded_ranks.py"), case, url]
     folder = folder / "ranks"
     folder.mkdir()

@@ -199,7 +199,7 @@ def test_a_plan_is_carried_out_once(store: Store) -> None:
 
 
 class Failing:
-    """Has no room for the n-th pair of a bulk load."""
+    """A store without space for the n-th pair of a bulk load."""
 
     def __init__(self, store: Store, left: int) -> None:
         self._store, self._left = store, left

@@ -1,4 +1,4 @@
-"""What a load writes to: names of numbers, memory, autograd; and what is refused before."""
+"""Tests of the targets of a load: names of numbers, memory, autograd, early errors."""
 
 from __future__ import annotations
 

@@ -91,7 +91,10 @@ def test_what_several_generations_refer_to_is_told_of_the_newest(memory: Store) 
 
 @pytest.mark.parametrize("number", [0, 9])
 def test_chunks_of_another_length_are_told(number: int, memory: Store) -> None:
-    """By somebody who can count checksums; the last chunk of a tensor may be shorter."""
+    """A wrong length of a chunk is reported even if its checksum is valid.
+
+    The last chunk of a tensor may be shorter.
+    """
     save = checkpoint.save(memory, step=1, model={"w": torch.arange(195.0)}, chunk_bytes=80)
     key = keys.chunk("windeck", save, 0, 0, number)
     label = Label(Kind.CHUNK, save, checkpoint.open(memory).save, 0, 0, number)

@@ -1,4 +1,4 @@
-"""`windeck view` where a person looks, where nobody does, and where things go wrong."""
+"""Tests of `windeck view` on a terminal, in a pipe, and with errors."""
 
 from __future__ import annotations
 

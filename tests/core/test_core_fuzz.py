@@ -119,7 +119,7 @@ def try_gather(seed: int) -> str:
 
 
 def answers(attempt: Callable[[int], str], seeds: Iterable[int]) -> Counter[str]:
-    """How often each answer came, or each kind of error; none of them without a word."""
+    """Count the answers and the kinds of errors; an error without a message fails the test."""
 
     def answer(seed: int) -> str:
         try:

@@ -1,4 +1,4 @@
-"""What the native embedding table refuses, and in which words; it never crashes."""
+"""Tests of the errors of the native embedding table; it never crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""examples/fms_order.py against a model of that order, told step by step in plain Python.
+"""Tests of examples/fms_order.py, with a model of that order in plain Python.
 
 The model follows the published arithmetic and shares no code with the example: it walks one value
 at a time, in lists, and knows every document by its file's name and its number there.
@@ -358,7 +358,7 @@ def test_known_weaknesses_are_the_same(fms_order: ModuleType, by_size: Path) -> 
 
 
 def _successors(fms_order: ModuleType, root: Path, rank: int) -> dict[int, int]:
-    """Which document of its range of 256 a rank visits after which, round the whole cycle."""
+    """Return the successor of each document of a rank's range of 256, over the whole cycle."""
     order = fms_order.FmsOrder(root, "n1024", rank=rank, world_size=4, delimiter=EOS)
     walk = [doc - 256 * rank for _, doc in tokens(order)]
     assert sorted(walk) == list(range(256))

@@ -199,7 +199,7 @@ def test_many_more_mixtures(both: tuple[wd.Mixture, Mixed], data: Any) -> None:
 @given(mixtures(), st.integers(0, 30_000), st.integers(1, 300))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_slots_of_mixtures(both: tuple[wd.Mixture, Mixed], start: int, size: int) -> None:
-    """Which part, and its how-manieth, over periods; and the way back."""
+    """Positions map to part and index over several periods, and back."""
     mixture, served = both
     positions = np.arange(start, start + size)
     parts, places = mixture.locate(positions)
@@ -212,7 +212,7 @@ def test_slots_of_mixtures(both: tuple[wd.Mixture, Mixed], start: int, size: int
 
 
 def last_positions(served: Mixed, until: int) -> dict[tuple[str, int], int]:
-    """Which position serves a part's how-manieth sample, of all positions before `until`."""
+    """Return the position of each sample (part, index) served before `until`."""
     return {served.slot(position): position for position in range(until)}
 
 

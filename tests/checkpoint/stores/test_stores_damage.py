@@ -1,4 +1,4 @@
-"""What is on disk gets damaged, full or cut off: found out, never a wrong value or a short scan."""
+"""Tests of damaged, full and killed stores: they raise errors and never return a wrong value."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_a_full_disk(kind: str, how: str, tmp_path: Path) -> None:
 
 
 def check_after_filling(url: str) -> None:
-    """What was synced is there, and there is room for more."""
+    """Assert that the synced pairs are in the store, and that it accepts further ones."""
     with open_store(url) as store:
         assert store.get(b"a") == b"safe"
         keys = list(store.keys(b"b"))

@@ -1,4 +1,4 @@
-"""What LevelDB alone does."""
+"""Tests of LevelDB stores: locks, parts, compression, syncs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When what is in a Redis server survives its end. All servers are real, or said to be played."""
+"""Tests of the durability of Redis stores, with real and a few fake servers."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_answers_to_writes_of_which_one_is_odd(odd: bytes, rest: bytes) -> None:
 
 
 def test_many_values_wait_for_few_answers() -> None:
-    """A server that answers only once all was sent would wait for ever, and be waited for."""
+    """A save sends and receives at once; otherwise it and the server would wait for each other."""
     held: list[int] = []
 
     def late(words: list[bytes]) -> bytes:

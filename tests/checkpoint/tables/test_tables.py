@@ -92,7 +92,7 @@ def test_tables_of_a_step_come_back(kind: str, fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_keeps_open_what_it_is_read_from(kind: str, fresh: Fresh) -> None:
-    """Nobody needs a name for the checkpoint, as with `checkpoint.open(url).row(...)`."""
+    """A table keeps its store open, as in `checkpoint.open(url).row(...)` without a variable."""
     url, core = fresh(kind), filled(2, 0, 500)
     checkpoint.save(url, step=1, embeddings={"user": ModelTable(core)})
     check(checkpoint.open(url).table("user"), core)

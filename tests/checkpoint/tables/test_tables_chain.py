@@ -37,7 +37,7 @@ def save(store: Store, core: ModelCore, **options: Any) -> int:
 
 
 def since(store: Store) -> list[int]:
-    """What the links of the table in force begin after, newest first."""
+    """Return the clocks after which the links of the current table begin, newest first."""
     return [link.since for link in checkpoint.open(store).tables["t"].links]
 
 
@@ -184,7 +184,7 @@ def test_a_delta_is_small_and_scattered_rows_are_packed(memory: Store) -> None:
 
 @pytest.mark.parametrize("other", ["fresh", "older", "name", "cleared", "insert", "dead", "most"])
 def test_no_delta_to_what_the_table_was_not(other: str, memory: Store) -> None:
-    """What a delta needs to hold is known only of saves the table was equal to once."""
+    """A delta is written only relative to a save that the table was once equal to."""
     core, rng = filled(3, 0, 200), np.random.default_rng(0)
     first = save(memory, core)
     core.fill([5], rng)
