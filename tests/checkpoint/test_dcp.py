@@ -1,4 +1,4 @@
-"""dcp.save and dcp.load over stores in one process; plain dicts of tensors are the model."""
+"""Tests of dcp.save and dcp.load in one process, compared with plain dicts of tensors."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_of_two_writers_one_is_told(memory: Store) -> None:
 
 
 class Forgetful(StoreWriter):
-    """One to whom a rank does not tell all that it was to write."""
+    """A writer that drops the results for tensor b."""
 
     def finish(self, metadata: Any, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, [[r for r in rank if r.index.fqn != "b"] for rank in results])

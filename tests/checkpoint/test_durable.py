@@ -1,7 +1,7 @@
-"""Before HEAD shows anything it is durable, and before anything is removed HEAD has forgotten it.
+"""Tests of durability: HEAD names synced values only, and only unnamed values are removed.
 
-The store is a dict with connections: what one of them wrote is safe when that one has synced, as
-with a server that is asked over several of them.
+The store is a dict with several connections, as to a server: a value is durable once the connection
+that wrote it has synced.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Place:
 
 
 class Connection(MappingStore):
-    """One who is connected."""
+    """A connection to the store."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.values, url=URL, facts=MappingStore({}).facts._replace(shared=True))

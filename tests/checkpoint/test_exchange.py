@@ -16,15 +16,15 @@ from windeck.checkpoint.stores import CorruptStoreError
 
 
 class OddError(OSError):
-    """Of a kind that another process may not know."""
+    """An error of a type that another process may not know."""
 
 
 class StrangeError(Exception):
-    """The same, without a number."""
+    """An error of an unknown type without `errno`."""
 
 
 class LooseError(ValueError):
-    """With something else under the name of the number."""
+    """An error of an unknown type whose `errno` is not a number."""
 
     errno = "none"
 

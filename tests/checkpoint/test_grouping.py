@@ -49,7 +49,7 @@ def keys() -> some.SearchStrategy[Any]:
 def test_each_box_has_one_writer_in_whichever_order_they_are_told(
     told: dict[Any, tuple[int, set[int]]], rng: random.Random
 ) -> None:
-    """Few sizes and few ranks, so that much is equal."""
+    """Few sizes and few ranks give many ties."""
     holders = {key: (size, sorted(having)) for key, (size, having) in told.items()}
     mixed = dict(rng.sample(sorted(holders.items()), len(holders)))
     for key, (size, having) in mixed.items():

@@ -1,4 +1,4 @@
-"""Incremental saves write what changed, and come back exactly; `incremental_model` is the model."""
+"""Tests of incremental saves, compared with `incremental_model`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fresh = Callable[[str], str]
 
 
 class Run:
-    """A training as a store and the model see it."""
+    """A training run, saved both to a store and to the model."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.model = store, Model()
@@ -99,7 +99,7 @@ def test_a_long_run_with_gc_in_the_middle_of_chains(kind: str, fresh: Fresh) -> 
 
 
 class Unordered:
-    """A store that says of itself what Redis does."""
+    """A store that declares unordered scans, as Redis does."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

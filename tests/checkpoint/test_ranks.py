@@ -1,4 +1,4 @@
-"""Sharded saves by real processes over torch.distributed, judged by whole tensors."""
+"""Tests of sharded saves by real processes of torch.distributed, compared with whole tensors."""
 
 from __future__ import annotations
 

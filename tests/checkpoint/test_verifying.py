@@ -1,4 +1,4 @@
-"""All damage is told, where it is; what is right is called right."""
+"""Tests of `verify`: all damage is reported with its place, and intact values pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fresh = Callable[[str], str]
 
 
 def fill(store: Store, steps: int = 3) -> list[int]:
-    """Incremental saves of a model and a table, which refer to one another."""
+    """Save a model and a table incrementally, so that generations refer to one another."""
     core, rng = ModelCore(3, 1), np.random.default_rng(1)
     weight = torch.arange(200.0)
     numbers = []
@@ -145,7 +145,7 @@ def test_damage_without_end_is_not_told_without_end(
 
 
 class Worn(MappingStore):
-    """A store that cannot give some keys, nor others together with them, as embedded ones do."""
+    """A store that cannot read some keys, nor others in one batch with them."""
 
     lost: frozenset[bytes] = frozenset()
 

@@ -27,7 +27,7 @@ HUGE = [2**45, 2**61, 2**62, 2**62 + 1, 2**63 - 1]
 
 
 def number(rng: np.random.Generator, low: int, high: int) -> int:
-    """Mostly a small number, now and then a huge one of either sign."""
+    """Return a mostly small number, sometimes a huge one of either sign."""
     if rng.random() < 0.02:
         return int(rng.choice([-1, 1])) * int(rng.choice(HUGE))
     return int(rng.integers(low, high))
