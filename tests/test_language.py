@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def faults(path: Path) -> Iterator[str]:
 
 
 def faults_of_tests(path: Path) -> Iterator[str]:
-    """Yield the faults of the docstrings of a file below tests/.
+    """Yield the faults of the docstrings and comments of a file below tests/.
 
     The docstring of a test is a sentence. Functions have to begin with an imperative in models and
     support, which are read first.
@@ -73,6 +74,11 @@ def faults_of_tests(path: Path) -> Iterator[str]:
     for _, text, where in documented(path):
         for found in BANNED.finditer(text):
             yield f"{where} contains {found.group()!r}"
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT:
+                for found in BANNED.finditer(token.string):
+                    yield f"{path}:{token.start[0]}: {found.group()!r}"
 
 
 @pytest.mark.parametrize(

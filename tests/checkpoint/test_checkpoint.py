@@ -317,7 +317,7 @@ def test_generations_are_kept_read_and_collected(kind: str, fresh: Fresh) -> Non
         for number in range(5, 0, -1):
             checkpoint.load(store, model=target, generation=number)
             assert target["w"].tolist() == [number - 1] * 9
-        # What a killed save leaves: below HEAD it goes, above it may be somebody's.
+        # Leftovers of a killed save: those below HEAD go, others may be of a running save.
         store.put_many([(b"windeck/t/%016x/00000000/00000000/00000000" % 9, b"going on")])
         store.delete_many([b"windeck/m/%016x" % 2])
         assert checkpoint.gc(store, keep=2) == [1, 2, 3]

@@ -224,7 +224,7 @@ def test_a_writer_whose_beginning_was_not_heard(kind: str, happened: bool, fresh
              store, happened, key)  # fmt: skip
         with pytest.raises(ValueError, match="0 did not save, or did not finish: expected all"):
             checkpoint.merge(store, plan)
-        if happened:  # nobody knows who set it
+        if happened:  # the writer cannot tell which save set it
             with pytest.raises(ValueError, match=r"writer 0 saved .* already, or began to"):
                 checkpoint.save_shard(store, plan, writer=0, model=state)
             plan = checkpoint.begin(store, step=2, writers=1)

@@ -366,7 +366,7 @@ def test_a_tensor_and_a_table_are_shown(
 
 def test_the_overview_and_hostile_names(browser: Callable[[str], str]) -> None:
     page = browser("")
-    assert "<title>windeck, step 30</title>" in page  # nobody's script has set another
+    assert "<title>windeck, step 30</title>" in page  # no script has set another
     told = words(page)
     assert re.search(r"generation\s+step\s+saved", told)
     assert "model/layers.0.weight" in told

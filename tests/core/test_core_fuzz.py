@@ -34,7 +34,7 @@ def number(rng: np.random.Generator, low: int, high: int) -> int:
 
 
 def odd_array(rng: np.random.Generator, array: Array) -> Any:
-    """The same values in memory of another kind, or other values, dtypes or shapes."""
+    """Return the same values in another kind of memory, or other values, dtypes or shapes."""
     kind = int(rng.integers(0, 9))
     if kind == 0:
         return array[::-1].copy()[::-1]  # negative strides

@@ -76,7 +76,7 @@ def flip_everywhere(kind: str, last: str, folder: Path, every: int) -> None:
     found = []
     for path in sorted(image.iterdir()):
         if re.match("LOG|LOCK|OPTIONS", path.name) or not path.is_file():
-            continue  # not read, or by nobody but people
+            continue  # not read, or read by people only
         data = path.read_bytes()
         for place, bits in spots(path, every):
             shutil.rmtree(copy)
