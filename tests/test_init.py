@@ -1,4 +1,4 @@
-"""The front door: what `import windeck` brings, and what it leaves outside."""
+"""Tests of `import windeck`: the public names, and the modules that it does not import."""
 
 import subprocess
 import sys

@@ -1,16 +1,18 @@
-"""The language of docstrings: plain first lines, and no words that have to be read twice."""
+"""Tests of the language of docstrings: plain first words, no banned words."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).parents[1] / "src" / "windeck"
+TESTS = Path(__file__).parent
+SOURCES = TESTS.parent / "src" / "windeck"
 
 #: First words that make a noun of a question.
 QUESTIONS = {"how", "what", "when", "where", "whether", "which", "who", "whose", "why"}
@@ -19,6 +21,7 @@ NOUN_PHRASES = {"a", "all", "an", "any", "each", "every", "it", "its", "no", "on
 NOUN_PHRASES |= {"that", "the", "their", "these", "they", "this", "those", "two"}
 #: Verbs that end in a single "s" and are imperatives all the same.
 IMPERATIVES = {"alias", "bias", "focus"}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BANNED = re.compile(
     r"how-manieth|whoever|nobody|somebody|one's own|of its own accord|\bhouses?\b|\bdoors?\b"
     r"|\brooms?\b|\btells? of\b|\btold of\b|\bthere is no third\b|\bfor ever\b|\briddle",
@@ -26,29 +29,56 @@ BANNED = re.compile(
 )
 
 
-def faults(path: Path) -> Iterator[str]:
-    """Yield the faults of the docstrings, comments and messages of a file."""
-    text = path.read_text(encoding="utf-8")
-    for number, line in enumerate(text.splitlines(), 1):
-        for found in BANNED.finditer(line):
-            yield f"{path}:{number}: {found.group()!r}"
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-            continue
-        first = (ast.get_docstring(node) or "").split("\n")[0]
-        word = re.sub(r"[^a-z-]", "", first.split(" ")[0].lower())
-        line_number = getattr(node, "lineno", 1)
-        where = f"{path}:{line_number}: {first!r}"
-        if word in QUESTIONS:
-            yield f"{where} begins with a question word"
+def documented(path: Path) -> Iterator[tuple[ast.AST, str, str]]:
+    """Yield the documented nodes of a file, with their docstring and their place."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTIONS)):
+            text = ast.get_docstring(node)
+            if text:
+                first = text.split("\n")[0]
+                yield node, text, f"{path}:{getattr(node, 'lineno', 1)}: {first!r}"
+
+
+def faults_of_first_words(path: Path, *, imperatives: bool) -> Iterator[str]:
+    """Yield the docstrings that begin with a question word, or functions' with no imperative."""
+    for node, text, where in documented(path):
+        word = re.sub(r"[^a-z-]", "", text.split()[0].lower())
         is_property = any(
             getattr(mark, "id", getattr(mark, "attr", "")).endswith(("property", "getter"))
             for mark in getattr(node, "decorator_list", ())
         )
-        if isinstance(node, ast.FunctionDef) and not is_property and first:
+        if word in QUESTIONS or (word == "that" and not is_property):
+            yield f"{where} begins with a question word"
+        if imperatives and isinstance(node, FUNCTIONS) and not is_property:
             third_person = re.search(r"[^s]s$", word) and word not in IMPERATIVES
             if word in NOUN_PHRASES or third_person:
                 yield f"{where} does not begin with an imperative"
+
+
+def faults(path: Path) -> Iterator[str]:
+    """Yield the faults of the docstrings, comments and messages of a source file."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for found in BANNED.finditer(line):
+            yield f"{path}:{number}: {found.group()!r}"
+    yield from faults_of_first_words(path, imperatives=True)
+
+
+def faults_of_tests(path: Path) -> Iterator[str]:
+    """Yield the faults of the docstrings and comments of a file below tests/.
+
+    The docstring of a test is a sentence. Functions have to begin with an imperative in models and
+    support, which are read first.
+    """
+    read_first = bool({"models", "support"} & set(path.relative_to(TESTS).parts))
+    yield from faults_of_first_words(path, imperatives=read_first)
+    for _, text, where in documented(path):
+        for found in BANNED.finditer(text):
+            yield f"{where} contains {found.group()!r}"
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT:
+                for found in BANNED.finditer(token.string):
+                    yield f"{path}:{token.start[0]}: {found.group()!r}"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +86,34 @@ def faults(path: Path) -> Iterator[str]:
 )
 def test_docstrings_are_plain(path: Path) -> None:
     assert not list(faults(path))
+
+
+@pytest.mark.parametrize(
+    "path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS))
+)
+def test_docstrings_of_tests_are_plain(path: Path) -> None:
+    assert not list(faults_of_tests(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("What a store does.", "question word"),
+        ("That a store is empty.", "question word"),
+        ("Return the how-manieth row.", "how-manieth"),
+        ("The rows of a store.", "imperative"),
+        ("Returns the rows of a store.", "imperative"),
+    ],
+)
+def test_faults_are_found(
+    text: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "support" / "stores.py"
+    path.parent.mkdir()
+    path.write_text(f'def rows() -> None:\n    """{text}"""\n', encoding="utf-8")
+    monkeypatch.setattr(sys.modules[__name__], "TESTS", tmp_path)
+    assert any(fault in found for found in faults(path))
+    assert any(fault in found for found in faults_of_tests(path))
 
 
 if __name__ == "__main__":

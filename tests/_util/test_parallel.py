@@ -1,4 +1,4 @@
-"""What is made ahead: in order, within bounds, and nothing any more once it has ended."""
+"""Tests of parallel calls and of reading ahead: order of results, bounds, and a clean end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_next_is_made_while_the_one_before_is_in_use() -> None:
     calls = [(1, partial(call, n)) for n in range(3)]
     results = parallel.read_ahead(calls, limit=2)
     assert next(results) == 0
-    assert made[1].wait(60)  # though nobody asked for it
+    assert made[1].wait(60)  # before it was requested
     assert not made[2].is_set()  # two wait or are in use, as many as may
     assert list(results) == [1, 2]
     assert len(set(names)) == 1
@@ -138,7 +138,7 @@ def test_the_caller_and_the_others_are_at_work_at_once() -> None:
 
     def call(number: int) -> int:
         names.add(threading.current_thread().name)
-        met.wait()  # nobody gets on alone
+        met.wait()  # no call continues alone
         return number
 
     assert list(parallel.parallel_map(range(50), call, threads=2)) == list(range(50))

@@ -1,4 +1,4 @@
-"""Runs of elements as boxes, against NumPy's own indexing."""
+"""Tests of runs of elements as boxes, compared with NumPy's indexing."""
 
 from __future__ import annotations
 

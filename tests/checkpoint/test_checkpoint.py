@@ -1,4 +1,4 @@
-"""What is saved comes back bit for bit; `torch.equal` on bytes and plain dicts are the model."""
+"""Tests of saving and loading: values return bit for bit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_dtypes_that_matter_are_among_them() -> None:
 
 
 class Special(torch.Tensor):
-    """A subclass, which may mean anything by its data."""
+    """A subclass whose data may have any meaning."""
 
 
 def layouts() -> dict[str, torch.Tensor]:
@@ -292,7 +292,7 @@ def test_small_tensors_are_asked_for_together() -> None:
 
 
 def test_a_folder_may_be_named_like_an_option(fresh: Fresh) -> None:
-    """Reading opens it beside its writer all the same, and makes none."""
+    """A read opens such a folder beside its writer, and creates none."""
     url = f"{fresh('rocksdb')}/readonly=1/x"
     with pytest.raises(FileNotFoundError, match="there is no database"):
         checkpoint.load(url)
@@ -317,7 +317,7 @@ def test_generations_are_kept_read_and_collected(kind: str, fresh: Fresh) -> Non
         for number in range(5, 0, -1):
             checkpoint.load(store, model=target, generation=number)
             assert target["w"].tolist() == [number - 1] * 9
-        # What a killed save leaves: below HEAD it goes, above it may be somebody's.
+        # Leftovers of a killed save: those below HEAD go, others may be of a running save.
         store.put_many([(b"windeck/t/%016x/00000000/00000000/00000000" % 9, b"going on")])
         store.delete_many([b"windeck/m/%016x" % 2])
         assert checkpoint.gc(store, keep=2) == [1, 2, 3]
@@ -332,7 +332,7 @@ def test_generations_are_kept_read_and_collected(kind: str, fresh: Fresh) -> Non
 
 
 class Interrupted:
-    """A store in which something happens before HEAD is first set."""
+    """A store that calls a function before HEAD is first set."""
 
     def __init__(self, store: Store, action: Callable[[], Any]) -> None:
         self._store, self._action = store, action

@@ -1,4 +1,4 @@
-"""Runs of chunks: each that has to be read, once, in groups that are not too large."""
+"""Tests of runs of chunks: each needed chunk is read once, in groups of limited size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windeck.checkpoint.read.fetching import ChunkRun, chunk_runs, group_runs
 
 
 def parts_of(shape: Sequence[int], cuts: Sequence[int]) -> list[Box]:
-    """Boxes that tile a tensor: each dimension cut in so many."""
+    """Return boxes that tile a tensor, with each dimension cut into the given number of parts."""
     ranges = []
     for size, count in zip(shape, cuts, strict=True):
         ends = [size * i // count for i in range(count + 1)]
@@ -31,7 +31,7 @@ def entry_of(boxes: Sequence[Box], shape: Sequence[int], chunk_bytes: int) -> Te
 
 
 def touching(part: TensorPart, items: int, wanted: Box) -> set[int]:
-    """The numbers of chunks with an element of a box in them, element by element."""
+    """Return the numbers of the chunks that hold an element of a box, found element by element."""
     found = set()
     for place, index in enumerate(itertools.product(*(range(a, b) for a, b in part.box))):
         if all(a <= i < b for i, (a, b) in zip(index, wanted, strict=True)):
@@ -157,7 +157,7 @@ def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
 
 
 def test_a_large_group_comes_last() -> None:
-    """Whoever reads it has the other thread beside it, at what is small."""
+    """While one thread reads the large group, the other reads the small ones."""
     given = []
     for i, size in enumerate([100, 1 << 18, 200, 3 << 18]):
         box = ((0, size),)
@@ -173,7 +173,7 @@ def test_a_large_group_comes_last() -> None:
 
 
 def test_common_is_what_touching_means() -> None:
-    """The model of the test above against the box's own arithmetic."""
+    """The model of the tests above agrees with the box's own arithmetic."""
     part = TensorPart(((2, 5), (1, 4)), 0, 0, 1, 2)
     for wanted in [((0, 3), (0, 2)), ((4, 9), (3, 9)), ((0, 2), (0, 9))]:
         assert bool(touching(part, 1, wanted)) == (intersection(part.box, wanted) is not None)

@@ -1,4 +1,4 @@
-"""Differences of generations and stores, against NumPy and plain dicts."""
+"""Tests of differences between generations and stores, compared with NumPy and plain dicts."""
 
 from __future__ import annotations
 

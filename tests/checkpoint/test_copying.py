@@ -1,4 +1,4 @@
-"""Copies are the same in every store, whole or not there."""
+"""Tests of copies: they equal the source in every store, or do not appear at all."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_every_damaged_value_stops_it_and_leaves_no_head(memory: Store) -> None:
 
 
 class _Dying(MappingStore):
-    """Breaks off after some writes."""
+    """A store that fails after some writes."""
 
     writes = 10**9
 
@@ -151,7 +151,7 @@ def test_a_copy_that_broke_off_can_be_made_again(memory: Store) -> None:
 
 
 def test_what_is_replaced_is_a_checkpoint_until_it_is_none(memory: Store) -> None:
-    """Whatever call fails, what HEAD shows then is all there."""
+    """Whichever call fails, the generation that HEAD names is complete."""
     fill(memory, 2)
     calls = ("put_many", "bulk_load", "delete_many", "delete_range", "compare_and_set", "sync")
 

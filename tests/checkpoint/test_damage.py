@@ -1,4 +1,4 @@
-"""Whatever happens to a value, a load gives what was saved or says what is wrong."""
+"""Tests of damaged values: a load returns what was saved, or names the damage."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ INVALID = "tensors were written to before, expected all of them: the targets are
 
 
 def save(store: Store, step: int = 1, **options: Any) -> dict[bytes, bytes]:
-    """A small checkpoint; all keys and values it consists of."""
+    """Save a small checkpoint; return its keys and values."""
     extra = {"note": "short", "rate": 0.5}
     checkpoint.save(store, step=step, model=MODEL, extra=extra, chunk_bytes=16, **options)
     return dict(store.scan(b"windeck/"))
 
 
 def load(store: Store) -> None:
-    """Load; an assertion fails if what comes is not what was saved."""
+    """Load; assert that the result is what was saved."""
     target = {name: torch.zeros_like(value) for name, value in MODEL.items()}
     loaded = checkpoint.load(store, model=target)
     for name, value in MODEL.items():
@@ -129,7 +129,7 @@ def test_lost_numbers_do_not_bring_back_old_ones(store: Store) -> None:
 
 
 def put(store: Store, payload: bytes) -> None:
-    """A manifest that was never made by us, and a HEAD that fits it."""
+    """Store a forged manifest, and a HEAD that matches it."""
     was, (commit,) = manifests.read_head(store, "windeck")
     assert was is not None
     value = values.encode(Label(Kind.MANIFEST, 1, commit.save), payload)
@@ -139,7 +139,7 @@ def put(store: Store, payload: bytes) -> None:
 
 
 def rewrite(store: Store, *, parts: Any = None, **changes: Any) -> None:
-    """A manifest of one tensor, as docs/checkpoint.md says, with something else in it."""
+    """Store a changed manifest of one tensor, in the format of docs/checkpoint.md."""
     kind = {"dtype": "float32", "shape": [5], "chunk_bytes": 16}
     kind |= {name: changes.pop(name) for name in tuple(changes) if name in kind}
     found = {"kinds": [kind], "tensors": [0], "trees": {"model": {"dict": ["a"]}}, **changes}

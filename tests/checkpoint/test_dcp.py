@@ -1,4 +1,4 @@
-"""dcp.save and dcp.load over stores in one process; plain dicts of tensors are the model."""
+"""Tests of dcp.save and dcp.load in one process, compared with plain dicts of tensors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def planned(dtype: torch.dtype) -> bool:
-    """Whether torch's planner knows how large it is."""
+    """Return True if torch's planner knows the size of the dtype."""
     try:
         torch._utils._element_size(dtype)  # type: ignore[no-untyped-call]
     except TypeError:
@@ -303,7 +303,7 @@ def test_a_store_with_one_opener_is_waited_for(fresh: Fresh) -> None:
 
 
 class Meddling(DefaultSavePlanner):
-    """Somebody else saves while we do."""
+    """A planner during which another save is committed."""
 
     def __init__(self, store: Store) -> None:
         super().__init__()
@@ -329,7 +329,7 @@ def test_of_two_writers_one_is_told(memory: Store) -> None:
 
 
 class Forgetful(StoreWriter):
-    """One to whom a rank does not tell all that it was to write."""
+    """A writer that drops the results for tensor b."""
 
     def finish(self, metadata: Any, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, [[r for r in rank if r.index.fqn != "b"] for rank in results])
@@ -343,7 +343,7 @@ def test_what_nobody_wrote_is_missed(memory: Store) -> None:
 
 
 class Bare(SavePlanner):
-    """Nobody can ask it for what is no tensor."""
+    """A planner that cannot be asked for objects that are not tensors."""
 
     def __init__(self) -> None:
         self._inner = DefaultSavePlanner()

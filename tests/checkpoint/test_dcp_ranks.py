@@ -1,4 +1,4 @@
-"""dcp.save and dcp.load over stores by several ranks; whole tensors made by one are the model."""
+"""Tests of dcp.save and dcp.load by several ranks, compared with the tensors of one rank."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 
 def sharded(ranks: int, *, full: bool) -> dict[str, Any]:
-    """FSDP2's state of the model above, or of a fresh one."""
+    """Return FSDP2's state of the model above, or of a new one."""
     model, optimizer = trained()
     want_model, want_optimizer = get_state_dict(model, optimizer)
     torch.manual_seed(6)
@@ -114,7 +114,7 @@ def test_fsdp2_comes_back_on_another_number_of_ranks(fresh: Fresh) -> None:
 
 
 class Dying(DefaultSavePlanner):
-    """The last rank is killed while data are written."""
+    """A planner that kills the last rank while data are written."""
 
     def resolve_data(self, write_item: Any) -> Any:
         if dist.get_rank() == dist.get_world_size() - 1:
@@ -165,7 +165,7 @@ def test_async_save_by_several_ranks(fresh: Fresh) -> None:
 
 
 class Counting:
-    """Counts the bytes of what is read, but for HEAD and the manifest."""
+    """A store that counts the bytes read, without HEAD and the manifest."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.bytes = store, 0

@@ -1,7 +1,7 @@
-"""Before HEAD shows anything it is durable, and before anything is removed HEAD has forgotten it.
+"""Tests of durability: HEAD names synced values only, and only unnamed values are removed.
 
-The store is a dict with connections: what one of them wrote is safe when that one has synced, as
-with a server that is asked over several of them.
+The store is a dict with several connections, as to a server: a value is durable once the connection
+that wrote it has synced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ URL = "connections://one"
 
 
 class Place:
-    """What all connections see, and of each what it has not synced."""
+    """The pairs that all connections see, and those that each has not synced."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
@@ -35,7 +35,7 @@ class Place:
         self.heads = self.removed = 0
 
     def unsafe(self) -> set[bytes]:
-        """But for the numbers, which may be lost."""
+        """Return the keys that are not synced, without the numbers, which may be lost."""
         every = set().union(*(one.written for one in self.connections))
         return {key for key in every if not key.endswith(b"/NEXT")}
 
@@ -45,7 +45,7 @@ class Place:
 
 
 class Connection(MappingStore):
-    """One who is connected."""
+    """A connection to the store."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.values, url=URL, facts=MappingStore({}).facts._replace(shared=True))

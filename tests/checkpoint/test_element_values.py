@@ -1,8 +1,7 @@
-"""Searches, statistics and differences of every dtype, against numbers decoded bit by bit.
+"""Tests of searches, statistics and differences of every dtype, with numbers decoded bit by bit.
 
-The model is arithmetic on Python's integers and fractions: neither NumPy nor torch says what bits
-mean. Codes are random, every other one on an edge: zeros of either sign, least and greatest
-numbers, infinities, NaNs.
+The model uses Python's integers and fractions only, neither NumPy nor torch. Half of the codes are
+special: zeros of either sign, least and greatest numbers, infinities, NaNs. The others are random.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ COUNT = math.prod(SHAPE)
 
 
 def width(name: str) -> int:
-    """Bits of an element, of a part of a complex one."""
+    """Return the bits of an element, or of one part of a complex element."""
     name = COMPLEX.get(name, name)
     if name in FLOATS:
         return 1 + sum(FLOATS[name][:2])
@@ -48,7 +47,7 @@ def width(name: str) -> int:
 
 
 def number(name: str, code: int) -> Any:
-    """What the bits mean."""
+    """Return the value that the bits encode."""
     if name == "bool":
         return bool(code)
     bits = width(name)
@@ -123,7 +122,7 @@ def place(at: int) -> tuple[int, ...]:
 
 @pytest.fixture(params=[*FLOATS, *WHOLE, *COMPLEX])
 def case(request: pytest.FixtureRequest) -> Iterator[tuple[str, Store, Column, Column]]:
-    """A dtype, a store with two generations, and what each has."""
+    """Return a dtype, a store with two generations, and the columns of each."""
     name, picked = request.param, random.Random(request.param)
     if not hasattr(torch, name):
         pytest.skip(f"this torch has no {name}")

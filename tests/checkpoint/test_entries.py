@@ -1,4 +1,4 @@
-"""Parts of a tensor cover it exactly; an array that counts visits is the model."""
+"""Tests of the parts of a tensor, which cover it exactly, with an array that counts visits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_set_of_boxes_of_small_shapes() -> None:
 
 @some.composite
 def cuts(draw: some.DrawFn) -> tuple[tuple[int, ...], list[Box]]:
-    """A shape cut again and again, then perhaps a box moved, lost or doubled."""
+    """Draw a shape that is cut repeatedly, then perhaps a box moved, lost or doubled."""
     shape = tuple(draw(some.lists(some.integers(0, 6), max_size=4)))
     boxes: list[Box] = [tuple((0, size) for size in shape)]
     for _ in range(draw(some.integers(0, 12)) if shape else 0):

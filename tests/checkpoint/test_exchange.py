@@ -1,4 +1,4 @@
-"""What ranks tell each other: errors arrive as what they were, with who had them."""
+"""Tests of the exchange between ranks: values arrive, errors arrive with type and rank."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from windeck.checkpoint.stores import CorruptStoreError
 
 
 class OddError(OSError):
-    """Of a kind that another process may not know."""
+    """An error of a type that another process may not know."""
 
 
 class StrangeError(Exception):
-    """The same, without a number."""
+    """An error of an unknown type without `errno`."""
 
 
 class LooseError(ValueError):
-    """With something else under the name of the number."""
+    """An error of an unknown type whose `errno` is not a number."""
 
     errno = "none"
 
@@ -80,7 +80,7 @@ def test_who_is_no_member_is_refused(ranks: RankGroup) -> None:
 
 
 def talk(rank: int, ranks: int) -> list[object] | None:
-    """What the last two of three ranks, which are a group, tell each other."""
+    """Exchange values and errors in a group of the last two of three ranks."""
     group = dist.new_group([1, 2])
     if rank == 0:
         return None

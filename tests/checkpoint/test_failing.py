@@ -1,4 +1,4 @@
-"""Stores that fail amid a save or a load: one sentence, and the checkpoint in force stays."""
+"""Tests of stores that fail during a save or a load: the current checkpoint stays intact."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def full() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("incremental", [False, True])
 def test_an_error_of_any_write(kind: str, incremental: bool, fresh: Fresh) -> None:
-    """Before HEAD is set the former checkpoint is in force, after it the new one; never neither."""
+    """Before HEAD is set the former checkpoint is the current one, afterwards the new one."""
     with open_store(fresh(kind)) as store:
         save(store, 0)
         force = 0
@@ -54,7 +54,7 @@ def test_an_error_of_any_write(kind: str, incremental: bool, fresh: Fresh) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_whole_save_by_another_before_any_write(kind: str, fresh: Fresh) -> None:
-    """Of two at once one wins, whenever the other comes; it is told, and nothing of it stays."""
+    """Of two concurrent saves one wins; the other raises an error and leaves nothing."""
     with open_store(fresh(kind)) as store:
         save(store, 0)
         for left in range(100):
@@ -75,7 +75,7 @@ def test_a_whole_save_by_another_before_any_write(kind: str, fresh: Fresh) -> No
 
 
 def watched_fails(watched: Between, step: int) -> bool:
-    """Whether a save is told that another was committed meanwhile."""
+    """Return True if the save fails because another one was committed meanwhile."""
     try:
         save(watched, step)
     except RuntimeError as error:
@@ -85,7 +85,7 @@ def watched_fails(watched: Between, step: int) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_of_any_write_of_several_writers(kind: str, fresh: Fresh) -> None:
-    """What failed may be tried again by the same plan, until it is in force."""
+    """A failed write can be repeated with the same plan, until the merge is committed."""
     with open_store(fresh(kind)) as store:
         save(store, 0)
         plan = checkpoint.begin(store, step=5, writers=2)

@@ -1,4 +1,4 @@
-"""Redis servers that get into trouble amid a save or a load. All of them are real."""
+"""Tests of real Redis servers that fail during a save or a load."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_server_that_begins_to_evict_below_an_open_store(tmp_path: Path) -> No
 
 
 def test_a_server_that_is_started_anew_amid_a_save(tmp_path: Path) -> None:
-    """It comes back at once, without what it had not made durable."""
+    """The server restarts at once, without the values that were not durable."""
 
     def restart() -> None:
         redis.kill()
@@ -187,7 +187,7 @@ def test_a_server_that_is_started_anew_amid_a_save(tmp_path: Path) -> None:
 
 
 class Amid:
-    """A store to which something happens when so many values of a bulk load were asked for."""
+    """A store that calls a function after some values of a bulk load were requested."""
 
     def __init__(self, store: Any, left: int, act: Any) -> None:
         self._store, self._left, self._act = store, left, act
@@ -287,7 +287,7 @@ def test_a_server_of_a_cluster_that_is_killed_amid_the_chunks(
 
 
 def test_a_server_whose_disk_is_full(small_disk: Path) -> None:
-    """The data are in its memory, but a save that is not durable is no save."""
+    """The data are in the server's memory, but a save that is not durable fails."""
     need("redis")
     with RedisServer(small_disk / "server") as redis:
         save(redis.url, 0)

@@ -1,4 +1,4 @@
-"""Chunks that are read straight to their places: wrong ones are found out as others are."""
+"""Tests of chunks read straight into their targets: wrong ones are detected like others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def saved() -> Pairs:
 
 
 def put(url: str, pairs: Pairs) -> None:
-    """Into a new database, all in one table: only there is anything read straight."""
+    """Write all pairs to a new database as one table, the only case of direct reads."""
     with open_store(url) as store:
         store.bulk_load(sorted(pairs.items()))
         store.sync()
@@ -40,7 +40,7 @@ def load(url: str) -> dict[str, torch.Tensor]:
 
 
 def label(pairs: Pairs) -> Label:
-    """Of the first chunk."""
+    """Return the label of the first chunk."""
     found = Label(Kind.CHUNK, generation=1, save=int.from_bytes(pairs[A0][32:40], "little"))
     assert encode(found, pairs[A0][HEADER_BYTES:]) == pairs[A0]
     return found
@@ -65,7 +65,7 @@ def set_to(value: Callable[[Pairs], bytes]) -> Callable[[Pairs], None]:
 
 
 def cut(pairs: Pairs, size: int) -> bytes:
-    """A value that is right in itself, of another size."""
+    """Return a valid value of another size."""
     return encode(label(pairs), (pairs[A0] + bytes(8))[HEADER_BYTES:][:size])
 
 

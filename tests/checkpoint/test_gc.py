@@ -1,4 +1,4 @@
-"""What gc takes of generations that others are based on, and what it leaves alone."""
+"""Tests of gc: generations that others are based on, namespaces, damage, and missing databases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fresh = Callable[[str], str]
 
 
 def test_gc_beside_an_incremental_save() -> None:
-    """What it refers to is what the generation in force needs, so that gc leaves it."""
+    """gc keeps the chunks that a concurrent incremental save refers to."""
     state = {"w": torch.zeros(40)}
     with open_store("memory://") as store:
         for step in range(4):
@@ -45,7 +45,7 @@ def test_gc_beside_an_incremental_save() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gc_leaves_other_namespaces(kind: str, fresh: Fresh) -> None:
-    """Also those whose names begin as our keys do."""
+    """Namespaces whose names begin like the library's keys are kept too."""
     with open_store(fresh(kind)) as store:
         others = ["run/t", "run/m", "run2", "run/d/x", "ru"]
         for step in range(3):
@@ -60,7 +60,7 @@ def test_gc_leaves_other_namespaces(kind: str, fresh: Fresh) -> None:
 
 
 class Removals:
-    """A store that notes what is removed: keys, and the prefixes of ranges."""
+    """A store that records the removed keys and the prefixes of removed ranges."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.removed = store, list[bytes]()
@@ -80,7 +80,7 @@ class Removals:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_manifest_goes_before_what_it_names(kind: str, fresh: Fresh) -> None:
-    """Whenever gc is killed, no generation looks whole that is not."""
+    """A generation whose removal was interrupted never looks complete."""
     with open_store(fresh(kind)) as store:
         for step in range(4):
             checkpoint.save(store, step=step, model={f"w{i}": torch.ones(3) for i in range(5)})

@@ -1,4 +1,4 @@
-"""Who writes what of the ranks of a group, and which names none of them has; no processes here."""
+"""Tests of how the ranks of a group divide the writes, and of missing names, without processes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def keys() -> some.SearchStrategy[Any]:
 def test_each_box_has_one_writer_in_whichever_order_they_are_told(
     told: dict[Any, tuple[int, set[int]]], rng: random.Random
 ) -> None:
-    """Few sizes and few ranks, so that much is equal."""
+    """Few sizes and few ranks give many ties."""
     holders = {key: (size, sorted(having)) for key, (size, having) in told.items()}
     mixed = dict(rng.sample(sorted(holders.items()), len(holders)))
     for key, (size, having) in mixed.items():
@@ -93,7 +93,7 @@ def test_holders_of_boxes() -> None:
 
 
 def test_names_that_no_rank_has() -> None:
-    """Of each root, those who load it are asked: what all of them left is nobody's."""
+    """A name of the checkpoint is missing if no rank that loads its root has it."""
     fine: list[list[dict[str, list[str]]]] = [
         [],
         [{}, {}],

@@ -1,4 +1,4 @@
-"""What was written on purpose, with checksums that agree, is read or refused, and nothing else."""
+"""Tests of forged values with valid checksums: they are read or refused, without other errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NESTED = [
 
 
 def saved(store: Store) -> None:
-    """Two generations, the second of which refers to the first."""
+    """Save two generations, the second of which refers to the first."""
     core = ModelCore(2, 1)
     core.fill(range(20), np.random.default_rng(0))
     weight = torch.arange(12.0).reshape(3, 4)
@@ -50,7 +50,7 @@ def saved(store: Store) -> None:
 
 
 def put(store: Store, payload: bytes, generation: int = 2) -> None:
-    """A manifest of the generation in force, and a HEAD that fits it."""
+    """Store a manifest of the current generation, and a HEAD that matches it."""
     _, (commit, *older) = manifests.read_head(store, "windeck")
     value = values.encode(Label(Kind.MANIFEST, generation, commit.save), payload)
     now = commit._asdict() | {"manifest_bytes": len(value), "manifest_crc": crc32c(value)}
@@ -59,7 +59,7 @@ def put(store: Store, payload: bytes, generation: int = 2) -> None:
 
 
 def use(store: Store) -> None:
-    """All that reads what was saved, whatever of it there is."""
+    """Read everything that was saved, in every way."""
     checkpoint.gc(store, keep=2, dry_run=True)
     checkpoint.log(store)
     checkpoint.verify(store, deep=True)
@@ -86,7 +86,7 @@ def places(found: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def variants(found: Any) -> Iterator[bytes]:
-    """The JSON with something else in each place, or nothing, or the same twice."""
+    """Yield the JSON with each value replaced, removed or doubled."""
     for at in places(found):
         for odd in ODD:
             yield changed(found, at, lambda holder, key, odd=odd: holder.__setitem__(key, odd))
@@ -111,7 +111,10 @@ def changed(found: Any, at: tuple[Any, ...], change: Any) -> bytes:
 
 
 def refused(store: Store) -> bool:
-    """Whether it was refused, by an error that is meant; any other fails the test."""
+    """Return True if the use of a store raises one of the documented errors.
+
+    Any other error fails the test.
+    """
     try:
         use(store)
     except (OSError, ValueError):
@@ -153,14 +156,14 @@ def test_heads_of_any_content() -> None:
 
 
 def newer(value: bytes) -> bytes:
-    """The value as a later format, its header's checksum right."""
+    """Return the value as one of a later format, with a valid checksum of its header."""
     head = value[:4] + struct.pack("<H", 2) + value[6 : HEADER_BYTES - 4]
     return head + struct.pack("<I", crc32c(head)) + value[HEADER_BYTES:]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_of_a_later_format_are_left_alone(kind: str, fresh: Fresh) -> None:
-    """Neither read nor removed, nor taken for damage that could be written over."""
+    """Values of a later format are not read, removed, or overwritten as damaged."""
     with open_store(fresh(kind)) as store:
         saved(store)
         before = dict(store.scan())
@@ -216,7 +219,7 @@ def test_a_tree_as_deep_as_can_be_saved_is_loaded() -> None:
 
 
 def test_shards_of_any_content() -> None:
-    """What a writer says it wrote is merged into something that can be read, or refused."""
+    """A forged shard is refused, or merged into a checkpoint that can be read."""
     with open_store("memory://") as store:
         plan = checkpoint.begin(store, step=1, writers=2)
         for writer in range(2):

@@ -1,4 +1,4 @@
-"""Incremental saves write what changed, and come back exactly; `incremental_model` is the model."""
+"""Tests of incremental saves, compared with `incremental_model`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fresh = Callable[[str], str]
 
 
 class Run:
-    """A training as a store and the model see it."""
+    """A training run, saved both to a store and to the model."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.model = store, Model()
@@ -61,7 +61,7 @@ class Run:
         assert there >= self.model.chunks_there()
 
     def check_exact(self) -> None:
-        """After gc, there is no chunk that nobody needs."""
+        """Assert that no chunk is left after gc that no generation needs."""
         self.check()
         there = named(self.store.keys(b"windeck/t/"), self.items)
         assert there == self.model.chunks_there()
@@ -99,7 +99,7 @@ def test_a_long_run_with_gc_in_the_middle_of_chains(kind: str, fresh: Fresh) -> 
 
 
 class Unordered:
-    """A store that says of itself what Redis does."""
+    """A store that declares unordered scans, as Redis does."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -286,14 +286,14 @@ def test_options_that_cannot_be(options: dict[str, Any], kind: type[Exception], 
 
 
 def test_a_second_writer_between() -> None:
-    """The one that comes too late refers to nothing that may go; the other is in force, whole."""
+    """The slower of two saves refers to no chunk that gc may delete; the other one is complete."""
     state = {"w": torch.zeros(40)}
     with open_store("memory://") as store:
         run = Run(store)
         run.save(state)
 
         class Slow(dict):  # type: ignore[type-arg]
-            """A state that is looked at while somebody else saves and clears away."""
+            """A state whose save is interrupted by another save and a gc."""
 
         other = copied(state)
         other["w"][:] = 1

@@ -1,4 +1,4 @@
-"""Whatever happens to a value of an incremental checkpoint is found out, or makes no difference."""
+"""Tests of damaged values of incremental checkpoints: detected, or without effect."""
 
 from __future__ import annotations
 

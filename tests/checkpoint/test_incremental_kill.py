@@ -1,4 +1,4 @@
-"""An incremental save and gc, killed at every step: each generation that HEAD names is whole."""
+"""Tests of incremental saves and gc that are killed: each generation of HEAD is complete."""
 
 from __future__ import annotations
 

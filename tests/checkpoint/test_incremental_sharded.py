@@ -1,4 +1,4 @@
-"""Writers of an incremental save refer to what any writer of older ones wrote."""
+"""Tests of incremental saves by several writers, which refer to chunks of any earlier writer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHUNK = 4096
 
 
 def save(url: str, step: int, whole: torch.Tensor, cuts: Sequence[int]) -> int:
-    """Each writer saves one stretch of a vector; a chunk of it is a chunk of `whole`."""
+    """Save a vector with one stretch for each writer; its chunks are chunks of `whole`."""
     writers = len(cuts) - 1
     with open_store(url) as store:
         plan = checkpoint.begin(store, step=step, writers=writers, incremental=True)
@@ -74,7 +74,7 @@ def test_writers_refer_to_older_saves(kind: str, fresh: Fresh) -> None:
 
 
 def grouped(rank: int, ranks: int, url: str, holds: bool) -> list[int]:
-    """Saves of a group, each after a little has changed; their generations."""
+    """Save some generations by a group, each after a small change; return them."""
     half = torch.arange(5.0 * CHUNK) + rank * 5 * CHUNK
     core = ModelCore(3, 1, first_bucket=512 * rank, end_bucket=512 * (rank + 1))
     core.fill(range(600), np.random.default_rng(0))
@@ -113,7 +113,7 @@ def test_ranks_of_a_group_write_what_changed(kind: str, holds: bool, fresh: Fres
 
 
 def spoilt(rank: int, ranks: int, url: str) -> list[str]:
-    """What was warned of when a group went on after a save whose digests are damaged."""
+    """Return the warnings of a group that saves after the digests of a save were damaged."""
     model = {"w": Partition(torch.ones(8), offset=(8 * rank,), shape=(8 * ranks,))}
     for step in range(2):
         if step and rank == 0:
@@ -137,7 +137,7 @@ def test_a_group_that_finds_the_last_save_damaged(fresh: Fresh) -> None:
 
 
 def test_a_store_that_another_has_open(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LevelDB: who cannot look at the last save in time writes all, and says so."""
+    """On LevelDB, a rank that cannot open the last save writes all chunks, and warns."""
     monkeypatch.setattr(saving, "WAIT_SECONDS", 0.05)
     url, whole = fresh("leveldb"), torch.arange(8.0 * CHUNK)
     save(url, 0, whole, [0, 4 * CHUNK, 8 * CHUNK])

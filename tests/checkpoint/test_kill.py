@@ -1,4 +1,4 @@
-"""A save that is killed, at whatever step, leaves the former checkpoint or the new one in force."""
+"""Tests of killed saves: the current checkpoint is the former or the new one, complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks large enough to be read straight to their place: into whatever, from wherever, damaged."""
+"""Tests of large chunks read straight into their targets, from all stores, and damaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK = 128 << 10
 
 
 def filled(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Any bits, NaNs too."""
+    """Return a tensor of random bits, NaNs included."""
     count = torch.empty(shape, dtype=dtype).numel() * dtype.itemsize
     data = bytearray(random.Random(str(shape)).randbytes(count))
     return torch.frombuffer(data, dtype=torch.uint8).view(dtype).view(shape)

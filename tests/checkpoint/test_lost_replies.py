@@ -1,4 +1,4 @@
-"""Scans that end early, and answers of compare-and-set that are lost: at the level of a save."""
+"""Tests of saves over scans that end early, and over lost answers of compare-and-set."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDS = (0, 1, 2, 3, 5, 8)
 
 
 class Ending:
-    """A store whose scans end in silence, as if there were no more keys."""
+    """A store whose scans end early without an error."""
 
     def __init__(self, store: Any, pairs: int) -> None:
         self.store, self.pairs, self.ended = store, pairs, 0
@@ -138,7 +138,7 @@ def test_rows_for_serving_are_counted(kind: str, fresh: Fresh) -> None:
 
 
 class Lost:
-    """A store that hears no answer to its n-th compare-and-set, whether it happened or not."""
+    """A store that loses the answer to its n-th compare-and-set, executed or not."""
 
     def __init__(self, store: Any, left: int, happened: bool) -> None:
         self.store, self.left, self.happened = store, left, happened
@@ -159,7 +159,7 @@ class Lost:
 
 
 def lose(act: Callable[[Any], object], store: Any, happened: bool, key: str) -> None:
-    """Lose the answer for a key; all before are heard."""
+    """Lose the answer for a key; earlier answers arrive."""
     for left in range(10):
         lost = Lost(store, left, happened)
         with pytest.raises(ConnectionError, match="the answer was lost"):
@@ -224,7 +224,7 @@ def test_a_writer_whose_beginning_was_not_heard(kind: str, happened: bool, fresh
              store, happened, key)  # fmt: skip
         with pytest.raises(ValueError, match="0 did not save, or did not finish: expected all"):
             checkpoint.merge(store, plan)
-        if happened:  # nobody knows who set it
+        if happened:  # the writer cannot tell which save set it
             with pytest.raises(ValueError, match=r"writer 0 saved .* already, or began to"):
                 checkpoint.save_shard(store, plan, writer=0, model=state)
             plan = checkpoint.begin(store, step=2, writers=1)

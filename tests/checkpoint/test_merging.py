@@ -1,4 +1,4 @@
-"""A merge takes what fits together, and says what does not."""
+"""Tests of merges: shards that fit are committed, others raise errors."""
 
 from __future__ import annotations
 

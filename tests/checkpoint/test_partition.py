@@ -1,4 +1,4 @@
-"""Parts of tensors: whole tensors in plain torch say what has to come back."""
+"""Tests of partitions, compared with whole tensors in plain torch."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_a_target_has_is_compared(memory: Store) -> None:
 
 
 class Position:
-    """A loader that remembers all it was told."""
+    """A loader that records the states it is given."""
 
     def __init__(self, refuse: bool = False) -> None:
         self.position, self.refuse = 5, refuse
@@ -125,7 +125,7 @@ def test_damage_gives_a_loader_its_state_back(store: Store) -> None:
 
 
 class Counting:
-    """Counts the bytes of chunks that are read."""
+    """A store that counts the bytes of chunks that are read."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.bytes, self.values = store, 0, 0

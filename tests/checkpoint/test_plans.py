@@ -1,4 +1,4 @@
-"""What becomes of a save that is not to be committed."""
+"""Tests of plans that are discarded before they are committed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_was_written_goes(store: Store) -> None:
 
 
 def test_a_save_that_was_committed_is_not_discarded(store: Store) -> None:
-    """Neither the one in force, nor one that is kept only."""
+    """Neither the current generation nor one that is only kept is discarded."""
     plan = checkpoint.begin(store, step=1, writers=3)
     write(store, plan)
     checkpoint.merge(store, plan)

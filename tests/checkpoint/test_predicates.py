@@ -1,6 +1,6 @@
-"""Conditions: as text against Python itself, on elements of each dtype against NumPy and torch.
+"""Tests of conditions: their text against Python, their values against NumPy and torch.
 
-Every code of every dtype of 8 and 16 bits, random bits of the wider ones.
+They cover every code of each dtype of 8 and 16 bits, and random bits of the wider ones.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def dtype(name: str) -> torch.dtype:
 
 
 def codes(name: str) -> tuple[bytes, np.ndarray[Any, Any]]:
-    """All codes of a small dtype, and their values by torch."""
+    """Return all codes of a small dtype, and their values by torch."""
     size = dtype(name).itemsize
     raw = np.arange(256**size, dtype=f"<u{size}")
     if name == "bool":
@@ -166,7 +166,7 @@ def scalars(name: str) -> list[float]:
 
 
 def model(values: np.ndarray[Any, Any], subject: str, sign: str, scalar: float) -> Any:
-    """Elementwise with NumPy, in float64 or Python's integers."""
+    """Compare elementwise with NumPy, in float64 or Python's integers."""
     if values.dtype.kind in "iub":
         here = values.astype(np.int64 if values.dtype.itemsize < 4 else object)
     else:
@@ -230,7 +230,7 @@ def test_near_is_exact(name: str) -> None:
 
 
 def wide(name: str, seed: int) -> np.ndarray[Any, Any]:
-    """Random bits, with what is special among them."""
+    """Return random bits, and special values."""
     rng = np.random.default_rng(seed)
     kind = np.dtype(name)
     values: np.ndarray[Any, Any] = np.frombuffer(rng.bytes(3001 * kind.itemsize), kind).copy()

@@ -1,4 +1,4 @@
-"""Sharded saves by real processes over torch.distributed, judged by whole tensors."""
+"""Tests of sharded saves by real processes of torch.distributed, compared with whole tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Fresh = Callable[[str], str]
 
 
 def ranks(case: str, url: str, folder: Path) -> Any:
-    """What a case found, ``module:function``, in a program of its own."""
+    """Run a case ``module:function`` in a child process, and return its result."""
     command = [sys.executable, str(HERE / "support" / "sharded_ranks.py"), case, url]
     folder = folder / "ranks"
     folder.mkdir()
@@ -69,7 +69,7 @@ def test_a_rank_that_is_killed_at_every_stage(kind: str, fresh: Fresh, tmp_path:
         own = [entry[1:] for entry in seen if entry[0] == victim]
         assert [code for code, *_ in own[:-1]] == [-9] * (len(own) - 1)
         assert len(own) > 5
-        # The former one or the new one is in force, and whole; nobody hangs.
+        # HEAD names the former or the new generation, complete, and no rank hangs.
         assert all(fine for _, _, fine, _ in own)
         new = [committed for _, committed, _, _ in own]
         assert new == sorted(new)

@@ -1,4 +1,4 @@
-"""Out to safetensors files and in again; the safetensors library itself is the model."""
+"""Tests of export to safetensors and import, compared with the safetensors library."""
 
 from __future__ import annotations
 

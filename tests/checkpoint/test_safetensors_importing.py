@@ -1,4 +1,4 @@
-"""safetensors files into a store: those of others, and those that are damaged or lie."""
+"""Tests of imports of safetensors files: those of other writers, damaged and forged ones."""
 
 from __future__ import annotations
 

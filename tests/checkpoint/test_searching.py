@@ -1,4 +1,4 @@
-"""Searching saved tensors and tables, against NumPy and plain dicts."""
+"""Tests of searches in saved tensors and tables, compared with NumPy and plain dicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many writers, one checkpoint: what is missing, doubled or overtaken leaves HEAD alone."""
+"""Tests of saves by several writers: an incomplete or outdated save leaves HEAD unchanged."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_three_writers_make_one_checkpoint(store: Store) -> None:
 
 
 def test_of_two_merges_of_one_plan_one_is_told() -> None:
-    """Whenever the other comes, what is in force is all there: none gives way to itself."""
+    """Of two merges of one plan one raises; the checkpoint is complete in any case."""
     calls, told = ("get", "put_many", "sync", "compare_and_set"), list[str]()
 
     for left in range(100):
@@ -96,7 +96,7 @@ def test_shards_beside_a_database_that_is_open(kind: str, fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
 def test_what_killed_writers_left_goes_with_the_merge(kind: str, fresh: Fresh) -> None:
-    """Of this save alone: another may still be written."""
+    """A merge removes leftovers of its own save only; other saves may be running."""
     url = fresh(kind)
     plan = checkpoint.begin(url, step=1, writers=3)
     write(url, plan)
@@ -199,7 +199,7 @@ def test_a_plan_is_carried_out_once(store: Store) -> None:
 
 
 class Failing:
-    """Has no room for the n-th pair of a bulk load."""
+    """A store without space for the n-th pair of a bulk load."""
 
     def __init__(self, store: Store, left: int) -> None:
         self._store, self._left = store, left

@@ -1,4 +1,4 @@
-"""Statistics against exact sums, counts of NumPy and plain sorting."""
+"""Tests of statistics, compared with exact sums, NumPy's counts and plain sorting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a load writes to: names of numbers, memory, autograd; and what is refused before."""
+"""Tests of the targets of a load: names of numbers, memory, autograd, early errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windeck.checkpoint.stores import Store
 
 
 class Counted(torch.nn.Linear):
-    """A module that keeps a number of its own."""
+    """A module with a number in its state."""
 
     count = 0
 
@@ -109,7 +109,7 @@ def test_groups_of_parameters_are_compared_before_anything_is_written(
 
 
 class Grouped(torch.optim.SGD):
-    """An optimizer that knows itself what to make of other groups."""
+    """An optimizer that can load parameter groups that differ from its own."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.loaded = state_dict

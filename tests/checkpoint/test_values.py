@@ -1,4 +1,4 @@
-"""Headers of values: every byte of them counts. A table of struct offsets is the model."""
+"""Tests of headers of values, in which every byte matters, with a table of struct offsets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model_crc(data: bytes) -> int:
 
 
 def forged(at: int, layout: str, number: int, payload: bytes = b"hello") -> bytes:
-    """A value with a field changed and the header's sum made to fit."""
+    """Return a value with a changed field and a valid checksum."""
     value = bytearray(encode(LABEL, payload))
     struct.pack_into(layout, value, at, number)
     struct.pack_into("<I", value, 60, model_crc(bytes(value[:60])))

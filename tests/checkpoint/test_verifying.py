@@ -1,4 +1,4 @@
-"""All damage is told, where it is; what is right is called right."""
+"""Tests of `verify`: all damage is reported with its place, and intact values pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fresh = Callable[[str], str]
 
 
 def fill(store: Store, steps: int = 3) -> list[int]:
-    """Incremental saves of a model and a table, which refer to one another."""
+    """Save a model and a table incrementally, so that generations refer to one another."""
     core, rng = ModelCore(3, 1), np.random.default_rng(1)
     weight = torch.arange(200.0)
     numbers = []
@@ -91,7 +91,10 @@ def test_what_several_generations_refer_to_is_told_of_the_newest(memory: Store) 
 
 @pytest.mark.parametrize("number", [0, 9])
 def test_chunks_of_another_length_are_told(number: int, memory: Store) -> None:
-    """By somebody who can count checksums; the last chunk of a tensor may be shorter."""
+    """A wrong length of a chunk is reported even if its checksum is valid.
+
+    The last chunk of a tensor may be shorter.
+    """
     save = checkpoint.save(memory, step=1, model={"w": torch.arange(195.0)}, chunk_bytes=80)
     key = keys.chunk("windeck", save, 0, 0, number)
     label = Label(Kind.CHUNK, save, checkpoint.open(memory).save, 0, 0, number)
@@ -142,7 +145,7 @@ def test_damage_without_end_is_not_told_without_end(
 
 
 class Worn(MappingStore):
-    """A store that cannot give some keys, nor others together with them, as embedded ones do."""
+    """A store that cannot read some keys, nor others in one batch with them."""
 
     lost: frozenset[bytes] = frozenset()
 

@@ -1,4 +1,4 @@
-"""The demo as a user runs it: on the synthetic load curve, on a file, on files that are no use."""
+"""Tests of the demo command: the synthetic load curve, a file, and unusable files."""
 
 import re
 import subprocess

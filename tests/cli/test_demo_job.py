@@ -112,7 +112,7 @@ def data(task: job.Job) -> job.Data:
 
 
 class Stop(Exception):
-    """Stands for a kill: nothing is done on the way out."""
+    """An exception in place of a kill, after which nothing is saved."""
 
 
 @pytest.mark.parametrize("stop", [3, 8, 15])

@@ -1,4 +1,4 @@
-"""`windeck doctor`: of a file, of a function, and of reports side by side."""
+"""Tests of `windeck doctor`: of a file, of a function, and of reports side by side."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ def test_a_page_that_cannot_have_its_name_leaves_what_was(
 
 @pytest.fixture(scope="module")
 def browser(data: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """Gives the page's elements as they are when its script has run, for what comes after #."""
+    """Return a function that gives the page's elements after its script ran for a fragment."""
     program = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
     )
@@ -366,7 +366,7 @@ def test_a_tensor_and_a_table_are_shown(
 
 def test_the_overview_and_hostile_names(browser: Callable[[str], str]) -> None:
     page = browser("")
-    assert "<title>windeck, step 30</title>" in page  # nobody's script has set another
+    assert "<title>windeck, step 30</title>" in page  # no script has set another
     told = words(page)
     assert re.search(r"generation\s+step\s+saved", told)
     assert "model/layers.0.weight" in told

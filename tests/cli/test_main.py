@@ -1,4 +1,4 @@
-"""The command line: what it says without its extras, and what it understands."""
+"""Tests of the command line: messages without its extras, and arguments."""
 
 import importlib.util
 import subprocess

@@ -18,7 +18,7 @@ def parsed(name: str, *words: str) -> dict[str, Any]:
 
 
 def given(name: str, *words: str) -> dict[str, Any]:
-    """What differs from a command without options."""
+    """Return the options that differ from those of a command without options."""
     needed = {"show": ["x"], "row": ["x", "1"], "html": ["x"], "export": ["x"], "copy": ["x"]}
     needed |= {"diff": ["1"], "gc": ["--keep", "1"]}
     plain = parsed(name, *needed.get(name, []))

@@ -1,4 +1,4 @@
-"""`windeck view` where a person looks, where nobody does, and where things go wrong."""
+"""Tests of `windeck view` on a terminal, in a pipe, and with errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def on_terminal(*arguments: str, **settings: str) -> tuple[int, str]:
         while True:
             try:
                 piece = os.read(ours, 1 << 16)
-            except OSError:  # Linux's way to say that nobody has the other end any more
+            except OSError:  # on Linux: the other end is closed
                 break
             if not piece:
                 break

@@ -27,14 +27,14 @@ HUGE = [2**45, 2**61, 2**62, 2**62 + 1, 2**63 - 1]
 
 
 def number(rng: np.random.Generator, low: int, high: int) -> int:
-    """Mostly a small number, now and then a huge one of either sign."""
+    """Return a mostly small number, sometimes a huge one of either sign."""
     if rng.random() < 0.02:
         return int(rng.choice([-1, 1])) * int(rng.choice(HUGE))
     return int(rng.integers(low, high))
 
 
 def odd_array(rng: np.random.Generator, array: Array) -> Any:
-    """The same values in memory of another kind, or other values, dtypes or shapes."""
+    """Return the same values in another kind of memory, or other values, dtypes or shapes."""
     kind = int(rng.integers(0, 9))
     if kind == 0:
         return array[::-1].copy()[::-1]  # negative strides
@@ -119,7 +119,7 @@ def try_gather(seed: int) -> str:
 
 
 def answers(attempt: Callable[[int], str], seeds: Iterable[int]) -> Counter[str]:
-    """How often each answer came, or each kind of error; none of them without a word."""
+    """Count the answers and the kinds of errors; an error without a message fails the test."""
 
     def answer(seed: int) -> str:
         try:

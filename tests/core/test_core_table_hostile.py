@@ -1,4 +1,4 @@
-"""What the native embedding table refuses, and in which words; it never crashes."""
+"""Tests of the errors of the native embedding table; it never crashes."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ def test_neither_is_pickled(protocol: int) -> None:
 
 
 def odd(rng: np.random.Generator, array: Array) -> Any:
-    """Sometimes something else than the array that is asked for."""
+    """Return sometimes another object than the array that is expected."""
     if rng.random() < 0.9:
         return array
     others = [array[::-1], array.astype(np.float64), array[:1], array[None], None, array.tolist()]

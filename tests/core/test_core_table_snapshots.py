@@ -175,7 +175,7 @@ def test_many_threads_read_one_snapshot() -> None:
 
 
 def test_ranges_in_any_order_by_many_threads_are_of_the_whole() -> None:
-    """Buckets are put in order when they are first asked for, whoever asks, in whatever range."""
+    """The first access to a bucket puts it in order, from any thread and for any range."""
     ids = np.random.default_rng(3).integers(-(2**63), 2**63 - 1, 30_000)
     core = _core.EmbeddingCore(4)
     core.lookup(ids, insert=True)

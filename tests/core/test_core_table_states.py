@@ -31,7 +31,7 @@ def int64(ids: list[int]) -> Array:
 
 
 class TableMachine(RuleBasedStateMachine):
-    """Every rule does the same to both; the invariant compares all there is to see."""
+    """A native table and its model, to which every rule does the same."""
 
     @initialize(
         dim=st.integers(min_value=1, max_value=5),

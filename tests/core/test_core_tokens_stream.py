@@ -98,7 +98,7 @@ def test_lists_of_width_0() -> None:
 
 
 def test_null_rows_may_hold_values() -> None:
-    """What lies behind a null row is no document, whatever it is."""
+    """Values stored behind a null row are not part of a document."""
     offsets, values = pa.array([0, 2, 4, 5], pa.int32()), pa.array([1, 2, None, 4, 5], pa.uint8())
     null_middle = pa.py_buffer(bytes([0b101]))
     rows = pa.ListArray.from_buffers(
@@ -159,7 +159,7 @@ def test_a_stream_of_other_shape_is_refused() -> None:
 
 
 def hostile(offsets: list[int], values: int, form: str) -> Any:
-    """Lists whose offsets were sound when pyarrow looked at them."""
+    """Lists whose offsets changed after pyarrow validated them."""
     written = np.zeros(len(offsets), np.int32 if form == "list" else np.int64)
     child = pa.array(range(values), pa.int32())
     rows = pa.Array.from_buffers(
@@ -271,7 +271,7 @@ def test_an_array_over_the_end_of_a_region() -> None:
 
 
 class Owner:
-    """Something whose end can be seen."""
+    """An object whose deletion can be observed."""
 
     def __init__(self, ends: list[str]) -> None:
         self._ends = ends

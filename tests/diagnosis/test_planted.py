@@ -101,7 +101,7 @@ def test_one_worker_too_few() -> None:
 
 
 def test_far_too_few_workers_are_not_the_cause() -> None:
-    """Where no number of workers would keep up, what they wait for is named."""
+    """If no number of workers would suffice, the finding names the cause of their waiting."""
     loader = DataLoader(planted.Asleep(0.02), batch_size=4, shuffle=True, num_workers=1)
     assert [finding.kind for finding in diagnosed(loader, quick).findings] == ["sleep"]
 

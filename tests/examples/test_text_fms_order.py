@@ -1,4 +1,4 @@
-"""examples/fms_order.py against a model of that order, told step by step in plain Python.
+"""Tests of examples/fms_order.py, with a model of that order in plain Python.
 
 The model follows the published arithmetic and shares no code with the example: it walks one value
 at a time, in lists, and knows every document by its file's name and its number there.
@@ -80,7 +80,7 @@ def epoch(files: Files, rank: int, world: int, seed: int, ownership: str) -> lis
 
 
 def chunks(document: list[int], size: int, bos: int | None) -> list[list[int]]:
-    """Chunk by chunk: the first one has a token less where bos takes its place."""
+    """Return the chunks of a document; the first has one token less if there is `bos`."""
     if not document:
         return []
     frame = 1 if bos is None else 2
@@ -118,7 +118,7 @@ def part_of(name: str) -> int:
 
 
 def tokens(order: Any) -> Iterator[tuple[int, int]]:
-    """(part, document) of each visit of an order, read off its walk."""
+    """Return (part, document) of each visit of an order, as its walk gives them."""
     return ((visit.shard_id, visit.doc_id) for visit in order.walk())
 
 
@@ -197,7 +197,7 @@ def test_golden(fms_order: ModuleType, several: tuple[Path, Files]) -> None:
 def test_chunks_and_going_on_from_any_of_them(
     fms_order: ModuleType, several: tuple[Path, Files], bos: int | None, size: int
 ) -> None:
-    """Stopped at many chunks of an epoch and a bit, and gone on from the state."""
+    """The order continues from the state after any chunk of an epoch and more."""
     root, files = several
     options = {"rank": 1, "world_size": 2, "delimiter": EOS, "bos": bos, "max_chunksize": size}
     expected = [
@@ -263,7 +263,7 @@ def test_a_state_of_theirs(fms_order: ModuleType, several: tuple[Path, Files]) -
 
 
 def nested(leaf: dict[str, Any], shards: int, own: int) -> dict[str, Any]:
-    """A worker's checkpoint of the layers above: two datasets of some logical shards each."""
+    """Return a worker's checkpoint of the layers above: datasets with some logical shards each."""
     leaf = {f"StreamingDocDataset.{name}": value for name, value in leaf.items()}
 
     def scalable(dataset: str, at: int) -> dict[str, Any]:
@@ -358,7 +358,7 @@ def test_known_weaknesses_are_the_same(fms_order: ModuleType, by_size: Path) -> 
 
 
 def _successors(fms_order: ModuleType, root: Path, rank: int) -> dict[int, int]:
-    """Which document of its range of 256 a rank visits after which, round the whole cycle."""
+    """Return the successor of each document of a rank's range of 256, over the whole cycle."""
     order = fms_order.FmsOrder(root, "n1024", rank=rank, world_size=4, delimiter=EOS)
     walk = [doc - 256 * rank for _, doc in tokens(order)]
     assert sorted(walk) == list(range(256))

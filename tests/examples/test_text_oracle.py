@@ -1,4 +1,4 @@
-"""The oracle itself, against what can be seen by eye, counted, or is proved in the literature."""
+"""Tests of the oracle: small cases by eye, counts, and properties proved in the literature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random corpora, mixtures, ranks, batches and stops, in process, against `text_oracle`."""
+"""Tests of random corpora, mixtures, ranks, batches and stops, compared with `text_oracle`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def packed(corpus: Corpus, how: Packing, name: str = "lists", **more: Any) -> wd
 
 
 def check_batch(batch: dict[str, Any], rows: list[Row], length: int) -> None:
-    """All that a batch holds, and its keys."""
+    """Assert that a batch has the expected keys and values."""
     tokens = np.array([row.tokens for row in rows]).reshape(-1, length + 1)
     ids = np.array([row.position_ids for row in rows]).reshape(-1, length)
     masks = [row.mask for row in rows if row.mask is not None]
@@ -129,7 +129,7 @@ WEIGHTS = (1, 2, 0.1, 0.3, 0.7, 1e-4, 5)
 def mixtures(
     draw: Callable[..., Any], given_weights: tuple[float, ...] = WEIGHTS
 ) -> tuple[wd.Mixture, Mixed]:
-    """A mixture of one to three streams, with a schedule, as the library's and the oracle's."""
+    """Draw a mixture of one to three streams with a schedule, for the library and the oracle."""
     length, padded = draw(st.integers(1, 12)), draw(st.booleans())
     names = draw(st.permutations(["web", "code", "wiki"]))[: draw(st.integers(1, 3))]
     ours: dict[str, Any] = {}
@@ -157,7 +157,7 @@ def mixtures(
 
 
 def legs(both: tuple[wd.Mixture, Mixed], data: Any) -> None:
-    """Legs of a run, each on other ranks with another batch, from one state to the next."""
+    """Run legs of random ranks, batch sizes and lengths; compare each with the oracle."""
     mixture, served = both
     state, position, step = None, 0, 0
     for _ in range(data.draw(st.integers(1, 4), label="legs")):
@@ -199,7 +199,7 @@ def test_many_more_mixtures(both: tuple[wd.Mixture, Mixed], data: Any) -> None:
 @given(mixtures(), st.integers(0, 30_000), st.integers(1, 300))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_slots_of_mixtures(both: tuple[wd.Mixture, Mixed], start: int, size: int) -> None:
-    """Which part, and its how-manieth, over periods; and the way back."""
+    """Positions map to part and index over several periods, and back."""
     mixture, served = both
     positions = np.arange(start, start + size)
     parts, places = mixture.locate(positions)
@@ -212,7 +212,7 @@ def test_slots_of_mixtures(both: tuple[wd.Mixture, Mixed], start: int, size: int
 
 
 def last_positions(served: Mixed, until: int) -> dict[tuple[str, int], int]:
-    """Which position serves a part's how-manieth sample, of all positions before `until`."""
+    """Return the position of each sample (part, index) served before `until`."""
     return {served.slot(position): position for position in range(until)}
 
 

@@ -110,7 +110,7 @@ def test_caches_are_written_under_the_same_names_with_the_same_bytes(tmp_path: P
 def test_an_old_count_file_is_believed(tmp_path: Path) -> None:
     name, *_ = (name for name in read_json("caches.json") if name.endswith(".csv"))
     rows = list(csv.DictReader(read_json("caches.json")[name].splitlines()))
-    # What nobody could count says where a number is from.
+    # No file has this count, so it can only come from the count file.
     rows[0]["tokens"] = rows[0]["kept_tokens"] = "1000000"
     with open(tmp_path / name, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0])

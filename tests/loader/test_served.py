@@ -1,4 +1,4 @@
-"""Counters of samples, tokens and documents, compared with a log of all that was dealt."""
+"""Counters of samples, tokens and documents, compared with a log of all served positions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WAYS: list[dict[str, Any]] = [
 
 
 class Log:
-    """The positions that were dealt, counted one by one."""
+    """The served positions, counted one by one."""
 
     def __init__(self, model: Model, seed: int) -> None:
         self.model, self.seed = model, seed
@@ -237,7 +237,7 @@ def test_counts_of_a_mixture_are_those_of_its_parts(legs: Any, version: int) -> 
 
 
 def one_step_endless(run: Run, position: int) -> tuple[set[int], int]:
-    """Return what a step of a stream without epochs deals to all ranks, and its end."""
+    """Return the positions of all ranks in one step of an endless stream, and its end."""
     dealt: list[int] = []
     while len(dealt) < run.batch_size * run.world_size:
         if position not in run.excluded:

@@ -66,7 +66,7 @@ def whole(dataset: IterDataset, loader: Any, model: Model) -> None:
 
 
 def left(batches: int, moves: bool) -> Callable[..., None]:
-    """A loop that is left after some batches, and moves the position with each."""
+    """Return a loop that ends after some batches, and moves the position with each."""
 
     def act(dataset: IterDataset, loader: Any, model: Model) -> None:
         expected = model.loop()[:batches]

@@ -1,4 +1,4 @@
-"""An embedding table in plain Python and NumPy, to compare the native one with."""
+"""A model of the native embedding table in plain Python and NumPy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bucket_of(i: int) -> int:
 
 
 def units(seed: int, i: int, count: int) -> list[float]:
-    """Numbers in (0, 1) that belong to an id."""
+    """Return `count` numbers in (0, 1) derived from a seed and an id."""
     state = 0
     for word in (int.from_bytes(b"initial1", "big"), seed, i & WORD):
         state = absorb(state, word)
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass
 class Frozen:
-    """What a snapshot has to show."""
+    """The expected contents of a snapshot."""
 
     clock: int
     entries: dict[int, Entry]
@@ -163,7 +163,7 @@ def step(
     beta2: float = 0.999,
     weight_decay: float = 0.0,
 ) -> None:
-    """One update of a row (1 + slots, dim), in float32 as it is written down in table.hpp."""
+    """Apply one update to a row of shape (1 + slots, dim), in float32 as table.hpp does."""
     f = np.float32
     if weight_decay != 0:
         g = g + f(weight_decay) * row[0]
@@ -180,7 +180,7 @@ def step(
 
 
 def assert_shows(snapshot: Any, frozen: Frozen, *, since: int = -1, parts: int = 1) -> None:
-    """That a native snapshot shows what the model's copy says, read in `parts` ranges."""
+    """Assert that a native snapshot, read in `parts` ranges, equals the model's copy."""
     assert snapshot.clock == frozen.clock
     assert len(snapshot) == len(frozen.entries)
     expected = frozen.changed(since)

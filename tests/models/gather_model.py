@@ -1,4 +1,4 @@
-"""What the native gather must compute, written for reading: one value at a time.
+"""A readable model of the native gather, which computes one value at a time.
 
 It shares no code with the core. Rounding to bfloat16 and to integers is done with exact integers
 and fractions; everything else by NumPy scalars.
@@ -50,7 +50,7 @@ def bfloat16_to_float(bits: int) -> float:
 
 
 def float_to_bfloat16(value: float | int) -> int:
-    """Nearest, ties to even, by trying the neighbours with exact fractions."""
+    """Round to the nearest bfloat16, ties to even, comparing neighbours as exact fractions."""
     sign = 0x8000 if (np.signbit(value) if isinstance(value, float) else value < 0) else 0
     if isinstance(value, float) and np.isnan(value):
         return sign | 0x7FC0
@@ -72,7 +72,7 @@ def float_to_bfloat16(value: float | int) -> int:
 
 
 def integer_to_float(value: int, dtype: str) -> Any:
-    """An integer to float64, float32 or float16, rounded once."""
+    """Convert an integer to float64, float32 or float16, rounded once."""
     if dtype == "float16":
         return np.float16(max(-65536, min(65536, value)))  # exact, or infinite
     near = np.dtype(dtype).type(value)  # perhaps rounded twice: one off at most
@@ -86,7 +86,7 @@ def integer_to_float(value: int, dtype: str) -> Any:
 
 
 def to_python(value: Any, dtype: str) -> float | int:
-    """The exact value: a float for floating types, an int otherwise."""
+    """Return the exact value: a float for floating types, an int otherwise."""
     if dtype == "bfloat16":
         return bfloat16_to_float(int(value))
     return float(value) if dtype in FLOATS else int(value)
@@ -100,7 +100,7 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def convert(value: float | int, dtype: str) -> Any:
-    """One value in the field's type."""
+    """Convert a value to the field's type."""
     if dtype == "bfloat16":
         return float_to_bfloat16(value)
     if dtype in FLOATS:
@@ -138,7 +138,7 @@ def coefficient(array: np.ndarray[Any, Any] | None, series: int, c: int) -> floa
 
 
 def present_value(column: ModelColumn, row: int, masked: bool) -> Any:
-    """The value at a row, or None if it is missing."""
+    """Return the value at a row, or None if it is missing."""
     if column.valid is not None and not column.valid[row]:
         return None
     value = column.values[row]
@@ -149,7 +149,7 @@ def present_value(column: ModelColumn, row: int, masked: bool) -> Any:
 
 
 def cell(model: ModelField, column: ModelColumn, row: int, s: float | None, t: float | None) -> Any:
-    """The value written for one present row."""
+    """Return the value written for a row that is present."""
     value = column.values[row]
     if s is None and t is None:
         if column.dtype == model.dtype:
@@ -167,7 +167,7 @@ def cell(model: ModelField, column: ModelColumn, row: int, s: float | None, t: f
 def gather_field(
     model: ModelField, series: list[int], starts: list[int], bounds: list[int]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Values and mask of one field, in the field's layout."""
+    """Return the values and the mask of one field, in the field's layout."""
     steps = sum(length for _, length in model.segments)
     shape = (len(series), steps, len(model.columns))
     values = np.full(shape, convert(float(model.fill), model.dtype), dtype=storage(model.dtype))

@@ -1,4 +1,4 @@
-"""What incremental saves have to do, in plain Python: states, and who wrote each chunk of them."""
+"""A model of incremental saves in plain Python: states, and the save that wrote each chunk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def copied(state: State) -> State:
 
 
 def chunks(state: State) -> dict[Name, bytes]:
-    """The bytes of all tensors, cut."""
+    """Return the bytes of all tensors, split into chunks."""
     found = {}
     for name, tensor in state.items():
         raw = tensor.numpy().tobytes()
@@ -35,7 +35,7 @@ def kinds(state: State) -> dict[str, tuple[torch.dtype, torch.Size]]:
 
 @dataclass
 class Saved:
-    """A generation: its state, and of each chunk, the generation that wrote it."""
+    """A generation: its state, and for each chunk the generation that wrote it."""
 
     state: State
     written_by: dict[Name, int]
@@ -47,7 +47,7 @@ class Saved:
 
 @dataclass
 class Model:
-    """All that is kept, newest last, by generation."""
+    """The generations that are kept, by number, newest last."""
 
     kept: dict[int, Saved] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class Model:
             del self.kept[generation]
 
     def chunks_there(self) -> set[tuple[int, str, int]]:
-        """Generation, tensor and number of each chunk that a store may and must have."""
+        """Return generation, tensor and index of every chunk that a store should hold."""
         return {
             (writer, *name)
             for saved in self.kept.values()
@@ -79,12 +79,12 @@ class Model:
 
 
 def log_of(model: Model) -> list[tuple[int, tuple[int, ...]]]:
-    """Generations and their bases, the newest first."""
+    """Return the generations and their bases, newest first."""
     return [(number, saved.bases(number)) for number, saved in reversed(model.kept.items())]
 
 
 def named(keys: Iterable[bytes], items: dict[int, list[str]]) -> set[tuple[int, str, int]]:
-    """Keys of chunks in a store, with the names their tensors had when they were saved."""
+    """Translate keys of chunks in a store to (generation, tensor name when saved, chunk index)."""
     found = set()
     for key in keys:
         _, letter, generation, writer, item, number = key.split(b"/")

@@ -54,7 +54,7 @@ class Shared:
         self.root = nodes[0]
 
     def part(self, position: int) -> tuple[int, int]:
-        """The part at a position, and the number of its earlier ones."""
+        """Return the part at a position, and the number of its earlier ones."""
         node, place = self.root, position
         while len(node) == 4:
             share = Fraction(node[2][0], node[0])

@@ -1,7 +1,7 @@
-"""A source like packed documents, in plain lists: rows, what is of the batch, and views.
+"""A model of a source of packed documents, in plain lists.
 
-It shuffles inside, so that streams ask it for each epoch, and it knows its documents, so that they
-can be asked where one was served. Nothing here is fast, and everything is easy to believe.
+It shuffles by itself, so a stream asks it for each epoch. It can also report in which sequences a
+document was served. It is slow and simple.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Document = tuple[str, int, int]
 
 
 class Packed:
-    """Documents of some lengths, one after the other, cut into sequences of `length` tokens.
+    """Documents of given lengths, concatenated and cut into sequences of `length` tokens.
 
     Token t of document d is ``salt + 1000 * d + t``. In epoch e of seed s the documents begin
     with number (7 * s + 3 * e) mod their count, and go round.
@@ -61,7 +61,7 @@ class Packed:
         return self.at_epoch(0, seed=0).gather_rows(indices, out, threads)
 
     def whole(self, rows: Batch) -> Batch:
-        """Where documents and rows begin in the flattened batch, and its end."""
+        """Return the bounds of documents and rows in the flattened batch."""
         flat = rows["position_ids"].reshape(-1).tolist()
         starts = [place for place, position in enumerate(flat) if position == 0 and place]
         ends = [0, *starts, len(flat)] if flat else [0]
@@ -80,7 +80,7 @@ class PackedEpoch:
     def __init__(self, packed: Packed, first: int) -> None:
         self.packed = packed
         documents = [(first + i) % len(packed.lengths) for i in range(len(packed.lengths))]
-        #: All tokens of the epoch: (document, its how-manieth token).
+        #: All tokens of the epoch: (document, index of the token within it).
         self.stream = [(d, t) for d in documents for t in range(packed.lengths[d])]
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ class PackedEpoch:
         return self.packed.present({**rows, **self.packed.whole(rows)})
 
     def documents(self, index: int) -> list[tuple[str, int, int, int, int]]:
-        """The pieces of a sequence: (name, 0, document, first token, after the last)."""
+        """Return the pieces of a sequence: (name, 0, document, first token, end token)."""
         pieces: list[tuple[str, int, int, int, int]] = []
         for document, token in self.sequence(index):
             if pieces and pieces[-1][2] == document:
@@ -145,7 +145,7 @@ class PackedEpoch:
 
 
 def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Batches of arrays or tensors with equal keys, dtypes and contents."""
+    """Assert that two batches of arrays or tensors have equal keys, dtypes and contents."""
     assert sorted(one) == sorted(other)
     for key in one:
         found, expected = np.asarray(one[key]), np.asarray(other[key])

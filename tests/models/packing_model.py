@@ -1,4 +1,4 @@
-"""Packing once more, in plain Python lists: what every token of every row has to be.
+"""A model of packing in plain Python lists, which computes every token of every row.
 
 It shares no code with the library; the orders come from `reference_permutation`.
 """
@@ -21,7 +21,7 @@ Row = list[tuple[int, int, int, int]]  # (shard, document, start, stop) of the f
 
 @dataclass
 class ModelCorpus:
-    """Documents as lists, and the same as a corpus for the library.
+    """Documents as lists, which the library can read as a corpus too.
 
     A document is what is stored; `strip` and `min_length` filter it.
     """
@@ -40,7 +40,7 @@ class ModelCorpus:
         self.fingerprint = {"shards": len(kept), "tokens": int(self.shard_tokens.sum())}
 
     def kept(self, document: list[int]) -> list[int] | None:
-        """What the filters leave of a document, None for a filtered one."""
+        """Return a document after the filters, or None if they drop it."""
         start, stop = 0, len(document)
         while start < stop and document[start] in self.strip:
             start += 1
@@ -73,7 +73,7 @@ class ModelCorpus:
 
 @dataclass
 class Model:
-    """What `PackedSequences` has to serve."""
+    """A model of `PackedSequences`."""
 
     corpus: ModelCorpus
     length: int
@@ -88,19 +88,22 @@ class Model:
     _framed: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def extra(self) -> int:
-        """Tokens of a row that are of no document."""
+        """Return the number of tokens in a row that belong to no document."""
         return sum(token is not None for token in (self.sequence_bos, self.sequence_eos))
 
     def held(self) -> int:
-        """Tokens of documents in a full row."""
+        """Return the number of document tokens in a full row."""
         return self.length + 1 - self.extra()
 
     def stride(self) -> int:
-        """Tokens of documents until the next row, which needs the last one again as an input."""
+        """Return the number of document tokens by which a row advances.
+
+        The next row repeats the last token as an input, unless rows begin with `sequence_bos`.
+        """
         return self.held() - 1 if self.sequence_bos is None else self.held()
 
     def framed(self, shard: int, document: int) -> list[int]:
-        """The tokens of a document with its frame; none of a filtered one."""
+        """Return a document with its `bos` and `eos`; [] if a filter drops it."""
         if (shard, document) not in self._framed:
             self._framed[shard, document] = self._frame(shard, document)
         return self._framed[shard, document]
@@ -122,7 +125,7 @@ class Model:
     # --- the order of documents --------------------------------------------------------------
 
     def document_order(self, epoch: int, seed: int) -> list[tuple[int, int]]:
-        """(shard, document) of an epoch, filtered ones too."""
+        """Return (shard, document) in the order of an epoch, dropped documents included."""
         if self.order in ("global", "mixed-global"):
             return self._global_order(epoch, seed)
         return [
@@ -144,12 +147,12 @@ class Model:
     # --- rows, as pieces of documents --------------------------------------------------------
 
     def rows(self, epoch: int, seed: int) -> list[Row]:
-        """All rows of an epoch."""
+        """Return all rows of an epoch."""
         rows = self._padded_rows(epoch, seed) if self.padded else self._cut_rows(epoch, seed)
         return self._mixed(rows, epoch, seed) if self.order.startswith("mixed") else rows
 
     def _mixed(self, rows: list[Row], epoch: int, seed: int) -> list[Row]:
-        """Groups of shards or blocks, permuted, and the rows of each group shuffled."""
+        """Permute groups of shards or blocks, and shuffle the rows within each group."""
         sizes, stride = self._part_sizes(epoch, seed)
         count = -(-len(sizes) // self.mixed_shards)
         firsts = [sum(sizes[: g * len(sizes) // count]) for g in range(count)]
@@ -163,7 +166,10 @@ class Model:
         return found
 
     def _part_sizes(self, epoch: int, seed: int) -> tuple[list[int], int]:
-        """The shards or blocks in their order: tokens (rows if padded), and those of a row."""
+        """Return the sizes of shards or blocks in their order, and the size of a row.
+
+        Sizes are in tokens, or in rows if padded.
+        """
         shards = _shuffled(len(self.corpus.shards), hashed(seed, 1), epoch)
         if self.padded:
             return [len(self.bins(shard)) for shard in shards], 1
@@ -201,7 +207,7 @@ class Model:
         return rows
 
     def bins(self, shard: int) -> list[Row]:
-        """The sequences of a shard in the order they are opened, by trying all that are open."""
+        """Return the sequences of a shard in the order they are opened, by trying all open ones."""
         capacity = self.held()
         shared = capacity - self.stride()
         bins: list[Row] = []
@@ -233,7 +239,7 @@ class Model:
     # --- batches -----------------------------------------------------------------------------
 
     def batch(self, rows: list[Row], dtype: str) -> dict[str, Array]:
-        """The batch of some rows."""
+        """Return the batch of some rows."""
         tokens = np.full((len(rows), self.length + 1), self.pad, dtype)
         ids = np.zeros((len(rows), self.length + 1), dtype)
         mask = np.zeros((len(rows), self.length + 1), bool)

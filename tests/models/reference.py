@@ -1,4 +1,4 @@
-"""The whole arithmetic of windows, written to be read: loops over Python integers.
+"""A readable model of windows: loops over Python integers.
 
 Shares no code with the library. `Case` is a table and the options of `Windows`; `windows(case)`
 lists (series, start row), and `batch(case, chosen)` builds every key of a batch value by value.
@@ -20,7 +20,7 @@ Window = tuple[int, int]
 
 @dataclass
 class Column:
-    """Values, and which of them are there; `can_miss` says whether batches carry a mask."""
+    """Values and their validity; `can_miss` says whether batches carry a mask."""
 
     values: Array
     valid: list[bool]
@@ -59,23 +59,23 @@ class Case:
 
 
 def past_rows(case: Case, start: int) -> list[int]:
-    """Rows of the context."""
+    """Return the rows of the context."""
     return [start + j * case.dilation for j in range(case.context_length)]
 
 
 def future_rows(case: Case, start: int) -> list[int]:
-    """Rows of the future."""
+    """Return the rows of the future."""
     steps = range(case.context_length, case.context_length + case.prediction_length)
     return [start + j * case.dilation + case.gap for j in steps]
 
 
 def rows_of(case: Case, start: int) -> list[int]:
-    """Rows of all steps."""
+    """Return the rows of all steps."""
     return past_rows(case, start) + future_rows(case, start)
 
 
 def fitting(case: Case) -> list[Window]:
-    """All windows, filters not considered: every possible start of every series is tried."""
+    """Return all windows before filters, by trying every possible start of every series."""
     found = []
     for series, (begin, end) in enumerate(pairwise(case.offsets)):
         reach = max(rows_of(case, 0)) + 1
@@ -87,7 +87,7 @@ def fitting(case: Case) -> list[Window]:
 
 
 def fits(case: Case, start: int, begin: int, end: int) -> bool:
-    """Whether a window lies inside its series, as far as it has to."""
+    """Return True if a window lies inside its series, as far as padding requires it."""
     past, future = past_rows(case, start), future_rows(case, start)
     if case.pad == "end" and not future:
         # The first context steps have to be inside.
@@ -104,33 +104,33 @@ def fits(case: Case, start: int, begin: int, end: int) -> bool:
 
 
 def least_future(case: Case) -> int:
-    """The number of future steps up to the first one after the past."""
+    """Return the number of future steps up to the first one after the past."""
     last = past_rows(case, 0)[-1]
     return sum(row <= last for row in future_rows(case, 0)) + 1
 
 
 def deciding_rows(case: Case, start: int) -> list[int]:
-    """Rows that decide the part of a window in a split: its future after the past, or all rows."""
+    """Return the rows that decide the part of a split: those after the past, or else the past."""
     future = future_rows(case, start)
     after = [row for row in future if row > past_rows(case, start)[-1]]
     return after or past_rows(case, start)
 
 
 def is_observed(case: Case, column: str, series: int, row: int) -> bool:
-    """Whether a value is there: inside the series, not null and not NaN."""
+    """Return True if a value is inside the series, not null and not NaN."""
     inside = case.offsets[series] <= row < case.offsets[series + 1]
     return inside and case.columns[column].valid[row]
 
 
 def enough(case: Case, window: Window) -> bool:
-    """The filter by missing values."""
+    """Return True if the window passes the filter by missing values."""
     series, start = window
     seen = [is_observed(case, c, series, r) for c in case.target for r in rows_of(case, start)]
     return seen.count(False) / len(seen) <= case.max_missing
 
 
 def observed_parts(case: Case, window: Window) -> tuple[int, int]:
-    """The numbers of observed target values in the past and in the future."""
+    """Return the numbers of observed target values in the past and in the future."""
     series, start = window
     past, future = (
         sum(is_observed(case, c, series, row) for c in case.target for row in rows)
@@ -140,7 +140,7 @@ def observed_parts(case: Case, window: Window) -> tuple[int, int]:
 
 
 def dropped_for(case: Case, window: Window) -> str | None:
-    """The first reason to drop a window, or None."""
+    """Return the first reason to drop a window, or None."""
     past, future = observed_parts(case, window)
     if not enough(case, window):
         return "missing"
@@ -152,7 +152,10 @@ def dropped_for(case: Case, window: Window) -> str | None:
 
 
 def unbroken(case: Case, window: Window) -> bool:
-    """The filter by breaks in time: all rows from the first to the last count, used or not."""
+    """Return True if the time stamps of a window have no gap above `max_gap`.
+
+    All rows from the first to the last are compared, those between steps too.
+    """
     if case.max_gap is None:
         return True
     assert case.stamps is not None
@@ -163,12 +166,12 @@ def unbroken(case: Case, window: Window) -> bool:
 
 
 def windows(case: Case) -> list[Window]:
-    """All windows that are kept."""
+    """Return all windows that pass the filters."""
     return [w for w in fitting(case) if dropped_for(case, w) is None]
 
 
 def value(case: Case, name: str, series: int, row: int) -> Any:
-    """One output value."""
+    """Return one output value."""
     column = case.columns[name]
     if not is_observed(case, name, series, row):
         return cast(np.float64(case.fill), column.dtype)
@@ -179,7 +182,7 @@ def value(case: Case, name: str, series: int, row: int) -> Any:
 
 
 def cast(found: Any, dtype: str) -> Any:
-    """One value in another dtype, rounded once."""
+    """Convert a value to another dtype, rounded once."""
     if dtype == "bfloat16":
         return np.uint16(bfloat16(float(found)))
     with np.errstate(over="ignore"):
@@ -187,7 +190,7 @@ def cast(found: Any, dtype: str) -> Any:
 
 
 def bfloat16(number: float) -> int:
-    """The bits of the bfloat16 nearest to a number, ties to even."""
+    """Return the bits of the bfloat16 nearest to a number, ties to even."""
     sign = 0x8000 if math.copysign(1.0, number) < 0 else 0
     if math.isnan(number):
         return 0x7FC0
@@ -204,7 +207,7 @@ def bfloat16(number: float) -> int:
 
 
 def batch(case: Case, chosen: list[Window]) -> dict[str, Array]:
-    """Every key of the batch of some windows."""
+    """Return the batch of some windows, with all its keys."""
     result = by_column(case, chosen) if case.layout == "columns" else by_key(case, chosen)
     result["series_id"] = np.array([series for series, _ in chosen], dtype=np.int64)
     result["start"] = np.array([start for _, start in chosen], dtype=np.int64)
@@ -212,7 +215,7 @@ def batch(case: Case, chosen: list[Window]) -> dict[str, Array]:
 
 
 def by_key(case: Case, chosen: list[Window]) -> dict[str, Array]:
-    """Keys by role, layouts "btc" and "bct"."""
+    """Return the keys by role, for layouts "btc" and "bct"."""
     result: dict[str, Array] = {}
     roles = [("target", case.target), ("known", case.known)]
     for role, names in roles:
@@ -231,7 +234,7 @@ def by_key(case: Case, chosen: list[Window]) -> dict[str, Array]:
 
 
 def by_column(case: Case, chosen: list[Window]) -> dict[str, Array]:
-    """One key for each column, layout "columns"."""
+    """Return one key for each column, for layout "columns"."""
     result: dict[str, Array] = {}
     for name in case.target + case.known:
         put(case, result, name, [name], [rows_of(case, s) for _, s in chosen], chosen)

@@ -1,4 +1,4 @@
-"""`Permutation` once more, written from the prose of hash.hpp and permutation.hpp alone.
+"""A model of `Permutation`, written from the prose of hash.hpp and permutation.hpp alone.
 
 Plain Python integers for the keys, NumPy for the rounds, and the number of rounds is a parameter:
 the battery in test_permutation_rounds.py decides with it how many are needed.
@@ -93,15 +93,15 @@ class ReferencePermutation:
         return x.astype(np.int64)
 
     def take(self, positions: npt.ArrayLike) -> Indices:
-        """The samples at the given positions."""
+        """Return the samples at the given positions."""
         return self._walk(positions, back=False)
 
     def index(self, samples: npt.ArrayLike) -> Indices:
-        """The positions of the given samples."""
+        """Return the positions of the given samples."""
         return self._walk(samples, back=True)
 
     def slice(self, start: int, stop: int) -> Indices:
-        """The samples at positions start to stop."""
+        """Return the samples at positions start to stop."""
         return self.take(np.arange(start, stop))
 
 
@@ -113,7 +113,7 @@ def _mix_words(z: Words) -> Words:
 
 
 def many_orders(size: int, count: int, *, rounds: int = ROUNDS, first_seed: int = 0) -> Indices:
-    """The orders of `count` seeds at once, one a row: for statistics over a great many of them."""
+    """Return the orders of `count` seeds, one a row, for statistics over many seeds."""
     golden = np.uint64(GOLDEN)
     seeds = np.arange(first_seed, first_seed + count, dtype=np.uint64)
     state = _mix_words(np.uint64(hashed(1, size)) ^ _mix_words(seeds + golden))

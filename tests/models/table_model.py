@@ -1,5 +1,8 @@
-"""A table as a plain dict of ids, with the interface of the core: what the codec is tested with,
-and what tables that were loaded are compared with. It shares no code with the library."""
+"""A model of an embedding table: a dict of ids with the interface of the native core.
+
+It shares no code with the library. The codec is tested with it, and loaded tables are compared
+with it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def bucket(key: int) -> int:
 
 
 class Id:
-    """What is known of an id; `values` is None for one without a row."""
+    """The state of an id; `values` is None for an id without a row."""
 
     def __init__(self, version: int, frequency: int, seen: int, values: Any) -> None:
         self.version, self.frequency, self.seen, self.values = version, frequency, seen, values
@@ -34,7 +37,7 @@ class Id:
 
 
 class ModelCore:
-    """The core's interface over a dict."""
+    """A dict with the interface of the native core."""
 
     def __init__(
         self, dim: int, slots: int = 0, *, first_bucket: int = 0, end_bucket: int = 1024
@@ -53,7 +56,7 @@ class ModelCore:
         return len(self.ids) - len(self)
 
     def told(self) -> dict[int, tuple[Any, ...]]:
-        """All of it, to be compared."""
+        """Return all ids with their states, for comparison."""
         return {key: entry.told() for key, entry in self.ids.items()}
 
     def put(self, key: int, version: int, frequency: int, seen: int, values: Any) -> None:
@@ -62,7 +65,7 @@ class ModelCore:
         self.ids[key] = Id(version, frequency, seen, values)
 
     def fill(self, ids: Any, rng: np.random.Generator, *, counted: float = 0.0) -> None:
-        """A step: the ids get new values, as bits, or are only counted."""
+        """Simulate a training step, in which ids get new random bits or are only counted."""
         self.clock += 1
         for key in ids:
             key = int(key)
@@ -146,14 +149,14 @@ class ModelSnapshot:
 
 
 class ModelTable:
-    """What `save(embeddings=)` and `load(embeddings=)` take."""
+    """A table that `save(embeddings=)` and `load(embeddings=)` accept."""
 
     def __init__(self, core: Any, **config: Any) -> None:
         self.core, self.config = core, {"optimizer": "adagrad", **config}
 
 
 def native(core: ModelCore, **options: Any) -> Any:
-    """The library's own table with what the model holds."""
+    """Return the library's own table with the contents of the model."""
     from windeck._core import EmbeddingCore
 
     ranges: dict[str, Any] = {"first_bucket": core.first_bucket, "end_bucket": core.end_bucket}
@@ -168,7 +171,7 @@ FIELDS = ("keys", "versions", "frequencies", "seen", "admitted", "values")
 
 
 def told_by(core: Any) -> dict[int, tuple[Any, ...]]:
-    """What the library's own table holds, as the model tells it."""
+    """Return the contents of the library's own table in the form of `ModelCore.told`."""
     with core.snapshot() as snapshot:
         found = snapshot.read(0, 1024)
     rows = iter(found["values"])

@@ -1,9 +1,9 @@
-"""What a stream of packed documents has to serve, in plain Python, with no code of the library.
+"""A model of streams of packed documents, in plain Python without code of the library.
 
 A corpus is a list of shards, a shard a list of documents, a document a list of ints. Every epoch is
-laid out whole, token by token, and every slot of a mixture is dealt one by one from the first, so
-this is slow and easy to believe. Only the permutation and its hashing come from elsewhere: from
-their own model, `reference_permutation`.
+built as a whole, token by token, and every slot of a mixture is assigned in turn from the first, so
+this is slow and simple. Only the permutation and its hashing come from elsewhere: from their own
+model, `reference_permutation`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLOCK = 1024
 
 
 class Row(NamedTuple):
-    """One sequence: L + 1 tokens, L position ids, and in padded packing which targets count."""
+    """One sequence: L + 1 tokens, L position ids, and for padded packing the mask of targets."""
 
     tokens: list[int]
     position_ids: list[int]
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 
 def shuffled(size: int, epoch: int, *seeds: int) -> list[int]:
-    """0 to size - 1 in the order of an epoch; `seeds` are hashed into one."""
+    """Return 0 to size - 1 in the order of an epoch; `seeds` are hashed into one."""
     if not size:
         return []
     order: list[int] = ReferencePermutation(size, hashed(*seeds), epoch).slice(0, size).tolist()
@@ -50,7 +50,7 @@ def shuffled(size: int, epoch: int, *seeds: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Packing:
-    """How documents become sequences."""
+    """The options of packing."""
 
     length: int
     bos: int | None = None
@@ -62,7 +62,7 @@ class Packing:
     min_length: int = 0
 
     def framed(self, document: Document) -> Document | None:
-        """A document as it enters the stream; None when it is filtered."""
+        """Return a document with its `bos` and `eos`, or None if a filter drops it."""
         low, high = 0, len(document)
         while low < high and document[low] in self.strip:
             low += 1
@@ -76,7 +76,7 @@ class Packing:
 
 
 class Epochs(Protocol):
-    """Sequences that are laid out anew in every epoch."""
+    """Sequences that are built anew in every epoch."""
 
     def __len__(self) -> int: ...
 
@@ -98,7 +98,7 @@ class Packed:
         return max(0, (self.total - 1) // self.packing.length)
 
     def documents(self, epoch: int, seed: int) -> list[tuple[int, int]]:
-        """All (shard, document) in the order of an epoch, filtered ones among them."""
+        """Return (shard, document) in the order of an epoch, dropped documents included."""
         if self.packing.order == "global":
             return self._across(epoch, seed)
         return [
@@ -118,7 +118,7 @@ class Packed:
         ]
 
     def _stream(self, epoch: int, seed: int) -> list[tuple[int, int, int, int]]:
-        """An epoch, token by token: (token, shard, document, place in the framed document)."""
+        """Return an epoch's tokens as (token, shard, document, index in the framed document)."""
         return [
             (token, shard, doc, place)
             for shard, doc in self.documents(epoch, seed)
@@ -158,7 +158,7 @@ class Padded:
         return sum(len(bins) for bins in self.bins)
 
     def _fitted(self, shard: int) -> list[list[Piece]]:
-        """The sequences of a shard, each a list of pieces, in the order they were begun."""
+        """Return the sequences of a shard as lists of pieces, in the order they were opened."""
         capacity = self.packing.length + 1
         bins: list[list[Piece]] = []
         for doc, frame in enumerate(self.shards[shard]):
@@ -177,7 +177,7 @@ class Padded:
         return bins
 
     def _cuts(self, size: int) -> list[int]:
-        """Where the pieces of a framed document begin; neighbours share one token."""
+        """Return the starts of the pieces of a framed document; neighbours share one token."""
         if size <= self.packing.length + 1:
             return [0] if size else []
         return list(range(0, size - 1, self.packing.length))
@@ -213,7 +213,7 @@ def pack(corpus: Corpus, packing: Packing) -> Packed | Padded:
 
 @dataclass(frozen=True)
 class Place:
-    """What is at a position: in which stream, over which corpus (0, or grown), epoch, sample."""
+    """The contents of a position: stream, corpus (0, or a later grown one), epoch and sample."""
 
     stream: Streamed
     corpus: int
@@ -233,7 +233,10 @@ class AnyStream(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """`Stream`: epoch after epoch, and over a grown corpus from the epoch after each position."""
+    """A model of `Stream`: one epoch after another.
+
+    A grown corpus is used from the first epoch that begins at its position or later.
+    """
 
     source: Epochs
     seed: int = 0
@@ -245,7 +248,7 @@ class Streamed:
         return [self.source, *(source for _, source in self.grown)]
 
     def epochs(self, position: int) -> tuple[int, int, int]:
-        """The corpus, number and first position of the epoch that a position lies in."""
+        """Return corpus, number and first position of the epoch that holds a position."""
         corpus, epoch, first = 0, 0, 0
         while True:
             while corpus < len(self.grown) and self.grown[corpus][0] <= first:

@@ -1,4 +1,4 @@
-"""The documents of a shard as plain lists: what filters leave, and what a shard says of them."""
+"""A model of a token shard: its documents as plain lists, after filters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stripped(document: Sequence[int], strip: Sequence[int]) -> list[int]:
 def filtered(
     raw: Sequence[Sequence[int]], strip: Sequence[int], min_length: int
 ) -> list[list[int] | None]:
-    """Each document after filters; None for those that are filtered."""
+    """Return each document after the filters, None for those that they drop."""
     documents = [stripped(document, strip) for document in raw]
     return [None if len(tokens) < min_length else tokens for tokens in documents]
 
@@ -33,7 +33,7 @@ def assert_equals(
     strip: Sequence[int] = (),
     min_length: int = 0,
 ) -> None:
-    """The shard holds just these documents, filtered."""
+    """Assert that the shard holds exactly these documents, filtered."""
     expected = filtered(raw, strip, min_length)
     kept = [tokens for tokens in expected if tokens is not None]
     assert len(shard) == len(raw)

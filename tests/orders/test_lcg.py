@@ -19,7 +19,7 @@ import windeck as wd
 
 
 def documents(size: int, rank: int, seed: int) -> Iterator[int]:
-    """The documents of fms-fsdp's streaming dataset in its order, told in its own terms."""
+    """Return the documents of fms-fsdp's streaming dataset in its order."""
     modulus = 2 ** math.ceil(math.log2(size))
     state = seed + rank
     while True:

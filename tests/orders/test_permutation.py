@@ -26,7 +26,7 @@ SIZES = st.integers(1, LARGEST) | st.integers(0, 62).flatmap(
 
 
 def assert_is_a_bijection(order: wd.Permutation) -> None:
-    """All samples once, and the inverse finds each where it was."""
+    """Assert that all samples occur once, and that the inverse finds each."""
     samples = order[:]
     positions = np.arange(len(order))
     seen = np.zeros(len(order), dtype=bool)
@@ -113,7 +113,7 @@ print(wd._core.simd(), digest.hexdigest())
 
 
 def digest_with(level: str) -> tuple[str, str]:
-    """The level in force and the digest of some orders, in a process where `level` is asked for."""
+    """Return the instruction set and a digest of orders, in a process that requests `level`."""
     used, digest = printed(DIGEST, WINDECK_SIMD=level).split()
     return used, digest
 

@@ -1,12 +1,12 @@
-"""How many rounds does the permutation need? The battery that decided for six.
+"""Statistical tests of the number of rounds of the permutation, from which six were chosen.
 
-Run on the NumPy model, whose number of rounds is free. It came before the golden values: with
-them the order is published.
+They run on the NumPy model, whose number of rounds is a parameter, and are older than the golden
+values, which publish the order.
 
-The sharpest test is that of differences: one bit of the position is flipped, in the smallest
-domain, 2^8, over a great many seeds, and the differences of the two samples are counted. z is the
-chi-square of these counts in standard deviations. What was found with 65,536 seeds, the worst of
-all bits: 3 rounds 2,315; 4 rounds 223; 5 rounds 10.5; 6 rounds 3.5; 7 rounds 2.1.
+The most sensitive test is that of differences: one bit of the position is flipped, in the smallest
+domain, 2^8, for many seeds, and the differences of the two samples are counted. z is the chi-square
+of these counts in standard deviations. Results for 65,536 seeds, the worst of all bits: 3 rounds
+2,315; 4 rounds 223; 5 rounds 10.5; 6 rounds 3.5; 7 rounds 2.1.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def test_the_native_order_passes_everything(size: int) -> None:
 
 @pytest.mark.parametrize("seeds", [8192, pytest.param(131_072, marks=pytest.mark.slow)])
 def test_signs_and_small_orders_are_even(seeds: int) -> None:
-    """What a last addition of either parity, and the smallest domain of 2^8, are there for."""
+    """Both signs, and all permutations of 4 or 5 samples, are equally frequent.
+
+    The last addition of either parity and the smallest domain of 2^8 are needed for this.
+    """
     make = partial(many_orders, count=8192)
     even = [shuffle_quality.signs(make(SIZE, first_seed=first)) for first in range(0, seeds, 8192)]
     assert abs(np.mean(even) - 0.5) * 2 * seeds**0.5 < 4

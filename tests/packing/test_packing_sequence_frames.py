@@ -139,7 +139,7 @@ def test_a_state_of_other_sequences_is_refused() -> None:
 
 @pytest.mark.parametrize("first", [{}, *FRAMES])
 def test_counts_of_padded_sequences_are_cached_for_each_frame(first: Any, tmp_path: Path) -> None:
-    # A frame and a longer sequence have room for the same tokens, but share others.
+    # A frame and a longer sequence hold the same number of tokens, but share others.
     for options in [
         {"sequence_length": 16, **first},
         *({"sequence_length": 17, **f} for f in FRAMES),

@@ -22,7 +22,7 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "bool")
 
 @dataclass
 class PlainTable:
-    """What windows ask of a table, and nothing else."""
+    """The part of a table that windows use."""
 
     columns: dict[str, ColumnData]
     offsets: npt.NDArray[np.int64]
@@ -50,20 +50,20 @@ class PlainTable:
 
 
 def as_table(plain: PlainTable) -> Table:
-    """The same, for the type checker."""
+    """Return the table typed as a `Table`, for the type checker."""
     return cast(Table, plain)
 
 
 @dataclass
 class Drawn:
-    """One random case: the reference's view of it, and the library's."""
+    """One random case, for the reference and for the library."""
 
     case: ref.Case
     table: PlainTable
     options: dict[str, Any]
 
     def windows(self) -> Windows:
-        """The library's windows."""
+        """Return the library's windows of the case."""
         case = self.case
         return Windows(
             as_table(self.table),
@@ -91,7 +91,7 @@ class Drawn:
 
 @st.composite
 def drawn_cases(draw: st.DrawFn) -> Drawn:
-    """A table of a few short series, and options of all kinds."""
+    """Draw a table of a few short series, and options of all kinds."""
     sizes = draw(st.lists(st.integers(0, 40), min_size=1, max_size=5))
     offsets = [0, *np.cumsum(sizes).tolist()]
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -154,7 +154,7 @@ def drawn_cases(draw: st.DrawFn) -> Drawn:
 
 
 def leaving_dtype(stored: str, asked: str | None, scaled: bool) -> str:
-    """The dtype a column leaves as, said again in the test's own words."""
+    """Return the dtype of a column in batches, computed without the library."""
     if "float" in stored:
         return asked or stored
     return (asked or "float32") if scaled else stored
@@ -163,7 +163,7 @@ def leaving_dtype(stored: str, asked: str | None, scaled: bool) -> str:
 def random_column(
     rng: np.random.Generator, name: str, dtype: str, rows: int
 ) -> tuple[ColumnData, ref.Column]:
-    """Values with nulls and NaN among them, or none; strided, and with a shifted bitmap."""
+    """Return a strided column with a shifted bitmap, with or without nulls and NaN."""
     wide = rng.normal(size=(rows, 3)) * 50
     if dtype == "bfloat16":
         matrix = (wide.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
@@ -192,7 +192,7 @@ def random_column(
 
 
 def random_stamps(rng: np.random.Generator, offsets: list[int]) -> list[int]:
-    """Stamps that ascend inside each series, with duplicates and breaks."""
+    """Return time stamps that ascend inside each series, with duplicates and breaks."""
     stamps = np.concatenate([[0], rng.choice([0, 1, 1, 1, 1, 1, 1, 2, 7], size=offsets[-1])])
     found = np.cumsum(stamps)[1:].astype(np.int64)
     for series, (a, b) in enumerate(pairwise(offsets)):
@@ -203,7 +203,7 @@ def random_stamps(rng: np.random.Generator, offsets: list[int]) -> list[int]:
 def random_scaler(
     rng: np.random.Generator, columns: dict[str, ref.Column], series: int, per_series: bool
 ) -> Scaler:
-    """A scaler of every column, with the factors told to the reference as well."""
+    """Return a scaler of every column, and set the same factors in the reference."""
     shape = (series if per_series else 1, len(columns))
     mean, std = rng.normal(size=shape) * 10, rng.random(shape) * 5 + 0.5
     zeros = {"mean": np.zeros(shape), "std": np.zeros(shape)}

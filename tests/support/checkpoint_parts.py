@@ -1,4 +1,4 @@
-"""A tensor saved in parts, as several writers leave it, made by hand from the documented format."""
+"""Tensors saved in parts, as several writers leave them, written from the documented format."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Docs = Sequence[Sequence[int]]
 
 
 def write_batches(path: Path, docs: Docs, *, dtype: str = "uint16", column: str = "tokens") -> None:
-    """One record batch for each document, as fms-fsdp reads it."""
+    """Write one record batch for each document, as fms-fsdp reads it."""
     schema = pa.schema([(column, pa.from_numpy_dtype(np.dtype(dtype)))])
     with ipc.new_file(str(path), schema) as writer:
         for doc in docs:
@@ -24,24 +24,24 @@ def write_batches(path: Path, docs: Docs, *, dtype: str = "uint16", column: str 
 
 
 def lists(docs: Docs, *, dtype: str = "uint16", column: str = "tokens", **more: Any) -> pa.Table:
-    """A row for each document."""
+    """Return a list column with one row for each document."""
     kind = pa.list_(pa.from_numpy_dtype(np.dtype(dtype)))
     return pa.table({column: pa.array([list(doc) for doc in docs], kind), **more})
 
 
 def write_lists(path: Path, docs: Docs, *, dtype: str = "uint16", column: str = "tokens") -> None:
-    """A list column in an uncompressed Arrow file."""
+    """Write a list column to an uncompressed Arrow file."""
     table = lists(docs, dtype=dtype, column=column)
     feather.write_feather(table, path, compression="uncompressed", chunksize=3)
 
 
 def write_compressed(path: Path, docs: Docs) -> None:
-    """A list column in a compressed Arrow file."""
+    """Write a list column to a compressed Arrow file."""
     feather.write_feather(lists(docs), path, compression="lz4")
 
 
 def write_parquet(path: Path, docs: Docs) -> None:
-    """A list column in a Parquet file of several row groups."""
+    """Write a list column to a Parquet file of several row groups."""
     parquet.write_table(lists(docs), path, row_group_size=2)
 
 
@@ -57,7 +57,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path, Docs], None]]] = {
 def write_corpus(
     root: Path, shards: Mapping[str, Docs], *, form: str = "lists", counts: bool = False
 ) -> Path:
-    """A corpus of ``{"c4/x.part3": docs}``, with a count file if asked for."""
+    """Write the corpus ``{"c4/x.part3": docs}``, with a count file if requested."""
     suffix, write = WRITERS[form]
     rows = ["dataset/filename,documents,tokens"]
     for name, docs in shards.items():
@@ -71,7 +71,7 @@ def write_corpus(
 
 
 def write_counts(root: Path, rows: Sequence[str], name: str = "x_counts.csv") -> Path:
-    """A count file of these lines."""
+    """Write a count file of these lines."""
     (root / "meta").mkdir(exist_ok=True)
     path = root / "meta" / name
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Measurements made of round numbers, for the verdict and the reports."""
+"""Measurements with round numbers, for tests of the verdict and the reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MACHINE = Machine("a machine", 8, 64 << 30, 32 << 30, 10e9, Disk("rows.bin", 1e9
 def loop(
     batch: float, *, wait: float | None = None, step: float = 0.0, batches: int = 100, **more: Any
 ) -> Loop:
-    """A loop of some seconds a batch, of which `wait` are waiting."""
+    """Return a loop of `batch` seconds a batch, of which `wait` are spent waiting."""
     waiting = batch - step if wait is None else wait
     spans = [(n * batch, n * batch + waiting, n * batch + waiting + step) for n in range(batches)]
     return Loop(batches, batch * batches, waiting * batches, step * batches, waiting, step,
@@ -41,7 +41,7 @@ def measured(
     received: int = 0,
     **subject: Any,
 ) -> Measurements:
-    """Measurements of a loader and a step, in seconds a batch of 32 samples and 1 MB.
+    """Return measurements of a loader and a step, for batches of 32 samples and 1 MB.
 
     Parameters
     ----------

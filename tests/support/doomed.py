@@ -1,4 +1,4 @@
-"""For scripts in processes of their own: a store that kills them, and children to be killed."""
+"""A store that kills its process, and functions run in child processes that may be killed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ WRITES = ("put_many", "compare_and_set", "sync", "delete_range", "delete_many", 
 
 
 class Doomed:
-    """Kills its process before or after the n-th thing it writes, or between pairs of a bulk load.
+    """Store that kills its process before or after its n-th write, or inside a bulk load.
 
     Parameters
     ----------
     store
-        A real one; all calls go there.
+        The real store, which receives all calls.
     left
-        Moments to live through; there is one before each write and one after it.
+        Number of points to survive; there is one before each write and one after it.
     """
 
     def __init__(self, store: Any, left: int) -> None:
@@ -54,7 +54,7 @@ class Doomed:
 
 
 def child(action: Callable[[], object]) -> int:
-    """Run something in a fork; its exit code, -9 when it was killed."""
+    """Run a function in a fork; return its exit code, -9 when it was killed."""
     pid = os.fork()
     if pid == 0:
         try:

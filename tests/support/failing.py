@@ -1,4 +1,4 @@
-"""A small state of all kinds to be saved and loaded, and stores that get into trouble amid that."""
+"""A small state of all kinds, and stores that fail during a save or a load of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READS = ("get", "get_many")
 
 
 class Between:
-    """A store before whose n-th call of some kind something happens."""
+    """Store that calls a function before its n-th call of some kinds."""
 
     def __init__(self, store: Any, calls: tuple[str, ...], left: int, act: Any) -> None:
         self.store, self.calls, self.left, self.act = store, calls, left, act
@@ -37,7 +37,7 @@ class Between:
 
 
 class Position:
-    """A loader, as far as a checkpoint sees it."""
+    """The part of a loader that a checkpoint uses."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -50,7 +50,7 @@ class Position:
 
 
 def core(step: int) -> ModelCore:
-    """A table that is a function of the step."""
+    """Return a table that is a function of the step."""
     found = ModelCore(2, 1)
     for turn in range(step + 1):
         found.fill(range(turn, 60 + turn), np.random.default_rng(turn))
@@ -66,7 +66,7 @@ def save(place: Any, step: int, *, incremental: bool = True, items: int = 3000) 
 
 
 def load(place: Any, *, items: int = 3000) -> int:
-    """The step of the checkpoint in force, all of which is of that step."""
+    """Return the step of the current checkpoint, after asserting that all of it is of that step."""
     model = {"w": torch.zeros(items), "b": torch.zeros(500, dtype=torch.int64)}
     loader, table = Position(-1), ModelCore(2, 1)
     try:
@@ -85,7 +85,7 @@ def load(place: Any, *, items: int = 3000) -> int:
 
 
 def error_of(call: Callable[[], object]) -> OSError | None:
-    """The OSError of a call, if it raises one."""
+    """Return the OSError that a call raises, or None."""
     try:
         call()
     except OSError as error:

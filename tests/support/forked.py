@@ -1,4 +1,4 @@
-"""Programs of Python that start in milliseconds: forks of a server that has imported torch."""
+"""Python programs that start in milliseconds, as forks of a server that has imported torch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def context(*more: str) -> ForkServerContext:
 
 
 class Forked(subprocess.Popen[Any]):
-    """Stand for `subprocess.Popen`: a command of this interpreter runs in a fork of the server.
+    """A `subprocess.Popen` that runs Python programs in a fork of the server.
 
     It has a process, environment, folder and streams of its own, and its children are forked too.
     Variables that torch reads when it is imported have no effect. Another command runs as usual.

@@ -1,4 +1,4 @@
-"""Checkpoints with values made by arithmetic, and the stores that an earlier version left.
+"""Reproducible checkpoints, and the stores that an earlier version wrote.
 
 Every random number and every time of a save is replaced, so that a save can be compared with an
 old one byte for byte: `steady` does that.
@@ -39,14 +39,14 @@ IDS = torch.arange(40) * 7919 - 100_000
 
 
 def weight(step: int) -> torch.Tensor:
-    """A tensor of which a save at step 20 has other values in its first rows only."""
+    """Return a tensor in which a save at step 20 changes the first rows only."""
     values = torch.arange(40 * 9, dtype=torch.float32).reshape(40, 9) / 4
     values[:5] += step
     return values
 
 
 def model(step: int) -> dict[str, Any]:
-    """Tensors of many dtypes, an empty one, one without dimensions, and two that are the same."""
+    """Return tensors of many dtypes: an empty one, a scalar, and one under two names."""
     shared = torch.arange(6, dtype=torch.float64) / 8
     return {
         "weight": weight(step),
@@ -64,7 +64,7 @@ def model(step: int) -> dict[str, Any]:
 
 
 def optimizer(step: int) -> dict[str, Any]:
-    """Like the state of torch's Adam."""
+    """Return a state like that of torch's Adam."""
     moments = {"exp_avg": weight(step) / 2, "exp_avg_sq": weight(0) * 2}
     return {
         "state": {0: {"step": torch.tensor(float(step)), **moments}},
@@ -78,7 +78,7 @@ def extra(step: int) -> dict[str, Any]:
 
 
 def tables() -> dict[str, wd.EmbeddingTable]:
-    """Empty ones."""
+    """Return empty tables."""
     return {
         "user": wd.EmbeddingTable(3, optimizer="sgd", lr=0.5, initializer="zeros", threads=1),
         "item": wd.EmbeddingTable(2, optimizer="adagrad", lr=1.0, seed=7, threads=1),
@@ -86,7 +86,7 @@ def tables() -> dict[str, wd.EmbeddingTable]:
 
 
 def train(table: wd.EmbeddingTable, ids: torch.Tensor, *, lr: float = 1.0) -> None:
-    """One step whose gradient is 1 for every element."""
+    """Take one step whose gradient is 1 for every element."""
     table(ids).sum().backward()
     table.step()
 
@@ -98,7 +98,10 @@ def trained(step: int, every: dict[str, wd.EmbeddingTable]) -> None:
 
 
 def user_row(number: int, step: int) -> float:
-    """Each element of the row of ``IDS[number]`` in the table of users: -0.5 for each training."""
+    """Return the value of each element of the row of ``IDS[number]`` in the table of users.
+
+    Each training adds -0.5.
+    """
     return -0.5 * (1 + (step == 20 and number % 4 == 0))
 
 
@@ -107,7 +110,7 @@ def loader() -> wd.Loader:
 
 
 def save_steps(store: Store | str, *, embeddings: bool = True) -> None:
-    """A save of all, and an incremental one after it."""
+    """Make a complete save, and an incremental one after it."""
     every, batches = tables(), loader()
     for step in STEPS:
         trained(step, every)
@@ -126,7 +129,7 @@ def save_steps(store: Store | str, *, embeddings: bool = True) -> None:
 
 
 def save_sharded(store: Store | str) -> None:
-    """A save by two writers, each of which has some rows of one tensor."""
+    """Save with two writers, each of which has some rows of one tensor."""
     plan = checkpoint.begin(store, step=30, writers=2, chunk_bytes=CHUNK, namespace="sharded")
     every = tables()
     trained(10, every)
@@ -167,7 +170,7 @@ def plain_model(step: int) -> dict[str, torch.Tensor]:
 
 
 def export_rows(store: Store | str) -> None:
-    """Tables for serving."""
+    """Export tables for serving."""
     every = tables()
     trained(10, every)
     for name, table in every.items():
@@ -175,7 +178,7 @@ def export_rows(store: Store | str) -> None:
 
 
 def emptied(state: Any) -> Any:
-    """The same with zeros in its tensors."""
+    """Return the state with zeros in its tensors."""
     if isinstance(state, torch.Tensor):
         return torch.zeros_like(state)
     if isinstance(state, dict):
@@ -186,7 +189,7 @@ def emptied(state: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two states are equal in types, dtypes, shapes and values."""
+    """Return True if two states are equal in types, dtypes, shapes and values."""
     if isinstance(a, torch.Tensor):
         alike = isinstance(b, torch.Tensor) and (a.dtype, a.shape) == (b.dtype, b.shape)
         return alike and torch.equal(a, b)
@@ -199,7 +202,7 @@ def same(a: Any, b: Any) -> bool:
 
 @contextmanager
 def steady() -> Iterator[None]:
-    """Numbers that count up in place of random ones, and a clock that stands still."""
+    """Replace random numbers by a counter, and time by a constant."""
     saves, names = itertools.count(10**15), itertools.count()
     random = secrets.randbits
 
@@ -219,7 +222,7 @@ def steady() -> Iterator[None]:
 
 
 def in_memory() -> dict[str, str]:
-    """All that the functions above write, as text: keys in hexadecimal, values in base 64."""
+    """Return all that the functions above write, keys in hexadecimal and values in base 64."""
     kept: dict[bytes, bytes] = {}
     store = MappingStore(kept)
     with steady():
@@ -231,7 +234,7 @@ def in_memory() -> dict[str, str]:
 
 
 def read_memory() -> MappingStore:
-    """The store of old, in memory."""
+    """Return the store of the earlier version, in memory."""
     text = json.loads((FROZEN / "memory.json").read_text(encoding="utf-8"))
     return MappingStore({bytes.fromhex(k): base64.b64decode(v) for k, v in text.items()})
 

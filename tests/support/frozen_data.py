@@ -1,4 +1,4 @@
-"""Data made of integer arithmetic, the same on every platform and with every version of a library.
+"""Data computed with integers, equal on every platform and with every version of a library.
 
 `CASES` names one pipeline for each combination of source, stream and order, over this data.
 """
@@ -30,13 +30,13 @@ CHANGED = 1_700_000_000
 
 
 def document(shard: str, number: int) -> list[int]:
-    """The tokens of a document: none to 46 of them, from 1 to 997."""
+    """Return the tokens of a document: 0 to 46 tokens from 1 to 997."""
     start = sum(shard.encode()) + 31 * number
     return [1 + (start * start + 7 * place) % 997 for place in range(start * 5 % 47)]
 
 
 def corpus(folder: Path) -> Path:
-    """A copy of the corpus, whose files have the times that they had when they were counted."""
+    """Return a copy of the corpus, whose files have the modification times of their count."""
     root = folder / "corpus"
     if not root.exists():
         shutil.copytree(CORPUS, root)
@@ -46,7 +46,7 @@ def corpus(folder: Path) -> Path:
 
 
 def series() -> wd.Table:
-    """Three series of two float32 columns and an int16 one, with time stamps, gaps and NaN."""
+    """Return three series of two float32 and one int16 column, with time stamps, gaps and NaN."""
     rows = np.arange(700)
     load = ((rows * rows * 3 + 5 * rows) % 1021).astype(np.float32) / 8
     load[rows % 61 == 7] = np.nan
@@ -65,13 +65,13 @@ def series() -> wd.Table:
 
 
 def matrix() -> wd.Table:
-    """Two series of four float64 columns, stored row by row."""
+    """Return two series of four float64 columns, stored row by row."""
     values = (np.arange(1200) * 7 % 499).astype(np.float64).reshape(300, 4) / 16
     return wd.Table.from_rows(values, ["a", "b", "c", "d"], offsets=[0, 120, 300])
 
 
 def nullable() -> wd.Table:
-    """A series of Arrow columns, integers and floats, with nulls."""
+    """Return a series of Arrow columns, integers and floats, with nulls."""
     rows = range(200)
     numbers = [None if row % 13 == 4 else row * 11 % 127 for row in rows]
     floats = [None if row % 17 == 2 else row * 3 % 64 / 4 for row in rows]
@@ -86,7 +86,7 @@ def windows(**options: Any) -> wd.Windows:
 
 
 def scaler(name: str) -> wd.Scaler:
-    """A scaler that was fitted when the files were made."""
+    """Return a scaler that was fitted when the files were made."""
     texts: dict[str, dict[str, Any]] = read_json("scalers.json")
     return wd.Scaler.from_json(json.dumps(texts[name]))
 
@@ -136,7 +136,7 @@ lanes = partial(wd.Lanes, lanes=6)
 
 
 def reversed_order(size: int, *, seed: int, epoch: int) -> Any:
-    """An order of a user's own."""
+    """Return an order as a user may define it."""
     return np.arange(size)[::-1] if seed == epoch == -1 else wd.Sequential(size)
 
 
@@ -244,7 +244,7 @@ BEGUN: dict[str, Loads] = {
 
 
 def state_of(name: str, folder: Path) -> dict[str, Any]:
-    """The state of a case after some steps, with ranges excluded where a case `BEGUN` otherwise."""
+    """Return the state of a case after some steps, with excluded ranges for cases of `BEGUN`."""
     loader = CASES[name](folder)
     if name in BEGUN:
         first = BEGUN[name](folder)
@@ -265,7 +265,7 @@ def continued(name: str, state: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def digest(batch: Mapping[str, Any]) -> str:
-    """A digest of the names, dtypes, shapes and bytes of a batch."""
+    """Return a digest of the names, dtypes, shapes and bytes of a batch."""
     found = hashlib.sha256()
     for name in sorted(batch):
         value = batch[name]
@@ -282,7 +282,7 @@ def digest(batch: Mapping[str, Any]) -> str:
 
 
 def digests(batches: Iterable[Mapping[str, Any]], count: int) -> list[str]:
-    """Digests of the first batches of a loop, or of several loops over a loader."""
+    """Return digests of the first batches of a loop, or of several loops over a loader."""
     found: list[str] = []
     while len(found) < count:
         before = len(found)

@@ -1,4 +1,4 @@
-"""The public names, with their kinds and signatures, as text: a line for each.
+"""The public names as text, one line each, with kinds and signatures.
 
 Of a parameter its name, kind and default count. Annotations do not: they name aliases of types
 that are no part of what is promised, and are printed differently by every version of Python.
@@ -23,7 +23,7 @@ MODULES = (
 
 
 def described() -> str:
-    """All modules."""
+    """Return the lines of all modules."""
     return "\n".join(line for name in MODULES for line in _module(name)) + "\n"
 
 
@@ -53,7 +53,7 @@ _NOT_MADE_BY_USERS = {"Checkpoint", "SavedTable", "Table"}
 
 
 def _members(kind: type) -> Iterator[str]:
-    """Public methods and properties; those inherited from other packages are not ours."""
+    """Yield public methods and properties, without those inherited from other packages."""
     ours = [base for base in kind.__mro__ if base.__module__.split(".")[0] == "windeck"]
     names = sorted({name for base in ours for name in vars(base) if _is_public(name)})
     for name in names:
@@ -88,7 +88,7 @@ def _signature(value: Callable[..., Any]) -> str:
 
 
 def _is_native(value: Any) -> bool:
-    """Whether it comes out of the extension, which has no signatures but in docstrings."""
+    """Return True for objects of the extension, whose signatures are in docstrings only."""
     return (
         type(value).__name__.startswith(("pybind11", "builtin", "instancemethod"))
         or getattr(value, "__module__", "") == "windeck._core"
@@ -96,5 +96,5 @@ def _is_native(value: Any) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Without the paths of modules."""
+    """Return the text without the paths of modules."""
     return re.sub(r"\b(windeck|numpy|typing|collections)\.([\w.]*\.)?(?=\w)", "", text)

@@ -1,4 +1,4 @@
-"""The states of everything but loaders, and what follows them."""
+"""States of all classes but loaders, and the samples that follow them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sampler(name: str) -> wd.OrderSampler:
 
 
 def sampled(name: str, state: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A state in the middle of an epoch, with the samples that follow, or those after a state."""
+    """Return a state in the middle of an epoch (by default a new one) and the samples after it."""
     made = sampler(name)
     if state is None:
         list(islice(made, 100))
@@ -54,7 +54,7 @@ def datasets() -> dict[str, wd.IterDataset]:
 
 
 def iterated(name: str, state: dict[str, Any] | None = None) -> dict[str, Any]:
-    """As `sampled`, for an `IterDataset`."""
+    """Return the same as `sampled`, for an `IterDataset`."""
     if state is None:
         made = datasets()[name]
         *_, last = islice(made, 6)
@@ -67,12 +67,12 @@ def iterated(name: str, state: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def mapped() -> str:
-    """A batch of a `MapDataset`, which has no state."""
+    """Return the digest of a batch of a `MapDataset`, which has no state."""
     return digest(wd.MapDataset(windows()).__getitems__([5, 0, 77]))
 
 
 def orders() -> dict[str, list[int]]:
-    """Places of the orders that the cases use, and of classic generators."""
+    """Return samples of the orders that the cases use, and of classic generators."""
     found: dict[str, list[int]] = {}
     for size in (1, 2, 97, 500, 10**12):
         for epoch in (0, 3):
@@ -83,7 +83,7 @@ def orders() -> dict[str, list[int]]:
 
 
 def make_caches(folder: Path) -> None:
-    """Let everything that keeps a cache write one, below ``caches``."""
+    """Write the caches of all classes that keep one, below ``caches``."""
     kept = folder / "caches"
     kept.mkdir()
     root = corpus(folder)
@@ -98,7 +98,7 @@ def make_caches(folder: Path) -> None:
 
 
 def fingerprints(folder: Path) -> dict[str, Any]:
-    """The whole fingerprint of every source, stream and order."""
+    """Return the whole fingerprint of every source, stream and order."""
     sources: dict[str, Any] = {
         "table": series(),
         "table by rows": matrix(),
@@ -117,7 +117,7 @@ def fingerprints(folder: Path) -> dict[str, Any]:
 
 
 def cached(folder: Path) -> dict[str, str]:
-    """Every file below a folder: a text as it is, of others a digest."""
+    """Return the contents of every file below a folder: CSV as text, others as a digest."""
     return {
         path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
         if path.suffix == ".csv"

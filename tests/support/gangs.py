@@ -1,4 +1,4 @@
-"""Ranks for tests: processes of a gloo group, from a server that has imported torch already."""
+"""Processes of a gloo group, forked from a server that has imported torch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from support.forked import context
 
 
 def gang(ranks: int, work: Callable[..., Any], *args: Any, lost: int = 0) -> list[Any]:
-    """What `work(rank, ranks, *args)` returns on each rank; AssertionError with any traceback.
+    """Return the results of `work(rank, ranks, *args)` on all ranks.
 
-    So many ranks, the last ones, are expected to die: nothing is heard of them.
+    The last `lost` ranks are expected to die and return nothing. An exception on a rank is raised
+    as AssertionError with its traceback.
     """
     server = context()
     with tempfile.TemporaryDirectory() as folder:

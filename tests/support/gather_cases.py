@@ -1,4 +1,4 @@
-"""Random configurations of the gather: each as native objects and as the readable model."""
+"""Random configurations of the gather, as native objects and as objects of the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Case:
 
 
 def random_values(rng: np.random.Generator, size: int, dtype: str) -> Array:
-    """Small numbers, extremes, and for floating types any bits, NaN and infinities among them."""
+    """Return small numbers or extremes; for floating types also any bits, NaN and infinities."""
     wild = rng.random() < 0.4
     if dtype == "bool":
         return rng.random(size) < 0.5
@@ -55,7 +55,7 @@ def random_values(rng: np.random.Generator, size: int, dtype: str) -> Array:
 
 
 def random_matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> Array:
-    """Columns of a matrix stored by rows or by columns, some of it left out, perhaps mirrored."""
+    """Return columns of a matrix stored by rows or by columns, some omitted or reversed."""
     width = columns + int(rng.integers(0, 3))
     left = int(rng.integers(0, width - columns + 1))
     matrix = random_values(rng, rows * width, dtype).reshape(rows, width)
@@ -153,7 +153,7 @@ def random_case(seed: int) -> Case:
 
 
 def expected_batch(case: Case) -> dict[str, Array]:
-    """The batch by the model. Raises model.DoesNotFit."""
+    """Return the batch computed by the model; raise model.DoesNotFit."""
     series, starts = (list(map(int, found)) for found in case.index.locate(case.indices))
     batch: dict[str, Array] = {}
     for name, field in case.fields.items():
@@ -168,7 +168,7 @@ def expected_batch(case: Case) -> dict[str, Array]:
 
 
 def same_bits(found: Array, expected: Array, dtype: str) -> bool:
-    """Equal bits, except that one NaN is as good as another."""
+    """Return True if the bits are equal, where any two NaN count as equal."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     found, expected = np.ascontiguousarray(found), np.ascontiguousarray(expected)
@@ -182,7 +182,7 @@ def same_bits(found: Array, expected: Array, dtype: str) -> bool:
 
 
 def assert_equals_model(case: Case, batch: dict[str, Array] | ValueError) -> str:
-    """Compares; returns "equal", or "does not fit" where both say so."""
+    """Compare a batch with the model; return "equal", or "does not fit" if both fail so."""
     with np.errstate(all="ignore"):
         try:
             expected = expected_batch(case)

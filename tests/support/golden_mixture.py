@@ -1,7 +1,7 @@
-"""What a mixture serves, as it was published: slots, seeds of parts, and a schedule.
+"""Golden values of mixtures: slots, seeds of parts, and a schedule.
 
-``python tests/support/golden_mixture.py 2 > tests/golden/mixture_v2.json`` writes version 2; it
-changes with `ORDER_VERSION` only, for what a saved position means follows from it.
+``python tests/support/golden_mixture.py 2 > tests/golden/mixture_v2.json`` writes version 2. It
+changes with `ORDER_VERSION` only, because saved positions depend on it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def weights(values: list[float]) -> dict[str, float]:
 
 
 def golden(way: str, version: int = 1) -> dict[str, Any]:
-    """The first slots, a digest of two periods and more, far positions, and the parts' seeds."""
+    """Return the first slots, a digest of over two periods, far positions, and the parts' seeds."""
     first, schedule = WAYS_2[way]
     parts = {name: (Numbers(100), weight) for name, weight in weights(first).items()}
     entries = [(at, weights(changed)) for at, changed in schedule]

@@ -1,4 +1,4 @@
-"""Writes the golden values of all orders: `python tests/golden_orders.py > FILE`.
+"""Golden values of all orders, printed by `python tests/support/golden_orders.py > FILE`.
 
 FILE is tests/golden/orders_v<ORDER_VERSION>.json. It was written once, when the order was
 published, and is not written again: an order that changes needs a new order version and a new
@@ -34,7 +34,7 @@ LONGEST = 2000
 
 
 def golden(factory: str, size: int, seed: int, epoch: int) -> dict[str, Any]:
-    """The first samples in plain sight, and the digest of more from both ends."""
+    """Return the first samples, and a digest of more samples from both ends."""
     order = FACTORIES[factory](size, seed=seed, epoch=epoch)
     first = order.slice(0, min(size, LONGEST))
     last = order.slice(max(0, size - LONGEST), size)

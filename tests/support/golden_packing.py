@@ -1,7 +1,7 @@
-"""Golden values of the packed order: which document is where, for ever.
+"""Golden values of the packed order: the place of every document.
 
-``python tests/golden_packing.py > tests/golden/packing_v1.json`` writes them; they change with
-ORDER_VERSION alone.
+``python tests/support/golden_packing.py > tests/golden/packing_v1.json`` writes them. They change
+with ORDER_VERSION alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEYS = [(0, 0), (1, 0), (0, 1), (2**40, 2**63)]  # (epoch, seed)
 
 
 def corpus() -> ModelCorpus:
-    """Tokens count through the corpus, so that each tells where it is from."""
+    """Return a corpus whose tokens count through it, so that each shows its place."""
     shards, token = [], 0
     for sizes in SIZES:
         shard = []
@@ -45,7 +45,7 @@ def corpus() -> ModelCorpus:
 
 
 def golden(way: dict[str, Any], epoch: int, seed: int, *, by_model: bool = False) -> dict[str, Any]:
-    """One epoch: its first sequence, and a digest of all."""
+    """Return the first sequence of an epoch, and a digest of all its sequences."""
     model = Model(corpus(), 8, **way)
     if by_model:
         batch: dict[str, Any] = model.batch(model.rows(epoch, seed), "int64")

@@ -1,9 +1,9 @@
-"""A training run over real token files, as a program of its own: test_text_resume kills it.
+"""A training run over token files, as a program that test_text_resume kills.
 
-Started once for each leg of a run, it forks as many ranks as it is told, which know of each other
-as little as the ranks of a cluster do: each is given its rank and the world size, and never talks.
-Each writes what it is handed out to a log of its own, then saves its state, and goes on until
-it is killed or has passed the position at which the run ends.
+It is started once for each leg of a run, and forks its ranks. As in a cluster, each rank gets its
+number and the world size, and does not talk to the others. It writes the batches it receives to a
+log, then saves its state, and continues until it is killed or has passed the position at which the
+run ends.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ KEYS = ("inputs", "targets", "position_ids", "cu_seqlens")
 
 
 def packed(folder: Path, part: dict[str, Any], shards: int) -> wd.PackedSequences:
-    """Over the first so many files of a dataset."""
+    """Return the packed sequences of the first `shards` files of a dataset."""
     files = [f"dataset={part['dataset']}/*.part{number}.*" for number in range(shards)]
     documents = wd.Documents(folder / "corpus", files=files, **part["documents"])
     return wd.PackedSequences(documents, dtype="int32", **part["packing"])
 
 
 def stream_of(folder: Path, part: dict[str, Any]) -> Any:
-    """The stream of one part of the settings; parts may be mixtures of parts."""
+    """Return the stream of one part of the settings; parts may be mixtures of parts."""
     if "parts" in part:
         return mixture_of(folder, part)
     grown = [(position, packed(folder, part, shards)) for position, shards in part["grown"]]
@@ -45,14 +45,14 @@ def mixture_of(folder: Path, settings: dict[str, Any]) -> wd.Mixture:
 
 
 def save(state: dict[str, Any], path: Path) -> None:
-    """All of the file or nothing."""
+    """Write the file atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(state))
     part.replace(path)
 
 
 def train(folder: Path, leg: int, rank: int, world: int, until: int) -> None:
-    """One rank of one leg."""
+    """Run one rank of one leg."""
     settings = json.loads((folder / "settings.json").read_text())
     loader = Loader(
         mixture_of(folder, settings),
@@ -68,7 +68,7 @@ def train(folder: Path, leg: int, rank: int, world: int, until: int) -> None:
             line = {key: batch[key].tolist() for key in KEYS}
             print(json.dumps({"step": loader.step - 1, **line}), file=log, flush=True)
             save(loader.state_dict(), folder / f"leg{leg}.rank{rank}.json")
-            os.write(1, f"{rank} {loader.step}\n".encode())  # Whole lines, whoever else writes.
+            os.write(1, f"{rank} {loader.step}\n".encode())  # Whole lines: other ranks write too.
             if loader.position >= until:
                 return
             time.sleep(0.002)  # A model would have something to do.

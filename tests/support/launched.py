@@ -1,4 +1,4 @@
-"""Ranks that a trainer's own launcher would start: from variables of the environment."""
+"""Ranks started as by a trainer's own launcher, with variables of the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAMEWORKS = ["lightning", "accelerate", "transformers.trainer"]
 
 
 def launch(ranks: int, work: Callable[..., Any], *args: Any) -> list[int]:
-    """Run `work(*args)` on each rank, and return the exit codes; a death ends all of them."""
+    """Run `work(*args)` on each rank, and return the exit codes; end all when one dies."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The examples as modules, so that tests can call what is in them."""
+"""The examples as modules, so that tests can call their functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def example(name: str) -> ModuleType:
-    """The module of ``examples/NAME.py``, which may import its neighbours."""
+    """Import ``examples/NAME.py``, which may import its neighbours."""
     if str(EXAMPLES) not in sys.path:
         sys.path.append(str(EXAMPLES))
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")

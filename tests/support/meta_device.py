@@ -1,4 +1,4 @@
-"""Objects as if their tensors were on another device: without a GPU, mixed devices are found.
+"""Objects with tensors on another device, to find mixed devices without a GPU.
 
 Tensors on `meta` have shapes and dtypes but no values. In torch's fake mode an operation on tensors
 of `meta` and of `cpu` is an error, as one on tensors of CUDA and of `cpu` would be.

@@ -1,4 +1,4 @@
-"""Mixtures that tests are about, of the parts of `packed_model`."""
+"""Mixtures for tests, with parts of `packed_model`."""
 
 from __future__ import annotations
 

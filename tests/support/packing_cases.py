@@ -1,4 +1,4 @@
-"""Random corpora and ways to pack them."""
+"""Random corpora and ways to pack them, for Hypothesis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LENGTHS = st.one_of(
 
 @st.composite
 def corpora(draw: st.DrawFn) -> ModelCorpus:
-    """Some shards, empty ones too, of some documents, with or without filters."""
+    """Draw shards, some empty, of a few documents, with or without filters."""
     sizes = draw(
         st.lists(st.lists(LENGTHS, max_size=9), min_size=1, max_size=7),
     )
@@ -41,7 +41,7 @@ def corpora(draw: st.DrawFn) -> ModelCorpus:
 
 @st.composite
 def models(draw: st.DrawFn) -> Model:
-    """A corpus and a way to pack it, in which there is at least one sequence."""
+    """Draw a corpus and options of packing that give at least one sequence."""
     ways = [("shards", False), ("global", False), ("shards", True)]
     ways += [("mixed", False), ("mixed-global", False), ("mixed", True)]
     order, padded = draw(st.sampled_from(ways))
@@ -67,7 +67,7 @@ def models(draw: st.DrawFn) -> Model:
 
 
 def packing(model: Model, **options: Any) -> PackedSequences:
-    """The library's."""
+    """Return the library's packed sequences of a model."""
     return PackedSequences(
         model.corpus,
         sequence_length=model.length,

@@ -1,4 +1,4 @@
-"""The documents' own code: its blocks run, its links lead somewhere, examples in the code hold."""
+"""Tests of pages of documentation: their code runs, their links lead to files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Page:
-    """A page, by its path from the top of the checkout."""
+    """A page, given by its path from the root of the repository."""
 
     def __init__(self, path: str) -> None:
         self.path = ROOT / path
@@ -22,7 +22,7 @@ class Page:
     def run(
         self, names: dict[str, Any] | None = None, *, only: slice = slice(None)
     ) -> dict[str, Any]:
-        """Run blocks one after the other; the names they leave."""
+        """Run blocks one after the other; return the names that they define."""
         names = {"__name__": "page"} if names is None else names
         assert self.blocks[only], f"{self.path.name} has {len(self.blocks)} blocks of Python"
         for number, block in enumerate(self.blocks[only], 1 + (only.start or 0)):
@@ -30,14 +30,14 @@ class Page:
         return names
 
     def check_links(self) -> None:
-        """All links to files lead to one."""
+        """Assert that all links to files lead to a file."""
         links = re.findall(r"\]\(([^)#:]+)\)", self.text.replace("\n", " "))
         for link in links:
             assert (self.path.parent / link).exists(), link
 
 
 def named_block(path: str, name: str) -> dict[str, Any]:
-    """Run the one block of a page that contains `name`; the names it leaves."""
+    """Run the block of a page that contains `name`; return the names that it defines."""
     (block,) = (block for block in Page(path).blocks if name in block)
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(block, f"{path}, {name}", "exec"), names)

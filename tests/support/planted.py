@@ -25,7 +25,7 @@ def spin(turns: int) -> int:
 
 
 class Asleep(Dataset[torch.Tensor]):
-    """Items that take a sleep each, and no processor."""
+    """Dataset whose items sleep, without use of the processor."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -39,7 +39,7 @@ class Asleep(Dataset[torch.Tensor]):
 
 
 class Spinning(Dataset[torch.Tensor]):
-    """Items that take the processor."""
+    """Dataset whose items use the processor."""
 
     def __init__(self, turns: int) -> None:
         self.turns = turns

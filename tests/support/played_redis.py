@@ -1,4 +1,4 @@
-"""A server that plays Redis on a real socket and answers wrongly where it is told to."""
+"""A fake Redis server on a real socket, which answers some commands wrongly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INFO = b"redis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:
 
 
 def accepting(serve: Callable[[socket.socket], None]) -> socket.socket:
-    """A listener on loopback; all who connect are served, each in a thread, until it is closed."""
+    """Return a listener on loopback that serves each client in a thread, until it is closed."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def accept() -> None:
@@ -28,12 +28,13 @@ def accepting(serve: Callable[[socket.socket], None]) -> socket.socket:
 
 
 class Played:
-    """A server on loopback that plays Redis, but for the answers to some commands.
+    """A fake Redis server on loopback, with chosen answers to some commands.
 
     Parameters
     ----------
     answers
-        By name of a command, what to send for it: bytes, of the arguments, and None to hang up.
+        By name of a command, a function of its arguments that returns the bytes to send, or None to
+        close the connection.
     """
 
     def __init__(self, **answers: Callable[[list[bytes]], bytes | None]) -> None:
@@ -95,11 +96,11 @@ def played(**answers: Callable[[list[bytes]], bytes | None]) -> Iterator[Played]
 
 
 class Last(bytes):
-    """An answer after which the server hangs up."""
+    """An answer after which the server closes the connection."""
 
 
 class Turns:
-    """An answer for each turn; after the last of them the usual one."""
+    """Answers to send one after the other; after the last of them the usual one."""
 
     def __init__(self, server: Played, *answers: bytes | None) -> None:
         self._server, self._answers = server, list(answers)
@@ -113,7 +114,7 @@ class Turns:
 
 
 class Cut:
-    """Answers some times, then sends a part of a value and hangs up; then answers again."""
+    """Answers that stop in the middle of one value, where the server closes the connection."""
 
     def __init__(self, server: Played, turn: int) -> None:
         self._server, self._left = server, turn + 1
@@ -127,7 +128,7 @@ class Cut:
 
 @contextmanager
 def trickling(port: int) -> Iterator[int]:
-    """A way to a server over which answers come a few bytes at a time, first one by one."""
+    """Yield the port of a proxy that delivers answers a few bytes at a time, first one by one."""
 
     def back(server: socket.socket, client: socket.socket) -> None:
         sizes = [1, 2, 3, 7, 1, 1, 1, 50, 2000]
@@ -155,7 +156,7 @@ def trickling(port: int) -> Iterator[int]:
 
 @contextmanager
 def losing_answers(port: int, word: bytes) -> Iterator[int]:
-    """A way to a server over which no answer comes to what has `word` in it: it hangs up."""
+    """Yield the port of a proxy that hangs up instead of answering requests with `word`."""
 
     def serve(client: socket.socket) -> None:
         with client, socket.create_connection(("127.0.0.1", port)) as server:

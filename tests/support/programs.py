@@ -1,4 +1,4 @@
-"""Programs that run in a process of their own, and commands of `windeck` that do not."""
+"""Python programs run in child processes, and `windeck` commands run in this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unittest import mock
 
 
 def printed(program: str, *arguments: str, **environment: str) -> str:
-    """What a program prints; AssertionError with its errors if it fails."""
+    """Return the output of a program; raise AssertionError with its errors if it fails."""
     command = [sys.executable, "-c", program, *arguments]
     surroundings = {**os.environ, **environment}
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
@@ -20,7 +20,10 @@ def printed(program: str, *arguments: str, **environment: str) -> str:
 
 
 def assert_little_memory(program: str, url: str) -> None:
-    """A program that saves to a store and loads prints by how many MiB its peak grew for each."""
+    """Assert that a program's save and load each need less than 64 MiB.
+
+    The program prints by how many MiB each raises its peak.
+    """
     saved, loaded = map(float, printed(program, url).split())
     assert saved < 64
     if not url.startswith("leveldb:"):  # maps the files it reads from, which counts as resident
@@ -28,7 +31,7 @@ def assert_little_memory(program: str, url: str) -> None:
 
 
 def assert_not_imported(heavy: set[str], *arguments: str) -> None:
-    """`windeck ARGUMENTS` works, and imports none of these."""
+    """Assert that `windeck ARGUMENTS` works without importing these modules."""
     printed(
         f"""if True:
         import sys

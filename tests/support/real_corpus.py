@@ -1,4 +1,4 @@
-"""Real documents that every machine has: the sources of Python's standard library, as bytes."""
+"""Real documents that every machine has: the sources of Python's standard library."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PACKAGES = {"asyncio": "asyncio", "email": "email", "top": "."}
 
 
 def sources() -> dict[str, list[Path]]:
-    """Files of three packages, in a fixed order."""
+    """Return the files of three packages, in a fixed order."""
     library = Path(sysconfig.get_path("stdlib"))
     return {name: sorted((library / folder).glob("*.py")) for name, folder in PACKAGES.items()}
 
 
 def is_text(path: Path) -> bool:
-    """Whether a source is UTF-8, as nearly all are."""
+    """Return True if a file is UTF-8."""
     try:
         path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -30,7 +30,7 @@ def is_text(path: Path) -> bool:
 
 
 def write_library(root: Path, form: str, *, counts: bool = False) -> list[Path]:
-    """A corpus of three datasets in three shards each; the files, in the order of documents."""
+    """Write three datasets of three shards; return the files in the order of documents."""
     rows, files = ["dataset/filename,documents,tokens"], []
     for name, paths in sources().items():
         folder = root / f"dataset={name}" / "py"
@@ -49,7 +49,7 @@ def write_library(root: Path, form: str, *, counts: bool = False) -> list[Path]:
 
 
 def write(form: str, path: Path, contents: list[bytes]) -> None:
-    """Documents in one of three forms."""
+    """Write documents in one of three forms."""
     tokens = [np.frombuffer(content, np.uint8) for content in contents]
     if form == "batches":
         write_batches(path, tokens, dtype="uint8")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The safetensors library, as a model of what our files should be; tests skip without it."""
+"""Comparisons of safetensors files by the safetensors library; tests skip without it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["load_file", "load_model", "safe_open", "same", "save_file", "save_mo
 
 
 def texts(file: Path) -> dict[str, str]:
-    """The metadata of a file."""
+    """Return the metadata of a file."""
     with safe_open(file, framework="pt") as found:
         return dict(found.metadata())
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    """Whether names, dtypes, shapes and bits are the same."""
+    """Return True if names, dtypes, shapes and bits are the same."""
     return a.keys() == b.keys() and all(
         (v.dtype, v.shape, raw(v)) == (b[name].dtype, b[name].shape, raw(b[name]))
         for name, v in a.items()

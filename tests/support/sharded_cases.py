@@ -1,4 +1,4 @@
-"""What ranks do in the tests of sharded saves; each case runs in one program, see sharded_ranks."""
+"""Cases of the tests of sharded saves, run by the ranks of `sharded_ranks`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ OTHERS |= {
 
 
 def truth() -> dict[str, torch.Tensor]:
-    """The whole tensors, the same in every process."""
+    """Return the whole tensors, the same in every process."""
     made = torch.Generator().manual_seed(7)
     found = {}
     for name, (shape, dtype, *_) in LAYOUTS.items():
@@ -97,7 +97,7 @@ def model_of(rank: int, count: int, layouts: dict[str, Any], *, empty: bool) -> 
 
 
 def check(rank: int, count: int, model: dict[str, Any], layouts: dict[str, Any]) -> None:
-    """What is here is what the model of a mesh says."""
+    """Assert that the local tensors equal the model of the mesh."""
     wholes = truth()
     for name, (_, placements) in layouts.items():
         mesh, here = model[name].device_mesh, model[name].to_local()
@@ -114,13 +114,13 @@ SAVED = {name: (ranks, placements) for name, (_, _, ranks, placements) in LAYOUT
 
 
 def refused(tensor: Any, kind: type[Exception], message: str) -> None:
-    """A save of it without the others is an error."""
+    """Assert that saving a tensor without the other ranks raises an error."""
     with pytest.raises(kind, match=message):
         checkpoint.save("memory://", step=1, model={"w": tensor})
 
 
 def layouts(gang: Gang, url: str) -> Any:
-    """Four ranks save, one loads, three load; one saves, four load."""
+    """Save with four ranks and load with one and three; save with one and load with four."""
 
     def save(rank: int) -> int:
         model = model_of(rank, 4, SAVED, empty=False)
@@ -188,7 +188,7 @@ def network(seed: int) -> torch.nn.Sequential:
 
 
 def sharded(seed: int, *ranks: int) -> tuple[torch.nn.Sequential, torch.optim.Optimizer]:
-    """Under FSDP2, on a mesh of these sizes."""
+    """Return a model and an optimizer under FSDP2, on a mesh of these sizes."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -201,7 +201,7 @@ def sharded(seed: int, *ranks: int) -> tuple[torch.nn.Sequential, torch.optim.Op
 
 
 def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
-    """The same samples on every rank: then the number of ranks does not matter."""
+    """Train on the same samples on every rank, so that the number of ranks does not matter."""
     for step in steps:
         data = torch.randn(6, 10, generator=torch.Generator().manual_seed(step))
         model(data).square().mean().backward()
@@ -210,7 +210,7 @@ def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: range
 
 
 def full(state: Any) -> dict[str, list[Any]]:
-    """All tensors of a state by their places, as whole tensors."""
+    """Return all tensors of a state by their places, as whole tensors."""
     found: dict[str, list[Any]] = {}
 
     def visit(place: str, value: Any) -> None:
@@ -226,7 +226,7 @@ def full(state: Any) -> dict[str, list[Any]]:
 
 
 def fsdp(gang: Gang, url: str) -> Any:
-    """Trained by four ranks, gone on with by three, by four on a grid, and by one without FSDP."""
+    """Train with four ranks; continue with three, four on a grid, and one without FSDP."""
 
     def save(rank: int) -> Any:
         model, optimizer = sharded(1, 4)
@@ -261,13 +261,13 @@ def fsdp(gang: Gang, url: str) -> Any:
 
 
 def buckets(first: int, end: int) -> SimpleNamespace:
-    """A table of some buckets, as far as a checkpoint looks at one."""
+    """Return a table of some buckets, with the attributes that a checkpoint uses."""
     core = EmbeddingCore(4, first_bucket=first, end_bucket=end, seed=3)
     return SimpleNamespace(core=core, config={"dim": 4, "optimizer": "sgd"})
 
 
 def servers(gang: Gang, url: str) -> Any:
-    """Two parameter servers save; two workers beside them join nothing and have no store."""
+    """Save by two parameter servers, beside two workers that do not take part."""
 
     def action(rank: int) -> Any:
         whole = torch.arange(30.0).reshape(10, 3)

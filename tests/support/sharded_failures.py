@@ -1,4 +1,4 @@
-"""Ranks that are killed or fail in the tests of sharded saves; run by sharded_ranks."""
+"""Cases of sharded saves in which ranks are killed or fail, run by `sharded_ranks`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windeck.checkpoint.stores import Store, open_store
 
 
 class Doomed:
-    """A store that ends its process, or fails, before the n-th thing that is written."""
+    """Store that ends its process, or fails, before its n-th write."""
 
     def __init__(self, store: Any, left: int, kill: bool = True) -> None:
         self.store, self.left, self.kill = store, left, kill
@@ -57,7 +57,7 @@ class Doomed:
 
 
 def doomed_save(url: str, step: int, rank: int, victim: int, left: int, kill: bool) -> Any:
-    """A save by all ranks in which one is killed, or fails, at some stage."""
+    """Save by all ranks, of which one is killed or fails at some stage."""
     whole = torch.full((60, 50), float(step))
     model = {"w": rows(whole, rank, dist.get_world_size()), "b": torch.full((3,), float(step))}
     store: Store | str = url
@@ -75,7 +75,7 @@ def doomed_save(url: str, step: int, rank: int, victim: int, left: int, kill: bo
 
 
 def in_force(url: str) -> int:
-    """The step in force, after it was loaded and found to be whole."""
+    """Return the step of the current checkpoint, after loading all of it."""
     target = {"w": torch.zeros(60, 50), "b": torch.zeros(3)}
     found = checkpoint.load(url, model=target).step
     assert all(value.eq(found).all() for value in target.values())
@@ -83,7 +83,7 @@ def in_force(url: str) -> int:
 
 
 def killed(gang: Gang, url: str) -> Any:
-    """A rank is killed at each stage of a save; the next save works as if nothing had been."""
+    """Kill a rank at each stage of a save; report whether the next save works."""
     gang.alone(
         lambda: checkpoint.save(url, step=1, model={"w": torch.ones(60, 50), "b": torch.ones(3)})
     )
@@ -105,7 +105,7 @@ def killed(gang: Gang, url: str) -> Any:
 
 
 def leftovers(url: str) -> list[Any]:
-    """After a gc: the generations whose data are there, those kept, the parts."""
+    """Run gc; return the generations that have data, those kept, and the parts."""
     with open_store(url) as store:
         checkpoint.gc(store, keep=1)
         data = {int(key.split(b"/")[2], 16) for key in store.keys(b"windeck/t/")}
@@ -114,7 +114,7 @@ def leftovers(url: str) -> list[Any]:
 
 
 def failing(gang: Gang, url: str) -> Any:
-    """One rank cannot: all say so, with the same words."""
+    """Let one rank fail; report whether all ranks raise the same error."""
 
     def first() -> int:
         model = {"w": torch.ones(60, 50), "b": torch.ones(3)}
@@ -137,7 +137,7 @@ def failing(gang: Gang, url: str) -> Any:
         attempt(save(extra={"x": object() if rank == 1 else 0}))
         attempt(save(extra={"lr": rank / 2}))
         attempt(save(extra={"rng": torch.full((4,), rank)}))
-        attempt(save(model={"w": rows(torch.ones(8, 3), rank, 3)}))  # the last third is nobody's
+        attempt(save(model={"w": rows(torch.ones(8, 3), rank, 3)}))  # no rank has the last third
         attempt(save(model={"w": Partition(torch.ones(5, 3), offset=(2 * rank, 0), shape=(7, 3))}))
         attempt(lambda: checkpoint.save(url, step=5 + rank, group=group()))
         attempt(save(store="memory://" if rank else url))
@@ -162,7 +162,7 @@ def failing(gang: Gang, url: str) -> Any:
     said = gang.values(2, several)
 
     def left() -> list[Any]:
-        """Generations that data or shards are of, and parts; no gc was there."""
+        """Return the generations that have data or shards, and the parts, without gc."""
         with open_store(url) as store:
             found = [key.split(b"/")[1:3] for key in store.keys(b"windeck/")]
             generations = {int(name[1], 16) for name in found if name[0] in (b"t", b"s")}

@@ -1,4 +1,4 @@
-"""How much memory a rank needs beside what it has; a case of `sharded_ranks`."""
+"""The memory that a rank needs for a save and a load, as a case of `sharded_ranks`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def peak() -> float:
 
 
 class Own:
-    """MiB of memory that is of no file, the most that was seen while this is entered.
+    """Context that measures the peak of memory that maps no file, in MiB.
 
-    LevelDB maps the files it reads, parts that it takes in too: their pages count as resident.
+    LevelDB maps the files that it reads, also the parts that it takes in, and their pages count as
+    resident.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class Own:
 
 
 def model_of(rank: int, rows: int, value: float) -> dict[str, Any]:
-    """A DTensor, a box that lies strided in memory, and a tensor that all ranks have."""
+    """Return a DTensor, a strided partition, and a tensor that all ranks have."""
     mesh = init_device_mesh("cpu", (RANKS,))
     shard = torch.full((rows, COLUMNS), value)
     strided = torch.full((COLUMNS, rows), value).t()
@@ -68,7 +69,10 @@ def model_of(rank: int, rows: int, value: float) -> dict[str, Any]:
 
 
 def beyond(gang: Gang, url: str) -> list[list[float]]:
-    """MiB that a save and a load took beyond the model, on each rank; and those of no file."""
+    """Return the MiB that a save and a load need in addition to the model, on each rank.
+
+    The second pair of numbers counts only memory that maps no file.
+    """
 
     def act(rank: int) -> list[float]:
         everybody: Any = dist.group.WORLD

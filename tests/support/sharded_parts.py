@@ -1,4 +1,4 @@
-"""Three writers of a small model, and what is expected of a merge that refuses them."""
+"""Three writers of a small model, and checks of merges that are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows(whole: torch.Tensor, first: int, end: int) -> Partition:
 
 
 def share(writer: int, **extra: Any) -> dict[str, Any]:
-    """What a writer of three has of the model."""
+    """Return the arguments with which one of three writers saves its share of the model."""
     only = {f"only{writer}": torch.full((2,), writer)}
     return {"model": {"w": rows(W, *ROWS[writer]), **only}, "extra": {"seed": 5, **extra}}
 
@@ -43,7 +43,7 @@ def write(
 
 
 def force(store: Store) -> list[tuple[int, int]]:
-    """What is in force, after it was loaded and found to be whole."""
+    """Return the generations and steps of the log, after loading and checking the newest."""
     target = {"w": torch.zeros(7, 5), **{f"only{w}": torch.full((2,), -1) for w in range(3)}}
     found = checkpoint.load(store, model=target)
     assert torch.equal(target["w"], W)
@@ -52,7 +52,7 @@ def force(store: Store) -> list[tuple[int, int]]:
 
 
 def fails(store: Store, plan: checkpoint.Plan, message: str, kind: type[Exception]) -> None:
-    """A merge is refused with this message, and HEAD stays as it is."""
+    """Assert that a merge raises this error, and that HEAD stays as it is."""
     before = store.get(keys.head("windeck"))
     with pytest.raises(kind, match=re.escape(message)):
         checkpoint.merge(store, plan)
@@ -67,7 +67,7 @@ def merge_of(store: Store, *models: Any, **given: Any) -> checkpoint.Plan:
 
 
 def tampered(store: Store, plan: checkpoint.Plan, place: int, **changes: Any) -> None:
-    """A shard that says something else, by somebody who can count checksums."""
+    """Change fields of a saved shard, and give it a valid checksum."""
     key = keys.shard("windeck", plan.generation, place)
     label = Label(Kind.SHARD, plan.generation, plan.save, part=place)
     said = {**json.loads(bytes(decode(key, store.get(key), label))), **changes}

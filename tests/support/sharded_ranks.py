@@ -1,4 +1,4 @@
-"""What of a whole tensor a rank of a mesh has, told by torch.chunk; and processes that are ranks.
+"""A model of sharding by torch.chunk, and processes that act as ranks.
 
 Run as a program by the tests: ``python sharded_ranks.py CASE URL FOLDER``. It imports torch once
 and forks the ranks of each case.
@@ -23,7 +23,7 @@ from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 
 def chunked(tensor: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:
-    """torch.chunk, with empty chunks for those it leaves out."""
+    """Return torch.chunk with empty chunks for those that it omits."""
     found = list(torch.chunk(tensor, count, dim)) if tensor.shape[dim] else []
     return found + [tensor.narrow(dim, 0, 0)] * (count - len(found))
 
@@ -31,7 +31,7 @@ def chunked(tensor: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:
 def local(
     whole: torch.Tensor, shape: Sequence[int], place: Sequence[int], placements: Sequence[Placement]
 ) -> torch.Tensor:
-    """What of a tensor lies at a place of a mesh of some shape."""
+    """Return the part of a tensor that a place of a mesh has."""
     for count, here, placement in zip(shape, place, placements, strict=True):
         if isinstance(placement, _StridedShard):
             stretches = torch.chunk(whole, int(placement.split_factor), placement.dim)
@@ -45,7 +45,7 @@ def local(
 def distributed(
     whole: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Placement], *, empty: bool = False
 ) -> DTensor:
-    """A DTensor made from what the model says is here; with other elements, if `empty`."""
+    """Return a DTensor with the values of the model, or zeros if `empty`."""
     place = mesh.get_coordinate()
     if place is None:
         here = whole.new_empty(0)
@@ -65,7 +65,7 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 
 def child(action: Callable[[], Any], out: Path) -> int:
-    """Forks a process that does something and leaves what it gives, or its error, in a file."""
+    """Fork a process that runs a function and writes its result or its error to a file."""
     pid = os.fork()
     if pid:
         return pid
@@ -82,14 +82,17 @@ def child(action: Callable[[], Any], out: Path) -> int:
 
 
 class Gang:
-    """Ranks of one torch.distributed world after the other."""
+    """Ranks of torch.distributed worlds that run one after the other."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._worlds = folder, 0
 
     def run(self, world: int, action: Callable[[int], Any]) -> list[Any]:
-        """What each rank gave: ``{"value": ...}``, ``{"error": [type, message, errno]}``, or the
-        signal that ended it, as a negative number."""
+        """Return the outcome of each rank.
+
+        An outcome is ``{"value": ...}``, ``{"error": [type, message, errno]}``, or the signal that
+        ended the rank, as a negative number.
+        """
         self._worlds += 1
         here = self.folder / f"world{self._worlds}"
         here.mkdir()
@@ -114,13 +117,13 @@ class Gang:
         ]
 
     def values(self, world: int, action: Callable[[int], Any]) -> list[Any]:
-        """What each rank gave; none may fail."""
+        """Return the result of each rank; none may fail."""
         found = self.run(world, action)
         assert all(isinstance(said, dict) and "value" in said for said in found), found
         return [said["value"] for said in found]
 
     def alone(self, action: Callable[[], Any]) -> Any:
-        """What a process without a world gave."""
+        """Return the result of a process outside of any world."""
         out = self.folder / "alone.json"
         os.waitpid(child(action, out), 0)
         said = json.loads(out.read_text())

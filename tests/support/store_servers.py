@@ -32,14 +32,14 @@ _serial = itertools.count()
 
 
 def unavailable(reason: str) -> NoReturn:
-    """Skip the test, or fail it where nothing may be missing."""
+    """Skip the test; fail it under continuous integration."""
     if os.environ.get("CI"):
         pytest.fail(f"{reason} (skipped elsewhere, but CI is set)")
     pytest.skip(reason)
 
 
 def need(kind: str) -> None:
-    """Skip or fail unless the library of a store is there."""
+    """Skip or fail the test unless the library of a store is installed."""
     library = _LIBRARIES.get(kind)
     if library is None or importlib.util.find_spec(library):
         return
@@ -58,7 +58,7 @@ def free_port() -> int:
 
 
 class RedisServer:
-    """A redis-server of our own. Used in a ``with``, it is always stopped."""
+    """A redis-server for tests. Used in a ``with``, it is always stopped."""
 
     def __init__(self, folder: Path, *options: str, port: int | None = None) -> None:
         need("redis")
@@ -92,7 +92,7 @@ class RedisServer:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End it as `kill -9` does."""
+        """End the server as `kill -9` does."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -127,7 +127,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(scope="session")
 def redis_socket() -> Iterator[RedisServer]:
-    """One that listens on a Unix socket too, whose path may not be long."""
+    """Yield a server that listens on a Unix socket too, whose path has to be short."""
     with tempfile.TemporaryDirectory(prefix="windeck-") as name:
         path = f"{name}/redis.sock"
         with RedisServer(Path(name), "--unixsocket", path) as server:
@@ -137,7 +137,7 @@ def redis_socket() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
-    """Starts servers with options of their own; all are stopped in the end."""
+    """Yield a function that starts servers with given options; stop all at the end."""
     with ExitStack() as stack:
         numbers = itertools.count()
 
@@ -150,14 +150,14 @@ def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
 
 @pytest.fixture(scope="session")
 def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
-    """Three servers that share the slots."""
+    """Yield three servers that share the slots."""
     with cluster_of_three(tmp_path_factory.mktemp("cluster")) as servers:
         yield servers
 
 
 @contextmanager
 def cluster_of_three(place: Path, *options: str) -> Iterator[list[RedisServer]]:
-    """Three servers that share the slots, with options of their own."""
+    """Yield three servers that share the slots, started with these options."""
     with ExitStack() as stack:
         servers = []
         for number in range(3):
@@ -191,7 +191,7 @@ def _is_whole(server: RedisServer) -> bool:
 
 @pytest.fixture
 def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    """Gives the URL of an empty store of a kind."""
+    """Return a function that returns the URL of an empty store of a kind."""
 
     def url(kind: str) -> str:
         need(kind)
@@ -214,33 +214,33 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Each kind of store in turn."""
+    """Return each kind of store in turn."""
     return str(request.param)
 
 
 @pytest.fixture
 def url(kind: str, fresh: Callable[[str], str]) -> str:
-    """The URL of an empty store of each kind."""
+    """Return the URL of an empty store of each kind."""
     return fresh(kind)
 
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    """An empty store of each kind."""
+    """Yield an empty store of each kind."""
     with open_store(url) as store:
         yield store
 
 
 @pytest.fixture
 def memory() -> Iterator[Store]:
-    """An empty store in memory, where nothing depends on the kind."""
+    """Yield an empty store in memory, for tests in which the kind does not matter."""
     with open_store("memory://") as store:
         yield store
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB."""
+    """Yield the folder of a file system of 24 MiB."""
     place = tmp_path / "small"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(place)]

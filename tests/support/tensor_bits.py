@@ -1,4 +1,4 @@
-"""Tensors of any dtype with random bits, and their bytes, without our own code."""
+"""Tensors of any dtype with random bits, and their bytes, without code of the library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def raw(tensor: torch.Tensor) -> bytes:
 
 
 def filled(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """Random bits, NaNs of all kinds among them."""
+    """Return a tensor of random bits, which include NaNs of all kinds."""
     count = int(np.prod(shape)) * dtype.itemsize
     bits = np.random.default_rng(seed).integers(0, 256, count).astype(np.uint8)
     if dtype is torch.bool:

@@ -1,4 +1,4 @@
-"""Corpora of `text_oracle` as the library takes them: in memory, and as files of every kind."""
+"""Corpora of `text_oracle` in the forms that the library reads: in memory, and as files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from windeck._core import TokenShard
 
 
 class Lists:
-    """A corpus in memory, by the protocol of `windeck.documents.protocol`.
+    """A corpus in memory that implements `windeck.documents.protocol`.
 
-    Filters are the corpus's business, so those of a `Packing` are applied here.
+    Filters are the task of a corpus, so those of a `Packing` are applied here.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Lists:
 
 
 def write(corpus: Corpus, folder: Path, kind: str, dtype: str = "uint16") -> None:
-    """Every shard as a file ``<number>.part<number>.arrow`` or ``.parquet`` in `folder`.
+    """Write every shard as a file ``text.part<number>.arrow`` or ``.parquet`` in `folder`.
 
     `kind` is "batches" (a record batch a document), "lists" (rows of a list column, two record
     batches) or "parquet".

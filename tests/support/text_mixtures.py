@@ -1,4 +1,4 @@
-"""What a mixture of streams has to serve, slot by slot from the first: see `text_oracle`."""
+"""A model of a mixture of streams, computed slot by slot: see `text_oracle`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ PERIOD = 4096
 
 
 def slot_counts(weights: Mapping[str, float]) -> dict[str, int]:
-    """Slots of a period for each part: exact where 4,096 suffice, else by largest remainders."""
+    """Return the slots of a period for each part.
+
+    They are exact where 4,096 slots suffice, else rounded by largest remainders.
+    """
     exact = {name: Fraction(str(weight)) for name, weight in weights.items()}
     shares = {name: weight / sum(exact.values()) for name, weight in exact.items()}
     for period in range(1, PERIOD + 1):
@@ -33,7 +36,7 @@ def slot_counts(weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def slots(weights: Mapping[str, float]) -> list[str]:
-    """One period by Tijdeman's chairman assignment.
+    """Return one period, by Tijdeman's chairman assignment.
 
     With k parts, part i has the share f of all slots and x of those before slot t (the first is 1).
     It may have slot t when f * t - x is at least 1 / (2k - 2), and needs its next one before that
@@ -63,17 +66,17 @@ def shares_of(weights: Mapping[str, float]) -> list[Fraction]:
 
 
 def period(weights: Mapping[str, float]) -> int:
-    """The common denominator of the shares."""
+    """Return the common denominator of the shares."""
     return lcm(*(share.denominator for share in shares_of(weights)))
 
 
 def shared(weights: Mapping[str, float]) -> Shared:
-    """The tree of exact shares; `weights` have the order of the parts."""
+    """Return the tree of exact shares; `weights` have the order of the parts."""
     return Shared([int(share * period(weights)) for share in shares_of(weights)])
 
 
 class Mixed:
-    """`Mixture`: streams that take turns by their weights, slot by slot from position 0.
+    """A model of `Mixture`: streams that alternate by their weights, slot by slot.
 
     Version 1 rounds weights to slots; version 2 has a tree where they would be rounded.
     """
@@ -95,7 +98,7 @@ class Mixed:
         self.counts = dict.fromkeys(self.parts, 0)
 
     def slot(self, position: int) -> tuple[str, int]:
-        """The part that is served, and its how-manieth sample that is."""
+        """Return the part that is served at a position, and the index of its sample."""
         while len(self.dealt) <= position:
             begun, table = [each for each in self.segments if each[0] <= len(self.dealt)][-1]
             place, name = len(self.dealt) - begun, ""

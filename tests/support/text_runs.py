@@ -1,6 +1,6 @@
-"""Settings of training runs over several corpora: as `killed_text_run` reads them, and the oracle.
+"""Settings of training runs over several corpora, for `killed_text_run` and for the oracle.
 
-The same dictionary (fit for JSON) tells both what to build; they share nothing else.
+Both read the same dictionary, which can be stored as JSON, and share nothing else.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def corpora_of(seed: int) -> dict[str, Corpus]:
-    """Random documents: many short ones, empty ones, some of several sequences."""
+    """Return random documents: many short ones, empty ones, some of several sequences."""
     rng = Random(seed)
 
     def document() -> list[int]:
@@ -83,7 +83,7 @@ def write_corpora(corpora: dict[str, Corpus], folder: Path) -> None:
 
 
 def stream_of(part: dict[str, Any], corpora: dict[str, Corpus]) -> Streamed | Mixed:
-    """The oracle of one part of the settings."""
+    """Return the oracle's stream of one part of the settings."""
     if "parts" in part:
         return mixture_of(part, corpora)
     corpus, documents, packing = corpora[part["dataset"]], part["documents"], dict(part["packing"])
@@ -107,7 +107,7 @@ def mixture_of(settings: dict[str, Any], corpora: dict[str, Corpus]) -> Mixed:
 def batches(
     served: Mixed | Streamed, position: int, batch_size: int, world: int
 ) -> Iterator[tuple[list[list[Place]], int]]:
-    """What every rank gets of a stream without epochs, and the position behind each step."""
+    """Yield every rank's share of each step of an endless stream, and the position after it."""
     while True:
         begins = range(position, position + world * batch_size, batch_size)
         position += world * batch_size
@@ -115,7 +115,7 @@ def batches(
 
 
 def batch_of(places: list[Place]) -> dict[str, list[Any]]:
-    """A batch as the library has to hand it out, in lists."""
+    """Return the expected batch, in lists."""
     rows = [place.row() for place in places]
     flat = [number for row in rows for number in row.position_ids]
     begins = [place for place, number in enumerate(flat) if number == 0]

@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def at_once(count: int, work: Callable[[int], T]) -> list[T]:
-    """What `work(number)` returns for the numbers [0, count), each in a thread of its own.
+    """Return the results of `work(number)` for the numbers [0, count), each in an own thread.
 
-    They begin together. When all are done, what one of them raised is raised here.
+    All threads begin together. After all have ended, the first error of any of them is raised.
     """
     together = threading.Barrier(count)
 

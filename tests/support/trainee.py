@@ -1,6 +1,6 @@
-"""A training run as a program of its own, for tests that kill it: see test_loader_killed.
+"""A training run as a program, for tests that kill it: see test_loader_killed.
 
-It logs what it is handed out, one line a step and rank, and then saves its state; both survive a
+It logs the samples it receives, one line a step and rank, and then saves its state; both survive a
 SIGKILL. Started by torchrun it is one rank of several, and rank 0 saves for all.
 """
 
@@ -19,7 +19,7 @@ from windeck import Loader
 
 
 def save(state: dict[str, object], path: Path) -> None:
-    """All of the file or nothing."""
+    """Write the file atomically."""
     part = path.with_suffix(".part")
     with part.open("w") as file:
         json.dump(state, file)

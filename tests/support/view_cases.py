@@ -21,12 +21,12 @@ inf, nan = float("inf"), float("nan")
 
 
 def run(url: str, *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of ``windeck view URL ...``, with stdout no terminal."""
+    """Return exit code, stdout and stderr of ``windeck view URL ...``, with stdout no terminal."""
     return command("view", url, *arguments)
 
 
 def run_json(url: str, *arguments: str, code: int = 0) -> Any:
-    """The document that a command prints with --json; strict: NaN is no JSON."""
+    """Return the document that a command prints with --json; NaN is refused."""
     found, out, err = run(url, *arguments, "--json")
     assert (found, err) == (code, "")
 
@@ -37,7 +37,7 @@ def run_json(url: str, *arguments: str, code: int = 0) -> Any:
 
 
 def refused(url: str, *arguments: str, code: int) -> str:
-    """The one sentence of a command that fails: nothing on stdout, no traceback."""
+    """Return the message of a command that fails with one line on stderr and no traceback."""
     found, out, err = run(url, *arguments)
     assert (found, out) == (code, ""), err
     assert err.startswith("windeck view: ")
@@ -46,7 +46,7 @@ def refused(url: str, *arguments: str, code: int) -> str:
 
 
 def model(step: int = 0) -> dict[str, torch.Tensor]:
-    """Tensors of many dtypes; `w` and `tied` are one."""
+    """Return tensors of many dtypes; `w` and `tied` are the same tensor."""
     w = torch.arange(60, dtype=torch.float32).reshape(12, 5) - 20 + step
     return {
         "layers.0.w": w,
@@ -71,7 +71,7 @@ EXTRA = {
 
 
 def saved(url: str, *steps: int, chunk_bytes: int = 64, **options: Any) -> str:
-    """The URL, with a generation for each step in its store."""
+    """Save a generation for each step; return the URL."""
     with checkpoint.stores.open_store(url) as store:
         for step in steps or (10,):
             checkpoint.save(
@@ -87,12 +87,12 @@ def saved(url: str, *steps: int, chunk_bytes: int = 64, **options: Any) -> str:
 
 @pytest.fixture(params=REACHABLE)
 def url(request: pytest.FixtureRequest, fresh: Fresh) -> str:
-    """A store of each kind that another process can reach, with generations 1 to 3."""
+    """Return the URL of a store that another process can reach, with generations 1 to 3."""
     return saved(fresh(request.param), 10, 20, 30)
 
 
 class Table:
-    """An embedding table of five ids, all of whose facts are chosen here."""
+    """An embedding table of five ids with chosen contents."""
 
     DIM = 3
     IDS = np.array([-(2**63), -5, 1, 7, 2**63 - 1])
@@ -122,7 +122,10 @@ class Table:
 
 
 def saved_table(url: str) -> str:
-    """The URL, with the table in generation 1, and less one id and a row changed in 2."""
+    """Save the table as generation 1, and with one id less and a row changed as generation 2.
+
+    Return the URL.
+    """
     with checkpoint.stores.open_store(url) as store:
         tables: Any = {"user": Table()}
         checkpoint.save(store, step=1, model={"w": torch.arange(3.0)}, embeddings=tables)

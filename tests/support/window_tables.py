@@ -1,4 +1,4 @@
-"""Small tables that windows are cut from in tests."""
+"""Small tables for tests of windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def table_of(rows: int = 20, offsets: list[int] | None = None, **columns: Any) -
 
 @pytest.fixture
 def mixed() -> wd.Table:
-    """Two series; floats with a NaN, integers with a null, a category with a null, a flag."""
+    """Return two series with a float, an integer, a category and a flag; some values missing."""
     arrow = pa.table(
         {
             "id": ["a"] * 6 + ["b"] * 6,

@@ -1,4 +1,4 @@
-"""What every store does, one suite over all of them; a dict is the model."""
+"""Tests that every kind of store passes, with a dict as the model."""
 
 from __future__ import annotations
 

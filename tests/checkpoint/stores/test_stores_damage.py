@@ -1,4 +1,4 @@
-"""What is on disk gets damaged, full or cut off: found out, never a wrong value or a short scan."""
+"""Tests of damaged, full and killed stores: they raise errors and never return a wrong value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def make_image(kind: str, folder: Path, *, last: str) -> Path:
-    """A database with pairs in tables of all origins and in the log, as a crash leaves it."""
+    """Create a database with pairs in all kinds of tables and in the log, as a crash leaves it."""
     with open_store(f"{kind}://{folder}/made") as store:
         store.bulk_load(PAIRS[:4])
         store.put_many([(b"gone", b"1"), (b"k005", b"an older value")])
@@ -45,7 +45,7 @@ def make_image(kind: str, folder: Path, *, last: str) -> Path:
 
 
 def all_is_right(url: str) -> None:
-    """Read everything in every way; AssertionError if something is not as it was written."""
+    """Read everything in every way; raise AssertionError if a value differs."""
     with open_store(url) as store:
         assert store.get_many([key for key, _ in PAIRS]) == [value for _, value in PAIRS]
         assert [store.get(key) for key in (b"k000", b"k005", b"k011")] == [
@@ -59,7 +59,7 @@ def all_is_right(url: str) -> None:
 
 
 def spots(path: Path, every: int) -> Iterator[tuple[int, int]]:
-    """Places in a file, and the bits to flip there: all in a small file, some in a large one."""
+    """Return positions in a file and bits to flip: all of a small file, some of a large one."""
     size = path.stat().st_size
     for place in range(0, size, every if size > 100 else 1):
         yield from (
@@ -76,7 +76,7 @@ def flip_everywhere(kind: str, last: str, folder: Path, every: int) -> None:
     found = []
     for path in sorted(image.iterdir()):
         if re.match("LOG|LOCK|OPTIONS", path.name) or not path.is_file():
-            continue  # not read, or by nobody but people
+            continue  # not read, or read by people only
         data = path.read_bytes()
         for place, bits in spots(path, every):
             shutil.rmtree(copy)
@@ -111,7 +111,7 @@ def test_a_flipped_bit_anywhere(kind: str, last: str, tmp_path: Path) -> None:
 
 
 def test_a_value_in_the_middle_of_a_table(kind: str, tmp_path: Path) -> None:
-    """The scan gives what comes before the damage and then says so; it does not end early."""
+    """A scan returns the pairs before the damage and then raises; it does not end early."""
     url = f"{kind}://{tmp_path}/x"
     rows = [(b"k%05d" % i, b"%05d" % i * 100) for i in range(1000)]
     with open_store(url) as store:
@@ -141,7 +141,7 @@ def test_a_value_in_the_middle_of_a_table(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_lost_end_of_the_log_is_noticed(kind: str, tmp_path: Path) -> None:
-    """The engines take it for the end a crash leaves; the seal knows better."""
+    """The engines take a truncated log for the result of a crash; the seal detects it."""
     image = make_image(kind, tmp_path, last="sync")
     for old in image.glob("*.log") if kind == "rocksdb" else ():
         old.write_bytes(b"")  # what the manifest loses is not in there any more, either
@@ -173,7 +173,7 @@ def test_a_lost_end_of_the_log_is_noticed(kind: str, tmp_path: Path) -> None:
 
 
 def test_an_unsynced_log_loses_its_end_at_most(kind: str, tmp_path: Path) -> None:
-    """Whatever is damaged: an error, or all that was put up to some moment, without a hole."""
+    """Any damage raises an error, or loses only the last pairs."""
     pairs = [(b"k%03d" % i, b"%d" % i * 9000) for i in range(12)]  # over several blocks of the log
     with open_store(f"{kind}://{tmp_path}/made") as store:
         for pair in pairs:
@@ -313,7 +313,7 @@ def test_a_full_disk(kind: str, how: str, tmp_path: Path) -> None:
 
 
 def check_after_filling(url: str) -> None:
-    """What was synced is there, and there is room for more."""
+    """Assert that the synced pairs are in the store, and that it accepts further ones."""
     with open_store(url) as store:
         assert store.get(b"a") == b"safe"
         keys = list(store.keys(b"b"))

@@ -1,4 +1,4 @@
-"""RocksDB and LevelDB: what is at the path, parts of other processes, the seal and its key."""
+"""Tests of RocksDB and LevelDB stores: paths, parts of other processes, the seal and its key."""
 
 from __future__ import annotations
 

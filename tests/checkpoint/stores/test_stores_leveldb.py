@@ -1,4 +1,4 @@
-"""What LevelDB alone does."""
+"""Tests of LevelDB stores: locks, parts, compression, syncs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_compression(compression: str, tmp_path: Path) -> None:
 
 
 class Watched:
-    """A database that was opened, and what was asked of the batches written to it."""
+    """An open database that records the arguments of its batches."""
 
     def __init__(self, database: Any, asked: list[dict[str, bool]]) -> None:
         self._database, self._asked = database, asked

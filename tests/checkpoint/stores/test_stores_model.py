@@ -1,4 +1,4 @@
-"""Random operations in random order against a dict, on every store."""
+"""Tests of all stores with random operations, compared with a dict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAIRS = st.lists(st.tuples(KEY, VALUE), max_size=8)
 
 
 class Machine(RuleBasedStateMachine):
-    """A store beside its model; `url` is called for a fresh one."""
+    """A store and its model; `url` returns the URL of an empty one."""
 
     url: Callable[[], str]
 

@@ -1,4 +1,4 @@
-"""What a Redis server does to us, and what is said about it. All servers are real."""
+"""Tests of Redis stores with servers that are misconfigured, full, restarted or unreachable."""
 
 from __future__ import annotations
 

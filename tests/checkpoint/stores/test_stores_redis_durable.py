@@ -1,4 +1,4 @@
-"""When what is in a Redis server survives its end. All servers are real, or said to be played."""
+"""Tests of the durability of Redis stores, with real and a few fake servers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_server_that_cannot_save(start_redis: StartRedis) -> None:
 
 
 def test_waiting_for_the_append_only_file_of_newer_servers() -> None:
-    """Debian's server is older than WAITAOF, so the answers of a newer one are played here."""
+    """Debian's server is older than WAITAOF, so a fake server gives the answers."""
     from windeck.checkpoint.stores.redis_durability import make_durable
 
     class Pipe:
@@ -118,7 +118,7 @@ def test_waiting_for_the_append_only_file_of_newer_servers() -> None:
 
 
 def test_a_dump_that_somebody_else_began_is_not_waited_for_alone() -> None:
-    """It began before the last writes, so that another one is asked for."""
+    """A dump that began before the last writes is followed by another one."""
     import redis
 
     from windeck.checkpoint.stores.redis_durability import make_durable

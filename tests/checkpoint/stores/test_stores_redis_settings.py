@@ -1,4 +1,4 @@
-"""What redis-py is told for a URL, and that a Unix socket is as good as a port."""
+"""Tests of the URLs of Redis stores: the options of redis-py, and Unix sockets."""
 
 from __future__ import annotations
 

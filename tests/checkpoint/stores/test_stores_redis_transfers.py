@@ -1,4 +1,4 @@
-"""Values to and from Redis: servers that answer wrongly, and real ones that stop."""
+"""Tests of transfers to and from Redis: servers that answer wrongly, and real ones that stop."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_answers_that_come_byte_by_byte(read: Read) -> None:
 
 
 def mixed() -> dict[bytes, bytes]:
-    """Values around the sizes where they are sent another way."""
+    """Values of sizes around those at which the way of sending changes."""
     sizes = [0, 1, 100, 32_767, 32_768, 32_769, 0, 300_000, 5, 262_144, 20_000, 20_000] * 4
     data = bytes(range(251)) * 1200  # no two parts of a value are the same
     return {b"%03d" % i: data[i : i + size] for i, size in enumerate(sizes)}
@@ -152,7 +152,7 @@ def test_answers_to_writes_that_come_byte_by_byte() -> None:
     ("odd", "rest"), [(b"+QUEUED\r\n", b""), (b"+O", b"K\r\n"), (b"", b"+OK\r\n")]
 )
 def test_answers_to_writes_of_which_one_is_odd(odd: bytes, rest: bytes) -> None:
-    """Another word than OK, or half of one; then all the others at once."""
+    """One answer is not OK or is incomplete; the others arrive at once."""
     count = iter(range(36))
 
     def answer(_: list[bytes]) -> bytes:
@@ -167,7 +167,7 @@ def test_answers_to_writes_of_which_one_is_odd(odd: bytes, rest: bytes) -> None:
 
 
 def test_many_values_wait_for_few_answers() -> None:
-    """A server that answers only once all was sent would wait for ever, and be waited for."""
+    """A save sends and receives at once; otherwise it and the server would wait for each other."""
     held: list[int] = []
 
     def late(words: list[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""What RocksDB alone can do: readers beside the writer, loads that are whole, compression."""
+"""Tests of RocksDB stores: concurrent readers, atomic bulk loads, compression."""
 
 from __future__ import annotations
 
@@ -74,8 +74,11 @@ def test_a_reader_does_not_write(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", ["", "?create=0", "?readonly=1"])
 def test_a_database_of_objects_is_left_alone(options: str, tmp_path: Path) -> None:
-    """rocksdict keeps Python objects unless told otherwise, in an order of its own, and notes in a
-    file what it was told last: an opener who says otherwise locks the owner out, even a reader."""
+    """A database that rocksdict opened with its own options is left as it is.
+
+    By default rocksdict stores Python objects, in its own order, and notes its options in a file.
+    If another process changed that file, the owner could not open the database, not even to read.
+    """
     import rocksdict
 
     with rocksdict.Rdict(str(tmp_path / "x")) as objects:

@@ -1,4 +1,4 @@
-"""Reading past RocksDB's engine: what `get` would give, or no answer; never anything else."""
+"""Tests of direct reads of RocksDB files: the value that `get` returns, or no answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windeck.checkpoint.stores import rocksdb_sst  # noqa: E402
 
 
 def read(store: Store, key: bytes, size: int, head: int = 7) -> bytes | None:
-    """A value of a known size, by the direct way; None where that gives no answer."""
+    """Return a value of a known size by a direct read, or None if that gives no answer."""
     assert isinstance(store, DirectView)
     head = min(head, size)
     first, rest = bytearray(head), bytearray(size - head)
@@ -58,7 +58,7 @@ def test_large_values_of_a_bulk_load_are_read(tmp_path: Path) -> None:
 def test_what_is_newer_elsewhere_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Whichever of the tables the engine names first."""
+    """A newer value is respected in whichever order the engine lists the tables."""
 
     class Tables(rocksdb_sst._Listing):
         def __init__(self, path: Path, files: Sequence[Any]) -> None:
@@ -150,7 +150,7 @@ def test_compressed_tables_and_tables_that_are_gone(tmp_path: Path) -> None:
 
 
 def test_few_tables_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were read last; one that was closed is opened again, and no file is left open."""
+    """Only the tables read last are open; closed ones are opened again, and none is leaked."""
     monkeypatch.setattr(rocksdb_sst, "OPEN_TABLES", 3)
     values = {b"k%d" % i: bytes([i]) * 20_000 for i in range(6)}
     with open_store(f"rocksdb://{tmp_path}/x") as store:
@@ -184,7 +184,7 @@ def test_few_tables_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_every_flipped_byte_gives_no_answer(tmp_path: Path) -> None:
-    """Of the files of a database: the right value or none."""
+    """With any byte of the files flipped, the answer is the right value or none."""
     model = {b"k": b"value" * 4000, b"l": b"other" * 4000}
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         store.bulk_load(model.items())

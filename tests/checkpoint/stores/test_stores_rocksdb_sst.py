@@ -1,4 +1,4 @@
-"""Table files that windeck writes: RocksDB and its tools must accept them as their own."""
+"""Tests of table files written by windeck: RocksDB and its tools accept them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZES = [0, 1, 10, 127, 128, 300, 4000, 4096, 16383, 16384, 16385, 70_000, 2_100
 
 
 def rows(count: int, seed: int) -> dict[bytes, bytes]:
-    """Pairs of all sizes, small ones most of all, in ascending order of keys."""
+    """Pairs of all sizes, mostly small, in ascending order of keys."""
     draw = random.Random(seed)
     found = {}
     for i in range(count):
@@ -203,7 +203,7 @@ def test_rocksdb_tools_verify_scan_compact_and_repair_tables(action: str, tmp_pa
 
 
 def test_flipped_bytes_of_a_small_table(tmp_path: Path) -> None:
-    """Refused, or found out when it is read, or of no meaning: never another value."""
+    """With a flipped byte a table is refused, or raises when read, or has the same values."""
     model = {b"a%d" % i: b"value %d" % i for i in range(3)}
     model |= {b"b": b"large" * 4000, b"c": b"small"}
     write_part(f"rocksdb://{tmp_path}/x", "p", model.items())

@@ -1,4 +1,4 @@
-"""URLs, what cannot be opened, stores of one's own, and the page about it all."""
+"""Tests of URLs of stores, of errors on opening, of user-defined stores, and of their page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in checkpoints, against a plain dict of ids that shares no code with them."""
+"""Tests of tables in checkpoints, compared with a plain dict of ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fresh = Callable[[str], str]
 def filled(
     dim: int, slots: int, count: int, *, seed: int = 0, counted: float = 0.2, **options: int
 ) -> ModelCore:
-    """A table of random ids, the extremes among them."""
+    """A table of random ids, with the smallest and the largest id."""
     rng, core = np.random.default_rng(seed), ModelCore(dim, slots, **options)
     ids = rng.integers(-(2**63), 2**63 - 1, max(0, count - len(EXTREMES)))
     core.fill([*EXTREMES[:count], *ids.tolist()], rng, counted=counted)
@@ -29,7 +29,7 @@ def filled(
 
 
 def told(parts: Any) -> dict[int, tuple[Any, ...]]:
-    """Rows as the model tells its own; each id once, in order of buckets and ids."""
+    """Return the rows as the model returns its own; each id once, in order of buckets and ids."""
     found: dict[int, tuple[Any, ...]] = {}
     places = []
     for part in parts:
@@ -48,7 +48,7 @@ def told(parts: Any) -> dict[int, tuple[Any, ...]]:
 
 
 def check(saved: SavedTable, core: ModelCore) -> None:
-    """A saved table holds what the model does, however it is read."""
+    """Assert that a saved table equals the model, however it is read."""
     assert told(saved.scan()) == core.told()
     assert (saved.info.rows, saved.info.counted) == (len(core), core.counted)
     assert saved.info.clock == core.clock
@@ -92,7 +92,7 @@ def test_tables_of_a_step_come_back(kind: str, fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_keeps_open_what_it_is_read_from(kind: str, fresh: Fresh) -> None:
-    """Nobody needs a name for the checkpoint, as with `checkpoint.open(url).row(...)`."""
+    """A table keeps its store open, as in `checkpoint.open(url).row(...)` without a variable."""
     url, core = fresh(kind), filled(2, 0, 500)
     checkpoint.save(url, step=1, embeddings={"user": ModelTable(core)})
     check(checkpoint.open(url).table("user"), core)

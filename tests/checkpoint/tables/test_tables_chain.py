@@ -1,4 +1,4 @@
-"""Tables saved as what changed: after any history, each generation is what the model was then."""
+"""Tests of tables saved as deltas: after any history, each generation equals the model's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Fresh = Callable[[str], str]
 
 
 def step(core: ModelCore, rng: np.random.Generator) -> None:
-    """Some rows change, some come, some go, some come back."""
+    """Change some rows; add, remove and restore others."""
     known, gone = list(core.ids), list(core.gone)
     core.remove(rng.choice(known, 5, replace=False))
     some = [int(key) for key in rng.choice(known, 20)]
@@ -37,7 +37,7 @@ def save(store: Store, core: ModelCore, **options: Any) -> int:
 
 
 def since(store: Store) -> list[int]:
-    """What the links of the table in force begin after, newest first."""
+    """Return the clocks after which the links of the current table begin, newest first."""
     return [link.since for link in checkpoint.open(store).tables["t"].links]
 
 
@@ -110,7 +110,7 @@ def test_what_changes_amid_a_save_is_in_the_next(memory: Store) -> None:
     rng, core = np.random.default_rng(3), filled(3, 1, 300)
 
     class Trained:
-        """A store to which a save takes its time, while training goes on."""
+        """A store that takes a training step before each write of a save."""
 
         def bulk_load(self, items: Any) -> int:
             step(core, rng)
@@ -184,7 +184,7 @@ def test_a_delta_is_small_and_scattered_rows_are_packed(memory: Store) -> None:
 
 @pytest.mark.parametrize("other", ["fresh", "older", "name", "cleared", "insert", "dead", "most"])
 def test_no_delta_to_what_the_table_was_not(other: str, memory: Store) -> None:
-    """What a delta needs to hold is known only of saves the table was equal to once."""
+    """A delta is written only relative to a save that the table was once equal to."""
     core, rng = filled(3, 0, 200), np.random.default_rng(0)
     first = save(memory, core)
     core.fill([5], rng)

@@ -1,4 +1,4 @@
-"""Whatever happens to a value of a table, what is read is what was saved, or an error says so."""
+"""Tests of damaged values of tables: a read returns what was saved, or raises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS = sorted([0, -1, 5, 2**63 - 1], key=lambda key: (bucket(key), key))
 
 
 def save(store: Store) -> tuple[ModelCore, dict[bytes, bytes]]:
-    """A small table as a link and a delta; its keys and values."""
+    """Save a small table as a link and a delta; return its keys and values."""
     rng, core = np.random.default_rng(0), ModelCore(2, 1)
     core.fill(IDS, rng)
     options: dict[str, Any] = {"model": {"w": torch.ones(2)}, "incremental": True}
@@ -37,7 +37,7 @@ def save(store: Store) -> tuple[ModelCore, dict[bytes, bytes]]:
 
 
 def load(store: Store, core: ModelCore) -> None:
-    """Load; an assertion fails if what comes is not what was saved."""
+    """Load; assert that the result is what was saved."""
     new, target = ModelCore(2, 1), {"w": torch.zeros(2)}
     try:
         checkpoint.load(store, model=target, embeddings={"t": ModelTable(new)})
@@ -107,7 +107,7 @@ DELTA = keys.block("windeck", 2, 0, 0, 0)
 
 
 def put(store: Store, key: bytes, payload: bytes) -> None:
-    """A value with a payload that was never made by us, its sums all right."""
+    """Store a value with a forged payload and valid checksums."""
     value = store.get(key)
     assert value is not None
     kind, item = struct.unpack_from("<B", value, 6)[0], struct.unpack_from("<Q", value, 8)[0]
@@ -210,7 +210,7 @@ def test_blocks_are_in_order_in_an_index() -> None:
 
 
 def rewrite(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
-    """The manifest of the table in force with something else in it, and a HEAD that fits."""
+    """Store a changed manifest of the current table, and a HEAD that matches it."""
     _, (commit, *older) = manifests.read_head(store, "windeck")
     key = keys.manifest("windeck", commit.generation)
     label = Label(Kind.MANIFEST, commit.generation, commit.save)
@@ -224,7 +224,7 @@ def rewrite(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def test_a_table_that_needs_what_head_does_not_name(memory: Store) -> None:
-    """gc would take it away."""
+    """gc would remove the missing generation."""
     core, _ = save(memory)
     _, (commit, older) = manifests.read_head(memory, "windeck")
     assert commit.bases == (1,)

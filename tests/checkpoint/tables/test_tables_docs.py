@@ -1,4 +1,4 @@
-"""The page on tables in checkpoints, and the examples in their code, do what they say."""
+"""Tests of the page on tables in checkpoints, and of the examples in docstrings."""
 
 from __future__ import annotations
 

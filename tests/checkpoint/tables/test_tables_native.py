@@ -1,4 +1,4 @@
-"""The library's own tables in checkpoints: saved while they are trained, in little memory."""
+"""Tests of the library's own tables in checkpoints: saved during training, in little memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_save_while_training_goes_on_is_of_one_moment(
             worker.start()
 
         class Slow:
-            """Waits for some steps of training before each block it writes, and after them."""
+            """A store that waits for steps of training before and after each block it writes."""
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(store, name)
@@ -89,7 +89,7 @@ def train_until(core: Any, done: threading.Event) -> None:
 
 
 def test_training_goes_on_from_what_was_saved(fresh: Fresh) -> None:
-    """Saved, evicted from, killed and loaded as often as one likes, it is the same in the end."""
+    """The result is the same after any number of saves, evictions, kills and loads."""
     url, straight, core = fresh("memory"), trained(0), trained(0)
     for turn in range(6):
         for table in (straight, core):

@@ -1,4 +1,4 @@
-"""Tables as one key for each id: what a client without windeck reads, and the way back."""
+"""Tests of tables exported with one key for each id: reading without windeck, and importing."""
 
 from __future__ import annotations
 

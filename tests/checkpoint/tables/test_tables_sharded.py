@@ -1,4 +1,4 @@
-"""Tables of several writers: each owns a range of buckets, and any number of readers another."""
+"""Tests of tables of several writers, each with a range of buckets, and of their readers."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_shard_that_says_it_is_another_writers(memory: Store) -> None:
 
 
 def test_a_foreign_bucket_in_a_shard(memory: Store) -> None:
-    """Blocks that hold what is another writer's are refused by who reads them."""
+    """A reader refuses blocks with buckets that belong to another writer."""
     cores = parts(2)
     train(cores, range(100))
     for core, (key, entry) in itertools.product(cores[:1], list(cores[1].ids.items())[:1]):
@@ -223,7 +223,7 @@ def test_a_foreign_bucket_in_a_shard(memory: Store) -> None:
 
 
 class Lying:
-    """A table that says it owns the first half of the buckets, and gives more."""
+    """A table that claims the first half of the buckets, and returns more."""
 
     def __init__(self, core: ModelCore) -> None:
         self._core, self.end_bucket = core, 512
