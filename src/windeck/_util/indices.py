@@ -51,11 +51,14 @@ def as_positions(values: Any, name: str = "positions") -> Int64:
     array = np.asarray(values)
     if array.size == 0:
         return np.empty(0, np.int64)
+    # The usual case, by native functions alone: array.min() is one of Python.
+    if array.dtype is _INT64 and array.ndim == 1 and np.minimum.reduce(array) >= 0:
+        return array
     if array.dtype.kind not in "iu":
         raise TypeError(f"`{name}` must be integers, got {array.dtype}")
     if array.ndim != 1:
         raise ValueError(f"`{name}` must be one-dimensional, got shape {array.shape}")
-    if np.minimum.reduce(array) < 0:  # array.min() is a function of Python.
+    if array.min() < 0:
         raise IndexError(f"`{name}` must be at least 0, got {array.min()}")
     return _as_int64(array, name)
 

@@ -147,7 +147,7 @@ def bits_of(data: Any) -> Mapping[str, str]:
 
 def tensor_batches(shown: Any, parts: Parts, count: int, bits: Mapping[str, str]) -> list[Tensors]:
     """Return `count` batches, before `present`, from their rows by key."""
-    of_all = wholes(shown, parts, count)
+    of_all = wholes(shown, parts, count) if hasattr(shown, "whole") else []
     if of_all:
         parts = {**parts, **{key: [one[key] for one in of_all] for key in of_all[0]}}
     batches: list[Tensors] = [{} for _ in range(count)]
@@ -294,6 +294,7 @@ class BatchBuilder:
         if on_cuda:
             self._copy_stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._shown, self._bits = presenter_of(stream), bits_of(stream)
+        self._presents = hasattr(self._shown, "present")
         self._pinned = PinnedGather(stream, self._bits) if pin_memory or on_cuda else None
         #: True if several batches may be made of one gather. Pinned ones that users get are
         #: tensors of torch's allocator, which only then knows of copies from them.
@@ -311,7 +312,9 @@ class BatchBuilder:
         nbytes = sum(map(NBYTES, batches[0].values())) * count
         if self._device is not None:
             batches = in_span("windeck.to_device", _to_device, batches, self._device)
-        return PendingBatches(present_all(self._shown, batches), nbytes)
+        if self._presents:
+            batches = present_all(self._shown, batches)
+        return PendingBatches(batches, nbytes)
 
     def _gather(self, positions: Indices, count: int) -> list[Tensors]:
         """Return batches in host memory, before `present`."""

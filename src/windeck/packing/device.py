@@ -74,7 +74,7 @@ class DevicePackedSequences:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """That of the sequences: states of either source resume with the other."""
+        """The fingerprint of the sequences: states of either source resume with the other."""
         return self.packed.fingerprint
 
     def at_epoch(self, epoch: int, /, *, seed: int = 0) -> DevicePackedEpoch:
@@ -167,7 +167,7 @@ class DevicePackedEpoch:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """That of the epoch in host memory."""
+        """The fingerprint of the epoch in host memory."""
         return self._host.fingerprint
 
     def documents(self, sample: int) -> list[Piece]:

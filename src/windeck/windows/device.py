@@ -100,7 +100,7 @@ class DeviceWindows:
 
     @property
     def fingerprint(self) -> dict[str, str | int]:
-        """That of the windows: states of either source resume with the other."""
+        """The fingerprint of the windows: states of either source resume with the other."""
         return self.windows.fingerprint
 
     def gather(self, indices: Any, out: Any = None) -> Any:
