@@ -269,6 +269,15 @@ class TestListColumns:
         assert table.offsets.tolist() == [0, 2, 2, 3]
         assert table.column("x").observed().tolist() == [True, False, True]
 
+    def test_strings_of_polars_that_hold_for_a_series(self) -> None:
+        frame = pl.DataFrame({"place": ["x", "y", "x", None], "target": SERIES})
+        for columns in (frame, pl.concat([frame[:1], frame[1:]], rechunk=False)):
+            table = Table.from_series(columns, categories=["place"])
+            place = table.column("place")
+            assert place.categories == ("x",)  # The series of y has no row.
+            assert place.observed().tolist() == [True] * 4 + [False] * 2
+            assert place.values[:4].tolist() == [0] * 4
+
     def test_other_libraries(self) -> None:
         frame = pl.DataFrame({"id": list("abcd"), "target": SERIES, "unused": [1, 2, 3, 4]})
         for data in (frame, frame.lazy()):

@@ -135,6 +135,8 @@ def _combined(table: Any, name: str) -> Any:
     """Return a column as one array, without a copy if it is one chunk."""
     column = table.column(name)
     column.validate(full=True)
+    if is_string(column.type):
+        column = column.cast(pa.large_string())  # Views of strings, as of Polars, have no `take`.
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
