@@ -128,7 +128,11 @@ pages[1 << 19]
 def test_the_fault_handler_of_before_is_back(tmp_path: pathlib.Path) -> None:
     """Python's faulthandler still reports faults outside of mapped files."""
     path = write(tmp_path / "a.part0.arrow", "lists")
-    script = 'shard = open_shard(path, "tokens")\nos.truncate(path, 0)\nprint(read(shard)[0])\n'
+    script = """
+shard = open_shard(path, "tokens")
+os.truncate(path, 0)
+print(read(shard)[0], flush=True)  # The fault flushes nothing.
+"""
     done = run("faulthandler.enable()\n" + script + FAULT, path)
     assert "became shorter" in done.stdout
     assert done.returncode == -signal.SIGBUS

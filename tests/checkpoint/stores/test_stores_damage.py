@@ -280,9 +280,9 @@ FILLED = """if True:
             store.bulk_load(rows)
         else:
             write_part(url, "mine", rows)
-        print("no error")
+        print("no error", flush=True)  # os._exit flushes nothing.
     except OSError as error:
-        print(errno.errorcode[error.errno], url in str(error), store.get(b"a"))
+        print(errno.errorcode[error.errno], url in str(error), store.get(b"a"), flush=True)
     os._exit(0)
 """
 
