@@ -5,8 +5,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DATA   ?=
 ARGS   ?=
-# Processes that run tests at the same time; a file of tests runs in one of them.
-WORKERS ?= 2
+# Processes that run tests at the same time; a file of tests runs in one of them. One more than
+# cores, usually: tests of checkpoints wait for the disk.
+WORKERS ?= 3
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 # The installation is editable: changed Python files need no new one.
