@@ -1,9 +1,10 @@
-"""Files are opened, listed, mapped and sized in `windeck.io` alone."""
+"""Tests of the layout: `windeck.io` alone accesses files, and names of classes are unique."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,3 +113,14 @@ def test_uses_are_found(line: str, tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text(f"{line}\n")
     assert list(uses(source))
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = [
+        node.name.lstrip("_")
+        for path in SOURCES.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    # The class `windeck.Stream` implements the protocol `windeck.sources.Stream`.
+    assert [name for name, count in Counter(names).items() if count > 1] == ["Stream"]

@@ -19,7 +19,7 @@ from windeck.diagnosis import machine, processes
 from windeck.diagnosis.machine import measure_disk, measure_machine, measure_network
 from windeck.diagnosis.measurements import Usage
 from windeck.diagnosis.processes import (
-    Snapshot,
+    ProcessUsage,
     children,
     data_files,
     received_bytes,
@@ -66,8 +66,8 @@ def test_children_are_counted_while_they_live_and_after() -> None:
 
 def test_sums_of_children_that_come_and_go() -> None:
     """With made-up counters: one child lasts, one ends, one is new."""
-    one = Snapshot(Usage(1.0), {1: Usage(5.0), 2: Usage(3.0)}, Usage(), 0)
-    two = Snapshot(Usage(2.5), {1: Usage(6.0), 3: Usage(0.5)}, Usage(3.75), 0)
+    one = ProcessUsage(Usage(1.0), {1: Usage(5.0), 2: Usage(3.0)}, Usage(), 0)
+    two = ProcessUsage(Usage(2.5), {1: Usage(6.0), 3: Usage(0.5)}, Usage(3.75), 0)
     process, workers = one.until(two)
     assert process == Usage(1.5)
     assert [worker.cpu_seconds for worker in workers] == [1.0, 0.5, 0.75]

@@ -199,6 +199,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
         file.write_text(page, encoding="utf-8")
         command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         command += ["--disable-dev-shm-usage", f"--user-data-dir={folder / 'profile'}"]
+        # On a busy machine the picture would be taken before the page is painted.
+        command += ["--run-all-compositor-stages-before-draw", "--virtual-time-budget=1000"]
         command += ["--window-size=800,900", f"--screenshot={picture}", "--enable-logging=stderr"]
         done = subprocess.run([*command, file.as_uri()], capture_output=True, text=True,
                               timeout=120, check=False)  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.diagnoses import MACHINE, loop, measured
-from windeck.diagnosis.measurements import Loop, Machine, Measurements, Usage
+from windeck.diagnosis.measurements import LoopTimes, Machine, Measurements, Usage
 from windeck.diagnosis.verdict import (
     CAUSES,
     findings_of,
@@ -208,7 +208,7 @@ def scaled(given: Measurements, by: float) -> Measurements:
         queued = None if one.queued_seconds is None else one.queued_seconds * by
         return replace(one, cpu_seconds=one.cpu_seconds * by, queued_seconds=queued)
 
-    def slower(one: Loop | None) -> Any:
+    def slower(one: LoopTimes | None) -> Any:
         return one and replace(
             one, seconds=one.seconds * by, waited=one.waited * by, stepped=one.stepped * by,
             wait_median=one.wait_median * by, step_median=one.step_median * by,

@@ -26,7 +26,7 @@ from support.corpora import (
 from windeck import Documents
 from windeck._util.progress import report_progress
 from windeck.documents import counts
-from windeck.documents.readers import ReadOptions
+from windeck.documents.readers import DocumentOptions
 
 HEAD = "dataset/filename,documents,tokens"
 
@@ -37,7 +37,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     looked = counts.count_shard
 
-    def noted(path: str, options: ReadOptions, keep: Any = None) -> counts.ShardCounts:
+    def noted(path: str, options: DocumentOptions, keep: Any = None) -> counts.ShardCounts:
         names.append(os.path.basename(path))
         return looked(path, options, keep)
 
@@ -190,7 +190,7 @@ class TestFooters:
         table = pa.table({"other": range(len(docs)), "tokens": pa.array(docs, kind)})
         parquet.write_table(table, path, **options)
         with monkeypatch.context() as context:
-            context.setattr(ReadOptions, "open", None)  # Opening a file would fail.
+            context.setattr(DocumentOptions, "open", None)  # Opening a file would fail.
             documents = Documents(tmp_path)
         tokens = [len(doc or []) for doc in docs]
         assert (len(documents), documents.shard_tokens.tolist()) == (len(docs), [sum(tokens)])

@@ -6,7 +6,7 @@ from typing import Any
 
 from windeck.diagnosis.measurements import (
     Disk,
-    Loop,
+    LoopTimes,
     Machine,
     Measurements,
     Stage,
@@ -20,11 +20,11 @@ MACHINE = Machine("a machine", 8, 64 << 30, 32 << 30, 10e9, Disk("rows.bin", 1e9
 
 def loop(
     batch: float, *, wait: float | None = None, step: float = 0.0, batches: int = 100, **more: Any
-) -> Loop:
+) -> LoopTimes:
     """Return a loop of `batch` seconds a batch, of which `wait` are spent waiting."""
     waiting = batch - step if wait is None else wait
     spans = [(n * batch, n * batch + waiting, n * batch + waiting + step) for n in range(batches)]
-    return Loop(batches, batch * batches, waiting * batches, step * batches, waiting, step,
+    return LoopTimes(batches, batch * batches, waiting * batches, step * batches, waiting, step,
                 timeline=tuple(spans), **more)  # fmt: skip
 
 

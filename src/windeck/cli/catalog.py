@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from windeck.checkpoint.format.entries import TensorEntry
     from windeck.checkpoint.format.table_entries import TableEntry
 
-__all__ = ["TABLES", "Catalog", "Listing", "checkpoint_document", "find_table", "name_filter"]
+__all__ = [
+    "TABLES",
+    "ManifestContents",
+    "Listing",
+    "checkpoint_document",
+    "find_table",
+    "name_filter",
+]
 __all__ += ["opened_checkpoint", "plain_values", "read_listing", "table_document", "tensor_bytes"]
 __all__ += ["tensor_and_table_names", "tensor_document", "tensor_names", "unknown_name"]
 
@@ -28,7 +35,7 @@ __all__ += ["tensor_and_table_names", "tensor_document", "tensor_names", "unknow
 TABLES = "embeddings/"
 
 
-class Catalog(NamedTuple):
+class ManifestContents(NamedTuple):
     """A manifest, without its tensors and without torch."""
 
     url: str
@@ -59,29 +66,29 @@ def read_listing(arguments: Namespace, store: Store) -> Listing:
 
 
 @contextmanager
-def opened_checkpoint(arguments: Namespace) -> Iterator[tuple[Store, Catalog]]:
+def opened_checkpoint(arguments: Namespace) -> Iterator[tuple[Store, ManifestContents]]:
     """Open a store, and read the manifest of a generation."""
     with opened_store(arguments.url) as store:
         namespace = checked_namespace(arguments.namespace)
         commit = find_commit(store, namespace, arguments.generation)
         found = read_manifest(store, namespace, commit)
-        yield store, Catalog(
+        yield store, ManifestContents(
             redacted_url(arguments.url), namespace, commit, found["tensors"], found["trees"],
             found["places"], found["tables"],
         )  # fmt: skip
 
 
-def tensor_names(found: Catalog) -> dict[str, str]:
+def tensor_names(found: ManifestContents) -> dict[str, str]:
     """Return the name of each tensor, and the name under which its data are stored."""
     return dict(pair for pairs in found.places.values() for pair in pairs)
 
 
-def tensor_and_table_names(found: Catalog) -> list[str]:
+def tensor_and_table_names(found: ManifestContents) -> list[str]:
     """Return the names that `ls` shows, but for plain values."""
     return [*tensor_names(found), *(TABLES + name for name in found.tables)]
 
 
-def find_table(found: Catalog, name: str) -> TableEntry | None:
+def find_table(found: ManifestContents, name: str) -> TableEntry | None:
     """Return the table of a name, with or without the prefix ``embeddings/``."""
     return found.tables.get(name) or found.tables.get(name.removeprefix(TABLES))
 
@@ -97,7 +104,7 @@ def name_filter(pattern: str) -> Callable[[str], bool]:
 
 
 def unknown_name(
-    found: Catalog, name: str, kind: str = "tensor", *, known: Iterable[str] | None = None
+    found: ManifestContents, name: str, kind: str = "tensor", *, known: Iterable[str] | None = None
 ) -> UsageError:
     """Return the error for a name that nothing has, with a hint."""
     import difflib
@@ -152,7 +159,7 @@ def _has_tensor(tree: Any) -> bool:
     return bool(state_json.tensor_places(tree, "", short=True)[0])
 
 
-def checkpoint_document(found: Catalog | Listing) -> dict[str, Any]:
+def checkpoint_document(found: ManifestContents | Listing) -> dict[str, Any]:
     """Return the first keys of every JSON document: of which checkpoint it is."""
     commit = found.commit
     return {

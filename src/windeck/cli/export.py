@@ -11,7 +11,7 @@ from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
     TABLES,
-    Catalog,
+    ManifestContents,
     checkpoint_document,
     find_table,
     opened_checkpoint,
@@ -67,7 +67,9 @@ def run(arguments: Namespace) -> None:
             print_lines(*(f"wrote {escaped(path)}, {format_size(held)}" for path, held in sizes))
 
 
-def _write_safetensors(store: Store, found: Catalog, file: Path, name: str | None) -> list[Path]:
+def _write_safetensors(
+    store: Store, found: ManifestContents, file: Path, name: str | None
+) -> list[Path]:
     from windeck.checkpoint import safetensors
 
     root = (name or "model").rstrip("/")
@@ -83,7 +85,7 @@ def _write_safetensors(store: Store, found: Catalog, file: Path, name: str | Non
     return written
 
 
-def _tensor(found: Catalog, name: str | None) -> TensorEntry:
+def _tensor(found: ManifestContents, name: str | None) -> TensorEntry:
     data = tensor_names(found).get(name or "")
     if data is None:
         if name is None:
@@ -92,7 +94,7 @@ def _tensor(found: Catalog, name: str | None) -> TensorEntry:
     return found.entries[data]
 
 
-def _write_npy(store: Store, found: Catalog, file: Path, entry: TensorEntry) -> Path:
+def _write_npy(store: Store, found: ManifestContents, file: Path, entry: TensorEntry) -> Path:
     """Copy one chunk at a time into the mapped file."""
     import numpy as np
 
@@ -121,7 +123,7 @@ def _write_npy(store: Store, found: Catalog, file: Path, entry: TensorEntry) -> 
     return file
 
 
-def _table(found: Catalog, name: str | None) -> TableEntry:
+def _table(found: ManifestContents, name: str | None) -> TableEntry:
     table = None if name is None else find_table(found, name)
     if table is None:
         known = [TABLES + one for one in found.tables]
@@ -132,7 +134,7 @@ def _table(found: Catalog, name: str | None) -> TableEntry:
     return table
 
 
-def _write_table(store: Store, found: Catalog, file: Path, table: TableEntry) -> Path:
+def _write_table(store: Store, found: ManifestContents, file: Path, table: TableEntry) -> Path:
     import pyarrow as pa
 
     from windeck.checkpoint.tables.reading import SavedTable

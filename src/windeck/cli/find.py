@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
     TABLES,
-    Catalog,
+    ManifestContents,
     checkpoint_document,
     name_filter,
     opened_checkpoint,
@@ -133,7 +133,7 @@ def _number(text: str) -> complex:
     raise UsageError(f"--eq is {text[:40]!r}, expected a number")
 
 
-def _searched(found: Catalog, pattern: str | None) -> tuple[dict[str, str], list[str]]:
+def _searched(found: ManifestContents, pattern: str | None) -> tuple[dict[str, str], list[str]]:
     """Return tensors, by the name of their data their first name that matches; and tables."""
     wanted = (lambda _: True) if pattern is None else name_filter(pattern)
     tensors: dict[str, str] = {}
@@ -148,7 +148,7 @@ def _searched(found: Catalog, pattern: str | None) -> tuple[dict[str, str], list
 
 
 def _in_tensors(
-    store: Store, found: Catalog, tensors: dict[str, str], values: Predicate, limit: int
+    store: Store, found: ManifestContents, tensors: dict[str, str], values: Predicate, limit: int
 ) -> list[dict[str, Any]]:
     from windeck.checkpoint.read.searching import search_tensor
 
@@ -164,7 +164,7 @@ def _in_tensors(
 
 def _in_table(
     store: Store,
-    found: Catalog,
+    found: ManifestContents,
     name: str,
     values: Predicate | None,
     rows: dict[str, Predicate],

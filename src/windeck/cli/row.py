@@ -10,7 +10,7 @@ from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
-    Catalog,
+    ManifestContents,
     checkpoint_document,
     find_table,
     opened_checkpoint,
@@ -74,7 +74,9 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _tensor_row(store: Store, found: Catalog, entry: TensorEntry, index: int) -> dict[str, Any]:
+def _tensor_row(
+    store: Store, found: ManifestContents, entry: TensorEntry, index: int
+) -> dict[str, Any]:
     if not entry.shape:
         raise UsageError(f"{entry.name} has no dimensions, expected a tensor with rows")
     count = entry.shape[0]
@@ -86,7 +88,7 @@ def _tensor_row(store: Store, found: Catalog, entry: TensorEntry, index: int) ->
 
 
 def _table_rows(
-    store: Store, found: Catalog, table: TableEntry, ids: Sequence[int]
+    store: Store, found: ManifestContents, table: TableEntry, ids: Sequence[int]
 ) -> list[dict[str, Any]]:
     import numpy as np
 

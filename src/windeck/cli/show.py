@@ -15,7 +15,7 @@ from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
-    Catalog,
+    ManifestContents,
     checkpoint_document,
     find_table,
     opened_checkpoint,
@@ -84,7 +84,7 @@ def run(arguments: Namespace) -> None:
             _show_other(found, arguments.name, json=arguments.json)
 
 
-def _show_tensor(arguments: Namespace, store: Store, found: Catalog, data: str) -> None:
+def _show_tensor(arguments: Namespace, store: Store, found: ManifestContents, data: str) -> None:
     entry = found.entries[data]
     selection = _selection(arguments, entry)
     values: Any = None if selection is None else read_values(store, found, entry, selection)
@@ -121,7 +121,9 @@ def _selection(arguments: Namespace, entry: TensorEntry) -> Selection | None:
     return first_rows(arguments.head or ROWS, entry.shape, columns)
 
 
-def read_values(store: Store, found: Catalog, entry: TensorEntry, selection: Selection) -> Any:
+def read_values(
+    store: Store, found: ManifestContents, entry: TensorEntry, selection: Selection
+) -> Any:
     """Return the values as an array; values that are no numbers as hexadecimal text."""
     import numpy as np
 
@@ -186,7 +188,7 @@ def _print_rest(shape: Sequence[int], selection: Selection) -> None:
         print_lines(colored(f"and {' and '.join(counts)} more", "dim"))
 
 
-def _stats(store: Store, found: Catalog, entry: TensorEntry) -> dict[str, Any]:
+def _stats(store: Store, found: ManifestContents, entry: TensorEntry) -> dict[str, Any]:
     from windeck.checkpoint.read.searching import statistics
 
     try:
@@ -212,7 +214,7 @@ def _print_stats(stats: dict[str, Any]) -> None:
         print_lines("", "largest", *aligned(rows, right=[1]))
 
 
-def _show_other(found: Catalog, name: str, *, json: bool) -> None:
+def _show_other(found: ManifestContents, name: str, *, json: bool) -> None:
     """Print a table or plain values."""
     table = find_table(found, name)
     if table is not None:
@@ -239,7 +241,7 @@ def _show_other(found: Catalog, name: str, *, json: bool) -> None:
         print_lines(*aligned([(escaped(place), escaped(repr(value))) for place, value in values]))
 
 
-def _below(found: Catalog, name: str) -> Iterator[tuple[str, Any]]:
+def _below(found: ManifestContents, name: str) -> Iterator[tuple[str, Any]]:
     """Return the plain values of a name, and those below it."""
     for place, value in plain_values(found.trees):
         if place == name or place.startswith(f"{name.rstrip('/')}/"):

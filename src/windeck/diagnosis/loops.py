@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
-from windeck.diagnosis.measurements import Loop
-from windeck.diagnosis.processes import Snapshot, children, snapshot
+from windeck.diagnosis.measurements import LoopTimes
+from windeck.diagnosis.processes import ProcessUsage, children, snapshot
 
 __all__ = ["END", "Feed", "Limit", "Step", "copies_of", "run_feed", "run_step", "settle"]
 __all__ += ["synchronize", "uses_gpu"]
@@ -118,7 +118,7 @@ def request(
     return batch
 
 
-def run_feed(feed: Feed, step: Step | None, limit: Limit) -> Loop | None:
+def run_feed(feed: Feed, step: Step | None, limit: Limit) -> LoopTimes | None:
     """Measure a loop over a loader's batches; None if there are no more."""
     synchronize()
     before = snapshot()
@@ -129,7 +129,7 @@ def run_feed(feed: Feed, step: Step | None, limit: Limit) -> Loop | None:
     return _loop(spans, start, seconds, before) if spans else None
 
 
-def run_step(step: Step, batch: Any, limit: Limit) -> Loop:
+def run_step(step: Step, batch: Any, limit: Limit) -> LoopTimes:
     """Measure the step with one batch again and again; a dict is copied for each call."""
     again, spans = copies_of(batch), list[tuple[float, float, float]]()
     synchronize()
@@ -147,8 +147,8 @@ def copies_of(batch: Any) -> Iterator[Any]:
 
 
 def _loop(
-    spans: list[tuple[float, float, float]], start: float, seconds: float, before: Snapshot
-) -> Loop:
+    spans: list[tuple[float, float, float]], start: float, seconds: float, before: ProcessUsage
+) -> LoopTimes:
     after = snapshot()
     process, workers = before.until(after)
     waits = [got - began for began, got, _ in spans]
@@ -160,7 +160,7 @@ def _loop(
         (round(began - start, 7), round(got - start, 7), round(done - start, 7))
         for began, got, done in spans[:_TIMELINE]
     ]
-    return Loop(
+    return LoopTimes(
         batches=len(spans),
         seconds=max(seconds, 1e-9),
         waited=sum(waits),

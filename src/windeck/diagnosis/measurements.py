@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-__all__ = ["FORMAT", "Disk", "Loop", "Machine", "Measurements", "Stage", "Subject", "Usage"]
+__all__ = ["FORMAT", "Disk", "LoopTimes", "Machine", "Measurements", "Stage", "Subject", "Usage"]
 
 #: Name and version of the JSON document.
 FORMAT = "windeck.doctor/1"
@@ -51,7 +51,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopTimes:
     """One loop: over batches alone, over batches with the step, or of the step alone.
 
     Attributes
@@ -218,9 +218,9 @@ class Measurements:
     subject: Subject
     machine: Machine
     first_batch_seconds: float
-    loader: Loop
-    both: Loop | None = None
-    step: Loop | None = None
+    loader: LoopTimes
+    both: LoopTimes | None = None
+    step: LoopTimes | None = None
     stages: tuple[Stage, ...] = ()
     asynchronous: bool = False
     notes: tuple[str, ...] = field(default=())
@@ -268,7 +268,7 @@ def _measurements(document: Mapping[str, Any]) -> Measurements:
     )
 
 
-def _loop(document: Mapping[str, Any] | None) -> Loop | None:
+def _loop(document: Mapping[str, Any] | None) -> LoopTimes | None:
     if document is None:
         return None
     values = dict(document)
@@ -278,7 +278,7 @@ def _loop(document: Mapping[str, Any] | None) -> Loop | None:
     if any(len(span) != 3 for span in spans):
         raise ValueError("a batch of the timeline has not three times")
     values["timeline"] = tuple(spans)
-    loop: Loop = _of(Loop, values)
+    loop: LoopTimes = _of(LoopTimes, values)
     if not (loop.batches >= 1 and loop.seconds > 0):
         raise ValueError("a loop has no batches or no seconds")
     return loop

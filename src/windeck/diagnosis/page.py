@@ -12,7 +12,7 @@ from html import escape
 
 from windeck.diagnosis.drawing import rate_bars, share_bar, timeline
 from windeck.diagnosis.measurements import Measurements
-from windeck.diagnosis.tables import Table, compared_table, difference_of, tables_of
+from windeck.diagnosis.tables import TextTable, compared_table, difference_of, tables_of
 from windeck.diagnosis.verdict import (
     findings_of,
     loader_shares,
@@ -146,7 +146,7 @@ def _pictures(measured: Measurements) -> Iterable[str]:
     yield timeline(lanes)
 
 
-def _table(table: Table) -> str:
+def _table(table: TextTable) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in table.headings)
     rows = "".join(
         f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows

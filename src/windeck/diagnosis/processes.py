@@ -13,14 +13,14 @@ from functools import reduce
 
 from windeck.diagnosis.measurements import Usage
 
-__all__ = ["Snapshot", "children", "data_files", "received_bytes", "snapshot", "thread_usage"]
+__all__ = ["ProcessUsage", "children", "data_files", "received_bytes", "snapshot", "thread_usage"]
 
 #: Smaller files are no data worth a name.
 _SMALLEST_FILE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ProcessUsage:
     """Counters at one moment: of this process, of each child alive, of children that ended."""
 
     process: Usage
@@ -28,7 +28,7 @@ class Snapshot:
     ended: Usage
     received: int | None
 
-    def until(self, later: Snapshot) -> tuple[Usage, tuple[Usage, ...]]:
+    def until(self, later: ProcessUsage) -> tuple[Usage, tuple[Usage, ...]]:
         """Return the use of this process and of its children between two moments.
 
         Children that ended in between, as workers do with an epoch, are one more child.
@@ -44,13 +44,13 @@ class Snapshot:
         return process, tuple(lasting)
 
 
-def snapshot() -> Snapshot:
+def snapshot() -> ProcessUsage:
     """Return the counters of this moment. O(processes of the machine)."""
     own = _rusage(resource.RUSAGE_SELF)
     own = replace(own, queued_seconds=_queued("self"), read_bytes=_read_bytes("self"))
     alive = {pid: usage for pid in children() if (usage := _child(pid)) is not None}
     # What ended children read, and their time in queues, is not in their parent's counters.
-    return Snapshot(own, alive, _rusage(resource.RUSAGE_CHILDREN), received_bytes())
+    return ProcessUsage(own, alive, _rusage(resource.RUSAGE_CHILDREN), received_bytes())
 
 
 def thread_usage() -> Usage:

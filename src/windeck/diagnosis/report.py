@@ -11,7 +11,7 @@ from typing import Any
 from windeck._util.html import html_table
 from windeck.diagnosis.measurements import Measurements
 from windeck.diagnosis.page import render
-from windeck.diagnosis.tables import Table, aligned, compared_table, difference_of, tables_of
+from windeck.diagnosis.tables import TextTable, aligned, compared_table, difference_of, tables_of
 from windeck.diagnosis.verdict import Finding, findings_of, verdict_of
 
 __all__ = ["Diagnosis", "as_text", "comparison", "comparison_html"]
@@ -41,7 +41,7 @@ class Diagnosis:
         """One sentence: rates, the share of waiting, its cause, and what may help."""
         return verdict_of(self.measured)
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TextTable]:
         """Return the figures as tables of text."""
         return tables_of(self.measured)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windeck._util.text import format_bytes, plural
-from windeck.diagnosis.measurements import Loop, Measurements, Usage
+from windeck.diagnosis.measurements import LoopTimes, Measurements, Usage
 from windeck.diagnosis.verdict import (
     batch_rate,
     findings_of,
@@ -15,11 +15,11 @@ from windeck.diagnosis.verdict import (
     step_seconds,
 )
 
-__all__ = ["Table", "aligned", "compared_table", "difference_of", "tables_of"]
+__all__ = ["TextTable", "aligned", "compared_table", "difference_of", "tables_of"]
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A title, headings, and rows of text; every column but the first is of numbers."""
 
     title: str
@@ -27,7 +27,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def tables_of(measured: Measurements) -> list[Table]:
+def tables_of(measured: Measurements) -> list[TextTable]:
     """Return the tables of a report: loops, stages, processes, machine."""
     found = [_loops(measured), _processes(measured), _machine(measured)]
     if measured.stages:
@@ -35,7 +35,7 @@ def tables_of(measured: Measurements) -> list[Table]:
     return found
 
 
-def aligned(table: Table) -> list[str]:
+def aligned(table: TextTable) -> list[str]:
     """Return a table as lines, its columns two spaces apart."""
     rows = [(table.title, *table.headings[1:]), *table.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -48,7 +48,7 @@ def aligned(table: Table) -> list[str]:
     ]
 
 
-def _loops(measured: Measurements) -> Table:
+def _loops(measured: Measurements) -> TextTable:
     subject = measured.subject
     headings = ("loop", f"{subject.unit}/s", "bytes/s", "a batch", "waiting", "batches")
     loops = {"batches alone": measured.loader, "batches and step": measured.both}
@@ -76,10 +76,10 @@ def _loops(measured: Measurements) -> Table:
                 f"{measured.step.batches:,}",
             )
         )
-    return Table("loop", headings, tuple(rows))
+    return TextTable("loop", headings, tuple(rows))
 
 
-def _stages(measured: Measurements) -> Table:
+def _stages(measured: Measurements) -> TextTable:
     headings = ("stage of a batch, alone", "time", "on a core", "major", "read")
     rows = [
         (
@@ -91,10 +91,10 @@ def _stages(measured: Measurements) -> Table:
         )
         for stage in measured.stages
     ]
-    return Table(headings[0], headings, tuple(rows))
+    return TextTable(headings[0], headings, tuple(rows))
 
 
-def _processes(measured: Measurements) -> Table:
+def _processes(measured: Measurements) -> TextTable:
     title = "process; counts a batch"
     headings = (title, "on a core", "queued", "major", "minor", "switches", "read")
     loop = measured.loader
@@ -106,10 +106,10 @@ def _processes(measured: Measurements) -> Table:
         rows += [
             _use(f"child {i}, with the step", use, both) for i, use in enumerate(both.workers, 1)
         ]
-    return Table(title, headings, tuple(rows))
+    return TextTable(title, headings, tuple(rows))
 
 
-def _use(name: str, use: Usage, loop: Loop) -> tuple[str, ...]:
+def _use(name: str, use: Usage, loop: LoopTimes) -> tuple[str, ...]:
     queued = "?" if use.queued_seconds is None else _percent(use.queued_seconds / loop.seconds)
     counts = (use.major_faults, use.minor_faults, use.switches)
     return (
@@ -121,7 +121,7 @@ def _use(name: str, use: Usage, loop: Loop) -> tuple[str, ...]:
     )
 
 
-def _machine(measured: Measurements) -> Table:
+def _machine(measured: Measurements) -> TextTable:
     machine, subject = measured.machine, measured.subject
     rows = [
         ("system", f"{machine.name}, {plural(machine.cores, 'core')}"),
@@ -156,7 +156,7 @@ def _machine(measured: Measurements) -> Table:
     if subject.mapped:
         names = ", ".join(f"{name} ({format_bytes(size)})" for name, size in subject.mapped[:4])
         rows.append(("files of the data", names))
-    return Table("machine and loader", ("machine and loader", ""), tuple(rows))
+    return TextTable("machine and loader", ("machine and loader", ""), tuple(rows))
 
 
 #: Figures to compare: label, whether more is better, and the number.
@@ -184,7 +184,7 @@ def _figures(measured: Measurements) -> list[tuple[str, str, float | None]]:
     ]
 
 
-def compared_table(reports: Sequence[tuple[str, Measurements]]) -> Table:
+def compared_table(reports: Sequence[tuple[str, Measurements]]) -> TextTable:
     """Return the figures of several reports side by side; with two, the second over the first."""
     found = [{label: (kind, value) for label, kind, value in _figures(one)} for _, one in reports]
     two = len(reports) == 2
@@ -199,7 +199,7 @@ def compared_table(reports: Sequence[tuple[str, Measurements]]) -> Table:
             row.append(_ratio(pairs[0][0], pairs[0][1], pairs[1][1]))
         rows.append(tuple(row))
     limits = ["limit", *(findings_of(one)[0].kind for _, one in reports), *([""] if two else [])]
-    return Table("figure", headings, (tuple(limits), *rows))
+    return TextTable("figure", headings, (tuple(limits), *rows))
 
 
 def difference_of(reports: Sequence[tuple[str, Measurements]]) -> str:

@@ -13,9 +13,9 @@ import math
 from dataclasses import dataclass
 
 from windeck._util.text import format_bytes, plural
-from windeck.diagnosis.measurements import Loop, Measurements
+from windeck.diagnosis.measurements import LoopTimes, Measurements
 
-__all__ = ["CAUSES", "Finding", "Shares", "batch_rate", "findings_of", "loader_shares"]
+__all__ = ["CAUSES", "Finding", "TimeShares", "batch_rate", "findings_of", "loader_shares"]
 __all__ += ["lost_shares", "needed_workers", "sample_rate", "step_seconds", "verdict_of"]
 
 #: Kinds of findings, and their causes as the end of a sentence on lost time.
@@ -68,7 +68,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Shares:
+class TimeShares:
     """Shares of the time of a loader's processes, together at most about 1.
 
     On a core, ready without a core, in reads of a disk (an estimate), and the rest. `system` is the
@@ -82,12 +82,12 @@ class Shares:
     asleep: float
 
 
-def batch_rate(loop: Loop) -> float:
+def batch_rate(loop: LoopTimes) -> float:
     """Return the batches of a loop per second."""
     return loop.batches / loop.seconds
 
 
-def sample_rate(measured: Measurements, loop: Loop) -> float:
+def sample_rate(measured: Measurements, loop: LoopTimes) -> float:
     """Return the samples of a loop per second; of the loop `step`, those of steps alone."""
     if loop is measured.step:
         return measured.subject.samples / step_seconds(measured)
@@ -121,7 +121,7 @@ def _share(part: float, whole: float) -> float:
     return min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
 
 
-def loader_shares(measured: Measurements) -> Shares:
+def loader_shares(measured: Measurements) -> TimeShares:
     """Return where the time of the loader's processes goes, from the loop of batches alone."""
     loop, disk = measured.loader, measured.machine.uncached_disk
     workers = measured.subject.workers
@@ -143,7 +143,7 @@ def loader_shares(measured: Measurements) -> Shares:
     by_sleeps = left * min(use.major_faults / max(use.switches, 1), 1.0)
     longest = _share(_FAULT_READS * use.major_faults * read, capacity)
     in_disk = min(max(_share(reading, capacity), min(by_sleeps, longest)), left)
-    return Shares(busy, _share(system, capacity), queued, in_disk, left - in_disk)
+    return TimeShares(busy, _share(system, capacity), queued, in_disk, left - in_disk)
 
 
 def findings_of(measured: Measurements) -> tuple[Finding, ...]:

@@ -28,7 +28,7 @@ from windeck._util.text import plural
 from windeck.documents.checking import FileSummary
 from windeck.documents.discovery import PREFIX, ShardList
 from windeck.documents.protocol import Int64s
-from windeck.documents.readers import ReadOptions
+from windeck.documents.readers import DocumentOptions
 from windeck.io import filesystem
 from windeck.io.filesystem import natural
 from windeck.io.footers import parquet_footer
@@ -203,7 +203,9 @@ def _check_missing(root: str, path: str, where: str, is_selected: Callable[[str]
 _CACHE_COLUMNS = (*COLUMNS, "kept_documents", "kept_tokens", "bytes", "modified")
 
 
-def cache_path(cache: bool | str | os.PathLike[str], root: str, options: ReadOptions) -> str | None:
+def cache_path(
+    cache: bool | str | os.PathLike[str], root: str, options: DocumentOptions
+) -> str | None:
     """Return the path of the cache file for the argument ``cache=``; None for no cache.
 
     Raises
@@ -314,7 +316,7 @@ class CorpusCounts:
 
 def count_corpus(
     shards: ShardList,
-    options: ReadOptions,
+    options: DocumentOptions,
     is_selected: Callable[[str], bool],
     *,
     summaries: Sequence[FileSummary] = (),
@@ -380,7 +382,7 @@ def count_corpus(
 
 
 def count_shard(
-    path: str, options: ReadOptions, keep: Callable[[TokenShard], None] | None = None
+    path: str, options: DocumentOptions, keep: Callable[[TokenShard], None] | None = None
 ) -> ShardCounts:
     """Count one shard, from its Parquet footer if possible, else by opening it."""
     if options.is_unfiltered and path.lower().endswith((".parquet", ".pq")):
@@ -447,7 +449,7 @@ def _check_summaries(
 
 
 def _check_declared(
-    path: str, found: ShardCounts, declared: DeclaredCounts, options: ReadOptions
+    path: str, found: ShardCounts, declared: DeclaredCounts, options: DocumentOptions
 ) -> None:
     """Compare a count file with the counts of a shard; tokens only if there is no tokenizer."""
     if found.documents != declared.documents:

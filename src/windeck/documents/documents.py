@@ -26,7 +26,7 @@ from windeck.documents.counts import CorpusCounts, CountCache, cache_path, count
 from windeck.documents.discovery import Patterns, discover, parse_patterns, path_filter
 from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
-from windeck.documents.readers import ReadOptions
+from windeck.documents.readers import DocumentOptions
 from windeck.documents.splitting import Part, parts_of, take_parts
 from windeck.documents.tokenization import Tokenizer
 
@@ -165,7 +165,7 @@ class Documents:
     ) -> None:
         check_progress(progress)
         patterns = parse_patterns(files)
-        self._options = ReadOptions.validated(column, tokenizer, min_length, strip_tokens)
+        self._options = DocumentOptions.validated(column, tokenizer, min_length, strip_tokens)
         self._open_files = check_integer("open_files", open_files, least=1)
         self._open_bytes = check_integer("open_bytes", open_bytes, least=1)
         self._threads = None if threads is None else check_integer("threads", threads, least=1)

@@ -21,11 +21,11 @@ from windeck.documents.tokenization import (
 )
 from windeck.io import arrow, filesystem, json_lines, parquet
 
-__all__ = ["ReadOptions", "open_shard"]
+__all__ = ["DocumentOptions", "open_shard"]
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class DocumentOptions:
     """Validated options for reading documents.
 
     Attributes
@@ -51,7 +51,7 @@ class ReadOptions:
     @classmethod
     def validated(
         cls, column: str, tokenizer: Tokenizer | None, min_length: int, strip: Iterable[int]
-    ) -> ReadOptions:
+    ) -> DocumentOptions:
         """Return the options of a user.
 
         Raises

@@ -11,7 +11,7 @@ from windeck._util.progress import Progress, report_progress
 from windeck.documents.counts import CorpusCounts, ShardCounts, check_counts
 from windeck.documents.discovery import ShardList
 from windeck.documents.protocol import Int64s
-from windeck.documents.readers import ReadOptions
+from windeck.documents.readers import DocumentOptions
 from windeck.documents.splitting import take_parts
 from windeck.io import filesystem
 
@@ -65,7 +65,7 @@ _CHUNK = 1 << 20
 
 
 def open_checked(
-    shards: ShardList, options: ReadOptions, counts: CorpusCounts, size: int, shard: int
+    shards: ShardList, options: DocumentOptions, counts: CorpusCounts, size: int, shard: int
 ) -> TokenShard:
     """Open a shard and check that it has not changed since the corpus was created.
 
@@ -86,7 +86,7 @@ def open_checked(
 
 def verify(
     shards: ShardList,
-    options: ReadOptions,
+    options: DocumentOptions,
     counts: CorpusCounts,
     sizes: Int64s,
     *,

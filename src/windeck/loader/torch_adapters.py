@@ -169,7 +169,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         #: The pid of a worker that was sent the dataset, and the ranks of its main process.
         self._sent: tuple[int, tuple[int, int]] | None = None
         self._shared = SharedPosition(check_integer("position", position, most=LIMIT - 1))
-        self._loop: _Loop | None = None  # The last one that began in this process.
+        self._loop: _DatasetLoop | None = None  # The last one that began in this process.
         self._sharding()  # Raises for a batch size that does not fit.
 
     @property
@@ -208,7 +208,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         start, number = self._shared.begin(partial(_loop_end, self.stream))
         rank = self._current_ranks()[0]
-        self._loop = _Loop(
+        self._loop = _DatasetLoop(
             self.stream, self._sharding(), rank, workers, self._shared, start, number
         )
         return self._loop
@@ -294,7 +294,7 @@ def _loop_end(stream: Stream, start: int) -> int | None:
     return (start // n + 1) * n if n else None
 
 
-class _Loop:
+class _DatasetLoop:
     """The batches of one worker in one loop over an `IterDataset`.
 
     It refers to the dataset's attributes and not to the dataset, which refers to its last loop:

@@ -60,11 +60,11 @@ def test_what_is_newer_elsewhere_is_not_read(
 ) -> None:
     """A newer value is respected in whichever order the engine lists the tables."""
 
-    class Tables(rocksdb_sst._Listing):
+    class Tables(rocksdb_sst._TableFiles):
         def __init__(self, path: Path, files: Sequence[Any]) -> None:
             super().__init__(path, files[::step])
 
-    monkeypatch.setattr(rocksdb_sst, "_Listing", Tables)
+    monkeypatch.setattr(rocksdb_sst, "_TableFiles", Tables)
     model = large(10, 2)
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         store.bulk_load(model.items())
@@ -159,7 +159,7 @@ def test_few_tables_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
         opened: list[Path] = []
         closed: list[Path] = []
 
-        class Table(rocksdb_sst._Table):
+        class Table(rocksdb_sst._TableFile):
             def __init__(self, path: Path) -> None:
                 self.path = path
                 opened.append(path)
@@ -169,7 +169,7 @@ def test_few_tables_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
                 closed.append(self.path)
                 super().__del__()
 
-        monkeypatch.setattr(rocksdb_sst, "_Table", Table)
+        monkeypatch.setattr(rocksdb_sst, "_TableFile", Table)
         kept: list[int] = []  # the one read last is last
         opens = 0
         for number in [0, 1, 2, 0, 3, 0, 1, 1, 4, 5, 2, 0, 5, 1]:
@@ -219,7 +219,7 @@ def test_only_what_is_a_value_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
         file = rocksdb_sst.TableWriter(tmp_path / "x.sst")
         file.add(b"k", value)
         file.finish()
-        table = rocksdb_sst._Table(tmp_path / "x.sst")
+        table = rocksdb_sst._TableFile(tmp_path / "x.sst")
         place = table.block_of(b"k")
         assert place is not None
         head, body = bytearray(7), bytearray(len(value) - 7)

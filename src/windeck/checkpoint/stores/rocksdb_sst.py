@@ -386,7 +386,7 @@ class LiveTables:
         self._db, self._path = db, path
         self._lock = threading.Lock()
         self._writes = 0
-        self._tables: _Listing | None = None
+        self._tables: _TableFiles | None = None
         self._listed_at = -1  # number of writes before the listing
 
     def note_write(self) -> None:
@@ -402,7 +402,7 @@ class LiveTables:
         answers: list[int | None] = [None] * len(wanted)
         if tables is None:
             return answers
-        places = dict[_Table, list[_BlockRead]]()
+        places = dict[_TableFile, list[_BlockRead]]()
         for number, one in enumerate(wanted):
             with suppress(OSError, ValueError):
                 found = tables.find(one[0])
@@ -415,7 +415,7 @@ class LiveTables:
                     answers[number] = crc
         return answers
 
-    def _list(self) -> _Listing | None:
+    def _list(self) -> _TableFiles | None:
         if not _HAS_PREADV:
             return None
         with self._lock:
@@ -426,7 +426,7 @@ class LiveTables:
                 return self._tables
             try:
                 waiting = any(db.property_int_value(name) != 0 for name in _MEMORY)
-                self._tables = None if waiting else _Listing(self._path, db.live_files())
+                self._tables = None if waiting else _TableFiles(self._path, db.live_files())
             except Exception:  # the engine raises plain Exception, and will report it again
                 return None
             self._listed_at = writes
@@ -437,18 +437,18 @@ class LiveTables:
 _BlockRead: TypeAlias = tuple[int, Wanted, int, int]
 
 
-class _Listing:
+class _TableFiles:
     """The table files at one moment."""
 
     def __init__(self, path: Path, files: Sequence[Mapping[str, Any]]) -> None:
         self._path = path
         self._files = [(file["start_key"], file["end_key"], file["name"]) for file in files]
-        self._open: dict[str, _Table | None] = {}
+        self._open: dict[str, _TableFile | None] = {}
         self._lock = threading.Lock()
 
-    def find(self, key: bytes) -> tuple[_Table, int, int] | None:
+    def find(self, key: bytes) -> tuple[_TableFile, int, int] | None:
         """Return the only table that has a key, and offset and size of its block, or None."""
-        found: list[tuple[_Table, int, int]] = []
+        found: list[tuple[_TableFile, int, int]] = []
         for first, last, name in self._files:
             if first <= key <= last:
                 table = self._table(name)
@@ -461,7 +461,7 @@ class _Listing:
             found = [place for place in found if place[0].holds(key, *place[1:])]
         return found[0] if len(found) == 1 else None
 
-    def _table(self, name: str) -> _Table | None:
+    def _table(self, name: str) -> _TableFile | None:
         """Return an open table, or None (cached) for a table that cannot be read here."""
         with self._lock:
             if name in self._open:
@@ -470,14 +470,14 @@ class _Listing:
                 if len(self._open) >= OPEN_TABLES:  # threads that read from it keep it open
                     del self._open[next(iter(self._open))]
                 try:
-                    table = _Table(self._path / name.lstrip("/"))
+                    table = _TableFile(self._path / name.lstrip("/"))
                 except (OSError, ValueError):
                     table = None
             self._open[name] = table
             return table
 
 
-class _Table:
+class _TableFile:
     """A table file that is open for reading, and closed with its last reference.
 
     Raises

@@ -260,12 +260,12 @@ class TablesWriter:
     """
 
     def __init__(self, embeddings: Mapping[str, Any] | None) -> None:
-        self._stack, self._tables = ExitStack(), list[_TableWriter]()
+        self._stack, self._tables = ExitStack(), list[_EmbeddingWriter]()
         embeddings = embeddings or {}
         check_tables(embeddings)
         try:
             for item, (name, table) in enumerate(embeddings.items()):
-                self._tables.append(self._stack.enter_context(_TableWriter(item, name, table)))
+                self._tables.append(self._stack.enter_context(_EmbeddingWriter(item, name, table)))
         except BaseException:
             self._stack.close()
             raise
@@ -323,7 +323,7 @@ class TablesWriter:
         self.close()
 
 
-class _TableWriter:
+class _EmbeddingWriter:
     """Writes one table from a snapshot, and counts what was written."""
 
     def __init__(self, item: int, name: str, table: Any) -> None:
@@ -400,7 +400,7 @@ class _TableWriter:
             "shard": asdict(shard),
         }  # fmt: skip
 
-    def __enter__(self) -> _TableWriter:
+    def __enter__(self) -> _EmbeddingWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
