@@ -54,7 +54,8 @@ def test_children_are_counted_while_they_live_and_after() -> None:
         assert set(children()) - known == {child.pid}
         alive = snapshot()
         _, workers = before.until(alive)
-        (worker,) = (one for one in workers if one.cpu_seconds > 0)
+        # Servers that other tests share are children too, and use a little time.
+        worker = max(workers, key=lambda one: one.cpu_seconds)
         assert worker.minor_faults > 0
         child.communicate(b"\n")
     assert set(children()) == known
