@@ -1,4 +1,4 @@
-"""What does a source on a device cost, on a device where it can be compared: the processor?"""
+"""Cost of a source on a device beside the native path, compared on the processor."""
 
 from __future__ import annotations
 
