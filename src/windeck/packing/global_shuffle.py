@@ -235,11 +235,9 @@ class GlobalShuffleEpoch:
     def count(self, ranges: Int64s) -> Counts:
         """Return the tokens and documents in ranges of sequences."""
         layout = self._layout
-        tokens = int(np.diff(ranges).sum()) * layout.options.length
-        found = count_cut_documents(
+        return count_cut_documents(
             ranges, layout.samples, layout.options, self.order, self._kept, self._placed
         )
-        return Counts(tokens, *found)
 
     @cached_property
     def _kept(self) -> _core.PartOrder:

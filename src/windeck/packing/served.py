@@ -92,8 +92,8 @@ def count_cut_documents(
     order: _core.PartOrder,
     kept: _core.PartOrder,
     documents_of: Callable[[int], PlacedDocuments],
-) -> tuple[int, int]:
-    """Return the documents of which a token is in the ranges, and those with all sequences in them.
+) -> Counts:
+    """Return the tokens and documents in ranges of sequences.
 
     For sequences that are cut from one stream of tokens.
 
@@ -134,4 +134,5 @@ def count_cut_documents(
 
     gaps = np.concatenate([[0], ranges.reshape(-1), [samples]]).reshape(-1, 2)
     # A document that is in no gap only is in the ranges.
-    return int(begun[-1]) - inside(as_ranges(gaps)), inside(ranges)
+    tokens = int(np.diff(ranges).sum()) * options.length
+    return Counts(tokens, int(begun[-1]) - inside(as_ranges(gaps)), inside(ranges))
