@@ -218,13 +218,30 @@ def test_names_shapes_and_dtypes_are_compared_before_anything_is_written(memory:
         checkpoint.load(memory, model=[a])
 
 
+def test_numpy_scalars(memory: Store) -> None:
+    """They come back as Python scalars with the same value."""
+    values = [np.float16(0.1), np.float32(0.1), np.float64(0.1), np.bool_(True), np.str_("x")]
+    values += [np.int8(-5), np.uint64(2**64 - 1), np.float32("inf"), np.int32(7), np.intp(-1)]
+    state = {"w": torch.ones(1), "lr": np.float64(0.5), np.int64(3): [np.int16(4)]}
+    checkpoint.save(memory, step=1, model=state, extra=values)
+    target: dict[Any, Any] = {"w": torch.zeros(1), "lr": 0.0, 3: [0]}
+    found = checkpoint.load(memory, model=target).extra
+    assert found == values
+    assert {type(value) for value in found} == {float, bool, str, int}
+    assert (target["lr"], target[3]) == (0.5, [4])
+    checkpoint.save(memory, step=2, extra=np.float32(0.1))
+    assert checkpoint.load(memory).extra == float(np.float32(0.1))
+
+
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
         ({"model": "w"}, TypeError, "`model` must be a dict or an object with state_dict, got str"),
         ({"optimizer": [{}]}, TypeError, "`optimizer` must be a dict or an object .*, got list"),
         ({"extra": {"x": {1, 2}}}, TypeError, "extra/x is of type set, expected a"),
-        ({"extra": {"x": np.float32(1)}}, TypeError, "extra/x is of type numpy.float32"),
+        ({"extra": {"x": np.complex64(1)}}, TypeError, "extra/x is of type numpy.complex64"),
+        ({"extra": {"x": np.longdouble(1)}}, TypeError, "extra/x is of type numpy.longdouble"),
+        ({"extra": {"x": np.zeros(1)}}, TypeError, "extra/x is of type numpy.ndarray"),
         ({"extra": {(1, 2): 3}}, TypeError, "extra has a key of type tuple, expected str or"),
         ({"loader": {"x": [b""]}}, TypeError, "loader/x/0 is of type bytes"),
         ({"model": {"a/b": torch.ones(1), "a": {"b": torch.ones(2)}}}, ValueError, "two tensors"),
@@ -332,7 +349,7 @@ def test_generations_are_kept_read_and_collected(kind: str, fresh: Fresh) -> Non
 
 
 class Interrupted:
-    """A store that calls a function before HEAD is first set."""
+    """A store that calls a function before HEAD is first set to a commit."""
 
     def __init__(self, store: Store, action: Callable[[], Any]) -> None:
         self._store, self._action = store, action
@@ -341,7 +358,7 @@ class Interrupted:
         return getattr(self._store, name)
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        if key.endswith(b"/HEAD"):
+        if key.endswith(b"/HEAD") and expected is not None:
             action, self._action = self._action, lambda: None
             action()
         return self._store.compare_and_set(key, expected, value)

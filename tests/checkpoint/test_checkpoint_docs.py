@@ -16,7 +16,7 @@ PAGE = Page("docs/checkpoint.md")
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    assert len(PAGE.blocks) == 3
+    assert len(PAGE.blocks) == 4
     names = PAGE.run(only=slice(1))
     assert names["found"].step == 20
     assert names["loader"].state_dict()["position"] == 80
@@ -34,6 +34,9 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [commit.step for commit in checkpoint.log(url)] == [20]
     assert names["model"].weight.detach().numpy().tobytes() != weight  # that of step 10 now
     PAGE.run(names, only=slice(2, 3))
+    kept = [(commit.step, commit.tags) for commit in checkpoint.log(url)]
+    assert kept == [(50, ()), (30, ("release",))]
+    PAGE.run(names, only=slice(3, 4))
     assert names["report"].values > 0
 
 

@@ -254,7 +254,7 @@ def test_names_that_clash(state: dict[str, Any], text: str, memory: Store) -> No
     with pytest.raises(CheckpointException, match=f"ValueError: {text}"):
         dcp_save(state, storage_writer=StoreWriter(memory))
     assert checkpoint.log(memory) == []
-    assert list(memory.keys(b"windeck/")) == [b"windeck/NEXT"]
+    assert list(memory.keys(b"windeck/")) == [b"windeck/HEAD", b"windeck/NEXT"]
 
 
 def test_other_dtypes_only_if_asked(memory: Store) -> None:
@@ -339,7 +339,7 @@ def test_what_nobody_wrote_is_missed(memory: Store) -> None:
     for lost in (torch.ones(2), "text"):
         with pytest.raises(CheckpointException, match="ValueError: no rank wrote b, expected all"):
             dcp_save({"a": torch.ones(1), "b": lost}, storage_writer=Forgetful(memory))
-    assert list(memory.keys(b"windeck/")) == [b"windeck/NEXT"]
+    assert list(memory.keys(b"windeck/")) == [b"windeck/HEAD", b"windeck/NEXT"]
 
 
 class Bare(SavePlanner):

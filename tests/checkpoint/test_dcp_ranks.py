@@ -187,7 +187,8 @@ def large(ranks: int, value: float) -> dict[str, Any]:
 
 
 def save_large(rank: int, ranks: int, url: str) -> None:
-    dcp_save({"model": large(ranks, 3.0)}, storage_writer=StoreWriter(url, step=1))
+    writer = StoreWriter(url, step=1, takeover=True)
+    dcp_save({"model": large(ranks, 3.0)}, storage_writer=writer)
 
 
 def load_large(rank: int, ranks: int, url: str) -> tuple[int, int]:

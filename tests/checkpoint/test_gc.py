@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from models.incremental_model import CHUNK
-from support.store_servers import EMBEDDED, KINDS
+from support.store_servers import EMBEDDED, KINDS, need
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
@@ -122,3 +128,194 @@ def test_no_database_is_made_to_be_cleared(kind: str, dry_run: bool, fresh: Fres
     with open_store(url):
         pass
     assert checkpoint.gc(url, keep=1, dry_run=dry_run) == []  # nothing was saved yet
+
+
+def used_bytes(folder: Path) -> int:
+    """Return the bytes that a folder uses on its disk."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_gc_frees_the_disk(kind: str, incremental: bool, tmp_path: Path) -> None:
+    """The database shrinks to at most 1.2 times the bytes of what is kept."""
+    need(kind)
+    url = f"{kind}://{tmp_path}/x"
+    state = {"old": torch.randn(2_000_000), "new": torch.randn(500_000)}
+    most = 0
+    for step in range(5):
+        state["new"] += 1
+        if not incremental:
+            state["old"] += 1
+        checkpoint.save(url, step=step, model=state, incremental=incremental)
+        most = max(most, used_bytes(tmp_path))
+    assert checkpoint.gc(url, keep=1) == [1, 2, 3, 4]
+    kept = 10_000_000
+    assert most > 1.6 * kept
+    assert kept < used_bytes(tmp_path) <= 1.2 * kept
+    target = {name: torch.zeros_like(value) for name, value in state.items()}
+    assert checkpoint.load(url, model=target).step == 4
+    assert all(torch.equal(target[name], state[name]) for name in state)
+    assert checkpoint.verify(url, deep=True).ok
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 40 MiB; skip without the permission to mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=40m", "none", str(folder)]
+    if not shutil.which("mount") or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs the permissions of root on Linux")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Write to a file until the disk is full."""
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY)
+    with contextlib.suppress(OSError):
+        while True:
+            os.write(handle, os.urandom(4096))
+    os.close(handle)
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_gc_on_a_full_disk(kind: str, small_disk: Path) -> None:
+    """A disk that this and other programs filled can be cleared, and the next save succeeds."""
+    need(kind)
+    url = f"{kind}://{small_disk}/x"
+    state = {"w": torch.randn(2_000_000)}
+    saved = code = 0
+    for step in range(1, 9):
+        state["w"] += 1
+        try:
+            checkpoint.save(url, step=step, model=state)
+        except OSError as error:
+            code = error.errno or 0
+            break
+        saved = step
+    assert code == errno.ENOSPC
+    assert saved >= 3
+    fill(small_disk / "other")
+    assert shutil.disk_usage(small_disk).free == 0
+    assert checkpoint.gc(url, keep=1)[: saved - 1] == [*range(1, saved)]
+    assert used_bytes(small_disk / "x") <= 1.2 * 8_000_000
+    target = {"w": torch.zeros(2_000_000)}
+    assert checkpoint.load(url, model=target).step == saved
+    (small_disk / "other").unlink()
+    for step in range(saved + 1, saved + 7):
+        checkpoint.save(url, step=step, model=state, keep=1)
+    assert [commit.step for commit in checkpoint.log(url)] == [saved + 6]
+    assert used_bytes(small_disk / "x") <= 1.2 * 8_000_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_save_removes_older_generations(kind: str, fresh: Fresh) -> None:
+    url = fresh(kind)
+    with open_store(url) as store:
+        for step in range(6):
+            checkpoint.save(store, step=step, extra={"step": step}, keep=2)
+            assert [commit.step for commit in checkpoint.log(store)] == [step, step - 1][: step + 1]
+        numbers = {keys.parse_numbers("windeck", key) for key in store.keys()}  # noqa: SIM118
+        assert {found[0] for found in numbers if found} == {5, 6}
+        with pytest.raises(ValueError, match="`keep` must be an integer of at least 1, got 0"):
+            checkpoint.save(store, step=9, extra={}, keep=0)
+        assert checkpoint.log(store)[0].step == 5
+
+
+def test_generations_of_some_steps_are_kept() -> None:
+    """The newest ones, and the newest generation of each step that is a multiple."""
+    with open_store("memory://") as store:
+        for step in (0, 1, 10, 10, 11, 20, 21, 22):
+            checkpoint.save(store, step=step, model={"w": torch.full((3,), float(step))},
+                            keep=2, keep_every=10)  # fmt: skip
+        kept = [(commit.generation, commit.step) for commit in checkpoint.log(store)]
+        assert kept == [(8, 22), (7, 21), (6, 20), (4, 10), (1, 0)]
+        for generation, step in kept:
+            target = {"w": torch.zeros(3)}
+            assert checkpoint.load(store, model=target, generation=generation).step == step
+            assert target["w"].tolist() == [step] * 3
+        assert checkpoint.verify(store, deep=True).ok
+        assert checkpoint.gc(store, keep=1, keep_every=20) == [4, 7]
+        assert checkpoint.gc(store, keep=1) == [1, 6]
+        for every in (0, True, 1.5):
+            with pytest.raises(ValueError, match="`keep_every` must be an integer of at least 1"):
+                checkpoint.gc(store, keep=1, keep_every=every)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="`keep_every` needs `keep`, got 5 alone"):
+            checkpoint.save(store, step=23, extra={}, keep_every=5)
+
+
+def test_a_save_whose_removal_fails_is_saved() -> None:
+    class Kept:
+        def delete_many(self, names: Iterable[bytes]) -> None:
+            raise OSError(errno.EIO, "the disk says no")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+    with open_store("memory://") as store:
+        checkpoint.save(store, step=1, extra={})
+        with pytest.warns(RuntimeWarning, match="the step is saved, .* the disk says no"):
+            assert checkpoint.save(Kept(), step=2, extra={}, keep=1) == 2
+        assert [commit.step for commit in checkpoint.log(store)] == [2]
+        assert checkpoint.gc(store, keep=1) == [1]
+
+
+class Killed(BaseException):
+    """Raised in place of SIGKILL."""
+
+
+def half_a_save(store: Store) -> None:
+    """Write the data of a save, but neither its manifest nor HEAD."""
+
+    class Dying:
+        def bulk_load(self, items: Any) -> int:
+            store.bulk_load(items)
+            raise Killed
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+    with pytest.raises(Killed):
+        checkpoint.save(Dying(), step=1, model={"w": torch.ones(100)})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gc_before_the_first_commit(kind: str, fresh: Fresh) -> None:
+    """Data of killed saves are removed, and a save that began before is refused."""
+    with open_store(fresh(kind)) as store:
+        assert checkpoint.gc(store, keep=1) == []
+        assert list(store.keys()) == []
+        half_a_save(store)
+        half_a_save(store)
+        plan = checkpoint.begin(store, step=1, writers=1)
+        checkpoint.save_shard(store, plan, writer=0, model={"w": torch.ones(3)})
+        assert checkpoint.gc(store, keep=1, dry_run=True) == [1, 2, 3]
+        assert checkpoint.gc(store, keep=1) == [1, 2, 3]
+        assert not any(keys.parse_numbers("windeck", key) for key in list(store.keys()))
+        assert checkpoint.gc(store, keep=1) == []
+        assert checkpoint.log(store) == []
+        with pytest.raises(RuntimeError, match="generation 3 of windeck was removed by gc"):
+            checkpoint.merge(store, plan)
+        with pytest.raises(FileNotFoundError):
+            checkpoint.load(store, model={"w": torch.ones(3)})
+        assert checkpoint.save(store, step=1, model={"w": torch.ones(3)}) == 4
+        assert [commit.generation for commit in checkpoint.log(store)] == [4]
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_gc_alone_removes_later_generations(kind: str, fresh: Fresh) -> None:
+    """No other process can save to a database that gc opened: later saves were killed."""
+    url = fresh(kind)
+    with open_store(url) as store:
+        checkpoint.save(store, step=1, extra={})
+        half_a_save(store)
+        assert checkpoint.gc(store, keep=1) == []  # the caller may have a save in progress
+    assert checkpoint.gc(url, keep=1) == [2]
+    plan = checkpoint.begin(url, step=2, writers=1)
+    checkpoint.save_shard(url, plan, writer=0, model={"w": torch.ones(3)})
+    assert checkpoint.gc(url, keep=1) == []
+    assert checkpoint.merge(url, plan) == 3

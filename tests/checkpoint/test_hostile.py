@@ -237,7 +237,7 @@ def test_shards_of_any_content() -> None:
             try:
                 checkpoint.merge(store, plan)
             except (OSError, ValueError):
-                assert store.get(b"windeck/HEAD") is None
+                assert checkpoint.log(store) == []
                 outcomes.append(True)
             else:
                 checkpoint.open(store).names()

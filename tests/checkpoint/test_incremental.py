@@ -171,7 +171,8 @@ def many(store: Store, **options: Any) -> list[int]:
     state, found = {"w": torch.zeros(40)}, []
     for step in range(7):
         state["w"][0] = step
-        number = checkpoint.save(store, step=step, model=state, chunk_bytes=CHUNK, **options)
+        number = checkpoint.save(store, step=step, model=state, chunk_bytes=CHUNK, lower_step=True,
+                                 **options)  # fmt: skip
         found.append(len(list(store.keys(b"windeck/t/%016x/" % number))))
     return found
 

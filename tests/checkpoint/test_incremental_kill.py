@@ -29,7 +29,8 @@ def model(step):
     return {"w": w, "b": torch.full((3,), step // 7)}
 
 def save(store, step):
-    checkpoint.save(store, step=step, model=model(step), chunk_bytes=4096, incremental=True)
+    checkpoint.save(store, step=step, model=model(step), chunk_bytes=4096, incremental=True,
+                    takeover=True)
 
 def first():
     with open_store(url) as store:

@@ -30,7 +30,8 @@ def first():
 
 def doomed(step, left):
     store = open_store(url)
-    checkpoint.save(Doomed(store, left), step=step, model=model(step), chunk_bytes=4096)
+    checkpoint.save(Doomed(store, left), step=step, model=model(step), chunk_bytes=4096,
+                    takeover=True)
     store.close()
 
 def look(step):

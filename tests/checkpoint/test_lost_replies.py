@@ -258,6 +258,7 @@ def test_a_copy_is_a_checkpoint_or_is_not(kind: str, happened: bool, fresh: Fres
         def act(place: Store) -> None:
             checkpoint.copy(source, place)
 
+        checkpoint.begin(store, step=0, writers=1)  # writes an empty HEAD
         lose(act, store, happened, "windeck/HEAD")
         if happened:
             assert load(store) == 1

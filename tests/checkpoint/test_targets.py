@@ -163,10 +163,11 @@ def test_numbers_that_cannot_be_kept_are_named_before_anything_is_written(store:
     assert list(store.keys()) == there
 
 
-@pytest.mark.parametrize("odd", [True, 1.0, "1"])
-def test_generations_are_integers(odd: Any, store: Store) -> None:
+@pytest.mark.parametrize("odd", [True, 1.0, b"1"])
+def test_generations_are_integers_or_tags(odd: Any, store: Store) -> None:
     checkpoint.save(store, step=0, extra={})
-    words = rf"generation is of type {type(odd).__name__}, expected int or None"
+    kind = type(odd).__name__
+    words = rf"generation is of type {kind}, expected int(, the str of a tag,)? or None"
     calls: list[Callable[[], object]] = [
         lambda: checkpoint.load(store, generation=odd),
         lambda: checkpoint.open(store, generation=odd),

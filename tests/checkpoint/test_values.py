@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from windeck._core import crc32c
-from windeck.checkpoint.format import keys
+from windeck.checkpoint.format import keys, values
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
 
@@ -65,6 +65,32 @@ def test_what_is_encoded_is_decoded(payload: bytes) -> None:
     assert value[64:] == payload
     assert struct.unpack_from("<II", value, 56) == (model_crc(payload), model_crc(value[:60]))
     assert bytes(decode(KEY, value, LABEL, length=len(payload))) == payload
+
+
+def test_the_fields_of_a_label_are_zero_unless_given() -> None:
+    assert Label(Kind.HEAD) == (Kind.HEAD, 0, 0, 0, 0, 0)
+    assert encode(Label(Kind.HEAD))[8:40] == bytes(32)
+
+
+def test_a_payload_of_the_largest_size_is_the_last_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(values, "LARGEST_PAYLOAD", 5)
+    pieces = values.encode_pieces(LABEL, b"hello")
+    assert pieces.head + bytes(pieces.body) == encode(LABEL, b"hel", b"lo")
+    assert pieces.body_crc == crc32c(b"hello")
+    for refused in (
+        lambda: encode(LABEL, b"hello", b"!"),
+        lambda: values.encode_pieces(LABEL, b"hello!"),
+    ):
+        with pytest.raises(ValueError, match="a value has 6 bytes, expected at most 5"):
+            refused()
+
+
+def test_the_save_of_a_header_is_read_unverified() -> None:
+    value = encode(LABEL, b"")
+    assert values.save_of(value) == LABEL.save
+    assert values.save_of(value[:-1]) is None
 
 
 def test_each_flipped_bit_and_each_length_is_found_out() -> None:

@@ -63,6 +63,8 @@ def saved(url: str) -> None:
     for step in (10, 20, 30):
         checkpoint.save(url, step=step, model=model, extra=extra, chunk_bytes=256,
                         embeddings={"user</script>": ModelTable(core)})  # fmt: skip
+    for tag in ("best", "a/b"):
+        checkpoint.tag(url, tag, generation=2)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +113,7 @@ def test_what_a_page_holds(data: dict[str, Any]) -> None:
     assert item(data, "model/tied")["data"] == "model/layers.0.bias"
     assert item(data, "extra/odd")["number"] == "nan"
     assert [(one["generation"], one["step"]) for one in data["log"]] == [(3, 30), (2, 20), (1, 10)]
+    assert [one["tags"] for one in data["log"]] == [[], ["a/b", "best"], []]
 
 
 def same(value: Any, told: Any) -> None:
@@ -287,13 +290,16 @@ def test_a_page_that_cannot_have_its_name_leaves_what_was(
 
 @pytest.fixture(scope="module")
 def browser(data: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    return browser_of(data, tmp_path_factory.mktemp("browser"))
+
+
+def browser_of(data: dict[str, Any], folder: Path) -> Callable[[str], str]:
     """Return a function that gives the page's elements after its script ran for a fragment."""
     program = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
     )
     if not program:
         pytest.skip("there is no chromium: apt-get install chromium")
-    folder = tmp_path_factory.mktemp("browser")
     file = folder / "page.html"
     file.write_text(render(data), encoding="utf-8")
 
@@ -369,9 +375,51 @@ def test_the_overview_and_hostile_names(browser: Callable[[str], str]) -> None:
     assert "<title>windeck, step 30</title>" in page  # no script has set another
     told = words(page)
     assert re.search(r"generation\s+step\s+saved", told)
+    assert re.search(r"2\s+20\s+\S+ \S+ UTC\s+itself alone\s+a/b, best\s", told)
     assert "model/layers.0.weight" in told
     assert page.count("<img") == page.count("onload=1>") == page.count("<b>7") == 0
     names = words(page, "nav")
     assert "<img src=x onerror=document.title='owned'>" in names
     assert "\\u202egnp.exe" in names
     assert "\u202e" not in page
+
+
+def test_an_id_that_is_not_on_the_page(browser: Callable[[str], str]) -> None:
+    """It may be in the store: the page says how to look there, not that there is no such name."""
+    page = browser("q=123456789")
+    assert "No such name" not in words(page, "nav")
+    assert "Not a name" in words(page, "nav")
+    told = words(page)
+    assert "The id 123456789 is not among the 100 rows of this table on this page" in told
+    assert "windeck view URL row 'user</script>' 123456789" in told
+    assert "No such name" in words(browser("q=12345x"), "nav")
+
+
+def test_an_optimizer_is_folded_and_its_counters_are_not_largest(
+    tmp_path: Path, browser: Callable[[str], str]
+) -> None:
+    shared = torch.nn.Linear(2, 2, bias=False)
+    model = torch.nn.ModuleDict({f"layer{i:02}": torch.nn.Linear(2, 2) for i in range(12)})
+    model["one"], model["two"] = shared, torch.nn.Linear(2, 2, bias=False)
+    model["two"].weight = shared.weight
+    optimizer = torch.optim.Adam(model.parameters())
+    for layer in (*list(model.values())[:12], shared):
+        layer(torch.ones(2)).sum().backward()
+    optimizer.step()
+    for held in optimizer.state.values():
+        held["step"].fill_(12345.0)
+    with open_store("memory://") as store:
+        checkpoint.save(store, step=1, model=model, optimizer=optimizer,
+                        embeddings={"user": ModelTable(ModelCore(5, 1))})  # fmt: skip
+        found = collect(store, "windeck", url="memory://", limits=Limits())
+    page = browser_of(found, tmp_path)("")
+    names = words(page, "nav")
+    assert names.index("Embedding tables") < names.index("Tensors")
+    assert "layer00" in names
+    assert "exp_avg" not in names
+    assert "optimizer/state/" in names
+    assert re.search(r"two.weight\s+= model/one.weight", names)
+    told = words(page)
+    assert "Largest magnitudes" in told
+    assert "12345" not in told
+    assert "optimizer/state/0/step" in words(browser_of(found, tmp_path)("q=step"))

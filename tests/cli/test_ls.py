@@ -136,10 +136,35 @@ def test_log(url: str) -> None:
     assert [c["save"] for c in found["generations"]] == [commit.save for commit in commits]
     code, out, err = run(url, "log")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0].split() == ["generation", "step", "time", "manifest", "bases"]
+    assert out.splitlines()[0].split() == [
+        "generation",
+        "step",
+        "time",
+        "manifest",
+        "bases",
+        "tags",
+    ]
     rows = [line.split() for line in out.splitlines()[1:]]
     assert [(row[0], row[1]) for row in rows] == [("3", "30"), ("2", "20"), ("1", "10")]
     assert [row[-2:] == ["in", "force"] for row in rows] == [True, False, False]
+
+
+def test_tags_are_shown(fresh: Fresh) -> None:
+    url = saved(fresh("rocksdb"), 1, 2, 3)
+    for tag, generation in (("best", 2), ("a/b", 2), ("last", 3)):
+        checkpoint.tag(url, tag, generation=generation)
+    log = run_json(url, "log")["generations"]
+    assert [found["tags"] for found in log] == [["last"], ["a/b", "best"], []]
+    rows = [line.split() for line in run(url, "log")[1].splitlines()[1:]]
+    assert [row[-3:] for row in rows[:2]] == [["last", "in", "force"], ["B", "a/b,", "best"]]
+    assert rows[2][-1] == "B"
+    for generation, tags in ((3, ["last"]), (2, ["a/b", "best"]), (1, [])):
+        option = ("--generation", str(generation))
+        assert run_json(url, "ls", *option)["tags"] == tags
+        head = run(url, "ls", *option)[1].splitlines()[0]
+        assert head.endswith(f"B  tags {', '.join(tags)}" if tags else " B")
+    found = run_json(url, "gc", "--keep", "1")
+    assert (found["kept"], found["removed"]) == ([3, 2], [1])
 
 
 def test_log_tells_what_a_generation_is_based_on(fresh: Fresh) -> None:

@@ -176,6 +176,60 @@ def test_evaluation_looks_and_changes_nothing() -> None:
     assert table.core.facts(IDS[:1].numpy())["frequencies"].tolist() == [2]
 
 
+@pytest.mark.parametrize("admit_after", [1, 3])
+@pytest.mark.parametrize("bags", [False, True])
+def test_lookups_that_do_not_count(bags: bool, admit_after: int) -> None:
+    """They give the rows of eval(), and the table stays that of a run without them."""
+    seen, unseen = IDS[:8], IDS[4:]
+    offsets = torch.arange(0, 9, 2)
+
+    def look(table: wd.EmbeddingTable, **options: Any) -> torch.Tensor:
+        found = table.bag(unseen, offsets, **options) if bags else table(unseen, **options)
+        assert isinstance(found, torch.Tensor)
+        return found
+
+    def contents(table: wd.EmbeddingTable) -> list[Any]:
+        with table.core.snapshot() as snapshot:
+            found = snapshot.read(0, 1024)
+        return [table.core.clock, table.rows, *(found[key].tobytes() for key in sorted(found))]
+
+    made = [wd.EmbeddingTable(DIM, seed=2, scale=1.0, admit_after=admit_after) for _ in range(2)]
+    for _ in range(4):
+        for table in made:
+            if table is made[0]:
+                was = contents(table)
+                found = look(table, count=False)
+                assert contents(table) == was
+                assert torch.equal(found, look(table.eval()))
+                assert torch.equal(found, look(table, count=False))
+                table.train()
+            table(seen).sum().backward()
+            table.step()
+        assert contents(made[0]) == contents(made[1])
+    for table in made:
+        table.core.lookup(IDS.numpy(), insert=True)
+    assert contents(made[0]) == contents(made[1])
+
+
+def test_gradients_of_a_lookup_that_does_not_count() -> None:
+    """Rows that exist are updated, and none is created."""
+    table, model, optimizer = both("adagrad")
+    table(IDS[:4])
+    places = torch.tensor([0, 3, 3, 9])
+    table(IDS[places], count=False).square().sum().backward()
+    model(places[:3]).square().sum().backward()
+    table.step()
+    optimizer.step()
+    torch.testing.assert_close(rows(table), model.weight.detach())
+    assert table.rows == 4
+    assert table.core.facts(IDS[:4].numpy())["frequencies"].tolist() == [1] * 4
+    for given in (0, 1, None):
+        with pytest.raises(TypeError, match=r"`count` must be a bool, got a (int|NoneType)"):
+            table(IDS, count=given)
+        with pytest.raises(TypeError, match=r"`count` must be a bool, got a (int|NoneType)"):
+            table.bag(IDS, torch.tensor([0, SIZE]), count=given)  # type: ignore[arg-type]
+
+
 def test_going_back_twice_is_torchs_error_and_retained_graphs_add_up() -> None:
     table = wd.EmbeddingTable(1, optimizer="sgd", lr=1.0, initializer="zeros")
     loss = table(torch.tensor([5])).sum()
@@ -266,8 +320,8 @@ def test_invalid_options(options: dict[str, Any], error: type[Exception], words:
 
 def test_invalid_ids() -> None:
     table = wd.EmbeddingTable(2)
-    with pytest.raises(TypeError, match=r"`ids` must be a tensor of torch.int64, got torch.int32"):
-        table(torch.zeros(2, dtype=torch.int32))
+    with pytest.raises(TypeError, match=r"`ids` must be a tensor of torch.int64, got torch.int16"):
+        table(torch.zeros(2, dtype=torch.int16))
     with pytest.raises(TypeError, match=r"`ids` must be a tensor of torch.int64, got a list"):
         table([1, 2])
     token = torch.empty(0)

@@ -90,6 +90,20 @@ def test_evaluation_compiles_and_changes_nothing() -> None:
     assert table.rows == 5
 
 
+def test_lookups_that_do_not_count_compile() -> None:
+    torch._dynamo.reset()
+    table = wd.EmbeddingTable(3, scale=1.0)
+    ids = torch.arange(9)
+
+    def pair(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return table(ids, count=False), table(ids[:5])
+
+    one, other = torch.compile(pair, fullgraph=True, backend="aot_eager")(ids)
+    assert torch.equal(one[:5], other)
+    assert torch.equal(one, table.eval()(ids))
+    assert table.core.facts(ids.numpy())["frequencies"].tolist() == [1] * 5 + [0] * 4
+
+
 @pytest.mark.parametrize("insert", [True, False])
 @pytest.mark.parametrize("shape", [(4,), (0,), (2, 3)])
 def test_the_operator_is_what_torch_asks_of_one(insert: bool, shape: tuple[int, ...]) -> None:

@@ -112,6 +112,30 @@ def test_all_ranks_raise_when_numbers_of_passes_differ() -> None:
     assert gang(2, uneven) == [[words], [words]]
 
 
+def uncounted(rank: int, ranks: int) -> tuple[list[str], int]:
+    table = wd.ShardedEmbeddingTable(2, scale=1.0)
+    ids, words = torch.arange(100), []
+    ends = torch.tensor([0, 100])
+    found = table(ids, count=False)
+    torch.testing.assert_close(table.bag(ids, ends, count=False), found.sum(0, keepdim=True))
+    rows = table.rows
+    try:
+        table(ids, count=rank != 1)
+    except ValueError as error:
+        words.append(str(error))
+    assert table.rows == rows
+    assert torch.equal(table(ids), found)  # no rank waits for another
+    return words, rows
+
+
+def test_ranks_that_do_not_agree_whether_to_count() -> None:
+    words = (
+        "all ranks must count the ids of a lookup of a sharded table or none, got [1, 0, 1] (1: "
+        "counted) by rank: use the same train() or eval() and `count=` on each"
+    )
+    assert gang(3, uncounted) == [([words], 0)] * 3
+
+
 def subgroup(rank: int, ranks: int) -> int:
     group = dist.new_group([0, 2], backend="gloo")
     if rank == 1:

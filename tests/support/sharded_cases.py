@@ -131,7 +131,13 @@ def layouts(gang: Gang, url: str) -> Any:
         refused(partial, TypeError, r"^model/w is a DTensor with .*, expected shards and replicas$")
         extra = {"of": {str(rank): rank}, "all": [1, 2.5, None]}
         saved: int = checkpoint.save(
-            url, step=1, model=model, loader={"position": 7}, extra=extra, group=group()
+            url,
+            step=1,
+            model=model,
+            loader={"position": 7},
+            extra=extra,
+            group=group(),
+            takeover=True,
         )
         return saved
 
@@ -163,7 +169,9 @@ def layouts(gang: Gang, url: str) -> Any:
     gang.values(3, load)
 
     def again() -> int:
-        saved: int = checkpoint.save(url, step=2, model={**truth(), "tied": truth()["large"]})
+        saved: int = checkpoint.save(
+            url, step=2, model={**truth(), "tied": truth()["large"]}, takeover=True
+        )
         return saved
 
     assert gang.alone(again) == 2
@@ -231,7 +239,7 @@ def fsdp(gang: Gang, url: str) -> Any:
     def save(rank: int) -> Any:
         model, optimizer = sharded(1, 4)
         train(model, optimizer, range(3))
-        checkpoint.save(url, step=3, model=model, optimizer=optimizer, group=group())
+        checkpoint.save(url, step=3, model=model, optimizer=optimizer, group=group(), takeover=True)
         held = full(model.state_dict()), full(optimizer.state_dict())
         train(model, optimizer, range(3, 5))
         return [*held, full(model.state_dict())]
@@ -284,7 +292,13 @@ def servers(gang: Gang, url: str) -> Any:
         table.core.lookup(ids, values, insert=False)
         saved = [
             checkpoint.save(
-                url, step=step, model=model, embeddings={"t": table}, group=own, incremental=True
+                url,
+                step=step,
+                model=model,
+                embeddings={"t": table},
+                group=own,
+                incremental=True,
+                takeover=True,
             )
             for step in (3, 4)
         ]
@@ -299,9 +313,9 @@ def servers(gang: Gang, url: str) -> Any:
     def outsider(rank: int) -> Any:
         own = dist.new_group([0])
         if rank == 0:
-            return checkpoint.save(url, step=5, extra={"a": 1}, group=own)
+            return checkpoint.save(url, step=5, extra={"a": 1}, group=own, takeover=True)
         try:
-            checkpoint.save(url, step=5, extra={"a": 1}, group=own)
+            checkpoint.save(url, step=5, extra={"a": 1}, group=own, takeover=True)
         except ValueError as error:
             return str(error)
         return None

@@ -46,7 +46,7 @@ class Doomed:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.store, name)
-        if name not in ("put_many", "compare_and_set", "sync", "ingest_parts"):
+        if name not in ("put_many", "compare_and_set", "sync", "order_writes", "ingest_parts"):
             return found
 
         def call(*given: Any) -> Any:
@@ -68,7 +68,9 @@ def doomed_save(url: str, step: int, rank: int, victim: int, left: int, kill: bo
         else:
             store = Doomed(open_store(url), left, kill)
     try:
-        return checkpoint.save(store, step=step, model=model, group=group(), chunk_bytes=4096)
+        return checkpoint.save(
+            store, step=step, model=model, group=group(), chunk_bytes=4096, takeover=True
+        )
     finally:
         if not isinstance(store, str):
             store.close()
@@ -132,14 +134,16 @@ def failing(gang: Gang, url: str) -> Any:
                 found.append([type(error).__name__, str(error), getattr(error, "errno", None)])
 
         def save(**given: Any) -> Callable[[], Any]:
-            return lambda: checkpoint.save(given.pop("store", url), step=5, group=group(), **given)
+            return lambda: checkpoint.save(
+                given.pop("store", url), step=5, group=group(), takeover=True, **given
+            )
 
         attempt(save(extra={"x": object() if rank == 1 else 0}))
         attempt(save(extra={"lr": rank / 2}))
         attempt(save(extra={"rng": torch.full((4,), rank)}))
         attempt(save(model={"w": rows(torch.ones(8, 3), rank, 3)}))  # no rank has the last third
         attempt(save(model={"w": Partition(torch.ones(5, 3), offset=(2 * rank, 0), shape=(7, 3))}))
-        attempt(lambda: checkpoint.save(url, step=5 + rank, group=group()))
+        attempt(lambda: checkpoint.save(url, step=5 + rank, group=group(), takeover=True))
         attempt(save(store="memory://" if rank else url))
         attempt(save(store="nothing://x" if rank == 0 else url))
         for victim in (0, 1):
@@ -173,7 +177,9 @@ def failing(gang: Gang, url: str) -> Any:
 
     def unverified(rank: int) -> int:
         extra = {"rng": torch.full((4,), rank)}
-        return checkpoint.save(url, step=6, extra=extra, group=group(), verify_replicated=False)
+        return checkpoint.save(
+            url, step=6, extra=extra, group=group(), verify_replicated=False, takeover=True
+        )
 
     def look() -> Any:
         with checkpoint.open(url) as found:

@@ -5,7 +5,7 @@ Saving and loading
 Reading parts
     `open` for single tensors and rows, `log` for the list of generations.
 Maintenance
-    `verify`, `search`, `diff`, `copy`, `gc`.
+    `verify`, `search`, `diff`, `copy`, `gc`; `tag` and `untag` for generations that `gc` keeps.
 Serving of embedding tables
     `export`, `import_rows`.
 Stores
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from windeck.checkpoint.saving import merge, save, save_shard
     from windeck.checkpoint.tables.reading import SavedTable, TableRows
     from windeck.checkpoint.tables.serving import export, import_rows
+    from windeck.checkpoint.tagging import tag, untag
     from windeck.checkpoint.write.plans import Plan, begin
 
 __all__ = [
@@ -58,6 +59,8 @@ __all__ = [
     "save_shard",
     "search",
     "stores",
+    "tag",
+    "untag",
     "verify",
 ]
 
@@ -84,6 +87,8 @@ _MODULE_OF = {
     "save": "saving",
     "save_shard": "saving",
     "search": "read.searching",
+    "tag": "tagging",
+    "untag": "tagging",
     "verify": "read.verifying",
 }
 

@@ -44,7 +44,7 @@ class Checkpoint:
         Number of the generation, step given to `save`, and time of the save in seconds since 1970.
     """
 
-    def __init__(self, store: Store | str, namespace: str, generation: int | None) -> None:
+    def __init__(self, store: Store | str, namespace: str, generation: int | str | None) -> None:
         keys.check_namespace(namespace)
         self._stack, self._namespace = ExitStack(), namespace
         self._store = self._stack.enter_context(opened(store, reading=True))
@@ -193,7 +193,7 @@ class Checkpoint:
 
 
 def open(
-    store: Store | str, *, generation: int | None = None, namespace: str = "windeck"
+    store: Store | str, *, generation: int | str | None = None, namespace: str = "windeck"
 ) -> Checkpoint:
     """Open a checkpoint without reading its tensors.
 
@@ -202,12 +202,12 @@ def open(
     store
         An open store, or the URL of one, which stays open until the checkpoint is closed.
     generation
-        A generation of `log`; None: the current one.
+        A generation of `log`, or a tag; None: the current one.
 
     Raises
     ------
     FileNotFoundError
-        When there is no checkpoint, or no such generation.
+        When there is no checkpoint, or no such generation or tag.
     OSError
         `CorruptStoreError` for damaged data, and other errors of stores.
 

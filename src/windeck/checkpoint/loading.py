@@ -39,7 +39,7 @@ def load(
     optimizer: Any = None,
     embeddings: Mapping[str, Any] | None = None,
     loader: Any = None,
-    generation: int | None = None,
+    generation: int | str | None = None,
     strict: bool = True,
     cast: bool = False,
     namespace: str = "windeck",
@@ -60,7 +60,7 @@ def load(
     embeddings
         Tables by name, without any ids yet. Each reads the buckets it owns, and no others.
     generation
-        A generation from `log`; None: the one in force.
+        A generation from `log`, or a tag; None: the one in force.
     strict
         Require the same names on both sides; numbers and text that only the checkpoint has are
         added to a dict. If False, load the names that both sides have.
@@ -74,7 +74,7 @@ def load(
     Raises
     ------
     FileNotFoundError
-        If there is no checkpoint, or no such generation.
+        If there is no checkpoint, or no such generation or tag.
     KeyError
         For names that only one side has, with both lists, or a root that was not saved.
     TypeError, ValueError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,9 +29,11 @@ from windeck.checkpoint.read.scanning import (
     referenced_ranges,
 )
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.stores.urls import opened
+from windeck.checkpoint.stores.protocol import order_writes
+from windeck.checkpoint.stores.urls import make_room, opened, takes_parts
 
-__all__ = ["CopyResult", "copy", "gc", "log", "remove_generations"]
+__all__ = ["CopyResult", "check_keep", "copy", "gc", "gc_open_store", "log"]
+__all__ += ["remove_generations", "remove_old"]
 
 
 #: Keys of one call of `delete_many`.
@@ -221,8 +224,8 @@ def _numbers(store: Store, namespace: str, letter: str) -> Iterator[int]:
 def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
     """Return the committed generations, the current one first; none without a checkpoint.
 
-    Each has its `generation`, `step`, `time` in seconds since 1970, and `bases`, the older
-    generations whose data it refers to.
+    Each has its `generation`, `step`, `time` in seconds since 1970, `bases`, the older generations
+    whose data it refers to, and `tags`.
 
     Examples
     --------
@@ -235,15 +238,21 @@ def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
     [1, 2]
     """
     with opened(store, reading=True) as place:
-        return read_head(place, keys.check_namespace(namespace))[1]
+        return read_head(place, keys.check_namespace(namespace)).commits
 
 
 def gc(
-    store: Store | str, *, keep: int, namespace: str = "windeck", dry_run: bool = False
+    store: Store | str,
+    *,
+    keep: int,
+    keep_every: int | None = None,
+    namespace: str = "windeck",
+    dry_run: bool = False,
 ) -> list[int]:
     """Remove all generations but the newest ones, and data left by saves that were killed.
 
-    Data of removed generations that the remaining ones refer to are kept.
+    Generations that have a tag are kept, as are data of removed generations that the remaining ones
+    refer to. RocksDB and LevelDB then free the space on the disk.
 
     Parameters
     ----------
@@ -251,6 +260,8 @@ def gc(
         An open store, or the URL of one.
     keep
         Number of generations to keep, at least one.
+    keep_every
+        Also keep the generations whose step is a multiple of this, the newest one of each step.
     dry_run
         Remove nothing; the result is the same.
 
@@ -258,12 +269,13 @@ def gc(
     -------
     list of int
         The generations of which data were removed, ascending. Generations after the current one
-        are kept, since a save in progress may own them.
+        are kept, since a save in progress may own them; only with the URL of a RocksDB or LevelDB,
+        which no other process can then write to, those of killed saves by one writer are removed.
 
     Raises
     ------
     ValueError
-        For a `keep` below 1.
+        For a `keep` or `keep_every` below 1.
     FileNotFoundError
         When there is no database at the URL.
     RuntimeError
@@ -271,36 +283,123 @@ def gc(
     CorruptStoreError
         When the manifest of a generation to be kept is damaged, so that its references are unknown;
         then nothing is removed.
+    OSError
+        With `errno` ENOSPC, when an embedded database could not free all the space on a full disk.
 
     Notes
     -----
     A generation is removed from HEAD before its data are removed, so a crash can leave data without
     references, but no reference without data. A reader of a removed generation gets an error.
+
+    Before the first commit, everything is removed. A save in progress is refused then.
     """
     keys.check_namespace(namespace)
-    if type(keep) is not int or keep < 1:
-        raise ValueError(f"`keep` must be an integer of at least 1, got {keep!r}")
+    check_keep(keep, keep_every)
+    alone = isinstance(store, str) and takes_parts(store) and not dry_run
+    if isinstance(store, str) and not dry_run:
+        make_room(store)
     with opened(store, reading=dry_run, create=False) as place:
-        was, commits = read_head(place, namespace)
-        if not commits:
-            return []
-        needed = find_needed(place, namespace, commits[:keep])
-        if commits[keep:] and not dry_run:
-            head = encode_head(commits[:keep])
-            if not place.compare_and_set(keys.head(namespace), was, head):
-                raise RuntimeError(f"{namespace} was saved to meanwhile, expected no other writer")
-            place.sync()
-        kept = {commit.generation for commit in commits[:keep]}
-        # A save in progress refers only to data that the current generation refers to.
-        gone = remove_generations(
-            place, namespace, lambda n: n < commits[0].generation and n not in kept, needed,
-            dry_run=dry_run,
+        return gc_open_store(
+            place, keep=keep, keep_every=keep_every, namespace=namespace, dry_run=dry_run,
+            alone=alone,
         )  # fmt: skip
-        if not dry_run:
-            left = list_parts(place, namespace, unfinished=True)
-            drop_parts(place, [part for part in left if part.generation <= commits[0].generation])
+
+
+def check_keep(keep: int, keep_every: int | None) -> None:
+    """Raise a ValueError for a number of generations or of steps below 1."""
+    for name, value in (("keep", keep), ("keep_every", keep_every)):
+        if (type(value) is not int or value < 1) and (value is not None or name == "keep"):
+            raise ValueError(f"`{name}` must be an integer of at least 1, got {value!r}")
+
+
+def _select_kept(commits: list[Commit], keep: int, keep_every: int | None) -> list[Commit]:
+    """Return the commits that `gc` keeps, newest first."""
+    steps, kept = set[int](), list[Commit]()
+    for i, commit in enumerate(commits):
+        protected = keep_every is not None and commit.step % keep_every == 0
+        if i < keep or commit.tags or (protected and commit.step not in steps):
+            kept.append(commit)
+        steps.add(commit.step)
+    return kept
+
+
+def gc_open_store(
+    place: Store,
+    *,
+    keep: int,
+    keep_every: int | None = None,
+    namespace: str,
+    dry_run: bool = False,
+    alone: bool = False,
+    durable: bool = True,
+) -> list[int]:
+    """Do as `gc`, in a store that is open.
+
+    Parameters
+    ----------
+    alone
+        No other process or thread can save to it, so later generations are of killed saves.
+    durable
+        If False, what was removed may be there again, whole, after a crash.
+    """
+    head = read_head(place, namespace)
+    while True:
+        kept = _select_kept(head.commits, keep, keep_every)
+        needed = find_needed(place, namespace, kept)
+        newest = kept[0].generation if kept else _last_reserved(place, namespace)
+        removed = 0 if kept else newest
+        if dry_run or (len(kept) == len(head.commits) and removed <= head.removed):
+            break
+        now = encode_head(kept, removed=removed)
+        if place.compare_and_set(keys.head(namespace), head.value, now):
+            order_writes(place)
+            break
+        # Tags may be set meanwhile: then the generations to be kept are selected anew.
+        former, head = head, read_head(place, namespace)
+        if _untagged(head.commits) != _untagged(former.commits) or head.value == former.value:
+            raise RuntimeError(f"{namespace} was saved to meanwhile, expected no other writer")
+    own = {commit.generation for commit in kept}
+
+    def is_old(number: int) -> bool:
+        # A save in progress refers only to data that the current generation refers to.
+        if number <= newest:
+            return number not in own
+        shards = f"{namespace}/s/{number:016x}/".encode()  # of writers, which may be merged later
+        return alone and next(iter(place.keys(shards)), None) is None
+
+    gone = remove_generations(place, namespace, is_old, needed, dry_run=dry_run)
+    if not dry_run:
+        left = list_parts(place, namespace, unfinished=True)
+        drop_parts(place, [part for part in left if part.generation <= newest])
+        if durable:
             place.sync()
-        return gone
+    return gone
+
+
+def _untagged(commits: list[Commit]) -> list[Commit]:
+    return [commit._replace(tags=()) for commit in commits]
+
+
+def remove_old(place: Store, *, keep: int, keep_every: int | None, namespace: str) -> None:
+    """Do as `gc` after a save; errors become warnings, since the save is committed."""
+    try:
+        gc_open_store(place, keep=keep, keep_every=keep_every, namespace=namespace, durable=False)
+    except (OSError, RuntimeError) as error:
+        text = getattr(error, "strerror", None) or error
+        warnings.warn(
+            f"the step is saved, but older generations were not removed: {text}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _last_reserved(place: Store, namespace: str) -> int:
+    """Return the last number that was reserved for a generation; 0 for none."""
+    key = keys.next_generation(namespace)
+    value = place.get(key)
+    if value is None:
+        return 0
+    return int.from_bytes(decode(key, value, Label(Kind.NEXT), length=8), "little") - 1
 
 
 @dataclass(frozen=True)
@@ -322,7 +421,7 @@ def copy(
     replace: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> CopyResult:
-    """Copy a checkpoint into another store, or under another namespace.
+    """Copy a checkpoint with its tags into another store, or under another namespace.
 
     Parameters
     ----------
@@ -381,7 +480,7 @@ def copy(
         commits = select_commits(view, namespace, generations)
         place = view if same_store else stack.enter_context(opened(target))
         there = place.get(keys.head(space))
-        if there is not None:
+        if there is not None and (replace or read_head(place, space).commits):
             if not replace:
                 raise FileExistsError(
                     f"{place.url} has a checkpoint in {space} already, expected none; pass "
@@ -420,9 +519,9 @@ def select_commits(view: View, namespace: str, generations: Collection[int] | No
 
 
 def _remove_checkpoint(place: Store, namespace: str) -> None:
-    """Remove HEAD and then all values. NEXT stays, so that numbers of generations only grow."""
-    place.delete_many([keys.head(namespace)])
-    place.sync()
+    """Empty HEAD, then remove all values. NEXT stays, so that numbers of generations only grow."""
+    place.put_many([(keys.head(namespace), encode_head([]))])
+    order_writes(place)
     for letter in keys.LETTERS:
         place.delete_range(f"{namespace}/{letter}/".encode())
 
@@ -444,6 +543,8 @@ class _Copier:
         self._values = self._bytes = 0
 
     def run(self, commits: list[Commit]) -> CopyResult:
+        key = keys.head(self._space)
+        before = self._place.get(key)  # without a checkpoint in it
         ranges: list[tuple[int, ValueRange]] = []
         for commit in commits:
             manifest = read_manifest(self._view, self._namespace, commit)
@@ -454,11 +555,15 @@ class _Copier:
                 self._place.bulk_load(self._data(own))
         for commit in commits:
             self._place.bulk_load(self._digests(commit))
-        self._place.sync()
+        order_writes(self._place)
+        if before is None:  # an empty one, see `create_head`
+            before = encode_head([])
+            if self._place.compare_and_set(key, None, before):
+                order_writes(self._place)
         self._place.bulk_load(self._manifests(commits))
         self._reserve(commits)
-        self._place.sync()
-        if not self._place.compare_and_set(keys.head(self._space), None, encode_head(commits)):
+        order_writes(self._place)
+        if not self._place.compare_and_set(key, before, encode_head(commits)):
             raise RuntimeError(
                 f"a checkpoint was committed to {self._space} in {self._place.url} meanwhile, "
                 "expected no other writer"

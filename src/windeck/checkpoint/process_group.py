@@ -16,9 +16,10 @@ import torch.distributed as dist
 from windeck._core import crc32c
 from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.chunks import iter_chunks
-from windeck.checkpoint.format.manifests import find_commit
+from windeck.checkpoint.format.manifests import check_tag, find_commit
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.loading import Loaded, LoadOperation, name_mismatch_message
+from windeck.checkpoint.maintenance import remove_old
 from windeck.checkpoint.saving import merge_open_store, write_shard
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
@@ -27,6 +28,7 @@ from windeck.checkpoint.write.incremental import read_base_values
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_options, discard
 from windeck.checkpoint.write.shards import LocalState
 from windeck.columns.dtypes import dtype_name
+from windeck.loader.agreement import bytes_to_tensor, gather_bytes, gather_sizes
 
 __all__ = ["RankGroup", "assign_writers", "load_in_group", "save_in_group"]
 
@@ -76,7 +78,8 @@ class RankGroup:
         at the latest when the group's timeout expires.
         """
         result, error = _attempt(action)
-        results = [json.loads(zlib.decompress(data)) for data in self._all_gather(_encode(result))]
+        gathered = gather_bytes(_encode(result), self._group)
+        results = [json.loads(zlib.decompress(data)) for data in gathered]
         for rank, found in enumerate(results):
             if "error" in found:
                 raise _rebuild_error(rank, **found["error"]) from error
@@ -100,43 +103,12 @@ class RankGroup:
             found.append(got[turn])
         return found
 
-    def _all_gather(self, data: bytes) -> list[bytes]:
-        # As tensors: torch's collectives for objects unpickle the received bytes.
-        sizes = self._gather_sizes(data)
-        own = self._to_tensor(data, max(sizes))
-        received = [torch.empty_like(own) for _ in range(self.count)]
-        dist.all_gather(received, own, group=self._group)
-        return [_to_bytes(found[:size]) for found, size in zip(received, sizes, strict=True)]
-
     def _broadcast(self, data: bytes) -> bytes:
         """Return the bytes of rank 0, without the memory for those of all ranks."""
-        found = self._to_tensor(data, self._gather_sizes(data)[0])  # waits for all ranks
-        source = dist.get_global_rank(self._group, 0)
-        dist.broadcast(found, source, group=self._group)
-        return _to_bytes(found)
-
-    def _gather_sizes(self, data: bytes) -> list[int]:
-        size = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
-        sizes = [torch.zeros_like(size) for _ in range(self.count)]
-        dist.all_gather(sizes, size, group=self._group)
-        return [int(found) for found in sizes]
-
-    def _to_tensor(self, data: bytes, size: int) -> torch.Tensor:
-        """Return bytes, padded with zeros, on the device that the group communicates from."""
-        held = torch.zeros(size, dtype=torch.uint8)
-        if data:
-            held[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        return held.to(self._device)
-
-    @property
-    def _device(self) -> torch.device:
-        if dist.get_backend(self._group) == "nccl":
-            return torch.device("cuda", torch.cuda.current_device())
-        return torch.device("cpu")
-
-
-def _to_bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.cpu().numpy().tobytes()
+        sizes = gather_sizes(data, self._group)  # Waits for all ranks.
+        found = bytes_to_tensor(data, sizes[0], self._group)
+        dist.broadcast(found, dist.get_global_rank(self._group, 0), group=self._group)
+        return found.cpu().numpy().tobytes()
 
 
 def _attempt(action: Callable[[], Any]) -> tuple[dict[str, Any], Exception | None]:
@@ -187,14 +159,18 @@ def save_in_group(
     embeddings: Mapping[str, Any] | None,
     options: Mapping[str, Any],
     verify_replicated: bool,
+    retention: tuple[int, int | None] | None = None,
+    tag: str | None = None,
 ) -> int:
     """Save on all ranks of a group, for `windeck.checkpoint.save`.
 
-    `options` are those of `begin`.
+    `options` are those of `begin`, `retention` is `keep` and `keep_every`; `tag` as for `save`.
     """
     ranks = RankGroup(group)
     with ExitStack() as stack:
-        state, tables, exchanged = _exchange_state(ranks, stack, store, given, embeddings, options)
+        state, tables, exchanged = _exchange_state(
+            ranks, stack, store, given, embeddings, options, tag
+        )
         _check_equal_options([found["options"] for found in exchanged])
         holders = _find_holders([found["inventory"] for found in exchanged])
         if verify_replicated:
@@ -222,7 +198,17 @@ def save_in_group(
                     is_chosen=is_chosen, tables=tables, base_values=base_values,
                 )
             )  # fmt: skip
-            generation = ranks.run_on_first(lambda: merge_open_store(_opened_store(place), plan))
+
+            def commit() -> int:
+                generation = merge_open_store(_opened_store(place), plan, tag=tag)
+                if retention is not None:
+                    keep, every = retention
+                    remove_old(
+                        _opened_store(place), keep=keep, keep_every=every, namespace=plan.namespace
+                    )
+                return generation
+
+            generation = ranks.run_on_first(commit)
         except BaseException:
             if ranks.rank == 0:
                 with suppress(Exception):  # gc removes it too
@@ -239,6 +225,7 @@ def _exchange_state(
     given: Mapping[str, Any],
     embeddings: Mapping[str, Any] | None,
     options: Mapping[str, Any],
+    tag: str | None,
 ) -> tuple[LocalState, TablesWriter, list[dict[str, Any]]]:
     """Return this rank's state and tables, and descriptions of all ranks' states.
 
@@ -248,12 +235,15 @@ def _exchange_state(
 
     def describe() -> dict[str, Any]:
         check_options(**options)
+        if tag is not None:
+            check_tag(tag)
         state = LocalState(given)
         held.append((state, stack.enter_context(TablesWriter(embeddings))))
         _check_reachable(store, ranks)
         exclusive = isinstance(store, str) and takes_turns(store)
         inventory = _describe_state(state)
-        return {"options": dict(options), "inventory": inventory, "exclusive": exclusive}
+        shared = {**options, "tag": tag}
+        return {"options": shared, "inventory": inventory, "exclusive": exclusive}
 
     exchanged = ranks.run_on_all(describe)
     return (*held[0], exchanged)
@@ -378,7 +368,11 @@ def _checksum(tensor: torch.Tensor) -> int:
 
 
 def load_in_group(
-    store: Store | str, group: Any, operation: LoadOperation, namespace: str, generation: int | None
+    store: Store | str,
+    group: Any,
+    operation: LoadOperation,
+    namespace: str,
+    generation: int | str | None,
 ) -> Loaded:
     """Load on all ranks of a group, for `windeck.checkpoint.load`.
 

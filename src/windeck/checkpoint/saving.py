@@ -16,6 +16,7 @@ from windeck.checkpoint.format.keys import PartName, drop_parts, has_parts, list
 from windeck.checkpoint.format.manifests import (
     LONGEST_CHAIN,
     Commit,
+    check_tag,
     encode_json,
     encode_manifest,
     find_bases,
@@ -23,8 +24,9 @@ from windeck.checkpoint.format.manifests import (
     read_head,
 )
 from windeck.checkpoint.format.values import Kind, Label, decode, encode, save_of
+from windeck.checkpoint.maintenance import check_keep, remove_old
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
-from windeck.checkpoint.stores.protocol import Values
+from windeck.checkpoint.stores.protocol import Values, order_writes
 from windeck.checkpoint.stores.urls import opened, retry_while_open, takes_parts
 from windeck.checkpoint.tables.writing import TablesWriter
 from windeck.checkpoint.write.incremental import BaseSave, find_base
@@ -106,7 +108,7 @@ def save_shard(
         tables.remember(plan.save)
 
 
-def merge(store: Store | str, plan: Plan) -> int:
+def merge(store: Store | str, plan: Plan, *, tag: str | None = None) -> int:
     """Merge what the writers of a plan saved into one checkpoint, and commit it.
 
     Parameters
@@ -115,6 +117,8 @@ def merge(store: Store | str, plan: Plan) -> int:
         As for `save`.
     plan
         From `begin`.
+    tag
+        As for `save`.
 
     Returns
     -------
@@ -137,8 +141,10 @@ def merge(store: Store | str, plan: Plan) -> int:
     -----
     O(tensors x writers) time: the writers' manifests are read, not their data.
     """
+    if tag is not None:
+        check_tag(tag)
     with opened(store) as place:
-        return merge_open_store(place, plan)
+        return merge_open_store(place, plan, tag=tag)
 
 
 def _check_writer(plan: Plan, writer: int) -> None:
@@ -223,9 +229,9 @@ def _write_into_store(store: Store, shard: ShardWriter) -> None:
         )
     try:
         shard.write(store)
-        store.sync()
+        order_writes(store)
         store.put_many([_encode_manifest(plan, writer, shard.manifest())])
-        store.sync()
+        order_writes(store)
     except Exception:
         store.delete_many([key])  # so that the writer may try again
         raise
@@ -236,10 +242,11 @@ def _encode_manifest(plan: Plan, writer: int, manifest: Mapping[str, Any]) -> tu
     return keys.shard(plan.namespace, plan.generation, writer), encode(label, encode_json(manifest))
 
 
-def merge_open_store(store: Store, plan: Plan) -> int:
+def merge_open_store(store: Store, plan: Plan, *, tag: str | None = None) -> int:
     """Do as `merge`, in a store that is open."""
-    commits = read_head(store, plan.namespace)[1]
-    check_uncommitted(plan.namespace, plan.generation, commits)
+    head = read_head(store, plan.namespace)
+    check_uncommitted(plan.namespace, plan.generation, head)
+    commits = head.commits
     if (commits[0].generation if commits else 0) != plan.base:
         discard(store, plan)
         raise RuntimeError(conflict_message(plan.namespace, plan.step, commits))
@@ -265,7 +272,7 @@ def merge_open_store(store: Store, plan: Plan) -> int:
         raise CorruptStoreError(
             f"the values under {prefix} cannot be read as shards: {error!r}"
         ) from error
-    generation = finish(store, plan, manifest)
+    generation = finish(store, plan, manifest, tag=tag)
     with suppress(OSError):  # the save is committed; gc tries again
         drop_parts(store, _parts_of_plan(plan, list_parts(store, plan.namespace, unfinished=True)))
     return generation
@@ -367,6 +374,11 @@ def save(
     chunk_bytes: int = CHUNK_BYTES,
     incremental: bool = False,
     longest_chain: int = LONGEST_CHAIN,
+    keep: int | None = None,
+    keep_every: int | None = None,
+    tag: str | None = None,
+    takeover: bool = False,
+    lower_step: bool = False,
     group: Any = None,
     verify_replicated: bool = True,
 ) -> int:
@@ -395,6 +407,19 @@ def save(
         refer to the others; see docs/incremental.md.
     longest_chain
         Write everything if the save could refer to more generations than this.
+    keep
+        After the commit, remove all generations but this many, as `gc` does; None: remove nothing.
+        The store holds one generation more during the save.
+    keep_every
+        With `keep`, also keep the generations whose step is a multiple of this.
+    tag
+        A tag for the generation, such as ``best``, which protects it from `gc` and `keep`. A
+        generation that had this tag loses it, in the same commit; see `windeck.checkpoint.tag`.
+    takeover
+        Save even if another process saved the checkpoint in force, and this one did not load it.
+        Pass it for the first save only. The other process is then refused at its next save.
+    lower_step
+        Save even if `step` is below that of the checkpoint in force.
     group
         A `torch.distributed.ProcessGroup` in which all ranks call this, each with its own state:
         DTensors; `Partition` objects; tensors that several ranks have, which are written once; and
@@ -412,12 +437,19 @@ def save(
     Raises
     ------
     TypeError, ValueError
-        For state that cannot be saved, naming the place; nothing was written.
+        For state that cannot be saved, naming the place, or a `step` below that of the checkpoint
+        in force; nothing was written.
     RuntimeError
-        When another save was committed since this one began; that one is in force.
+        When another run saved the checkpoint in force, or another save was committed since this
+        one began; that one stays in force.
     OSError
         See `windeck.checkpoint.stores.protocol`. The former checkpoint is in force; if the error
         came after HEAD was sent, the new one may be. Either is complete.
+
+    Warns
+    -----
+    RuntimeWarning
+        When older generations could not be removed. The step is saved.
 
     Notes
     -----
@@ -440,19 +472,32 @@ def save(
     options: dict[str, Any] = {
         "step": step, "namespace": namespace, "chunk_bytes": chunk_bytes,
         "incremental": incremental, "longest_chain": longest_chain,
+        "takeover": takeover, "lower_step": lower_step,
     }  # fmt: skip
+    if keep is not None:
+        check_keep(keep, keep_every)
+    elif keep_every is not None:
+        raise ValueError(f"`keep_every` needs `keep`, got {keep_every!r} alone")
+    retention = None if keep is None else (keep, keep_every)
     if group is not None:
         from windeck.checkpoint.process_group import save_in_group
 
-        return save_in_group(store, group, given, embeddings, options, verify_replicated)
+        return save_in_group(
+            store, group, given, embeddings, options, verify_replicated, retention, tag
+        )
     check_options(**options)
+    if tag is not None:
+        check_tag(tag)
     state = LocalState(given, alone=True)
     with TablesWriter(embeddings) as tables, opened(store) as place:
         plan = begin(place, writers=1, **options)
         base = find_base(place, plan) if incremental else None
         shard = ShardWriter(plan, 0, state, base=base, tables=tables)
         shard.write(place)
-        place.sync()
-        finish(place, plan, merge_shards([shard.manifest()], plan, base.tables if base else None))
+        order_writes(place)
+        manifest = merge_shards([shard.manifest()], plan, base.tables if base else None)
+        finish(place, plan, manifest, tag=tag)
         tables.remember(plan.save)
+        if keep is not None:
+            remove_old(place, keep=keep, keep_every=keep_every, namespace=namespace)
         return plan.generation

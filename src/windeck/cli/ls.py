@@ -82,7 +82,8 @@ def _ls(arguments: Namespace, found: Listing) -> None:
         held = sum(t["bytes"] or 0 for t in documents if t["data"] == t["name"])
         held += sum(table["bytes"] for table in tables)
         parts = {"tensors": documents, "tables": tables, "values": texts}
-        print_json({**checkpoint_document(found), "bytes": held, **parts})
+        tags = found.commit.tags
+        print_json({**checkpoint_document(found), "tags": tags, "bytes": held, **parts})
     else:
         leaves = _tensor_leaves(saved, names, data)
         leaves += [*map(_table_leaf, tables), *map(_value_leaf, values)]
@@ -101,6 +102,8 @@ def _print_header(found: Listing, counts: tuple[int, int], held: int) -> None:
         count += f", {_count(tables, 'table')}"
     head = f"{found.namespace}  generation {commit.generation}  step {commit.step}"
     head += f"  {format_time(commit.time)}  {count}  {format_size(held)}"
+    if commit.tags:
+        head += f"  tags {', '.join(commit.tags)}"
     print_lines(colored(head, "bold"))
 
 

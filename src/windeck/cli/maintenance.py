@@ -10,6 +10,7 @@ from typing import Any
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import read_commits
+from windeck.checkpoint.stores.urls import takes_parts
 from windeck.cli.output import (
     colored,
     format_size,
@@ -40,10 +41,16 @@ def add_parser(commands: Any) -> None:
     verify = add_command(commands, "verify", "Search for damage. 0: none; 1: some.", _verify)
     verify.add_argument("--deep", action="store_true", help="Read every value, not only names.")
     add_generation(verify)
-    gc = add_command(commands, "gc", "Remove old generations, and what killed processes left.", _gc)
+    gc = add_command(
+        commands, "gc", "Remove old generations without a tag, and what killed processes left.", _gc
+    )
     gc.add_argument(
         "--keep", type=at_least(1), required=True, metavar="N",
         help="Generations to keep (required).",
+    )  # fmt: skip
+    gc.add_argument(
+        "--keep-every", type=at_least(1), metavar="STEPS",
+        help="Also keep generations whose step is a multiple of this.",
     )  # fmt: skip
     gc.add_argument("--dry-run", action="store_true", help="Print, but remove nothing.")
     copy = add_command(
@@ -77,11 +84,12 @@ def _log(arguments: Namespace) -> None:
             format_time(one.time),
             format_size(one.manifest_bytes),
             ", ".join(map(str, one.bases)),
+            ", ".join(one.tags),
             "in force" if one is commits[0] else "",
         )
         for one in commits
     ]
-    headings = ("generation", "step", "time", "manifest", "bases", "")
+    headings = ("generation", "step", "time", "manifest", "bases", "tags", "")
     print_table(headings, rows, right=(0, 1, 3))
 
 
@@ -129,15 +137,20 @@ def _gc(arguments: Namespace) -> None:
 
     namespace, dry_run = checked_namespace(arguments.namespace), arguments.dry_run
     with opened_store(arguments.url, writing=not dry_run) as store:
-        commits = read_commits(store, namespace)
-        gone = maintenance.gc(store, keep=arguments.keep, namespace=namespace, dry_run=dry_run)
-    kept = [commit.generation for commit in commits[: arguments.keep]]
+        commits = maintenance.log(store, namespace=namespace)
+        gone = maintenance.gc_open_store(
+            store, keep=arguments.keep, keep_every=arguments.keep_every, namespace=namespace,
+            dry_run=dry_run, alone=not dry_run and takes_parts(arguments.url),
+        )  # fmt: skip
+        if not gone and not commits:
+            read_commits(store, namespace)  # says that there is none
+    kept = [commit.generation for commit in commits if commit.generation not in gone]
     if arguments.json:
         document = {"url": redacted_url(arguments.url), "namespace": namespace}
         print_json({**document, "dry_run": dry_run, "kept": kept, "removed": gone})
         return
     verb = "would remove from" if dry_run else "removed from"
-    print_lines(f"kept generations {', '.join(map(str, kept))}")
+    print_lines(f"kept generations {', '.join(map(str, kept)) or 'none'}")
     print_lines(f"{verb} generations {', '.join(map(str, gone))}" if gone else "nothing to remove")
 
 

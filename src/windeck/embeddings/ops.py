@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 if TYPE_CHECKING:
     from windeck.embeddings.table import EmbeddingTable
@@ -117,7 +118,7 @@ def _make_operator() -> Callable[..., torch.Tensor]:
 
 
 class _LookupFunction(torch.autograd.Function):
-    """The lookup for eager code under torch before 2.4."""
+    """The lookup for eager code: the first call of a custom operator imports the compiler."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
@@ -127,9 +128,21 @@ class _LookupFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradients: torch.Tensor) -> tuple[Any, ...]:
         ids, token = ctx.saved_tensors
-        return None, _collect(ids, gradients, token, ctx.table), None, None, None, None
+        _collect(ids, gradients, token, ctx.table)
+        return (None,) * 6
 
 
-embedding_lookup: Callable[..., torch.Tensor] = (
+_operator: Callable[..., torch.Tensor] = (
     _make_operator() if hasattr(torch.library, "custom_op") else _LookupFunction.apply
 )
+
+
+def embedding_lookup(ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """Look up rows with the operator where a compiler traces, otherwise directly.
+
+    Takes the arguments of the operator: `ids`, `anchor`, `token`, `table`, `dim`, `insert`.
+    """
+    if torch.compiler.is_compiling() or isinstance(ids, FakeTensor):
+        return _operator(ids, *rest)
+    found: torch.Tensor = _LookupFunction.apply(ids, *rest)  # type: ignore[no-untyped-call]
+    return found

@@ -75,9 +75,22 @@ class ShardedEmbeddingTable(EmbeddingTable):
         return type(self).from_config(self.config, group=self._group, threads=self._threads)
 
     def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
-        """Return the rows, float32 (n, dim), of int64 ids (n,) of any rank. Collective."""
+        """Return the rows, float32 (n, dim), of int64 ids (n,) of any rank. Collective.
+
+        Raises
+        ------
+        ValueError
+            On all ranks, if some of them count ids in this lookup and others do not.
+        """
         order, sent = self._sort_by_owner(ids)
-        received = self._exchange_counts(sent.view(-1, 1)).view(-1)
+        told = self._exchange_counts(torch.stack([sent, torch.full_like(sent, insert)], dim=1))
+        received = told[:, 0]
+        if bool((told[:, 1] != insert).any()):
+            raise ValueError(
+                "all ranks must count the ids of a lookup of a sharded table or none, got "
+                f"{told[:, 1].tolist()} (1: counted) by rank: use the same train() or eval() and "
+                "`count=` on each"
+            )
         requested = self._exchange(ids[order], sent, received)
         answers = self._exchange(super().look_up(requested, insert), received, sent)
         rows = torch.empty_like(answers)

@@ -62,8 +62,8 @@ class EmbeddingTable(torch.nn.Module):
 
     Notes
     -----
-    A lookup counts ids and creates rows after ``table.train()``, not after ``table.eval()``; as
-    with `BatchNorm`, `torch.no_grad` makes no difference. Rows are saved by
+    A lookup counts ids and creates rows after ``table.train()``, not after ``table.eval()`` or with
+    ``count=False``; as with `BatchNorm`, `torch.no_grad` makes no difference. Rows are saved by
     ``checkpoint.save(..., embeddings={"user": table})``; `state_dict` does not contain them.
 
     Examples
@@ -167,13 +167,16 @@ class EmbeddingTable(torch.nn.Module):
         """
         return cls(**{**config, **changed})
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, *, count: bool = True) -> torch.Tensor:
         """Look up the embeddings of ids.
 
         Parameters
         ----------
-        ids : int64 tensor, any shape, any device
+        ids : int64 or int32 tensor, any shape, any device
             Any numbers; repeated ones are allowed.
+        count
+            If False, look up as after ``eval()``: no id is counted and no row is created. In
+            evaluation mode it has no effect.
 
         Returns
         -------
@@ -183,15 +186,24 @@ class EmbeddingTable(torch.nn.Module):
         Raises
         ------
         TypeError
-            If `ids` is not a tensor of int64.
+            If `ids` is not a tensor of int64 or int32, or `count` is not a bool.
+
+        Examples
+        --------
+        >>> import torch, windeck as wd
+        >>> table = wd.EmbeddingTable(2)
+        >>> table(torch.tensor([7, 8]), count=False).shape, table.rows
+        (torch.Size([2, 2]), 0)
         """
         if not isinstance(ids, torch.Tensor):
             raise TypeError(f"`ids` must be a tensor of torch.int64, got a {type(ids).__name__}")
-        if ids.dtype != torch.int64:
+        if ids.dtype not in (torch.int64, torch.int32):
             raise TypeError(f"`ids` must be a tensor of torch.int64, got {ids.dtype}")
+        if type(count) is not bool:
+            raise TypeError(f"`count` must be a bool, got a {type(count).__name__}")
         token = torch.empty(0)
-        number, dim, insert = self._number, self.dim, self.training
-        return embedding_lookup(ids, self._anchor, token, number, dim, insert)
+        number, dim, insert = self._number, self.dim, self.training and count
+        return embedding_lookup(ids.to(torch.int64), self._anchor, token, number, dim, insert)
 
     def bag(
         self,
@@ -200,6 +212,7 @@ class EmbeddingTable(torch.nn.Module):
         *,
         mode: str = "sum",
         weights: torch.Tensor | None = None,
+        count: bool = True,
     ) -> torch.Tensor:
         """Look up lists of ids, and reduce the embeddings of each list to one.
 
@@ -208,14 +221,16 @@ class EmbeddingTable(torch.nn.Module):
 
         Parameters
         ----------
-        ids : int64 tensor, shape (n,)
+        ids : int64 or int32 tensor, shape (n,)
             The ids of all lists, end to end.
-        offsets : int64 tensor, shape (bags + 1,)
+        offsets : int64 or int32 tensor, shape (bags + 1,)
             Bag b has ``ids[offsets[b]:offsets[b + 1]]``, from 0 to n.
         mode
             ``"sum"``, ``"mean"`` or ``"max"``.
         weights : float32 tensor, shape (n,), optional
             Factors of the embeddings, for ``"sum"``. They may require gradients.
+        count
+            As for a lookup: if False, no id is counted and no row is created.
 
         Returns
         -------
@@ -225,7 +240,7 @@ class EmbeddingTable(torch.nn.Module):
         Raises
         ------
         TypeError
-            If `ids` or `offsets` is not a tensor of int64.
+            If `ids` or `offsets` is not a tensor of int64 or int32, or `count` is not a bool.
         ValueError
             If the offsets do not ascend from 0 to n, or shapes or the mode are wrong.
 
@@ -238,7 +253,7 @@ class EmbeddingTable(torch.nn.Module):
         """
         if mode not in ("sum", "mean", "max"):
             raise ValueError(f"`mode` must be 'sum', 'mean' or 'max', got {mode!r}")
-        if not isinstance(offsets, torch.Tensor) or offsets.dtype != torch.int64:
+        if not isinstance(offsets, torch.Tensor) or offsets.dtype not in (torch.int64, torch.int32):
             found = getattr(offsets, "dtype", type(offsets).__name__)
             raise TypeError(f"`offsets` must be a tensor of torch.int64, got {found}")
         if not isinstance(ids, torch.Tensor):
@@ -255,7 +270,8 @@ class EmbeddingTable(torch.nn.Module):
             )
         if not torch.compiler.is_compiling():  # The values of tensors are not known there.
             _check_offsets(offsets, len(ids))
-        rows: torch.Tensor = self(ids)  # after all checks: a lookup makes rows
+        offsets = offsets.to(torch.int64)
+        rows: torch.Tensor = self(ids, count=count)  # after all checks: a lookup makes rows
         if not len(ids):
             # A pass without ids all the same: ranks of a sharded table need as many of them.
             nothing = rows.sum() if weights is None else (rows.sum(1) * weights).sum()
@@ -347,9 +363,9 @@ class EmbeddingTable(torch.nn.Module):
 
     def _take_pending(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Return the ids and gradients collected, and forget them."""
+        # The gradient of the anchor, a 0, is kept: other threads may be adding to it now.
         with self._lock:
             pending, self._pending = self._pending, []
-        self._anchor.grad = None
         return pending
 
     def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddingTable:

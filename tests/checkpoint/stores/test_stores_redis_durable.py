@@ -6,9 +6,11 @@ import os
 import shutil
 
 import pytest
+import torch
 
 from support.store_servers import StartRedis, need
 from support.threads import at_once
+from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 
 
@@ -137,3 +139,66 @@ def test_a_dump_that_somebody_else_began_is_not_waited_for_alone() -> None:
     node = Node()
     make_durable(node, b"key")
     assert node.sent == ["BGSAVE"] * 3
+
+
+@pytest.mark.parametrize("how", PERSISTENCE)
+def test_a_save_writes_the_data_set_once_at_most(start_redis: StartRedis, how: str) -> None:
+    """One server keeps the order of writes, so one `sync` at the end of a save is sufficient."""
+    server = start_redis(*PERSISTENCE[how])
+
+    def written() -> int:
+        found = server.client().info("persistence")
+        return int(found.get("aof_rewrites", 0)) + int(found.get("rdb_saves", 0))
+
+    server.client().set("other", os.urandom(1_000_000))
+    state = {"w": torch.ones(1000)}
+    most = 0 if how == "always" else 1
+    with open_store(server.url) as store:
+        for step in range(4):
+            before = written()
+            checkpoint.save(store, step=step, model=state, incremental=step > 1, keep=2)
+            assert written() - before == most
+        before = written()
+        plan = checkpoint.begin(store, step=9, writers=2)
+        for writer in range(2):
+            part = checkpoint.Partition(torch.ones(2), offset=(2 * writer,), shape=(4,))
+            checkpoint.save_shard(store, plan, writer=writer, model={"w": part})
+        checkpoint.merge(store, plan)
+        assert written() - before == most
+        before = written()
+        assert checkpoint.gc(store, keep=1)
+        assert written() - before == most
+    server.kill()
+    server.start()
+    assert [commit.step for commit in checkpoint.log(server.url)] == [9]
+    assert checkpoint.verify(server.url, deep=True).ok
+
+
+def test_nothing_is_committed_on_a_server_that_lost_writes(start_redis: StartRedis) -> None:
+    """HEAD is not set, and nothing removed, if the server restarted since the first write."""
+    server = start_redis()
+    with open_store(server.url) as store:
+        checkpoint.save(store, step=1, model={"w": torch.ones(3)})
+        former = dict(store.scan())
+
+        def restart() -> None:
+            server.kill()
+            server.start()
+
+        store.put_many([(b"a", b"1")])
+        store.order_writes()  # type: ignore[attr-defined]
+        restart()
+        with pytest.raises(ConnectionError, match="was restarted after data was written"):
+            store.compare_and_set(b"windeck/HEAD", former[b"windeck/HEAD"], b"new")
+        store.put_many([(b"a", b"1")])
+        restart()
+        with pytest.raises(ConnectionError, match="was restarted after data was written"):
+            store.delete_many([b"windeck/HEAD"])
+        store.put_many([(b"a", b"1")])
+        restart()
+        with pytest.raises(ConnectionError, match="was restarted after data was written"):
+            store.order_writes()  # type: ignore[attr-defined]
+        assert dict(store.scan()) == former
+        store.put_many([(b"a", b"1")])
+        store.delete_many([b"a", *(b"%d" % n for n in range(2500))])
+        assert dict(store.scan()) == former

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,37 @@ def test_many_read_while_one_writes(tmp_path: Path) -> None:
             store.sync()
             assert reader.get(b"z") == b"not synced"  # as of when it was opened
             assert list(reader.scan(b"k")) == ROWS
+
+
+@pytest.mark.parametrize("changing", [True, False])
+def test_a_reader_opens_again_while_a_compaction_removes_files(
+    tmp_path: Path, changing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import rocksdict
+
+    url, attempts = f"rocksdb://{tmp_path}/x", 0
+    with open_store(url) as store:
+        store.put_many(ROWS)
+    real = rocksdict.Rdict
+
+    def failing(*args: Any, **options: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 20:
+            return real(*args, **options)
+        if changing:
+            (tmp_path / "x" / f"9{attempts:05d}.sst").touch()
+        raise OSError("IO error: No such file or directory: 000007.sst")
+
+    monkeypatch.setattr(rocksdict, "Rdict", failing)
+    if changing:
+        with open_store(f"{url}?readonly=1") as reader:
+            assert list(reader.scan()) == ROWS
+        assert attempts == 21
+    else:
+        with pytest.raises(OSError, match=r"000007\.sst"):
+            open_store(f"{url}?readonly=1")
+        assert attempts == 1
 
 
 def test_a_reader_does_not_write(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_reads_touch_what_they_need(memory: Store) -> None:
     ("ids", "error", "words"),
     [
         ([1.5], TypeError, "the ids have dtype float64, expected int64"),
-        (np.zeros(3, np.int32), TypeError, "the ids have dtype int32, expected int64"),
+        (np.zeros(3, np.int16), TypeError, "the ids have dtype int16, expected int64"),
         ([[1]], ValueError, r"the ids have shape \(1, 1\), expected one dimension"),
         (["a"], TypeError, "expected int64"),
         ([2**63], TypeError, "the ids have dtype uint64, expected int64"),

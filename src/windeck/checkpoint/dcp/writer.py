@@ -26,7 +26,7 @@ from windeck.checkpoint.format.chunks import check_plain
 from windeck.checkpoint.format.keys import PartName, has_parts
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.stores import Store, write_part
-from windeck.checkpoint.stores.protocol import Items, ParallelItems
+from windeck.checkpoint.stores.protocol import Items, ParallelItems, order_writes
 from windeck.checkpoint.stores.urls import is_url, opened
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
 from windeck.checkpoint.write.shards import encode_chunks
@@ -61,7 +61,7 @@ class StoreWriter(StorageWriter):
         other ranks, and `dcp.async_save` in a process, need the URL.
     step
         The step that `log` shows beside the generation; None: the number of the generation.
-    namespace, chunk_bytes
+    namespace, chunk_bytes, takeover, lower_step
         As for `checkpoint.save`.
     root
         Prefix of all names. None: if a value of the state is a dict, as in
@@ -105,12 +105,15 @@ class StoreWriter(StorageWriter):
         namespace: str = "windeck",
         root: str | None = None,
         chunk_bytes: int = CHUNK_BYTES,
+        takeover: bool = False,
+        lower_step: bool = False,
     ) -> None:
         super().__init__()
         self._store, self._root = store, check_root(root)
         self._namespace = keys.check_namespace(namespace)
         check_numbers({"step": 0 if step is None else step, "chunk_bytes": chunk_bytes})
         self.step, self._chunk_bytes = step, chunk_bytes
+        self._takeover, self._lower_step = takeover, lower_step
         self.generation: int | None = None
         self._rank_plans: list[_RankPlan] = []
 
@@ -147,6 +150,8 @@ class StoreWriter(StorageWriter):
                 writers=len(plans),
                 namespace=self._namespace,
                 chunk_bytes=self._chunk_bytes,
+                takeover=self._takeover,
+                lower_step=self._lower_step or self.step is None,
             )
             shared = place.facts.shared
         if self.step is None:
@@ -173,7 +178,7 @@ class StoreWriter(StorageWriter):
         if rank_plan.shared or rank_plan.plan.writers == 1:
             with opened(self._store) as place:
                 place.bulk_load(found)
-                place.sync()
+                order_writes(place)
         else:
             url = self._store if isinstance(self._store, str) else self._store.url
             write_part(url, rank_plan.part, found)

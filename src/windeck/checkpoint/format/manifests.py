@@ -44,22 +44,29 @@ __all__ = [
     "LONGEST_CHAIN",
     "Catalog",
     "Commit",
+    "Head",
     "TensorKind",
     "can_extend_chain",
     "check_manifest",
     "check_size",
+    "check_tag",
     "encode_head",
     "encode_json",
     "encode_manifest",
     "expand_tree",
     "find_bases",
     "find_commit",
+    "is_known_save",
+    "move_tag",
     "parse_catalog",
     "parse_manifest",
     "read_catalog",
     "read_commits",
+    "read_existing_head",
     "read_head",
     "read_manifest",
+    "remember_save",
+    "select_commit",
 ]
 
 
@@ -252,6 +259,8 @@ check_size = partial(check_integer, "a size")
 
 #: Default for the number of generations that a save may be based on.
 LONGEST_CHAIN = 8
+#: Tags: letters, digits and some signs, at least one of them no digit.
+_TAG = re.compile(r"(?=.*[^0-9])[A-Za-z0-9_.+=:@/-]{1,100}")
 #: The option that is added to the URL of a store that is opened for reading.
 _ADDED = re.compile(r"[?&](readonly=1|create=0)$")
 #: Errors of code that parses invalid JSON.
@@ -275,6 +284,8 @@ class Commit(NamedTuple):
         Size and CRC32C of the stored manifest.
     bases
         The older generations whose data its manifest refers to, ascending; none for a full save.
+    tags
+        Its tags, sorted. `gc` keeps a generation that has any.
     """
 
     generation: int
@@ -284,6 +295,7 @@ class Commit(NamedTuple):
     manifest_bytes: int
     manifest_crc: int
     bases: tuple[int, ...] = ()
+    tags: tuple[str, ...] = ()
 
 
 def can_extend_chain(current: Commit, longest_chain: int) -> bool:
@@ -310,56 +322,210 @@ def find_bases(manifest: Mapping[str, Any], generation: int) -> tuple[int, ...]:
     return tuple(sorted(found - {generation}))
 
 
-def encode_head(commits: Sequence[Commit]) -> bytes:
-    """Encode the value of HEAD."""
-    return encode(Label(Kind.HEAD), encode_json({"kept": [commit._asdict() for commit in commits]}))
+class Head(NamedTuple):
+    """The contents of HEAD.
+
+    Attributes
+    ----------
+    value
+        The stored value; None without HEAD.
+    commits
+        The generations kept, newest first; none before the first commit.
+    """
+
+    value: bytes | None
+    commits: list[Commit]
+
+    @property
+    def removed(self) -> int:
+        """The last generation of those that `gc` removed before the first commit; 0 for none.
+
+        A save of one of them cannot be committed any more.
+        """
+        if self.value is None:
+            return 0
+        return check_size(json.loads(self.value[HEADER_BYTES:]).get("removed", 0))
 
 
-def read_head(values: Values, namespace: str) -> tuple[bytes | None, list[Commit]]:
-    """Return the stored value of HEAD and its commits, newest first; (None, []) without HEAD."""
+def encode_head(commits: Sequence[Commit], *, removed: int = 0) -> bytes:
+    """Encode the value of HEAD.
+
+    Tags are a field of their own, which former versions of windeck ignore when they read.
+    """
+    kept = [commit._asdict() for commit in commits]
+    tags = {tag: entry["generation"] for entry in kept for tag in entry.pop("tags")}
+    content: dict[str, Any] = {"kept": kept}
+    if removed:
+        content["removed"] = removed
+    if tags:
+        content["tags"] = tags
+    return encode(Label(Kind.HEAD), encode_json(content))
+
+
+def read_head(values: Values, namespace: str) -> Head:
+    """Return the contents of HEAD.
+
+    Raises
+    ------
+    CorruptStoreError
+        When it is damaged; or missing, though there is a manifest: HEAD is written first.
+    """
     key = keys.head(namespace)
     value = values.get(key)
     if value is None:
-        return None, []
+        _check_no_manifest(values, namespace)
+        return Head(None, [])
     payload = decode(key, value, Label(Kind.HEAD))
     try:
-        return value, [_parse_commit(entry) for entry in json.loads(bytes(payload))["kept"]]
+        content = json.loads(bytes(payload))
+        commits = [_parse_commit(entry) for entry in content["kept"]]
+        head = Head(value, _with_tags(commits, content.get("tags", {})))
+        _ = head.removed  # raises if it cannot be read
     except _UNREADABLE as error:
         raise _unreadable(key, "a HEAD", error) from error
+    return head
+
+
+def _check_no_manifest(values: Values, namespace: str) -> None:
+    list_keys = getattr(values, "keys", None) if hasattr(values, "scan") else None
+    names = list_keys(f"{namespace}/m/".encode()) if list_keys else ()
+    for name in names:
+        if keys.parse_numbers(namespace, name) is not None:
+            raise CorruptStoreError(
+                f"the key {namespace}/HEAD is missing{_at_url(values)}, expected it since there is "
+                f"{name.decode()}: restore it from a copy, or remove all keys of the namespace to "
+                "begin anew"
+            )
+
+
+def _at_url(values: Values) -> str:
+    url = _ADDED.sub("", getattr(values, "url", ""))  # a snapshot has none
+    return f" at {url}" if url else ""
+
+
+#: Random numbers of the saves that this process began, or read a checkpoint after.
+_known_saves: set[int] = set()
+
+
+def remember_save(save: int) -> None:
+    """Remember that this process continues from a save."""
+    _known_saves.add(save)
+
+
+def is_known_save(save: int) -> bool:
+    """Return True if this process continues from a save: it began it, or read it."""
+    return save in _known_saves
 
 
 def read_commits(values: Values, namespace: str) -> list[Commit]:
     """Return the commits, newest first; raise FileNotFoundError if there is no checkpoint."""
-    commits = read_head(values, namespace)[1]
-    if not commits:
-        url = _ADDED.sub("", getattr(values, "url", ""))  # a snapshot has none
-        where = f" at {url}" if url else ""
-        raise FileNotFoundError(f"there is no checkpoint{where}: expected the key {namespace}/HEAD")
-    return commits
+    return read_existing_head(values, namespace).commits
 
 
-def find_commit(values: Values, namespace: str, generation: int | None) -> Commit:
-    """Return the commit of a generation, by default of the current one.
+def read_existing_head(values: Values, namespace: str) -> Head:
+    """Return the contents of HEAD; raise FileNotFoundError if there is no checkpoint."""
+    head = read_head(values, namespace)
+    if not head.commits:
+        raise FileNotFoundError(
+            f"there is no checkpoint{_at_url(values)}: expected the key {namespace}/HEAD"
+        )
+    return head
+
+
+def find_commit(values: Values, namespace: str, generation: int | str | None) -> Commit:
+    """Return the commit of a generation or a tag, by default of the current generation.
+
+    This process may save after the current one then. Raises as `select_commit`, and a
+    FileNotFoundError when there is no checkpoint.
+    """
+    _check_generation(generation)
+    commits = read_commits(values, namespace)
+    remember_save(commits[0].save)
+    return select_commit(commits, namespace, generation)
+
+
+def _check_generation(generation: int | str | None) -> None:
+    if generation is not None and type(generation) not in (int, str):
+        raise TypeError(
+            f"generation is of type {type(generation).__name__}, expected int, the str of a tag, "
+            "or None"
+        )
+
+
+def select_commit(
+    commits: Sequence[Commit], namespace: str, generation: int | str | None
+) -> Commit:
+    """Return the commit of a generation or a tag; None: the first one.
 
     Raises
     ------
     FileNotFoundError
-        When there is no checkpoint or no such generation.
+        When there is no such generation or tag.
     TypeError
-        When `generation` is not an int.
+        When `generation` is not an int, a str or None.
     """
-    if generation is not None and type(generation) is not int:
-        raise TypeError(f"generation is of type {type(generation).__name__}, expected int or None")
-    commits = read_commits(values, namespace)
+    _check_generation(generation)
     if generation is None:
         return commits[0]
     for commit in commits:
-        if commit.generation == generation:
+        if commit.generation == generation or generation in commit.tags:
             return commit
+    if isinstance(generation, str):
+        tags = ", ".join(sorted(tag for commit in commits for tag in commit.tags)) or "none"
+        raise FileNotFoundError(
+            f"there is no tag {generation[:100]!r} in {namespace}, expected one of its tags: {tags}"
+        )
     kept = ", ".join(str(commit.generation) for commit in commits)
     raise FileNotFoundError(
         f"there is no generation {generation} in {namespace}, expected one of {kept}"
     )
+
+
+def check_tag(tag: str) -> str:
+    """Return the tag; raise TypeError or ValueError if it is not valid.
+
+    Examples
+    --------
+    >>> check_tag("best/val-loss")
+    'best/val-loss'
+    """
+    if not isinstance(tag, str):
+        raise TypeError(f"expected a tag of type str, got {type(tag).__name__}")
+    if not _TAG.fullmatch(tag):
+        raise ValueError(
+            "expected a tag of 1 to 100 ASCII letters, digits and any of _.+=:@/-, not of digits "
+            f"alone, got {tag[:100]!r}"
+        )
+    return tag
+
+
+def move_tag(commits: Sequence[Commit], tag: str, generation: int | None) -> list[Commit]:
+    """Return the commits with a tag on one generation and on no other; None: on none.
+
+    Examples
+    --------
+    >>> older, newer = Commit(1, 0, 10, 0.0, 0, 0, tags=("best",)), Commit(2, 0, 20, 0.0, 0, 0)
+    >>> [commit.tags for commit in move_tag([newer, older], "best", 2)]
+    [('best',), ()]
+    """
+    moved = []
+    for commit in commits:
+        tags = {*commit.tags} - {tag} | ({tag} if commit.generation == generation else set())
+        moved.append(commit._replace(tags=tuple(sorted(tags))))
+    return moved
+
+
+def _with_tags(commits: list[Commit], tags: Mapping[str, int]) -> list[Commit]:
+    """Return the commits with the tags of a HEAD."""
+    numbers = {commit.generation for commit in commits}
+    for tag, generation in tags.items():
+        if type(generation) is not int or generation not in numbers:
+            raise ValueError(
+                f"the tag {check_tag(tag)} is of generation {str(generation)[:80]!r}, expected "
+                f"one of {sorted(numbers)}"
+            )
+        commits = move_tag(commits, check_tag(tag), generation)
+    return commits
 
 
 def read_catalog(values: Values, namespace: str, commit: Commit) -> Catalog:
@@ -429,7 +595,8 @@ def _manifest_value(values: Values, namespace: str, commit: Commit) -> Iterator[
 
 
 def _parse_commit(found: Mapping[str, Any]) -> Commit:
-    commit = Commit(**{**found, "bases": tuple(map(check_size, found.get("bases", ())))})
+    commit = Commit(**{**found, "bases": tuple(map(check_size, found.get("bases", ()))),
+                       "tags": ()})  # fmt: skip
     for name in ("generation", "save", "step", "manifest_bytes"):
         check_integer(name, getattr(commit, name))
     if type(commit.time) not in (float, int) or type(commit.manifest_crc) is not int:

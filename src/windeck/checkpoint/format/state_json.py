@@ -7,9 +7,10 @@ tensor                     ``{"tensor": "model/layer.weight"}``
 nan, inf, -inf             ``{"float": "nan"}``
 None, bool, int, str,      themselves
 other floats, list
+NumPy scalars              those of Python with the same value
 =========================  =========================================
 
-Other types are errors, nothing is pickled, and decoding restores the types.
+Other types are errors, nothing is pickled, and decoding restores the types, except those of NumPy.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def _encode(value: Any, name: str, keep: Keep, depth: int) -> Any:
         raise ValueError(f"{name[:80]}... is nested deeper than {_DEEPEST} levels")
     if _is_tensor(value):
         return {"tensor": keep(name, value)}
+    value = _python_scalar(value)
     if type(value) is int and value.bit_length() > _LONGEST:
         raise ValueError(
             f"{name} is an integer of {value.bit_length():,} bits, expected up to {_LONGEST:,}"
@@ -80,18 +82,30 @@ def _encode(value: Any, name: str, keep: Keep, depth: int) -> Any:
         found = [_encode(v, f"{name}/{i}", keep, depth + 1) for i, v in enumerate(value)]
         return found if type(value) is list else {"tuple": found}
     if isinstance(value, Mapping):
-        for key in value:
+        pairs = []
+        for given, item in value.items():
+            key = _python_scalar(given)
             if type(key) not in (str, int):
                 raise TypeError(
                     f"{name} has a key of type {type(key).__name__}, expected str or int"
                 )
-        pairs = [[k, _encode(v, f"{name}/{k}", keep, depth + 1)] for k, v in value.items()]
+            pairs.append([key, _encode(item, f"{name}/{key}", keep, depth + 1)])
         return {"dict": pairs}
     kind = f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
     raise TypeError(
         f"{name} is of type {kind}, expected a tensor, dict, list, tuple, str, int, float, bool or "
         "None"
     )
+
+
+def _python_scalar(value: Any) -> Any:
+    """Return the Python scalar that equals a NumPy scalar, and any other value itself."""
+    numpy = sys.modules.get("numpy")  # if it was not imported, no value is of its types
+    if numpy is None or not isinstance(value, numpy.generic) or value.dtype.kind not in "biufU":
+        return value
+    found = value.item()
+    # A long double, for example, has no equal.
+    return found if type(found) in (bool, int, float, str) else value
 
 
 def _is_tensor(value: Any) -> bool:

@@ -16,7 +16,7 @@ from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, rename_tensors
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.stores.protocol import Items
+from windeck.checkpoint.stores.protocol import Items, order_writes
 from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, finish
 from windeck.columns.dtypes import torch_dtype
@@ -99,10 +99,13 @@ def import_(
         "trees": described[1],
     }
     with opened(store) as place:
-        plan = begin(place, step=found, writers=1, namespace=namespace, chunk_bytes=chunk_bytes)
+        plan = begin(
+            place, step=found, writers=1, namespace=namespace, chunk_bytes=chunk_bytes,
+            takeover=True, lower_step=True,
+        )  # fmt: skip
         check_manifest(manifest, plan.generation, plan.save)
         place.bulk_load(_encode_chunks(sources, plan))
-        place.sync()
+        order_writes(place)
         return finish(place, plan, manifest)
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+import weakref
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windeck.checkpoint.stores.protocol import CorruptStoreError
 from windeck.checkpoint.stores.urls import StoreURL
@@ -27,16 +28,23 @@ __all__ = [
     "PARTS",
     "SEAL_KEY",
     "Seal",
+    "check_process",
     "fsync_folder",
+    "keep_in_fork",
+    "make_room",
     "part_path",
     "prepare_folder",
     "refuse_reserved",
+    "reserve_space",
 ]
 
 #: Holds the number in the database. Hidden from scans, refused in writes.
 SEAL_KEY = b"\x00windeck.seal"
 SEAL = "windeck.seal"
 PARTS = "windeck.parts"
+#: A file that holds space on the disk, so that a database on a full disk can still be cleared.
+RESERVE = "windeck.reserve"
+RESERVE_BYTES = 1 << 20
 #: The file in which rocksdict notes whether a database holds bytes or Python objects.
 CONFIG = "rocksdict-config.json"
 _ERRNOS = [errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS]
@@ -156,6 +164,45 @@ def fsync_folder(path: str | Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def free_bytes(path: str | Path) -> int:
+    """Return the bytes that this user can still write to the disk of a path."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+def reserve_space(path: str) -> None:
+    """Create the file `RESERVE` in the folder of a database, unless database or disk are small.
+
+    Engines write to the disk to open a database and to remove keys. On a full disk this file is
+    removed first: see `make_room`.
+    """
+    file = os.path.join(path, RESERVE)
+    if _exists(file) or free_bytes(path) < 16 * RESERVE_BYTES:
+        return
+    used = 0
+    for name in os.listdir(path):
+        if name.endswith((".sst", ".ldb")):
+            with suppress(FileNotFoundError):  # removed by a compaction
+                used += os.stat(os.path.join(path, name)).st_size
+    if used < 6 * RESERVE_BYTES:
+        return
+    temporary = f"{file}.tmp"
+    try:
+        with open(temporary, "wb") as out:
+            # Not zeros: some file systems store no blocks for these.
+            out.write(os.urandom(RESERVE_BYTES))
+        os.replace(temporary, file)
+    except OSError:
+        remove(temporary)
+
+
+def make_room(url: StoreURL) -> None:
+    """Remove the file `RESERVE` of a database, if the disk is nearly full."""
+    path = _path(url)
+    if _exists(path) and free_bytes(path) < RESERVE_BYTES:
+        remove(os.path.join(path, RESERVE))
 
 
 def refuse_reserved(keys: Sequence[bytes]) -> None:
@@ -288,6 +335,57 @@ def translate_engine_error(error: Exception, doing: str, where: str) -> OSError:
     if "Corruption" in text or missing or "Invalid argument" in text:
         return CorruptStoreError(f"{where} is damaged: {doing} failed: {text}")
     return OSError(errno.EIO, sentence)
+
+
+def compaction_error(where: str, path: str) -> OSError:
+    """Return the error for a compaction that the engine could not finish."""
+    full = free_bytes(path) < 16 * RESERVE_BYTES
+    return OSError(
+        errno.ENOSPC if full else errno.EIO,
+        f"{where}: the keys were removed, but not all of their space was freed, since the engine "
+        f"could not rewrite tables{' on a full disk' if full else ''}: free some space, then "
+        "remove again",
+    )
+
+
+#: The process that first opened a database of an engine, by engine.
+_started: dict[str, int] = {}
+#: Objects that hold a handle of an engine, and the attribute that it is.
+_holders: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def check_process(engine: str, where: object) -> None:
+    """Raise RuntimeError in a process forked from one that used the engine.
+
+    An engine starts its threads once for a process. They do not exist in a fork, so the engine
+    would wait for them without end.
+    """
+    own = os.getpid()
+    started = _started.setdefault(engine, own)
+    if started != own:
+        name = _NAMES[engine]
+        raise RuntimeError(
+            f"{where} cannot be used here: this process was forked from process {started} "
+            f"after that had opened a {name}, whose threads do not exist in a fork; start the "
+            "process by multiprocessing's 'spawn' or 'forkserver', or open no "
+            f"{name} before the fork"
+        )
+
+
+def keep_in_fork(holder: Any, attribute: str) -> None:
+    """Let forked processes never destroy a handle of an engine, which would need its threads."""
+    _holders[holder] = attribute
+
+
+def _keep_handles() -> None:
+    import ctypes
+
+    for holder, attribute in _holders.items():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(getattr(holder, attribute)))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_handles)
 
 
 def already_open_error(where: str) -> BlockingIOError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import plyvel
@@ -39,8 +42,9 @@ FACTS = Facts(
     shared_readers=False,
     ordered=True,
 )
-#: Bytes of one batch of a bulk load.
-BATCH_BYTES = 4 << 20
+#: Bytes of one batch of a bulk load, and of the log that LevelDB moves into a table when it opens.
+BATCH_BYTES = 2 << 20
+LOG_BYTES = 4 << 20
 #: Keys of one batch of a `delete_range`.
 BATCH_KEYS = 10_000
 
@@ -59,7 +63,9 @@ class LevelDBStore:
         self._lock = threading.RLock()
         self._seal = embedded.Seal(self._path, self.url)
         self._db: Any = None
+        embedded.check_process("leveldb", self.url)
         self._place = self._claim()
+        embedded.keep_in_fork(self, "_db")
         try:
             self._db = _open_database(self._path, url)
             self._reader = LevelDBReader(self._db, self.url)
@@ -87,6 +93,7 @@ class LevelDBStore:
 
     @property
     def _open(self) -> Any:
+        embedded.check_process("leveldb", self.url)
         if self._db.closed:
             raise ValueError(f"the store {self.url} is closed")
         return self._db
@@ -124,12 +131,22 @@ class LevelDBStore:
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
     ) -> None:
         gone: list[bytes] = []
+        first: bytes | None = None
         for key in self.keys(prefix, start=start, stop=stop):
+            if first is None:
+                first = key
+                self._flush()  # a table of its own for the removed keys, see bulk_load
             gone.append(key)
             if len(gone) == BATCH_KEYS:
                 self._write((), gone)
                 gone = []
+        if first is None:
+            return
         self._write((), gone)
+        with suppress(plyvel.Error, RuntimeError):  # raised by the next write, too
+            self._open.compact_range(start=first, stop=key)
+        # Shows an error of the compaction.
+        self._write([(SEAL_KEY, self._seal.number.to_bytes(8, "big"))])
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
@@ -141,13 +158,39 @@ class LevelDBStore:
 
     def bulk_load(self, items: Items) -> int:
         self._open  # noqa: B018 - raises before items are consumed
-        count = 0
-        for group in group_by_size(iter_ascending(items), BATCH_BYTES):
-            embedded.refuse_reserved([key for key, _ in group])
-            self._write(group)
-            count += len(group)
+        count, groups = 0, group_by_size(iter_ascending(items), BATCH_BYTES)
+        first, second = next(groups, []), next(groups, None)
+        try:
+            if second is not None:
+                # A table with these keys alone overlaps no other, so it is not rewritten, and it is
+                # deleted as a whole when the keys are removed.
+                self._flush()
+            for group in chain([first], [second] if second else [], groups):
+                embedded.refuse_reserved([key for key, _ in group])
+                self._check_space(sum(len(value) for _, value in group))
+                self._write(group)
+                count += len(group)
+        finally:
+            if second is not None:
+                # Otherwise LevelDB does it when it opens, for which there may be no space then.
+                self._flush()
+        embedded.reserve_space(self._path)
         self.sync()
         return count
+
+    def _flush(self) -> None:
+        """Write the content of the log into a table."""
+        with suppress(plyvel.Error, RuntimeError):
+            self._open.compact_range(start=b"\0", stop=b"\0")
+
+    def _check_space(self, size: int) -> None:
+        left, needed = embedded.free_bytes(self._path), 2 * (LOG_BYTES + max(size, BATCH_BYTES))
+        if left < needed:
+            raise OSError(
+                errno.ENOSPC,
+                f"{self.url}: writing failed: the disk has {left:,} bytes left, expected at least "
+                f"{needed:,}, which LevelDB may need when it opens",
+            )
 
     def ingest_parts(self, names: Sequence[str]) -> None:
         self._open  # noqa: B018
@@ -177,7 +220,8 @@ class LevelDBStore:
 
     def close(self) -> None:
         with self._lock:
-            if self._db is not None:
+            if self._db is not None and not self._db.closed:
+                embedded.check_process("leveldb", self.url)
                 self._db.close()  # and its iterators and snapshots
         with _claims_lock:
             if _claims.get(self._place) is self:
@@ -225,6 +269,7 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
 
 
 def _open_database(path: str | Path, url: StoreURL) -> Any:
+    embedded.check_process("leveldb", url)
     compression = url.choice("compression", ("none", "snappy"), "none")
     try:
         return plyvel.DB(
@@ -232,7 +277,7 @@ def _open_database(path: str | Path, url: StoreURL) -> Any:
             create_if_missing=True,
             paranoid_checks=True,
             compression=None if compression == "none" else compression,
-            write_buffer_size=16 << 20,
+            write_buffer_size=LOG_BYTES,
             max_file_size=32 << 20,
         )
     except plyvel.Error as error:
@@ -262,6 +307,7 @@ class LevelDBReader:
         self._handle, self._where = handle, where
 
     def get(self, key: bytes) -> bytes | None:
+        embedded.check_process("leveldb", self._where)
         try:
             # Without verification, a flipped byte gives a wrong value.
             found: bytes | None = self._handle.get(key, verify_checksums=True)
@@ -285,6 +331,7 @@ class LevelDBReader:
     def _walk(
         self, prefix: bytes, start: bytes | None, stop: bytes | None, values: bool
     ) -> Iterator[Any]:
+        embedded.check_process("leveldb", self._where)
         first, end = key_range(prefix, start, stop)
         if is_empty_range((first, end)):
             return
@@ -298,6 +345,10 @@ class LevelDBReader:
 
 class LevelDBSnapshot(LevelDBReader):
     """A snapshot of a database."""
+
+    def __init__(self, handle: Any, where: str) -> None:
+        super().__init__(handle, where)
+        embedded.keep_in_fork(self, "_handle")
 
     def get(self, key: bytes) -> bytes | None:
         return super().get(check_key(key))

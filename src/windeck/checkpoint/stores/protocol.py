@@ -53,6 +53,7 @@ __all__ = [
     "iter_ascending",
     "iter_ascending_pieces",
     "key_range",
+    "order_writes",
     "prefix_end",
 ]
 
@@ -349,7 +350,12 @@ class Store(View, Protocol):
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
     ) -> None:
-        """Remove the keys that `scan` returns for the same arguments; ``b""`` alone means all."""
+        """Remove the keys that `scan` returns for the same arguments; ``b""`` alone means all.
+
+        RocksDB and LevelDB also free their space on the disk, which rewrites tables that have some
+        of the keys and others. If the disk is too full for that, an OSError says so; the keys are
+        removed.
+        """
         ...
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
@@ -434,6 +440,15 @@ class PartStore(Store, Protocol):
         Absent parts are no error. Parts that are being written must not be removed.
         """
         ...
+
+
+def order_writes(store: Store) -> None:
+    """Let no later write survive a crash without all writes so far.
+
+    A store may have a method `order_writes` for this, if it keeps the order of writes anyway.
+    Otherwise what was written is made durable.
+    """
+    getattr(store, "order_writes", store.sync)()
 
 
 def check_key(key: object) -> bytes:

@@ -65,7 +65,9 @@ class RocksDBStore:
         self._where, self._readonly = url, url.flag("readonly")
         path = embedded.prepare_folder(url, create=url.flag("create", True) and not self._readonly)
         self._path, self._lock = path, threading.RLock()
+        embedded.check_process("rocksdb", self.url)
         self._open_database()
+        embedded.keep_in_fork(self, "_db")
         until = time.monotonic() + SETTLING_SECONDS
         while self._readonly and self._seal.has_changed():
             self.close()
@@ -103,21 +105,25 @@ class RocksDBStore:
         access = rocksdict.AccessType.read_write()
         if self._readonly:
             access = rocksdict.AccessType.read_only(False)
-        # A compaction of the writer may remove a file while a reader opens the database.
-        for attempts in range(3 if self._readonly else 1, 0, -1):
+        until = time.monotonic() + SETTLING_SECONDS
+        while True:
+            files = set(os.listdir(self._path))
             try:
                 options = options_for(self._where, self._path)
                 if not self._readonly:
                     return rocksdict.Rdict(self._path, options, access_type=access)
                 with readable(self._path) as folder:
                     return rocksdict.Rdict(folder, options, access_type=access)
-            except Exception as error:  # noqa: PERF203
-                if attempts == 1 or os.strerror(2) not in str(error):
+            except Exception as error:
+                # A compaction of the writer may remove a file while a reader opens the database.
+                is_missing = self._readonly and os.strerror(errno.ENOENT) in str(error)
+                is_changing = set(os.listdir(self._path)) != files
+                if not (is_missing and is_changing and time.monotonic() < until):
                     fail(error, "opening", self.url)
-        raise AssertionError("unreachable")
 
     @property
     def _open(self) -> rocksdict.Rdict:
+        embedded.check_process("rocksdb", self.url)
         if self._db is None:
             raise ValueError(f"the store {self.url} is closed")
         return self._db
@@ -196,7 +202,20 @@ class RocksDBStore:
                 changes.delete_range(first, end)
             if first <= SEAL_KEY:
                 changes.put(SEAL_KEY, self._seal.number.to_bytes(8, "big"))
+            # A table of its own for the removed range: with other keys in it, the compaction would
+            # rewrite all tables between them.
+            self._flush()
             self._write(changes)
+            self._compact(first, end)
+
+    def _compact(self, first: bytes, end: bytes | None) -> None:
+        """Free the space of removed keys: delete tables with no others, and rewrite the rest."""
+        db, name = self._writable, "rocksdb.background-errors"
+        before = db.property_int_value(name) or 0
+        db.compact_range(first, end)  # reports no error
+        self._note_write()
+        if (db.property_int_value(name) or 0) > before:
+            raise embedded.compaction_error(self.url, self._path)
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
@@ -217,6 +236,7 @@ class RocksDBStore:
             self._ingest(files)
         finally:
             self._drop_tables(f"{name}-")
+        embedded.reserve_space(self._path)
         return count
 
     def ingest_parts(self, names: Sequence[str]) -> None:
@@ -241,23 +261,21 @@ class RocksDBStore:
 
     def sync(self) -> None:
         with self._lock:
-            db = self._writable
-            try:
-                db.put(SEAL_KEY, self._seal.next_value())
-                # Flush to a table instead of syncing the log: then the manifest lists, in order,
-                # all ingested tables and this one, so that a lost end of it is detected.
-                db.flush()
-            except Exception as error:
-                fail(error, "making it durable", self.url)
-            finally:
-                self._note_write()
+            changes = rocksdict.WriteBatch(raw_mode=True)
+            changes.put(SEAL_KEY, self._seal.next_value())
+            self._write(changes, "making it durable")
+            # Flush to a table instead of syncing the log: then the manifest lists, in order, all
+            # ingested tables and this one, so that a lost end of it is detected.
+            self._flush()
             self._seal.write()
 
     def close(self) -> None:
         with self._lock:
-            db, self._db = self._db, None
-            if db is None:
+            if self._db is None:
                 return
+            # In a fork the engine would wait for its threads; close the store where it was opened.
+            embedded.check_process("rocksdb", self.url)
+            db, self._db = self._db, None
             self._reader.close()
             if self._live is not None:
                 self._live.close()
@@ -272,15 +290,25 @@ class RocksDBStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, changes: rocksdict.WriteBatch) -> None:
+    def _write(self, changes: rocksdict.WriteBatch, doing: str = "writing") -> None:
         with self._lock:
             db = self._writable
             try:
                 db.write(changes)
             except Exception as error:
-                fail(error, "writing", self.url)
+                fail(error, doing, self.url)
             finally:
                 self._note_write()
+
+    def _flush(self) -> None:
+        """Write the content of the log into a table, durably."""
+        db = self._writable
+        try:
+            db.flush()
+        except Exception as error:
+            fail(error, "making it durable", self.url)
+        finally:
+            self._note_write()
 
     def _note_write(self) -> None:
         if self._live is not None:
@@ -360,6 +388,7 @@ class RocksDBReader:
 
     @property
     def _open(self) -> rocksdict.Rdict:
+        embedded.check_process("rocksdb", self._where)
         if self._db is None:
             raise ValueError(f"the store {self._where} is closed")
         return self._db
@@ -377,6 +406,7 @@ class RocksDBSnapshot:
         self._where = where
         self._lock = threading.Lock()
         self._moved_by: object = None  # the last scan that moved the iterator
+        embedded.keep_in_fork(self, "_shared")
 
     def get(self, key: bytes) -> bytes | None:
         check_key(key)
@@ -447,6 +477,7 @@ class RocksDBSnapshot:
 
     @property
     def _iterator(self) -> rocksdict.RdictIter:
+        embedded.check_process("rocksdb", self._where)
         if self._shared is None:
             raise ValueError(f"the store {self._where} or its snapshot is closed")
         return self._shared

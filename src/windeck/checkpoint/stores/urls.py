@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.protocol import Items, Store
 
-__all__ = ["StoreURL", "existing_url", "is_url", "open_store", "opened", "reading_url", "register"]
-__all__ += ["retry_while_open", "takes_parts", "takes_turns", "write_part"]
+__all__ = ["StoreURL", "existing_url", "is_url", "make_room", "open_store", "opened", "reading_url"]
+__all__ += ["register", "retry_while_open", "takes_parts", "takes_turns", "write_part"]
 
 Result = TypeVar("Result")
 
@@ -208,6 +208,14 @@ def takes_parts(url: str) -> bool:
     """Return True if `write_part` supports a URL: one process opens it, others write parts."""
     scheme = StoreURL.parse(url).scheme
     return scheme not in _registered and hasattr(_backend(scheme), "write_part")
+
+
+def make_room(url: str) -> None:
+    """Let a database on a full disk be opened and cleared; do nothing for other stores."""
+    if takes_parts(url):
+        from windeck.checkpoint.stores import embedded
+
+        embedded.make_room(StoreURL.parse(url))
 
 
 def takes_turns(url: str) -> bool:

@@ -244,7 +244,7 @@ class SavedTable:
         Parameters
         ----------
         ids
-            int64 of one dimension, in any order, with or without duplicates.
+            int64 or int32 of one dimension, in any order, with or without duplicates.
 
         Raises
         ------
@@ -371,7 +371,7 @@ def _to_rows(found: Entries) -> TableRows:
 
 def _check_ids(ids: Any) -> Int64s:
     keys = np.asarray(ids)
-    if keys.size == 0 and not isinstance(ids, np.ndarray):
+    if keys.dtype == np.int32 or (keys.size == 0 and not isinstance(ids, np.ndarray)):
         keys = keys.astype(np.int64)
     if keys.dtype != np.int64:
         raise TypeError(f"the ids have dtype {keys.dtype}, expected int64")

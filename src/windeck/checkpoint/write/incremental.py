@@ -75,7 +75,7 @@ def find_base(values: Values, plan: Plan) -> BaseSave | None:
         When the last save's manifest or digests are damaged. The result is None then.
     """
     namespace = plan.namespace
-    commits = read_head(values, namespace)[1]
+    commits = read_head(values, namespace).commits
     if not commits or commits[0].generation != plan.base:  # none, or another save was committed
         return None
     commit = commits[0]

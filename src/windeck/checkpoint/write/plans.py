@@ -16,14 +16,19 @@ from windeck.checkpoint.format.keys import drop_parts, list_parts
 from windeck.checkpoint.format.manifests import (
     LONGEST_CHAIN,
     Commit,
+    Head,
     encode_head,
     encode_json,
     encode_manifest,
     find_bases,
+    is_known_save,
+    move_tag,
     read_head,
+    remember_save,
 )
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.stores.protocol import order_writes
 from windeck.checkpoint.stores.urls import opened
 
 __all__ = [
@@ -37,6 +42,7 @@ __all__ = [
     "check_uncommitted",
     "commit_manifest",
     "conflict_message",
+    "create_head",
     "discard",
     "finish",
     "reserve_generation",
@@ -70,7 +76,8 @@ def commit_manifest(
     generation: int,
     save: int,
     step: int,
-    head: tuple[bytes | None, Sequence[Commit]],
+    head: Head,
+    tag: str | None = None,
 ) -> Commit:
     """Write the manifest of data that are durable already, then set HEAD to it.
 
@@ -80,6 +87,8 @@ def commit_manifest(
         Of the save: its number from `reserve_generation`, its random number, and the user's step.
     head
         The result of `read_head` when the save began.
+    tag
+        A tag to move to this generation in the same write of HEAD.
 
     Raises
     ------
@@ -94,19 +103,29 @@ def commit_manifest(
         )
     value = encode(Label(Kind.MANIFEST, generation, save), payload)
     store.put_many([(keys.manifest(namespace, generation), value)])
-    store.sync()
+    order_writes(store)
     bases = find_bases(manifest, generation)
     now = Commit(generation, save, step, time.time(), len(value), crc32c(value), bases)
-    key, (was, commits) = keys.head(namespace), head
-    while not store.compare_and_set(key, was, encode_head([now, *commits])):
-        # A HEAD from which only old generations were removed is no conflict.
-        former, (was, commits) = commits, read_head(store, namespace)
-        if commits[:1] != former[:1]:
-            check_uncommitted(namespace, generation, commits)
+    key = keys.head(namespace)
+    while True:
+        commits = [now, *head.commits]
+        if tag is not None:
+            commits = move_tag(commits, tag, generation)
+        if store.compare_and_set(key, head.value, encode_head(commits)):
+            break
+        # A HEAD of which only old generations or tags were changed is no conflict.
+        former, head = head, read_head(store, namespace)
+        check_uncommitted(namespace, generation, head)
+        if _in_force(head) != _in_force(former):
             _remove_generation(store, namespace, generation)
-            raise RuntimeError(conflict_message(namespace, step, commits))
+            raise RuntimeError(conflict_message(namespace, step, head.commits))
     store.sync()
     return now
+
+
+def _in_force(head: Head) -> tuple[int, int] | None:
+    """Return the generation and the save in force; None for none."""
+    return (head.commits[0].generation, head.commits[0].save) if head.commits else None
 
 
 def _remove_generation(store: Store, namespace: str, generation: int) -> None:
@@ -114,12 +133,17 @@ def _remove_generation(store: Store, namespace: str, generation: int) -> None:
         store.delete_range(prefix)
 
 
-def check_uncommitted(namespace: str, generation: int, commits: Sequence[Commit]) -> None:
-    """Raise a RuntimeError for a generation in HEAD: another process committed the same save."""
-    if generation in {found.generation for found in commits}:
+def check_uncommitted(namespace: str, generation: int, head: Head) -> None:
+    """Raise a RuntimeError for a generation that is committed already, or was removed by `gc`."""
+    if generation in {found.generation for found in head.commits}:
         raise RuntimeError(
             f"generation {generation} of {namespace} was committed already, expected a save that "
             "was not"
+        )
+    if generation <= head.removed:
+        raise RuntimeError(
+            f"generation {generation} of {namespace} was removed by gc during the save, before the "
+            "first commit: save again"
         )
 
 
@@ -244,12 +268,24 @@ def _even_chunk_bytes(shape: Sequence[int], width: int, max_bytes: int) -> int:
 
 
 def check_options(
-    *, step: int, namespace: str, chunk_bytes: int, incremental: bool, longest_chain: int
+    *,
+    step: int,
+    namespace: str,
+    chunk_bytes: int,
+    incremental: bool,
+    longest_chain: int,
+    takeover: bool,
+    lower_step: bool,
 ) -> None:
     """Raise a TypeError or ValueError for invalid options of a save."""
     keys.check_namespace(namespace)
     check_numbers({"step": step, "chunk_bytes": chunk_bytes, "longest_chain": longest_chain})
-    _check_bool("incremental", incremental)
+    for name, value in (
+        ("incremental", incremental),
+        ("takeover", takeover),
+        ("lower_step", lower_step),
+    ):
+        _check_bool(name, value)
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:
@@ -280,6 +316,8 @@ def begin(
     chunk_bytes: int = CHUNK_BYTES,
     incremental: bool = False,
     longest_chain: int = LONGEST_CHAIN,
+    takeover: bool = False,
+    lower_step: bool = False,
 ) -> Plan:
     """Begin a save by several writers, which need no connection to each other.
 
@@ -292,6 +330,8 @@ def begin(
         An open store, or the URL of one.
     step
         The step that `log` shows beside the generation.
+    takeover, lower_step
+        See `save`.
     writers
         Number of processes that write; processes that own nothing are not counted.
     namespace, chunk_bytes, incremental, longest_chain
@@ -300,13 +340,15 @@ def begin(
     Raises
     ------
     TypeError, ValueError
-        For an invalid argument.
+        For an invalid argument, or a step below that of the checkpoint in force.
+    RuntimeError
+        When another run saved the checkpoint in force.
     OSError
         See `windeck.checkpoint.stores.protocol`.
 
     Notes
     -----
-    O(1) time. Only the next generation number is written.
+    O(1) time. Only the next generation number is written, and an empty HEAD before the first save.
 
     Examples
     --------
@@ -325,22 +367,54 @@ def begin(
     """
     check_options(
         step=step, namespace=namespace, chunk_bytes=chunk_bytes, incremental=incremental,
-        longest_chain=longest_chain,
+        longest_chain=longest_chain, takeover=takeover, lower_step=lower_step,
     )  # fmt: skip
     check_numbers({"writers": writers})
     with opened(store) as place:
-        _, commits = read_head(place, namespace)
+        commits = create_head(place, namespace).commits
+        if commits:
+            _check_order(namespace, commits[0], step, takeover, lower_step)
         generation = reserve_generation(place, namespace, commits)
         base = commits[0].generation if commits else 0
         save = secrets.randbits(63)
+        remember_save(save)
         return Plan(
             generation, save, step, writers, namespace, chunk_bytes, base, incremental,
             longest_chain,
         )  # fmt: skip
 
 
-def finish(store: Store, plan: Plan, manifest: Mapping[str, Any]) -> int:
-    """Commit a save whose data are durable; return its generation.
+def create_head(store: Store, namespace: str) -> Head:
+    """Return HEAD, and write an empty one first if the namespace has none.
+
+    From then on HEAD exists, so that its absence beside a manifest is damage.
+    """
+    head = read_head(store, namespace)
+    while head.value is None:
+        store.compare_and_set(keys.head(namespace), None, encode_head([]))
+        order_writes(store)
+        head = read_head(store, namespace)
+    return head
+
+
+def _check_order(namespace: str, last: Commit, step: int, takeover: bool, lower_step: bool) -> None:
+    """Raise an error for a save that does not continue from the checkpoint in force."""
+    if not (takeover or is_known_save(last.save)):
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last.time))
+        raise RuntimeError(
+            f"generation {last.generation} (step {last.step}, {when}) of {namespace} was saved by "
+            "another run, expected one that this run saved or loaded: load it to continue from it, "
+            "or pass takeover=True to save after it; is there a second writer?"
+        )
+    if step < last.step and not lower_step:
+        raise ValueError(
+            f"`step` must be at least {last.step}, the step of the checkpoint of {namespace} in "
+            f"force, got {step}: pass lower_step=True to go back"
+        )
+
+
+def finish(store: Store, plan: Plan, manifest: Mapping[str, Any], *, tag: str | None = None) -> int:
+    """Commit a save whose data are durable, with a tag if one is given; return its generation.
 
     Raises
     ------
@@ -348,20 +422,21 @@ def finish(store: Store, plan: Plan, manifest: Mapping[str, Any]) -> int:
         When another save was committed since this one began; the data of this one are removed.
     """
     head = read_head(store, plan.namespace)
-    in_force = head[1][0].generation if head[1] else 0
+    check_uncommitted(plan.namespace, plan.generation, head)
+    in_force = head.commits[0].generation if head.commits else 0
     if in_force != plan.base:
         discard(store, plan)
-        raise RuntimeError(conflict_message(plan.namespace, plan.step, head[1]))
+        raise RuntimeError(conflict_message(plan.namespace, plan.step, head.commits))
     commit_manifest(
         store, plan.namespace, manifest,
-        generation=plan.generation, save=plan.save, step=plan.step, head=head,
+        generation=plan.generation, save=plan.save, step=plan.step, head=head, tag=tag,
     )  # fmt: skip
     return plan.generation
 
 
 def discard(store: Store, plan: Plan) -> None:
     """Remove the data of a save that will not be committed."""
-    check_uncommitted(plan.namespace, plan.generation, read_head(store, plan.namespace)[1])
+    check_uncommitted(plan.namespace, plan.generation, read_head(store, plan.namespace))
     _remove_generation(store, plan.namespace, plan.generation)
     left = list_parts(store, plan.namespace, unfinished=True)
     drop_parts(store, [part for part in left if part.save == plan.save])

@@ -157,8 +157,8 @@ def collect(
     items += _values(manifest["trees"], budget)
     log = [
         {"generation": one.generation, "step": one.step, "time": format_time(one.time),
-         "bases": list(one.bases)}
-        for one in read_head(view, namespace)[1]
+         "bases": list(one.bases), "tags": list(one.tags)}
+        for one in read_head(view, namespace).commits
     ]  # fmt: skip
     return {
         "url": url, "namespace": namespace, "generation": commit.generation, "step": commit.step,

@@ -22,6 +22,11 @@ function link(changes) {
   return "#" + next.toString();
 }
 
+// Counters of steps, which would exceed all weights.
+function isCounter(item) {
+  return !item.shape.length && /(^|[/.])(step|num_batches_tracked)$/.test(item.name);
+}
+
 function overview() {
   const of = (kind) => data.items.filter((item) => item.kind === kind);
   const odd = data.items.filter(flagged);
@@ -33,7 +38,7 @@ function overview() {
   out.push(make("h3", {}, "NaN and infinities"));
   out.push(odd.length ? make("div", { class: "results" }, odd.map((item) => leaf(item, item.name)))
     : make("p", {}, data.limits.unread ? "None in the tensors whose statistics are on this page." : "None."));
-  const largest = data.items.filter((item) => item.own && item.findings && item.findings.largest.length)
+  const largest = data.items.filter((item) => item.own && item.findings && item.findings.largest.length && !isCounter(item))
     .map((item) => ({ item, found: item.findings.largest[0] }))
     .sort((a, b) => Math.abs(Number(b.found[1])) - Math.abs(Number(a.found[1]))).slice(0, 10);
   if (largest.length) {
@@ -43,10 +48,11 @@ function overview() {
         make("th", { scope: "row" }, place(found[0])), cell(found[1], false)))))));
   }
   out.push(make("h3", { id: "log" }, "Generations kept"), make("div", { class: "scroll" }, make("table", {},
-    make("thead", {}, make("tr", {}, ["generation", "step", "saved", "refers to"].map((t) => make("th", { scope: "col" }, t)))),
+    make("thead", {}, make("tr", {}, ["generation", "step", "saved", "refers to", "tags"].map((t) => make("th", { scope: "col" }, t)))),
     make("tbody", {}, data.log.map((one) => make("tr", {}, make("td", one.generation === data.generation ? { class: "hit" } : {}, String(one.generation)),
       make("td", {}, whole(one.step)), make("td", {}, shown(one.time)),
-      make("td", { class: "text" }, one.bases.length ? one.bases.join(", ") : "itself alone")))))));
+      make("td", { class: "text" }, one.bases.length ? one.bases.join(", ") : "itself alone"),
+      make("td", { class: "text" }, shown(one.tags.join(", ")))))))));
   out.push(make("h3", {}, "What this page holds"), make("div", { class: "note", id: "limits" },
     data.limits.text.map((line) => make("p", {}, shown(line)))));
   return out;
@@ -60,7 +66,7 @@ function show() {
   if (box.value !== now.q) box.value = now.q;
   const asked = now.q ? condition(now.q) : null;
   const filter = asked ? "" : now.q;
-  if (filter !== drawn) drawTree(filter ? new Set(named(filter).map((item) => item.key)) : null);
+  if (filter !== drawn) drawTree(filter ? new Set(named(filter).map((item) => item.key)) : null, isId(filter));
   drawn = filter;
   const item = now.n ? byKey.get(now.n) : null;
   const searched = !item && now.q !== "" && now.n !== "";

@@ -65,14 +65,23 @@ function named(text) {
   return data.items.filter((item) => words.every((word) => item.name.toLowerCase().includes(word)));
 }
 
+function isId(text) {
+  return /^-?\d+$/.test(text.trim());
+}
+
+function notShown(item, id) {
+  return make("p", { class: "soft" }, `The id ${id} is not among the ${whole(item.head.length)} rows of this table on this page. ` +
+    `In the store: windeck view URL row '${shown(item.name)}' ${id}`);
+}
+
 function showSearch(text, asked) {
   const names = named(text);
   const out = [make("h2", {}, "Search: ", make("bdi", {}, shown(text)))];
   const id = text.trim();
-  const rows = /^-?\d+$/.test(id) ? data.items.filter((item) => item.kind === "table")
-    .flatMap((item) => item.head.filter((row) => row.id === id).map((row) => ({ item, row }))) : [];
-  for (const { item, row } of rows) {
-    out.push(make("h3", {}, "Row of ", make("a", { href: link({ n: item.key }) }, shown(item.name))), tableRows(item, [row]));
+  for (const item of isId(id) ? data.items.filter((one) => one.kind === "table") : []) {
+    const found = item.head.filter((row) => row.id === id);
+    out.push(make("h3", {}, "Row of ", make("a", { href: link({ n: item.key }) }, shown(item.name))),
+      found.length ? tableRows(item, found) : notShown(item, id));
   }
   if (!asked || names.length) {
     out.push(make("h3", { id: "names" }, plural(names.length, "name")));

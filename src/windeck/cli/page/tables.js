@@ -17,7 +17,7 @@ function lookup(item) {
     const wanted = input.value.trim();
     const found = item.head.filter((row) => row.id === wanted);
     answer.replaceChildren(...(!wanted ? [] : found.length ? [tableRows(item, found)]
-      : [make("p", { class: "soft" }, `Not among the ${whole(item.head.length)} rows on this page. In the store: windeck view URL row TABLE ID`)]));
+      : isId(wanted) ? [notShown(item, wanted)] : [make("p", { class: "soft" }, "An id is a whole number.")]));
   } });
   return make("div", { id: "lookup" }, make("label", { for: "id" }, "Id "), input, answer);
 }

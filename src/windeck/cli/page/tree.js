@@ -1,5 +1,5 @@
 // The tree of names. Groups are filled when they are first opened, so large trees are quick.
-const groups = { "tensor": "Tensors", "table": "Embedding tables", "value": "Plain values" };
+const groups = { "table": "Embedding tables", "tensor": "Tensors", "value": "Plain values" };
 
 function parts(name) {
   return name.match(/[^/.]*[/.]?/g).slice(0, -1);
@@ -37,7 +37,7 @@ function flagged(item) {
 }
 
 function leaf(item, label) {
-  const beside = item.kind === "tensor" ? item.dtype + " " + place(item.shape)
+  const beside = item.kind === "tensor" ? (item.own ? item.dtype + " " + place(item.shape) : "= " + shown(item.data))
     : item.kind === "table" ? whole(item.rows) + " × " + item.dim
     : item.value.length > 24 ? shown(item.value.slice(0, 23)) + "…" : shown(item.value);
   const flag = flagged(item) ? make("span", { class: "flag", title: "NaN or infinite values" }, " !") : null;
@@ -69,11 +69,12 @@ function fill(box, node, open, depth, prefix) {
     group.path = prefix + label;
     group.unfold = () => { grow(); group.open = true; };
     box.append(group);
-    if (open || depth < 1 || sums.count <= 8) group.unfold();
+    // The state of an optimizer has several tensors for each parameter: it is opened on request.
+    if (open || (depth < 1 ? !label.startsWith("optimizer/") : sums.count <= 8)) group.unfold();
   }
 }
 
-function drawTree(wanted) {
+function drawTree(wanted, id) {
   const nav = document.getElementById("tree");
   const open = wanted !== null && wanted.size <= 500;
   nav.replaceChildren(make("a", { class: "leaf", href: link({ n: "" }), "data-key": "" },
@@ -86,7 +87,8 @@ function drawTree(wanted) {
     fill(box, grown(items), open, 0, "");
     nav.append(make("h3", {}, title), box);
   }
-  if (nav.children.length === 1) nav.append(make("p", { class: "soft" }, "No such name."));
+  if (nav.children.length === 1) nav.append(make("p", { class: "soft" }, 
+    id && data.items.some((item) => item.kind === "table") ? "Not a name. As an id of a table: see beside." : "No such name."));
 }
 
 // Opens the groups above an item, and marks it.
