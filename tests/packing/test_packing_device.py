@@ -31,7 +31,6 @@ DEVICES = [
         marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU"),
     ),
 ]
-UNPADDED = [way for way in WAYS if "padded" not in way]
 Tensors = dict[str, torch.Tensor]
 
 
@@ -44,21 +43,25 @@ def check_equal(found: Tensors, expected: Tensors) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@settings(QUIET, max_examples=150)
+@settings(QUIET, max_examples=250)
 @given(models(), st.sampled_from(["int64", "int32"]), st.integers(0, 9), st.integers(0, 2**64 - 1))
 def test_batches_equal_those_of_the_native_packing(
     device: str, model: Model, dtype: str, epoch: int, seed: int
 ) -> None:
     """All sequences of an epoch, in any order and with any frames, are those in host memory."""
     packed = packing(model, dtype=dtype, keys=KEYS)
-    if model.padded:
-        with pytest.raises(ValueError, match=r"^`padded` is True, expected False: on a device,"):
-            packed.to(device)
-        return
     moved = packed.to(device)
     assert len(moved) == len(packed)
     assert moved.fingerprint == packed.fingerprint
     one, two = moved.at_epoch(epoch, seed=seed), packed.at_epoch(epoch, seed=seed)
+    stored = [
+        moved._tokens.bits,
+        *(moved._padded or ()),
+        *(t for t in one._order() if t is not None),
+    ]
+    assert sum({tensor.data_ptr(): tensor.nbytes for tensor in stored}.values()) <= (
+        packed.device_bytes()
+    )
     rng = np.random.default_rng(epoch)
     chosen: list[Any] = [np.arange(len(packed)), rng.integers(0, len(packed), 3), []]
     for numbers in chosen:
@@ -66,7 +69,7 @@ def test_batches_equal_those_of_the_native_packing(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("way", UNPADDED, ids=str)
+@pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_loaders_give_the_same_batches_and_states(
     device: str, way: dict[str, Any], shuffle: bool
@@ -165,25 +168,62 @@ def test_the_mixed_order_shares_the_tokens() -> None:
     assert mixed.packed.options.order == "mixed"
 
 
+@pytest.mark.parametrize("bos", [None, 98])
+@pytest.mark.parametrize("eos", [None, 99])
+def test_padded_sequences_that_are_full_by_a_token_more_or_less(
+    bos: int | None, eos: int | None
+) -> None:
+    """Documents around the length of a sequence fill it, or are cut, as in the native packing."""
+    sizes = [7, 8, 9, 15, 16, 17, 1, 2, 0, 24, 25, 3]
+    documents = [[list(range(size)) for size in sizes], [], [[5]], [list(range(8))] * 3]
+    for length in (2, 7, 8, 9):
+        packed = PackedSequences(
+            ModelCorpus(documents, ["uint16"] * 4), sequence_length=length, padded=True, pad=50,
+            sequence_bos=bos, sequence_eos=eos, dtype="int32", keys=KEYS,
+        )  # fmt: skip
+        moved = packed.to("cpu")
+        numbers = np.arange(len(packed))
+        for epoch in range(3):
+            one, two = moved.at_epoch(epoch, seed=4), packed.at_epoch(epoch, seed=4)
+            check_equal(one.gather_tensors(numbers), as_tensors(two.gather(numbers), {}))
+
+
+def test_padded_sequences_are_shared_by_the_mixed_order() -> None:
+    """`shuffled` of padded sequences copies neither tokens nor segments."""
+    source = PackedSequences(corpus(3), sequence_length=16, padded=True).to("cpu")
+    mixed = source.shuffled()
+    assert mixed.packed.options.order == "mixed"
+    assert mixed._tokens is source._tokens
+    assert mixed._padded is source._padded is not None
+    assert mixed.at_epoch(2, seed=1)._order().borders is source._padded.borders
+
+
 def test_device_bytes_are_known_before_anything_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes are those of tokens and of two epochs, and what does not fit is refused."""
     packed = PackedSequences(corpus(3), sequence_length=16, eos=99, order="mixed")
     needed = packed.device_bytes()
-    assert needed == packed._layout.tokens * 2 + 2 * 8 * (2 * 120 + 1 + len(packed))
+    orders = 2 * 8 * (2 * 120 + 1 + len(packed))
+    assert needed == packed._layout.tokens * 2 + orders
+    # In a report without opening a shard: in the dtype of batches.
+    assert packed.explain().device_bytes == packed._layout.tokens * 8 + orders
+    padded = PackedSequences(corpus(3), sequence_length=16, padded=True)
+    stored = 2 * (120 + len(padded)) + len(padded) + 2 * len(padded)
+    assert padded.device_bytes() == padded._layout.tokens * 2 + 8 * stored
     monkeypatch.setattr(moving, "_free_bytes", lambda device: needed - 1)
     with pytest.raises(MemoryError, match=rf"^the tokens need {needed:,} bytes on cpu, expected"):
         packed.to("cpu")
 
 
-@pytest.mark.parametrize("way", UNPADDED, ids=str)
+@pytest.mark.parametrize("way", WAYS, ids=str)
 def test_no_operation_of_a_batch_mixes_devices(way: dict[str, Any]) -> None:
     """All operations of the rows of a batch are on the device of the tokens."""
     packed = PackedSequences(corpus(3), sequence_length=16, eos=99, keys=KEYS, **way)
-    source = packed.to("cpu")
+    source: Any = packed.to("cpu")
     epoch = source.at_epoch(1, seed=2)
     order, expected = epoch._order(), epoch.gather_row_tensors([0, 1])
     with FakeTensorMode():
         source._tokens, source.device, order = moved(source._tokens), META, moved(order)
+        source._padded = moved(source._padded)
         with mock.patch.object(epoch, "_order", return_value=order):
             rows = epoch.gather_row_tensors(torch.empty(2, dtype=torch.int64, device=META))
     assert list(rows) == list(expected)
@@ -193,7 +233,7 @@ def test_no_operation_of_a_batch_mixes_devices(way: dict[str, Any]) -> None:
 
 def test_samples_outside_are_refused() -> None:
     """Samples below 0 and above the last are index errors in every order."""
-    for way in UNPADDED:
+    for way in WAYS:
         packed = PackedSequences(corpus(3), sequence_length=16, eos=99, **way)
         moved = packed.to("cpu")
         for sample in (-1, len(packed), 2**40, -(2**40)):

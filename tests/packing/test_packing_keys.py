@@ -56,6 +56,17 @@ def test_only_what_was_asked_for_is_added(keys: Any) -> None:
     assert packed.shuffled().gather([3, 1]).keys() == batch.keys()
 
 
+def test_arrays_of_a_batch_are_aligned_to_64_bytes() -> None:
+    packed = PackedSequences(corpus(), sequence_length=16, keys=list(KEYS))
+    held = [packed.gather(range(count)) for count in (1, 2, 3, 5, 8, 9)]
+    views = {"inputs", "targets", "targets_mask"}
+    assert {"cu_seqlens", "document_ids", "max_seqlen"} <= held[0].keys() - views
+    for batch in held:
+        for key in batch.keys() - views:
+            assert batch[key].ctypes.data % 64 == 0, key
+            assert batch[key].flags.writeable, key
+
+
 def test_keys_of_loaders_and_mixtures_belong_to_the_whole_batch() -> None:
     def part(**options: Any) -> PackedSequences:
         return PackedSequences(corpus(), sequence_length=16, keys=list(KEYS), **options)

@@ -329,15 +329,20 @@ def test_reports_and_reprs() -> None:
     assert str(packed.explain()) == (
         "3 sequences of 5 tokens and their targets\n"
         "  16 tokens of 3 documents, 3 of them BOS or EOS\n"
-        "  1 document filtered"
+        "  1 document filtered\n"
+        "  at most 272 bytes on a device"  # 16 tokens of int64, and orders of 4 documents
     )
+    assert packed.explain().device_bytes == 16 * 8 + 2 * 8 * (2 * 4 + 1)
     padded = PackedSequences(data, sequence_length=5, padded=True)
     assert str(padded.explain()) == (
         "3 sequences of 5 tokens and their targets\n"
         "  13 tokens of 3 documents, 0 of them BOS or EOS\n"
         "  1 document filtered\n"
-        "  4 tokens of padding, 22.2% of all"
+        "  4 tokens of padding, 22.2% of all\n"
+        "  at most 288 bytes on a device"
     )
+    # 13 tokens of int64; segments of 4 documents and 3 cuts; sizes of 3 sequences, and two orders.
+    assert padded.explain().device_bytes == 13 * 8 + 8 * (2 * (4 + 3) + 3 + 2 * 3)
     assert repr(packed.at_epoch(2, seed=5)) == "PackedEpoch(3 sequences, epoch=2, seed=5)"
     assert repr(packed).endswith(
         "sequence_length=5, bos=None, eos=0, order='shards', padded=False)"

@@ -12,6 +12,14 @@ import torch
 
 META = torch.device("meta")
 
+# Modules of the objects whose attributes are moved.
+_MOVED = (
+    "windeck.device_orders",
+    "windeck.packing.device",
+    "windeck.windows.device",
+    "windeck.windows.device_balanced",
+)
+
 
 def moved(value: Any) -> Any:
     """Return tensors on `meta` in place of those in a value; objects of windeck are changed."""
@@ -24,7 +32,7 @@ def moved(value: Any) -> Any:
         return list(map(moved, value))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(moved, value))
-    if type(value).__module__ in ("windeck.windows.device", "windeck.packing.device"):
+    if type(value).__module__ in _MOVED:
         for name, attribute in vars(value).items():
             if name != "_rows":
                 object.__setattr__(value, name, moved(attribute))

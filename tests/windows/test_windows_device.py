@@ -170,7 +170,8 @@ def test_device_bytes_are_known_before_anything_moves(mixed: wd.Table) -> None:
     """The bytes are those of values, masks and index; without missing values there are fewer."""
     windows = Windows(mixed, context_length=2, target_columns="load", dtype="float32")
     index = 2 * 24 + 8 + 3 * 8
-    assert windows.device_bytes() == 12 * (4 + 1) + index
+    assert windows.device_bytes() == windows.explain().device_bytes == 12 * (4 + 1) + index
+    assert str(windows.explain()).endswith(f"\n  at most {12 * (4 + 1) + index} bytes on a device")
     assert windows.to("cpu").nbytes == windows.device_bytes()
     whole = Windows(table_of(load=np.arange(12.0)), context_length=2)
     assert whole.device_bytes() == 12 * (8 + 1) + 32 + 16

@@ -239,8 +239,9 @@ def test_time_stamps_are_understood_in_many_forms() -> None:
     numbers = wd.Table.from_columns(
         {"x": np.arange(9.0), "t": np.arange(9) * 10}, timestamp_column="t"
     )
-    split = wd.Windows(numbers, context_length=1, prediction_length=1).split(35, 60)
-    assert [len(part) for part in split] == [3, 2, 3]
+    w = wd.Windows(numbers, context_length=1, prediction_length=1)
+    assert [len(part) for part in w.split(35, 60)] == [3, 2, 3]
+    assert [len(part) for part in w.split(0, 60)] == [5, 0, 3]
 
 
 def test_series_are_dealt_out_whole_and_by_seed() -> None:
@@ -323,7 +324,8 @@ def test_subset_explains_itself() -> None:
     assert text == (
         "95 windows of 6 rows (4 past, 2 future)\n"
         "  285 fit into 3 series\n"
-        "  190 dropped outside the subset"
+        "  190 dropped outside the subset\n"
+        "  at most 2.76 kB on a device"
     )
 
 
@@ -396,6 +398,42 @@ def test_the_error_names_the_shortest_series_that_can_be_split(
     assert len(train)
     assert len(test)
     assert bool(len(validation)) == bool(shares[0])
+
+
+@pytest.mark.parametrize("rows", [(8, 8), (0, 14), (30, 20)])
+@pytest.mark.parametrize("stride", [1, 3])
+@pytest.mark.parametrize("pad", [False, "start", "end"])
+def test_the_error_of_a_split_by_rows_names_the_shortest_series(
+    rows: tuple[int, int], stride: int, pad: Any
+) -> None:
+    options: dict[str, Any] = {"context_length": 12, "prediction_length": 3, "stride": stride}
+
+    def windows(rows: int) -> wd.Windows:
+        table = wd.Table.from_columns({"x": np.arange(float(rows))})
+        return wd.Windows(table, **options, pad=pad)
+
+    validation, test = rows
+    with pytest.raises(ValueError, match=r"the longest has 16$") as caught:
+        windows(16).split(validation_rows=validation, test_rows=test)
+    least = int(re.findall(r"expected a series of (\d+) rows or more", str(caught.value))[0])
+    with pytest.raises(ValueError, match=f"a series of {least} rows or more, .* {least - 1}$"):
+        windows(least - 1).split(validation_rows=validation, test_rows=test)
+    parts = windows(least).split(validation_rows=validation, test_rows=test)
+    assert [len(part) > 0 for part in parts] == [True, validation > 0, True]
+
+
+def test_the_error_of_a_split_names_rows_that_are_too_few_for_a_part() -> None:
+    table = wd.Table.from_columns({"x": np.arange(99.0), "t": np.arange(99)}, timestamp_column="t")
+    w = wd.Windows(table, context_length=12, prediction_length=3)
+    with pytest.raises(ValueError, match=r"the test part .* expected `test_rows` of 3 or more$"):
+        w.split(validation_rows=5, test_rows=2)
+    with pytest.raises(ValueError, match=r"the validation .* `validation_rows` of 3 or more$"):
+        w.split(validation_rows=2, test_rows=2)
+    # Contexts of training do not reach back.
+    with pytest.raises(ValueError, match=r"the train part .* expected 15 rows or more of some"):
+        w.split(14, 50)
+    with pytest.raises(ValueError, match=r"the validation part .* expected 3 rows or more of some"):
+        w.split(20, 22)
 
 
 def test_the_error_of_a_split_that_a_filter_empties() -> None:

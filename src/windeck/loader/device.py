@@ -7,47 +7,24 @@ for `POSITIONS_AT_A_TIME` positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from windeck._core import Permutation, round_keys
+from windeck._core import Permutation
+from windeck.device_orders import DevicePermutation
 from windeck.loader.batch import PendingBatches, Tensors, in_span
 from windeck.loader.mixture import Mixture
 from windeck.loader.stream import Stream
 from windeck.orders import Sequential
 from windeck.sources import Indices, Order, present
 
-__all__ = ["DeviceBatchBuilder", "DeviceOrder", "builder_on_device", "permute"]
+__all__ = ["DeviceBatchBuilder", "DeviceOrder", "builder_on_device"]
 
 #: Positions whose samples are computed together.
 POSITIONS_AT_A_TIME = 1 << 16
-
-#: Sizes of which walking takes many passes, and the core keeps the whole order.
-TABULATED = 256
-
-
-def permute(values: torch.Tensor, keys: Sequence[torch.Tensor], bits: int) -> torch.Tensor:
-    """Return E(values) of ``cpp/include/windeck/orders/permutation.hpp``.
-
-    int64 products and sums wrap around, and the mask keeps the bits that are right. Values are not
-    negative, so a shift to the right brings in zeros.
-
-    Parameters
-    ----------
-    values
-        int64, in [0, 2^bits).
-    keys
-        Factor and addend of each round, and the last addend; int64 of shape ().
-    bits
-        Bits of the domain, at most 63.
-    """
-    shift, mask = (bits + 1) // 2, (1 << bits) - 1
-    for factor, addend in zip(keys[:-1:2], keys[1:-1:2], strict=True):
-        values = ((values ^ (values >> shift)) * factor + addend) & mask
-    return ((values ^ (values >> shift)) + keys[-1]) & mask
 
 
 class DeviceOrder:
@@ -59,37 +36,22 @@ class DeviceOrder:
 
     def __init__(self, order: Order, device: torch.device) -> None:
         self._order, self._device = order, device
-        self._keys: tuple[torch.Tensor, ...] = ()
-        if isinstance(order, Permutation) and len(order) > TABULATED:
-            self._bits, keys = round_keys(order)
-            self._keys = torch.tensor(keys, dtype=torch.int64, device=device).unbind()
+        self._permutation = None
+        if isinstance(order, Permutation):
+            self._permutation = DevicePermutation(order, device)
 
     def slice(self, start: int, stop: int) -> torch.Tensor:
         """Return the samples at places [start, stop) of the epoch."""
-        if self._keys or isinstance(self._order, Sequential):
-            places = torch.arange(start, stop, device=self._device)
-            return self._permuted(places) if self._keys else places
-        return torch.tensor(self._order.slice(start, stop), device=self._device)
+        if self._permutation is None and not isinstance(self._order, Sequential):
+            return torch.tensor(self._order.slice(start, stop), device=self._device)
+        places = torch.arange(start, stop, device=self._device)
+        return places if self._permutation is None else self._permutation.take(places)
 
     def take(self, places: Indices) -> torch.Tensor:
         """Return the samples at some places of the epoch."""
-        if self._keys:
-            return self._permuted(torch.tensor(places, device=self._device))
-        return torch.tensor(self._order.take(places), device=self._device)
-
-    def _permuted(self, places: torch.Tensor) -> torch.Tensor:
-        """Return the samples of a permutation, walking until none is outside.
-
-        Each pass waits for the device once: the number of passes depends on the values.
-        """
-        size = len(self._order)
-        found = permute(places, self._keys, self._bits)
-        left = (found >= size).nonzero()[:, 0]
-        while len(left):
-            again = permute(found[left], self._keys, self._bits)
-            found[left] = again
-            left = left[again >= size]
-        return found
+        if self._permutation is None:
+            return torch.tensor(self._order.take(places), device=self._device)
+        return self._permutation.take(torch.tensor(places, device=self._device))
 
 
 class DeviceBatchBuilder:
@@ -120,7 +82,7 @@ class _StreamRows:
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self._stream, self._device = stream, device
         self._order: tuple[int, DeviceOrder] | None = None
-        #: Epoch, first place, place after the last one, samples.
+        #: Epoch, first place, place after the last one, samples of the source or of its `base`.
         self._ahead: tuple[int, int, int, torch.Tensor] | None = None
 
     def __call__(self, positions: Indices) -> Tensors:
@@ -128,6 +90,7 @@ class _StreamRows:
         parts = []
         for _, epoch, places in epochs.split(positions):
             source = epochs.source_at(epoch)
+            source = getattr(source, "base", source)
             gather = getattr(source, "gather_row_tensors", None) or source.gather_tensors
             parts.append(gather(self._samples(epoch, places)))
         if len(parts) == 1:
@@ -140,14 +103,20 @@ class _StreamRows:
             return torch.empty(0, dtype=torch.int64, device=self._device)
         start, stop = int(places[0]), int(places[-1]) + 1
         if stop - start != len(places) or (np.diff(places) != 1).any():
-            return self._order_at(epoch).take(places)
+            return self._in_base(epoch, self._order_at(epoch).take(places))
         ahead = self._ahead
         if ahead is None or ahead[0] != epoch or start < ahead[1] or stop > ahead[2]:
             order = self._stream.order_at(epoch)
             end = min(start + max(POSITIONS_AT_A_TIME, len(places)), len(order))
-            ahead = epoch, start, end, self._order_at(epoch).slice(start, end)
+            samples = self._in_base(epoch, self._order_at(epoch).slice(start, end))
+            ahead = epoch, start, end, samples
             self._ahead = ahead
         return ahead[3][start - ahead[1] : stop - ahead[1]]
+
+    def _in_base(self, epoch: int, samples: torch.Tensor) -> torch.Tensor:
+        """Return samples of an epoch's source as samples of its `base`, if it has one."""
+        found: Any = getattr(self._stream._epochs.source_at(epoch), "base_samples", None)
+        return samples if found is None else found(samples)
 
     def _order_at(self, epoch: int) -> DeviceOrder:
         if self._order is None or self._order[0] != epoch:

@@ -97,6 +97,17 @@ class BestFitPacking:
             )
         return FittedShard(run, fit)
 
+    def all_pieces(self, shard: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the pieces in the sequences of a shard that has sequences, in stored order.
+
+        Offsets of the sequences among the pieces; and of each piece its first token among the
+        framed tokens of the shard, and the number of them.
+        """
+        fit = self.fitted(shard).fit
+        numbers = np.arange(len(fit))
+        offsets, _, starts, sizes = _core.fit_pieces([fit], np.zeros_like(numbers), numbers)
+        return offsets, starts, sizes
+
     @cached_property
     def totals(self) -> tuple[_core.PartOrder, _core.PartOrder]:
         """Of each shard the tokens that are targets, and the kept documents in its sequences."""
@@ -110,11 +121,9 @@ class BestFitPacking:
         return found
 
     def _create_bins(self, shard: int) -> Bins:
-        fit = self.fitted(shard).fit
-        numbers = np.arange(len(fit))
-        offsets, _, starts, sizes = _core.fit_pieces([fit], np.zeros_like(numbers), numbers)
+        offsets, starts, sizes = self.all_pieces(shard)
         tokens = np.diff(np.concatenate([[0], np.cumsum(sizes)])[offsets])
-        sequence_of = np.repeat(numbers, np.diff(offsets))
+        sequence_of = np.repeat(np.arange(len(tokens)), np.diff(offsets))
         run = _core.DocumentRun(self.documents.open(shard), bos=0, threads=self.threads)
         lengths = kept_lengths(run, self.options.frame)
         firsts = place_documents(lengths).firsts
@@ -145,6 +154,21 @@ class BestFitEpoch:
         fitted = [self._layout.fitted(int(shard)) for shard in shards]
         pieces = _core.fit_pieces([each.fit for each in fitted], shard_of, sequences)
         return RowPieces([each.run for each in fitted], *pieces)
+
+    def stored_sequences(self) -> Int64s:
+        """Return the stored numbers of all sequences, in the order of the epoch.
+
+        O(sequences) time and memory.
+        """
+        counts = self._layout.counts
+        first = np.cumsum(counts) - counts
+        shards = [shard for shard in map(self.order.at, range(len(self.order))) if counts[shard]]
+        return np.concatenate([self._shuffle(shard)[:] + first[shard] for shard in shards])
+
+    def shards_of(self, indices: Int64s) -> tuple[Int64s, Int64s]:
+        """Return pairs (row, shard): a padded sequence has tokens of one shard."""
+        shards, _, shard_of, _, _ = self.order.pieces(indices, 1, 1, self._layout.samples)
+        return np.arange(len(indices)), shards[shard_of]
 
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""

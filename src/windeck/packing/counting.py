@@ -68,7 +68,7 @@ class CacheFolder:
             raise ValueError(
                 f"`cache` must be a path for {type(documents).__name__}, which has no folder"
             )
-        return cls(os.path.join(os.fspath(root), "meta"))
+        return cls(filesystem.join(os.fspath(root), "meta"))
 
     def get(
         self,
@@ -94,7 +94,7 @@ class CacheFolder:
         if self.folder is None:
             return compute()
         digest = key()
-        path = os.path.join(self.folder, f"windeck-{kind}-{digest}.bin")
+        path = filesystem.join(self.folder, f"windeck-{kind}-{digest}.bin")
         values = _read(path, digest)
         if values is not None and is_valid(values):
             return values

@@ -2,7 +2,9 @@
 
 The framed tokens of all documents are copied to the device once, in stored order. An epoch adds the
 order of its documents: the position of each in the epoch's stream of tokens, computed on the host
-when the epoch begins. A token of a batch is then found by a binary search and one addition.
+when the epoch begins. A token of a batch is then found by a binary search and one addition. Padded
+sequences do not depend on the epoch: in their stream each takes as many places as a full one, and
+an epoch adds the order of sequences.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from windeck.documents.protocol import Int64s
 from windeck.packing.epochs import PackedEpoch, present
 from windeck.packing.layout import Piece, check_run
 from windeck.packing.mixed import epoch_layout
-from windeck.packing.options import framed_sizes
+from windeck.packing.options import DEVICE_EPOCHS, framed_sizes
 from windeck.sources import Fingerprint
 
 if TYPE_CHECKING:
@@ -35,9 +37,6 @@ Tensors = dict[str, torch.Tensor]
 
 # Tokens that are copied at a time.
 TOKENS_AT_A_TIME = 1 << 22
-
-# Epochs whose orders are on the device: batches at a border alternate between two.
-_EPOCHS = 2
 
 #: Dtypes that tokens are stored in; uint16 as the bits of int16.
 _STORED = ("uint8", "uint16", "int32", "int64")
@@ -59,14 +58,17 @@ class DevicePackedSequences:
         device: torch.device | str,
         *,
         tokens: _FramedTokens | None = None,
+        padded: _PaddedSequences | None = None,
     ) -> None:
-        _check_options(packed)
         self.packed = packed
         self.device = resolve_device(device)
         if tokens is None:
             check_room("the tokens", device_bytes(packed), self.device)
         self._tokens = tokens or _move(packed, self.device)
-        self._epochs = LRUCache(_EPOCHS)
+        self._padded = padded
+        if packed.options.padded and padded is None:
+            self._padded = _padded_sequences(packed, self._tokens, self.device)
+        self._epochs = LRUCache(DEVICE_EPOCHS)
 
     def __len__(self) -> int:
         """Return the number of sequences in an epoch."""
@@ -81,8 +83,9 @@ class DevicePackedSequences:
         """Return the sequences of one epoch; see `PackedSequences.at_epoch`.
 
         The first batch of an epoch takes O(documents) time on the host, and copies 16 bytes for
-        each document to the device; in a mixed order also 8 bytes for each sequence. The last two
-        epochs are kept.
+        each document to the device; in a mixed order also 8 bytes for each sequence. Of padded
+        sequences it takes O(sequences) time and copies 8 bytes for each. The last two epochs are
+        kept.
         """
         return DevicePackedEpoch(self, epoch, seed)
 
@@ -91,7 +94,7 @@ class DevicePackedSequences:
         other = self.packed.shuffled()
         if other is self.packed:
             return self
-        return DevicePackedSequences(other, self.device, tokens=self._tokens)
+        return DevicePackedSequences(other, self.device, tokens=self._tokens, padded=self._padded)
 
     def gather(self, indices: Any, out: Any = None) -> Any:
         """Return a batch of no rows, as arrays; raise a TypeError for any other one.
@@ -215,29 +218,42 @@ class DevicePackedEpoch:
         order, dtype = self._order(), torch_dtype(options.dtype)
         if order.sequences is not None:
             samples = order.sequences.index_select(0, samples)
-        # Columns of the sequence's own frame are those of the tokens beside them.
-        lead = int(options.sequence_bos is not None)
         columns = torch.arange(options.length + 1, device=self.device)
-        start = (samples * options.stride)[:, None]
-        at = start + (columns - lead).clamp(0, options.content - 1)
+        # Places among the tokens of documents. Columns of the sequence's own frame, and of padding,
+        # are those of the tokens beside them.
+        lead = int(options.sequence_bos is not None)
+        places = columns - lead
+        stride: int = options.stride
+        held: Any = options.content
+        if source._padded is not None:
+            stride, held = held, source._padded.held.index_select(0, samples)[:, None]
+        start = (samples * stride)[:, None]
+        at = start + places.clamp(min=0).clamp(max=held - 1)
         # -1 for a negative position, which `index_select` refuses.
-        place = torch.searchsorted(order.borders, at, right=True) - 1
-        flat = place.view(-1)
+        segment = torch.searchsorted(order.borders, at, right=True) - 1
+        flat = segment.view(-1)
         tokens = source._tokens.at(at.view(-1) + order.shift.index_select(0, flat), dtype)
         tokens = tokens.view(at.shape)
         if options.sequence_bos is not None:
             tokens[:, 0] = options.sequence_bos
         if options.sequence_eos is not None:
-            tokens[:, -1] = options.sequence_eos
+            tokens = torch.where(places == held, options.sequence_eos, tokens)
         # The column that each token's document begins in.
         begin = order.borders.index_select(0, flat).view(at.shape) - start
         begin = torch.where(begin > 0, begin + lead, 0)
+        adjacent = segment[:, 1:] == segment[:, :-1]
+        if source._padded is not None:
+            end = held + int(options.sequence_eos is not None)
+            outside = places >= end
+            tokens = torch.where(outside, options.pad, tokens)
+            begin = torch.where(outside, end + lead, begin)
+            adjacent &= ~outside[:, 1:]
         rows = {
             "tokens": tokens,
             "position_ids": (columns - begin)[:, :-1].to(dtype).contiguous(),
         }
         if options.has_mask:
-            rows["targets_mask"] = place[:, 1:] == place[:, :-1]
+            rows["targets_mask"] = adjacent
         return rows
 
     def _order(self) -> _EpochOrder:
@@ -248,19 +264,7 @@ class DevicePackedEpoch:
 
 def device_bytes(packed: PackedSequences) -> int:
     """Return the bytes that `packed` takes on a device, with the orders of two epochs."""
-    _check_options(packed)
-    corpus, sequences = packed.corpus, len(packed) * packed.options.is_mixed
-    documents = int(corpus.shard_documents.sum())
-    stored = np.dtype(_stored_dtype(packed)).itemsize
-    return packed._layout.tokens * stored + _EPOCHS * 8 * (2 * documents + 1 + sequences)
-
-
-def _check_options(packed: PackedSequences) -> None:
-    if packed.options.padded:
-        raise ValueError(
-            "`padded` is True, expected False: on a device, sequences are parts of the stream of "
-            "all documents"
-        )
+    return packed._device_bytes(_stored_dtype(packed))
 
 
 # --- tokens ----------------------------------------------------------------------------------
@@ -338,6 +342,54 @@ def _framed(run: _core.DocumentRun, start: int, count: int, dtype: str) -> Any:
     return batch["tokens"][0, :count]
 
 
+# --- padded sequences ------------------------------------------------------------------------
+
+
+class _PaddedSequences(NamedTuple):
+    """The stored order of padded sequences, on a device.
+
+    Sequence s has `held[s]` tokens of documents, from place ``s * content`` on in the stream of
+    sequences. Each stretch of adjacent tokens of a document there is a segment: segment j begins at
+    `borders[j]`, and its tokens are `shift[j]` further in the tokens of the corpus.
+    """
+
+    borders: torch.Tensor
+    shift: torch.Tensor
+    held: torch.Tensor
+
+
+def _padded_sequences(
+    packed: PackedSequences, tokens: _FramedTokens, device: torch.device
+) -> _PaddedSequences:
+    """Copy the segments of all sequences. O(documents + sequences) time and memory."""
+    layout: Any = packed._layout
+    content = packed.options.content
+    before = np.cumsum(layout.sizes) - layout.sizes
+    full = tokens.lengths > 0
+    documents = tokens.first[full]
+    borders, shifts, held = [], [], []
+    first = 0
+    for shard in np.flatnonzero(layout.counts).tolist():
+        offsets, starts, lengths = layout.all_pieces(shard)
+        starts = starts + before[shard]
+        # Tokens before each piece, of all pieces; and where its sequence begins in the stream.
+        passed = np.concatenate([[0], np.cumsum(lengths)])
+        of_piece = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        places = (first + of_piece) * content + passed[:-1] - passed[offsets[of_piece]]
+        # A piece of several documents is as many segments.
+        low = np.searchsorted(documents, starts, side="right") - 1
+        counts = np.searchsorted(documents, starts + lengths, side="left") - low
+        piece = np.repeat(np.arange(len(starts)), counts)
+        nth = np.arange(len(piece)) - np.repeat(np.cumsum(counts) - counts, counts)
+        begins = np.maximum(documents[low[piece] + nth], starts[piece])
+        borders.append(places[piece] + begins - starts[piece])
+        shifts.append(begins - borders[-1])
+        held.append(np.diff(passed[offsets]))
+        first += len(offsets) - 1
+    moved = (torch.from_numpy(np.concatenate(one)).to(device) for one in (borders, shifts, held))
+    return _PaddedSequences(*moved)
+
+
 # --- epochs ----------------------------------------------------------------------------------
 
 
@@ -345,7 +397,9 @@ class _EpochOrder(NamedTuple):
     """The documents of an epoch in its order, on a device.
 
     The document at place p has the tokens [borders[p], borders[p + 1]) of the epoch, and these are
-    `shift[p]` further in the tokens of the corpus. `sequences` are those of a mixed order.
+    `shift[p]` further in the tokens of the corpus. `sequences` are those of a mixed order. For
+    padded sequences, borders and shifts are those of `_PaddedSequences`, in every epoch, and
+    `sequences` are the stored numbers of the sequences of the epoch.
     """
 
     borders: torch.Tensor
@@ -356,6 +410,9 @@ class _EpochOrder(NamedTuple):
 def _epoch_order(source: DevicePackedSequences, epoch: int, seed: int) -> _EpochOrder:
     layout: Any = epoch_layout(source.packed._layout, epoch, seed)
     tokens, device = source._tokens, source.device
+    if source._padded is not None:
+        order = torch.from_numpy(layout.stored_sequences()).to(device)
+        return _EpochOrder(source._padded.borders, source._padded.shift, order)
     documents = layout.document_order()
     borders = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens.lengths[documents])])
     shift = tokens.first[documents] - borders[:-1]

@@ -11,6 +11,7 @@ from windeck import _core
 from windeck._util.indices import as_indices
 from windeck._util.lru_cache import LRUCache
 from windeck._util.validation import check_integer
+from windeck.columns.columns import aligned_empty
 from windeck.documents.protocol import Int64s
 from windeck.packing.layout import (
     EpochLayout,
@@ -118,6 +119,10 @@ class PackedEpoch:
         """Return the batch with inputs and targets; see `PackedSequences.present`."""
         return present(batch)
 
+    def blocks_of(self, indices: Any) -> tuple[Int64s, Int64s]:
+        """Return pairs (row, shard); see `PackedSequences.blocks_of`."""
+        return self._contents.shards_of(as_indices(indices))
+
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence; see `PackedSequences.documents`."""
         number = check_integer("sample", sample, least=-(2**63))
@@ -166,10 +171,11 @@ def whole(rows: Batch, keys: Sequence[str]) -> Batch:
     batch: Batch = {"cu_seqlens": offsets}
     if "document_ids" in keys:
         numbers = np.arange(len(offsets) - 1, dtype=np.int32)
-        shape = rows["position_ids"].shape
-        batch["document_ids"] = np.repeat(numbers, np.diff(offsets)).reshape(shape)
+        batch["document_ids"] = aligned_empty(rows["position_ids"].shape, numbers.dtype)
+        batch["document_ids"].reshape(-1)[:] = np.repeat(numbers, np.diff(offsets))
     if "max_seqlen" in keys:
-        batch["max_seqlen"] = np.array(np.diff(offsets).max(initial=0), np.int32)
+        batch["max_seqlen"] = aligned_empty((), np.dtype(np.int32))
+        batch["max_seqlen"][...] = np.diff(offsets).max(initial=0)
     return batch
 
 

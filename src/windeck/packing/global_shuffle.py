@@ -208,6 +208,13 @@ class GlobalShuffleEpoch:
             rows.runs[number] = layout.mapped_run(blocks[number], places)
         return rows
 
+    def shards_of(self, indices: Int64s) -> tuple[Int64s, Int64s]:
+        """Raise ValueError: sequences have documents of any shards."""
+        raise ValueError(
+            "the shards of a sequence are known in the orders 'shards' and 'mixed', and not in "
+            "order='global', in which every block of 1,024 documents is read from all shards"
+        )
+
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""
         options, shard_name = self._layout.options, self._layout.documents.shard_name

@@ -72,6 +72,10 @@ class EpochLayout(Protocol):
         """Return the pieces of a batch; raise TooManyParts if it should be split."""
         ...
 
+    def shards_of(self, indices: Int64s, /) -> tuple[Int64s, Int64s]:
+        """Return pairs (row, shard): sequence ``indices[row]`` has tokens of the shard."""
+        ...
+
     def documents(self, sample: int, /) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""
         ...

@@ -61,9 +61,19 @@ class MixedEpoch:
         found: Int64s = self._sequences[:]
         return found
 
+    def stored_sequences(self) -> Int64s:
+        """Return the stored numbers of padded sequences, as the epoch serves them."""
+        stored: Int64s = self._inner.stored_sequences()  # type: ignore[attr-defined]
+        found: Int64s = stored.take(self._sequences[:])
+        return found
+
     def rows(self, indices: Int64s) -> RowPieces:
         """Return the pieces of a batch."""
         return self._inner.rows(self._sequences.take(indices))
+
+    def shards_of(self, indices: Int64s) -> tuple[Int64s, Int64s]:
+        """Return pairs (row, shard)."""
+        return self._inner.shards_of(self._sequences.take(indices))
 
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""

@@ -21,6 +21,9 @@ KEYS = ("targets_mask", "document_ids", "max_seqlen")
 #: The order of `PackedSequences.shuffled`, by the order before.
 MIXED = {"shards": "mixed", "global": "mixed-global"}
 
+#: Epochs whose orders are on a device: batches at a border alternate between two.
+DEVICE_EPOCHS = 2
+
 #: cu_seqlens are int32, which limits the tokens in a row.
 MAX_LENGTH = 2**31 - 2
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from windeck._core import default_threads
 from windeck._util.lru_cache import LRUCache
 from windeck._util.progress import Progress, check_progress
-from windeck._util.text import plural
+from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.best_fit import BestFitPacking
@@ -20,7 +22,14 @@ from windeck.packing.counting import CorpusPasses
 from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole
 from windeck.packing.global_shuffle import GlobalShuffle
 from windeck.packing.layout import PackingLayout, Piece
-from windeck.packing.options import MIXED, Options, check_corpus, dtype_name, key_names
+from windeck.packing.options import (
+    DEVICE_EPOCHS,
+    MIXED,
+    Options,
+    check_corpus,
+    dtype_name,
+    key_names,
+)
 from windeck.packing.served import Counts
 from windeck.packing.shard_shuffle import ShardShuffle
 from windeck.sources import Batch, Fingerprint
@@ -50,6 +59,9 @@ class PackingReport:
         Number of padding tokens in all sequences.
     sequence_frames
         Number of tokens in all sequences that are `sequence_bos` or `sequence_eos`.
+    device_bytes
+        Bytes that ``packed.to(device)`` takes there, at most: fewer where shards have a narrower
+        dtype than batches. None if it is not known.
 
     Examples
     --------
@@ -69,6 +81,7 @@ class PackingReport:
     tail: int
     padding: int
     sequence_frames: int = 0
+    device_bytes: int | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -86,6 +99,8 @@ class PackingReport:
         if self.padding:
             share = self.padding / (self.sequences * (self.sequence_length + 1))
             lines.append(f"  {self.padding:,} tokens of padding, {share:.1%} of all")
+        if self.device_bytes is not None:
+            lines.append(f"  at most {format_bytes(self.device_bytes)} on a device")
         return "\n".join(lines)
 
 
@@ -190,6 +205,7 @@ class PackedSequences:
     7 sequences of 10 tokens and their targets
       72 tokens of 12 documents, 12 of them BOS or EOS
       1 token at the end of an epoch is not served
+      at most 976 bytes on a device
     >>> batch = packed.gather([0, 1])
     >>> batch["inputs"].shape, batch["cu_seqlens"].tolist()
     ((2, 10), [0, 6, 10, 12, 18, 20])
@@ -422,7 +438,7 @@ class PackedSequences:
         RuntimeError
             If torch has no such device.
         ValueError
-            With padded=True, and if the dtype cannot hold a token.
+            If the dtype cannot hold a token.
 
         Examples
         --------
@@ -456,6 +472,16 @@ class PackedSequences:
 
         return device_bytes(self)
 
+    def _device_bytes(self, dtype: str) -> int:
+        """Return the bytes on a device if tokens are stored there in this dtype."""
+        documents, sequences = int(self.corpus.shard_documents.sum()), len(self)
+        stored, orders = 0, 2 * documents + 1 + sequences * self.options.is_mixed
+        if self.options.padded:
+            # A document is in one segment more each time that it is cut, which fills a sequence.
+            stored, orders = 2 * (documents + sequences) + sequences, sequences
+        tokens = self._layout.tokens * np.dtype(dtype).itemsize
+        return tokens + 8 * (stored + DEVICE_EPOCHS * orders)
+
     # --- documents and sequences -------------------------------------------------------------
 
     def documents(self, sample: int, *, epoch: int = 0, seed: int = 0) -> list[Piece]:
@@ -481,6 +507,30 @@ class PackedSequences:
             If `sample` is outside [0, len).
         """
         return self.at_epoch(epoch, seed=seed).documents(sample)
+
+    def blocks_of(self, indices: Any, *, epoch: int = 0, seed: int = 0) -> tuple[Int64s, Int64s]:
+        """Return the shards of sequences of an epoch. Opens none.
+
+        Returns
+        -------
+        two int64 arrays of shape (j,)
+            Pairs (row, shard): sequence ``indices[row]`` has tokens of the shard.
+
+        Raises
+        ------
+        ValueError
+            With order="global" or "mixed-global".
+        """
+        return self.at_epoch(epoch, seed=seed).blocks_of(indices)
+
+    @property
+    def block_bytes(self) -> Int64s:
+        """Bytes of each shard: of its file, or of its tokens as int32 for a corpus without files.
+
+        int64 of shape (S,).
+        """
+        found: Int64s = getattr(self.corpus, "shard_bytes", 4 * self.corpus.shard_tokens)
+        return found
 
     def sequences_of(
         self, document: tuple[str, int, int], *, epoch: int = 0, seed: int = 0
@@ -583,6 +633,7 @@ class PackedSequences:
             tail=tail,
             padding=getattr(layout, "padding", 0),
             sequence_frames=layout.samples * options.sequence_frame,
+            device_bytes=self._device_bytes(options.dtype),
         )
 
     def explain(self) -> PackingReport:

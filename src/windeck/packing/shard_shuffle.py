@@ -43,6 +43,8 @@ class ShardShuffle:
     def __init__(self, documents: Corpus, options: Options, live: LRUCache, threads: int) -> None:
         self.documents, self.options = documents, options
         self.live, self.threads = live, threads
+        #: Of `Documents`, which reads remote shards ahead; other corpora need not have it.
+        self.plan_reads = getattr(documents, "plan_reads", None)
         self._placed = LRUCache(live.limit)
         self.sizes = framed_sizes(documents, options.frame)
         self.parts = _core.PartOrder(self.sizes)
@@ -108,7 +110,18 @@ class ShardShuffleEpoch:
         stride, content = layout.positions_per_sequence, layout.content
         found = self.order.pieces(indices, stride, content, layout.samples)
         check_parts(len(found[0]), len(indices))
+        if layout.plan_reads is not None and len(found[0]):
+            layout.plan_reads(self.order, int(found[0][0]))
         return RowPieces([self._run(shard) for shard in found[0].tolist()], *found[1:])
+
+    def shards_of(self, indices: Int64s) -> tuple[Int64s, Int64s]:
+        """Return pairs (row, shard)."""
+        layout = self._layout
+        shards, offsets, part_of, _, _ = self.order.pieces(
+            indices, layout.positions_per_sequence, layout.content, layout.samples
+        )
+        rows = np.repeat(np.arange(len(indices)), np.diff(offsets))
+        return rows, shards[part_of]
 
     def documents(self, sample: int) -> list[Piece]:
         """Return the pieces of a sequence, in its order."""

@@ -9,7 +9,6 @@ of the native gather on every device, and under `torch.compile`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,15 +20,17 @@ import torch
 from windeck import _core
 from windeck._util.indices import Int64, as_indices
 from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
-from windeck.columns.dtypes import Array, Bits, Bools, item_bytes, torch_dtype
+from windeck.columns.dtypes import Array, Bits, Bools, torch_dtype
 from windeck.sources import present
-from windeck.windows.batch_spec import INDEX_KEYS, BatchGatherer, BatchKey, can_miss
+from windeck.windows.batch_spec import INDEX_KEYS, BatchGatherer, BatchKey, FieldPlan
+from windeck.windows.device_layout import DeviceLayout
 from windeck.windows.index import WindowSpan
 
 if TYPE_CHECKING:
+    from windeck.windows.device_balanced import DeviceBalancedWindows
     from windeck.windows.windows import Windows
 
-__all__ = ["DeviceWindows", "device_bytes"]
+__all__ = ["DeviceWindows"]
 
 # Values that are converted at a time.
 VALUES_AT_A_TIME = 1 << 22
@@ -61,11 +62,11 @@ class DeviceWindows:
         self.windows = windows
         self.device = resolve_device(device)
         _check_dtypes(windows, self.device)
-        layout = _Layout(windows)
+        layout = _DeviceColumns(windows)
         missing = sum(
             layout.bytes_of(key) for key in layout.groups if layout.find(key, self.device) is None
         )
-        check_room("the windows", missing + _index_bytes(windows), self.device)
+        check_room("the windows", missing + layout.index_bytes, self.device)
         # They stay in the cache as long as this object.
         self._rows = {key: layout.rows(key, self.device) for key in layout.groups}
         self._keys = [
@@ -73,7 +74,7 @@ class DeviceWindows:
             for key in layout.keys
         ]
         self._make_index()
-        self.nbytes = sum(rows.nbytes for rows in self._rows.values()) + _index_bytes(windows)
+        self.nbytes = sum(rows.nbytes for rows in self._rows.values()) + layout.index_bytes
 
     def _make_index(self) -> None:
         selection = self.windows._selection
@@ -169,6 +170,29 @@ class DeviceWindows:
         index = {"series_id": series, "start": start}
         return {**batch, **{name: index[name] for name in self.windows._index_keys}}
 
+    def balanced(
+        self, weights: Any = None, *, epoch_length: int | None = None
+    ) -> DeviceBalancedWindows:
+        """Return a source that serves each series in proportion to a weight, on the same columns.
+
+        Parameters, errors, batches and states are those of `Windows.balanced`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(12.0)}, offsets=[0, 9, 12])
+        >>> source = wd.Windows(table, context_length=2).to("cpu").balanced()
+        >>> batch = next(iter(wd.Loader(source, batch_size=10)))
+        >>> batch["series_id"].bincount()
+        tensor([5, 5])
+        """
+        from windeck.windows.device_balanced import DeviceBalancedWindows
+
+        return DeviceBalancedWindows(
+            self.windows.balanced(weights, epoch_length=epoch_length), self
+        )
+
     def _locate(self, samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return series and start rows of windows."""
         numbers = samples if self._keep is None else self._keep.numbers(samples)
@@ -184,12 +208,6 @@ class DeviceWindows:
         return DeviceWindows, (self.windows, str(self.device))
 
 
-def device_bytes(windows: Windows) -> int:
-    """Return the bytes that `windows` take on a device, at most."""
-    layout = _Layout(windows)
-    return sum(map(layout.bytes_of, layout.groups)) + _index_bytes(windows)
-
-
 def _check_dtypes(windows: Windows, device: torch.device) -> None:
     """Raise a TypeError for a dtype that the device does not have."""
     for key in windows._keys:
@@ -198,12 +216,6 @@ def _check_dtypes(windows: Windows, device: torch.device) -> None:
                 f"{key.name} is float64, which {device} does not have; expected windows with "
                 "dtype='float32'"
             )
-
-
-def _index_bytes(windows: Windows) -> int:
-    runs, keep = windows._selection.runs, windows._selection.keep
-    words = 0 if keep is None else len(keep) // 8 + 1
-    return 24 * len(runs.count) + 8 + 8 * (windows.table.num_series + 1) + (8 + 8) * words
 
 
 # --- start rows ------------------------------------------------------------------------------
@@ -370,59 +382,23 @@ class _DeviceRows:
         return 1, 1, channels, (places[:, None] * channels + np.arange(channels)).ravel()
 
 
-#: The names of the columns, and what decides their values besides the scaler.
-_Group = BatchKey
-
 #: Columns on devices that some `DeviceWindows` hold.
 _moved: WeakValueDictionary[tuple[Any, ...], _DeviceRows] = WeakValueDictionary()
 
 
-class _Layout:
-    """The columns that windows need on a device, in groups: those of the keys of one role."""
+class _DeviceColumns(DeviceLayout):
+    """The columns that windows need on a device, converted and copied where they are missing."""
 
-    def __init__(self, windows: Windows) -> None:
-        self._windows = windows
-        span = windows.span
-        self._front, self._back = span.max_padding, span.rows - span.needed_rows
-        self.keys = windows._native_keys()
-        self.groups = list(dict.fromkeys(map(self.group_of, self.keys)))
-        self._masked = {self.group_of(key) for key in self.keys if key.mask}
-
-    def group_of(self, key: BatchKey) -> _Group:
-        """Return a key with what past and future of a role have in common."""
-        columns = self._windows._columns
-        return replace(
-            key,
-            name="rows",
-            segments=((0, 1),),
-            layout="bct" if key.layout == "bct" and len(key.columns) > 1 else "btc",
-            padded=False,
-            without_channels=False,
-            mask=False,
-            fills_nan=any(can_miss(columns[name]) for name in key.columns),
-            fill=math.nan if math.isnan(key.fill) else key.fill,  # one object: it equals itself
-        )
-
-    def _has_masks(self, group: _Group) -> bool:
-        """Return whether some key has a mask in which a value may be missing."""
-        return group.fills_nan and group in self._masked
-
-    def bytes_of(self, group: _Group) -> int:
-        """Return the bytes of the columns of a group, masks included."""
-        table = self._windows.table
-        rows = table.num_series if group.static else self._front + table.num_rows + self._back
-        return rows * len(group.columns) * ((item_bytes(group.dtype) or 0) + self._has_masks(group))
-
-    def find(self, group: _Group, device: torch.device) -> _DeviceRows | None:
+    def find(self, group: BatchKey, device: torch.device) -> _DeviceRows | None:
         """Return the columns of a group if they are on the device already."""
         found = _moved.get(self._cache_key(group, device))
-        if found is None or found.front < self._front or found.back < self._back:
+        if found is None or found.front < self.front or found.back < self.back:
             return None
-        if self._has_masks(group) and not found.masked:
+        if self.has_masks(group) and not found.masked:
             return None
         return found
 
-    def rows(self, group: _Group, device: torch.device) -> _DeviceRows:
+    def rows(self, group: BatchKey, device: torch.device) -> _DeviceRows:
         """Return the columns of a group on the device."""
         found = self.find(group, device)
         if found is None:
@@ -431,17 +407,17 @@ class _Layout:
         return found
 
     def _kept(self) -> tuple[Any, ...]:
-        return self._windows.table, self._windows.scaler
+        return self.windows.table, self.windows.scaler
 
-    def _cache_key(self, group: _Group, device: torch.device) -> tuple[Any, ...]:
+    def _cache_key(self, group: BatchKey, device: torch.device) -> tuple[Any, ...]:
         identities = tuple(map(id, self._kept()))
         options = group.columns, group.layout, group.static, group.dtype, repr(group.fill)
         return (*identities, *options, str(device))
 
-    def _move(self, group: _Group, device: torch.device) -> _DeviceRows:
+    def _move(self, group: BatchKey, device: torch.device) -> _DeviceRows:
         """Convert all rows of the columns of a group, some at a time, and copy them."""
-        table, channels = self._windows.table, len(group.columns)
-        front, back = (0, 0) if group.static else (self._front, self._back)
+        table, channels = self.windows.table, len(group.columns)
+        front, back = (0, 0) if group.static else (self.front, self.back)
         total = (table.num_series if group.static else table.num_rows) + front + back
         channels_first = group.layout == "bct" and not group.static
         shape = (channels, total) if channels_first else (total, channels)
@@ -457,25 +433,24 @@ class _Layout:
             if observed is None:
                 observed = torch.ones(shape, dtype=torch.bool, device=device)
             observed[place] = _oriented(torch.from_numpy(seen), channels_first).to(device)
-        masked = self._has_masks(group)
+        masked = self.has_masks(group)
         return _DeviceRows(values, observed, masked, channels_first, front, back, self._kept())
 
-    def _converted(self, group: _Group) -> Iterator[tuple[Any, Array, Bools | None]]:
+    def _converted(self, group: BatchKey) -> Iterator[tuple[Any, Array, Bools | None]]:
         """Yield rows of the tensors, and their values and presence, of shape (rows, channels).
 
         Each series is split into windows of adjacent rows, with as many rows as most series have.
         """
-        windows, table = self._windows, self._windows.table
+        windows, table = self.windows, self.windows.table
         begin, lengths = table.offsets[:-1], np.diff(table.offsets)
         if group.static:
             lengths = np.minimum(lengths, 1)  # Of a series without rows nothing is read.
         mean = int(lengths.sum()) // max(len(lengths), 1)
         step = 1 if group.static else min(max(mean, 1), _MOST_ROWS)
         index = _core.WindowIndex(begin, -(-lengths // step), step)
-        masked = self._has_masks(group)
+        masked = self.has_masks(group)
         key = replace(group, segments=((0, step),), layout="btc", static=False, mask=masked)
-        gatherer = BatchGatherer(
-            index,
+        plan = FieldPlan(
             replace(windows._selection, span=WindowSpan(step)),
             table,
             windows._columns,
@@ -483,6 +458,7 @@ class _Layout:
             INDEX_KEYS,
             windows.scaler,
         )
+        gatherer = BatchGatherer(index, plan, table, windows._columns)
         some = max(VALUES_AT_A_TIME // (step * len(group.columns)), 1)
         for at in range(0, len(index), some):
             numbers = np.arange(at, min(at + some, len(index)), dtype=np.int64)
@@ -490,7 +466,7 @@ class _Layout:
             left = table.offsets[batch["series_id"] + 1] - batch["start"]
             inside = np.arange(step) < left[:, None]
             found = [batch[name][inside] for name in ("rows", "rows_mask") if name in batch]
-            first = int(batch["start"][0]) + self._front
+            first = int(batch["start"][0]) + self.front
             rows: Any = slice(first, first + len(found[0]))
             if group.static:
                 rows = torch.from_numpy(batch["series_id"])

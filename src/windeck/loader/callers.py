@@ -1,0 +1,70 @@
+"""Checks of callers that would shard samples again, batch batches, or lose a state.
+
+accelerate and Lightning wrap samplers and datasets, or return a loader, without calling a method
+of theirs. The frames of the callers show it.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+__all__ = ["check_not_collated", "check_not_prepared", "check_sharded_once"]
+
+
+def check_sharded_once(name: str, ranks: tuple[int, int], cure: str) -> None:
+    """Raise if a sampler or DataLoader that shards what it reads is reading the share of a rank.
+
+    It looks for such a wrapper among the callers, once a loop.
+    """
+    frame = sys._getframe() if ranks[1] > 1 else None
+    while frame is not None:
+        reader = frame.f_locals.get("self")
+        if isinstance(reader, (DataLoader, IterableDataset, Sampler)):
+            shards = [
+                getattr(reader, "num_processes", 1),
+                getattr(reader, "num_replicas", 1),
+                getattr(getattr(reader, "state", None), "num_processes", 1),
+            ]
+            if shards != [1, 1, 1]:
+                raise ValueError(
+                    f"{name} serves rank {ranks[0]} of {ranks[1]}, and {type(reader).__name__} "
+                    "would shard its samples again, so that most are never served; "
+                    f"{cure}: see docs/frameworks.md"
+                )
+        frame = frame.f_back
+
+
+def check_not_collated() -> None:
+    """Raise if the DataLoader that reads an `IterDataset` would put its batches into batches."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        reader = frame.f_locals.get("self")
+        if type(reader).__name__.endswith("DatasetFetcher"):
+            if getattr(reader, "auto_collation", False):
+                raise ValueError(
+                    "an IterDataset yields whole batches, and the DataLoader would put them into "
+                    "batches: pass batch_size=None to the DataLoader, and batch_size= to the "
+                    "IterDataset: see docs/frameworks.md"
+                )
+            return
+        frame = frame.f_back
+
+
+def check_not_prepared(caller: FrameType) -> None:
+    """Raise if the caller is accelerate, which is about to prepare a `Loader`.
+
+    ``Accelerator.prepare`` returns what it does not know as it is, and `save_state` saves nothing
+    of it. It asks for the type of every object first, with `isinstance`.
+    """
+    function = caller.f_code.co_name
+    if function in ("prepare", "_prepare_one") and (
+        caller.f_globals.get("__name__") == "accelerate.accelerator"
+    ):
+        raise TypeError(
+            "accelerator.prepare() would return the Loader as it is, and accelerator.save_state() "
+            "would not save its position: leave it out of prepare(), and call "
+            "accelerator.register_for_checkpointing(loader): see docs/frameworks.md"
+        )
