@@ -20,6 +20,7 @@ data that are prepared for it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import itertools
 import json
@@ -202,8 +203,9 @@ def prefetch(content: str, batch_size: int, sleeps: bool) -> Iterator[Row]:
     step = f"step sleeps {pause * 1e6:.3g} us, as its gather takes" if sleeps else "empty step"
     # A sleep of some microseconds lasts 60 and more, which hides what is gained.
     long_enough = not sleeps or content != "column"
+    question = f"prefetch, {step}, batches of {batch_size}, {content}"
     yield compared(
-        f"prefetch, {step}, batches of {batch_size}, {content}",
+        question,
         "Loader",
         "Loader(prefetch=0)",
         partial(train, ahead),
@@ -211,6 +213,16 @@ def prefetch(content: str, batch_size: int, sleeps: bool) -> Iterator[Row]:
         len(ahead),
         needed=(1.6 if sleeps else 1.0) if long_enough else None,
     )
+    if sleeps:
+        # Sleeps end late. What is left of an epoch without them is all that a loader can save.
+        yield compared(
+            question,
+            "the sleeps alone",
+            "Loader(prefetch=0)",
+            lambda: [time.sleep(pause) for _ in range(len(ahead))],
+            partial(train, inline),
+            len(ahead),
+        )
 
 
 def sources_of_prefetch(content: str) -> wd.Windows:
@@ -223,7 +235,10 @@ def sources_of_prefetch(content: str) -> wd.Windows:
 
 
 def threads() -> Iterator[Row]:
-    """Two threads of the gather against one, over what two threads gain in memcpy."""
+    """Two threads of the gather against one, over what two threads gain in memcpy.
+
+    On processors of their own, where the system allows it.
+    """
     table = wide_table(100_000)
     source = windows_of(table=table.with_missing_counts())
     batch_size, chunk = 1024, 20
@@ -254,9 +269,11 @@ def threads() -> Iterator[Row]:
         other.result()
 
     with ThreadPoolExecutor(1) as pool:
-        found = rounds_of(
-            partial(gathers, 1), partial(gathers, 2), copy_by_one, copy_by_two, seconds=8
-        )
+        gathers(2)
+        copy_by_two()
+        with kept_apart():
+            actions = partial(gathers, 1), partial(gathers, 2), copy_by_one, copy_by_two
+            found = rounds_of(*actions, seconds=8, most=301)
     walls = [[wall for wall, _ in one] for one in found]
     ours, theirs = ([one[i] / one[i + 1] for one in walls] for i in (0, 2))
     shares = [a / b for a, b in zip(ours, theirs, strict=True)]
@@ -268,6 +285,29 @@ def threads() -> Iterator[Row]:
         spread(shares, *medians),
         0.9,
     )
+
+
+@contextlib.contextmanager
+def kept_apart() -> Iterator[None]:
+    """Keep this thread on one processor and the others of the process on the other ones.
+
+    Otherwise a scheduler that is busy with other processes puts all of them on one processor, often
+    for a whole run. Where threads cannot be kept there, they are left as they are.
+    """
+    tasks = Path("/proc/self/task")
+    before = os.sched_getaffinity(0) if tasks.exists() else set()
+    if len(before) < 2:
+        yield
+        return
+    first, *others = sorted(before)
+    every = [int(task.name) for task in tasks.iterdir()]
+    for task in every:
+        os.sched_setaffinity(task, {first} if task == threading.get_native_id() else others)
+    try:
+        yield
+    finally:
+        for task in every:
+            os.sched_setaffinity(task, before)
 
 
 def masked_gather() -> Iterator[Row]:

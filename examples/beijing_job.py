@@ -19,13 +19,13 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from beijing_lives import STEPS, Found, InForce, Lives
 
 from windeck.cli.demo_steps import Page
+from windeck.cli.parser import at_least
 
 #: What a kill interrupts, and its letter in the picture.
 LETTERS = {"start": "·", "train": "t", "save": "S", "gc": "g"}
@@ -82,28 +82,15 @@ def report(lives: Lives, found: Found, page: Page) -> bool:
     return all(claims.values())
 
 
-def number_from(least: int) -> Callable[[str], int]:
-    """The type of an option that is a number of something."""
-
-    def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"expected a whole number from {least} on, found {text!r}"
-            )
-        return int(text)
-
-    return parse
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("file", type=Path)
-    parser.add_argument("--rounds", type=number_from(0), default=100)
+    parser.add_argument("--rounds", type=at_least(0), default=100)
     parser.add_argument("--out", type=Path, default=Path("out/beijing"))
-    parser.add_argument("--save-every", type=number_from(1), default=3, help="steps")
-    parser.add_argument("--batch-size", type=number_from(1), default=64)
+    parser.add_argument("--save-every", type=at_least(1), default=3, help="steps")
+    parser.add_argument("--batch-size", type=at_least(1), default=64)
     parser.add_argument("--seed", type=int, default=0, help="of the training")
     parser.add_argument("--dice", type=int, default=None, help="seed of the moments of the kills")
     options = parser.parse_args()

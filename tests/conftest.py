@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from support.forked import forked
+from support.object_servers import quick_retries, s3, s3_port, web
 from support.store_servers import (
     fresh,
     kind,
@@ -26,13 +27,17 @@ __all__ = [
     "kind",
     "memory",
     "mixed",
+    "quick_retries",
     "redis_cluster",
     "redis_server",
     "redis_socket",
+    "s3",
+    "s3_port",
     "small_disk",
     "start_redis",
     "store",
     "url",
+    "web",
 ]
 
 # No test may fail because a machine is busy.

@@ -18,7 +18,7 @@ EXCEPTIONS = {
     "checkpoint/stores": "an engine of a store opens the files of its own database",
     "checkpoint/safetensors": "safetensors opens its files itself, and takes local paths only",
     "diagnosis": "reads /proc, and reads a file to measure the disk",
-    "cli/demo_data.py": "pyarrow.dataset lists and opens the files of the demo",
+    "cli/demo_data.py": "the demo writes its synthetic load curve",
     "cli/demo_job.py": "the demo writes its losses and states, and reads them after a kill",
     "cli/demo_steps.py": "the demo writes its report",
     "cli/doctor.py": "reads reports, and writes a page",

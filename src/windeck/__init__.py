@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from windeck.loader.torch_adapters import IterDataset, MapDataset, OrderSampler, collate
     from windeck.orders import BlockPermutation, Lanes, Sequential
     from windeck.packing.packing import PackedSequences
+    from windeck.preparation.manifest import Prepared
+    from windeck.preparation.preparing import prepare
     from windeck.shuffle_quality import Report, quality
     from windeck.table.table import Table
     from windeck.windows.scaler import Scaler
@@ -38,6 +40,7 @@ __all__ = [
     "OrderSampler",
     "PackedSequences",
     "Permutation",
+    "Prepared",
     "Report",
     "Scaler",
     "Sequential",
@@ -49,6 +52,7 @@ __all__ = [
     "__version__",
     "collate",
     "doctor",
+    "prepare",
     "quality",
 ]
 
@@ -65,6 +69,8 @@ _NAMES_OF = {
     "loader.torch_adapters": ("IterDataset", "MapDataset", "collate", "OrderSampler"),
     "orders": ("BlockPermutation", "Lanes", "Sequential"),
     "packing.packing": ("PackedSequences",),
+    "preparation.manifest": ("Prepared",),
+    "preparation.preparing": ("prepare",),
     "shuffle_quality": ("Report", "quality"),
     "table.table": ("Table",),
     "windows.scaler": ("Scaler",),

@@ -7,6 +7,7 @@ with the checks of the C++ core, so that all orders raise the same errors, and c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol, SupportsIndex
 
@@ -164,6 +165,15 @@ class GivenBlocks:
         place = np.searchsorted(self._starts, positions, side="right") - 1
         first = place - place % span
         return self._starts[first], self._starts[np.minimum(first + span, blocks)]
+
+    def group_at(self, position: int, blocks_in_group: int) -> tuple[int, int, IndexArray]:
+        """Return start, end and the ascending numbers of the blocks of the group at a position.
+
+        Blocks are numbered without empty ones.
+        """
+        (start,), (stop,) = self.group_bounds(np.array([position], np.int64), blocks_in_group)
+        first, last = np.searchsorted(self._starts, [start, stop])
+        return int(start), int(stop), np.sort(self._order.slice(int(first), int(last)))
 
 
 def _checked_offsets(size: int, offsets: IndexArray) -> IndexArray:
@@ -391,20 +401,59 @@ class BlockPermutation:
         return result
 
 
+def block_group(
+    order: object, offsets: IndexArray, position: int
+) -> tuple[int, int, IndexArray] | None:
+    """Return start, end and ascending blocks of the group of an order at a position.
+
+    Parameters
+    ----------
+    order
+        An order of `offsets[-1]` samples.
+    offsets
+        Block b has the samples [offsets[b], offsets[b + 1]); none is empty.
+
+    Returns
+    -------
+    tuple, or None
+        None for an order that does not shuffle these blocks. Each block is a group of its own if
+        samples of a block stay in sequence.
+    """
+    if not isinstance(order, BlockPermutation) or order.block_offsets is None:
+        return None
+    if not np.array_equal(np.unique(order.block_offsets), offsets):
+        return None
+    blocks = order._blocks
+    assert isinstance(blocks, GivenBlocks)
+    return blocks.group_at(position, max(order.blocks_in_buffer, 1))
+
+
 @dataclass(frozen=True)
 class Lanes:
-    """Row j of batch t + 1 continues row j of batch t: for recurrent state kept over batches.
+    """Position p is in lane (p // unit) % lanes; each lane goes through a stretch of its own.
 
-    The samples are cut into `lanes` stretches of equal length. (If the size is not a multiple of
-    `lanes`, the first stretches are longer by 1.) Position t * lanes + j is sample t of the stretch
-    in row j. `seed` and `epoch` determine the stretch of each row.
+    The samples, in the order of `order`, are cut into one stretch for each lane. Position p is
+    number p % unit of unit p // unit, and the units are dealt to the lanes in turn. For U =
+    ceil(size / unit) units the first U % lanes lanes have one unit more than the others, and the
+    last unit, which may be short, ends lane (U - 1) % lanes.
+
+    With ``unit=1`` and as many lanes as samples in a step, row j of batch t + 1 continues row j of
+    batch t, for recurrent state kept over batches. With larger units each rank reads stretches of
+    its own: W ranks with batch size B, where W * B == lanes * unit and W divides `lanes`, read
+    lanes / W lanes each, the same ones in every step but the last of an epoch.
 
     Parameters
     ----------
     size : int
         Number of samples, 1 to 2**63 - 1.
     lanes : int
-        Number of rows: the batch size over all ranks.
+        Number of lanes, 1 to 2**63 - 1.
+    unit : int
+        Adjacent positions of one lane, 1 or more.
+    order : order factory, optional
+        The order that is cut into stretches, such as ``functools.partial(BlockPermutation, ...)``;
+        it gets `seed` and `epoch`. By default samples are taken as stored, and `seed` and `epoch`
+        determine the stretch of each lane.
     seed, epoch : int
         0 to 2**64 - 1 each, hashed.
 
@@ -413,24 +462,41 @@ class Lanes:
     ValueError
         If a number is out of range.
     TypeError
-        If a number is not an integer.
+        If a number is not an integer, or `order` is not callable.
+
+    Notes
+    -----
+    O(1) time for each position and O(1) memory, besides those of `order`.
 
     Examples
     --------
     >>> order = Lanes(10, lanes=4, seed=1)
     >>> order[4:8] - order[0:4]
     array([1, 1, 1, 1])
+    >>> Lanes(14, lanes=2, unit=3, order=Sequential)[:]
+    array([ 0,  1,  2,  8,  9, 10,  3,  4,  5, 11, 12, 13,  6,  7])
     """
 
     size: int
     _: KW_ONLY
     lanes: int
+    unit: int = 1
+    order: Callable[..., Any] | None = field(default=None, compare=False)
     seed: int = 0
     epoch: int = 0
+    _inner: Any = field(init=False, repr=False)  # equal for equal orders, as partials are not
 
     def __post_init__(self) -> None:
         Permutation(self.size, seed=self.seed, epoch=self.epoch)
-        check_integer("lanes", self.lanes, least=1)
+        check_integer("lanes", self.lanes, least=1, most=2**63 - 1)
+        check_integer("unit", self.unit, least=1)
+        if self.order is not None and not callable(self.order):
+            raise TypeError(
+                "`order` must be a factory f(size, *, seed, epoch), got "
+                f"{type(self.order).__name__}"
+            )
+        inner = self.order and self.order(self.size, seed=self.seed, epoch=self.epoch)
+        object.__setattr__(self, "_inner", inner)
 
     def __len__(self) -> int:
         return self.size
@@ -452,36 +518,83 @@ class Lanes:
         """Return the positions of the given samples; see `Permutation.index`."""
         return index(self, samples, out)
 
-    def _rows(self) -> tuple[Permutation, Permutation]:
-        """Return the orders of the rows of the longer stretches and of the others."""
-        longer = self.size % self.lanes
-        return (
-            # Not used if there are no longer stretches.
-            Permutation(max(longer, 1), seed=hash_words(self.seed, self.epoch, _LONG_LANES)),
-            Permutation(self.lanes - longer, seed=hash_words(self.seed, self.epoch, _SHORT_LANES)),
-        )
+    def _division(self) -> tuple[int, int, int, int, int]:
+        """Return the samples of a unit, of a longer lane and of another, and the longer lanes.
+
+        Last, the samples of all longer lanes together. No number is above the size, which a lane
+        that lacks a part of its last unit may exceed otherwise.
+        """
+        unit = min(self.unit, self.size)
+        units = -(-self.size // unit)
+        length, longer = divmod(units, self.lanes)
+        missing = units * unit - self.size
+        end = longer * (length + 1) * unit - missing if longer else 0
+        long, short = ((length + 1) * unit, length * unit)
+        return unit, min(long, self.size), min(short, self.size), longer, end
+
+    def _moved(self, lanes: IndexArray, *, inverse: bool = False) -> IndexArray:
+        """Return the stretch of each lane, or the lane of each stretch.
+
+        Lanes of equal length are shuffled among each other, if there is no `order`.
+        """
+        if self.order is not None:
+            return lanes
+        unit, _, _, longer, _ = self._division()
+        fixed = int(self.size % unit > 0)  # The lane with the short unit keeps its stretch.
+        found: IndexArray = lanes.copy()
+        for start, stop, purpose in (
+            (0, longer - fixed, _LONG_LANES),
+            (longer, self.lanes - (0 if longer else fixed), _SHORT_LANES),
+        ):
+            here = (lanes >= start) & (lanes < stop)
+            if here.any():
+                among = Permutation(stop - start, seed=hash_words(self.seed, self.epoch, purpose))
+                move = among.index if inverse else among.take
+                found[here] = move(lanes[here] - start) + start
+        return found
+
+    def inner_positions(self, positions: IndexArray) -> tuple[IndexArray, IndexArray]:
+        """Return the positions in the inner order, and the end of the stretch of each."""
+        unit, *_ = self._division()
+        number, within = np.divmod(positions, unit)
+        step, lane = np.divmod(number, self.lanes)
+        stretch = self._moved(lane)
+        return self._start(stretch) + step * unit + within, self._start(stretch + 1)
+
+    @property
+    def inner(self) -> Any:
+        """The order that is cut into stretches."""
+        return Sequential(self.size) if self._inner is None else self._inner
+
+    def _start(self, stretch: IndexArray) -> IndexArray:
+        _, long, short, longer, end = self._division()
+        return np.where(stretch < longer, stretch * long, end + (stretch - longer) * short)
 
     def _samples(self, positions: IndexArray) -> IndexArray:
-        length, longer = divmod(self.size, self.lanes)
-        step, row = np.divmod(positions, self.lanes)
-        long, short = self._rows()
-        stretch: IndexArray = row.copy()
-        is_long = row < longer
-        stretch[is_long] = long.take(row[is_long])
-        stretch[~is_long] = longer + short.take(row[~is_long] - longer)
-        return stretch * length + np.minimum(stretch, longer) + step
+        samples, _ = self.inner_positions(positions)
+        if self._inner is not None:
+            samples = self._inner.take(samples)
+        return samples
 
     def _positions(self, samples: IndexArray) -> IndexArray:
-        length, longer = divmod(self.size, self.lanes)
-        long, short = self._rows()
-        # At most the size, as a divisor: 1 is added only if there are longer stretches.
-        longest = length + (longer > 0)
-        is_long = samples < longer * longest
-        row, step = np.divmod(samples, longest)
-        row[is_long] = long.index(row[is_long])
-        rest = samples[~is_long] - longer * longest
-        # If the length is 0, the rest is empty.
-        stretch, step[~is_long] = np.divmod(rest, max(length, 1))
-        row[~is_long] = longer + short.index(stretch)
-        positions: IndexArray = step * self.lanes + row
-        return positions
+        unit, long, short, longer, end = self._division()
+        if self._inner is not None:
+            samples = self._inner.index(samples)
+        in_shorter = samples >= end
+        stretch, place = np.divmod(samples, long)
+        # If there are no units in shorter lanes, no sample is in one.
+        rest, place[in_shorter] = np.divmod(samples[in_shorter] - end, max(short, 1))
+        stretch[in_shorter] = rest + longer
+        step, within = np.divmod(place, unit)
+        positions: IndexArray = (step * self.lanes + self._moved(stretch, inverse=True)) * unit
+        return positions + within
+
+
+def inner_positions(order: Any, positions: IndexArray) -> tuple[Any, IndexArray, IndexArray]:
+    """Return the order that lanes cut, positions in it, and the end of the stretch of each.
+
+    Any other order is itself one stretch.
+    """
+    if isinstance(order, Lanes):
+        return order.inner, *order.inner_positions(positions)
+    return order, positions, np.full(len(positions), len(order), dtype=np.int64)

@@ -95,6 +95,17 @@ class Source(Protocol):
     ``independent_rows = True`` says that row k of every array depends on ``indices[k]`` alone and
     that a call with more indices takes no longer for each: loaders then gather the rows of several
     small batches by one call. Without it they call the source for each batch.
+
+    A source that reads its data in blocks, such as files and row groups, may say which: by
+    ``block_bytes``, int64 of shape (blocks,), and ``blocks_of(samples)``, which returns pairs
+    (row, block) as two int64 arrays: ``samples[row]`` has data in the block. `Loader.explain_io`
+    uses them.
+
+    A source of data that are not in memory may have ``default_order``, the order factory of
+    ``shuffle=True``, and a function ``expect(parts, following)`` (or None), which a stream calls
+    before it gathers: `parts` are pairs of an epoch's order and the places in it, and
+    ``following()`` is the order of the epoch after the last of them; None if another source
+    serves that one. Without parts nothing is expected any more.
     """
 
     def __len__(self) -> int:
@@ -161,7 +172,9 @@ class DeviceSource(Source, Protocol):
     A `Loader` over it calls `gather_tensors` in place of `gather`, without a background thread.
     Optional methods are those of a `RowSource`, for tensors: ``gather_row_tensors(samples)``,
     ``whole_tensors(rows)`` and ``present(batch)``. A source with `at_epoch` has the methods that
-    gather in the sources of its epochs.
+    gather in the sources of its epochs. Such a source of an epoch may be a choice of samples of
+    another `DeviceSource`: with ``base``, that source, and ``base_samples(samples)``, which returns
+    its samples as an int64 tensor, a `Loader` chooses those of many batches at once.
     """
 
     @property

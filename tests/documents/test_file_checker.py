@@ -34,7 +34,7 @@ class TestGoodFiles:
         status = path.stat()
         found = FileChecker("tokens", has_tokenizer=False).check(str(path))
         told = len(docs) if form in ("batches", "parquet") else -1
-        assert found == (status.st_size, status.st_mtime_ns, told, 2, form == "parquet")
+        assert found == (status.st_size, status.st_mtime_ns, told, 2, form == "parquet", 0)
 
     @pytest.mark.parametrize("metadata", [None, {"note": "x" * 10_000}])
     @pytest.mark.parametrize("count", [0, 1, 7, 5000])

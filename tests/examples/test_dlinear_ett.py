@@ -10,12 +10,14 @@ from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 import windeck as wd
 from support.loaded_examples import EXAMPLES, example
+from support.real_data import real_data
 
 NAMES = ["HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"]
 ROWS = 17_420
@@ -52,8 +54,16 @@ def dlinear() -> ModuleType:
     return example("dlinear_ett")
 
 
-@pytest.fixture(scope="module")
-def values() -> npt.NDArray[np.float64]:
+@pytest.fixture(scope="module", params=["generated", "real"])
+def values(request: pytest.FixtureRequest) -> npt.NDArray[np.float64]:
+    """Seven columns: generated ones, or hours of weather and air, under the names of ETTh1."""
+    if request.param == "real":
+        frame = pl.read_parquet(real_data("beijing_pm25.parquet"))
+        numbers = frame.select("dewp", "temp", "pres", "iws", "is", "ir", "pm25")
+        found: npt.NDArray[np.float64] = (
+            numbers.fill_null(strategy="forward").fill_null(0).cast(pl.Float64)[:ROWS].to_numpy()
+        )
+        return found
     rng = np.random.default_rng(0)
     hours = np.arange(ROWS)[:, None]
     waves = np.sin(2 * np.pi * hours / 24 + np.arange(7)) * np.linspace(1, 9, 7)
@@ -107,6 +117,7 @@ def test_weights_are_those_of_the_dataset_class(
 
 
 @pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("values", ["generated"], indirect=True)
 def test_it_runs_from_the_command_line(path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "dlinear_ett.py"), str(path)]
     command += ["--epochs=1", "--batch-size=512"]
@@ -116,6 +127,7 @@ def test_it_runs_from_the_command_line(path: Path) -> None:
     assert lines[-1].startswith("test MSE ")
 
 
+@pytest.mark.parametrize("values", ["generated"], indirect=True)
 def test_a_file_that_is_too_short(dlinear: ModuleType, path: Path, tmp_path: Path) -> None:
     short = tmp_path / "short.csv"
     short.write_text("".join(path.read_text().splitlines(keepends=True)[:9000]))

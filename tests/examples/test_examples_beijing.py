@@ -12,19 +12,16 @@ from types import ModuleType
 
 import pytest
 
+from support.real_data import real_data
 from support.store_servers import need
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.fixture
 def real() -> Path:
     need("rocksdb")
-    path = DATA / "beijing_pm25.parquet"
-    if not path.exists():
-        pytest.skip(f"../shared/data/{path.name} is not beside this checkout")
-    return path
+    return real_data("beijing_pm25.parquet")
 
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -54,8 +51,8 @@ def test_a_few_rounds(real: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["no.csv"], 1, "there is no file no.csv"),
-        ([__file__], 1, f"{Path(__file__).name} ends in '.py'; expected one of .parquet, "),
+        (["no.csv"], 1, "file 'no.csv' does not exist"),
+        ([__file__], 1, f"{Path(__file__).name}' cannot be read as CSV: "),
         ([__file__, "--save-every", "0"], 2, "expected a whole number from 1 on, found '0'"),
         ([__file__, "--rounds", "-1"], 2, "expected a whole number from 0 on, found '-1'"),
     ],

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from support.loaded_examples import example
+from support.real_data import real_data
 
 
 def test_rolling_forecast(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,3 +35,17 @@ def test_predictions_follow_the_day() -> None:
     for series in (0, 24):
         load = found["load"].to_numpy()[series : series + 24]
         assert np.corrcoef(load, curve)[0, 1] > 0.95
+
+
+def test_temperatures_of_a_city_are_predicted_better_than_by_the_last_day() -> None:
+    module = example("rolling_forecast")
+    path = real_data("beijing_pm25.parquet")
+    table = module.wd.Table.read(
+        path, timestamp_column="timestamp", columns=["temp"], rows=(0, 20_000)
+    )
+    windows = module.wd.Windows(
+        table.with_calendar(["hour", "weekday"]), context_length=48, prediction_length=24,
+        target_columns="temp", known_covariates=module.CALENDAR,
+    )  # fmt: skip
+    for model, rival in module.evaluate(windows):
+        assert 1 < model < 0.9 * rival

@@ -81,6 +81,26 @@ def test_a_loader_killed_and_resumed(ranks: int, tmp_path: Path) -> None:
         assert len((tmp_path / f"rank{rank}.jsonl").read_text().splitlines()) < 21 + 5
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_loader_is_not_prepared(first: bool) -> None:
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+    loader = Loader(Numbers(SIZE), batch_size=3)
+    given = (loader, model, optimizer) if first else (model, optimizer, loader)
+    for objects in (given, (loader,)):
+        with pytest.raises(TypeError, match=r"^accelerator.prepare\(\) would return the Loader"):
+            accelerator.prepare(*objects)
+    assert accelerator._models == accelerator._optimizers == []
+    accelerator.register_for_checkpointing(loader)
+    # There is nothing to save of one that begins anew in every loop.
+    evaluation = Loader(Numbers(SIZE), batch_size=3, restart=True)
+    assert accelerator.prepare(evaluation) is evaluation
+    with pytest.raises(AttributeError, match="'Loader' object has no attribute 'dataset'"):
+        accelerator.prepare_data_loader(loader)
+    accelerator.end_training()
+
+
 def sample(folder: Path, kill_at: int | None) -> None:
     """Two epochs of a DataLoader with a sampler; its state is written after each batch."""
     accelerator = accelerate.Accelerator(cpu=True)

@@ -8,7 +8,8 @@ import runpy
 import signal
 import subprocess
 import sys
-from itertools import chain
+from collections import Counter
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from support.recipes import blocks
 
 pytest.importorskip("torch.distributed.device_mesh")
 
-LENGTH, GLOBAL_BATCH = 64, 8
+LENGTH, GLOBAL_BATCH, EOS = 64, 8, 2
 KEYS = ("inputs", "targets", "position_ids", "document_ids")
 
 #: Put before the page's script.
@@ -65,14 +66,19 @@ END = "dist.destroy_process_group()\n"
 SAVED = 'if dist.get_rank() == 0:\n    torch.save(model.state_dict(), "trained.pt")\n'
 
 
+def texts() -> list[bytes]:
+    """Return the shortest files of Python's library, enough for some 14 global batches."""
+    shortest = sorted((path.read_bytes() for path in chain(*sources().values())), key=len)
+    sizes = accumulate(map(len, shortest))
+    return [text for text, size in zip(shortest, sizes, strict=True) if size < 7500]
+
+
 def prepare(folder: Path) -> wd.PackedSequences:
     """Write the corpus and the scripts; return the sequences."""
-    text = b"".join(path.read_bytes() for path in sources()["asyncio"])
-    paragraphs = text[: 14 * GLOBAL_BATCH * LENGTH].split(b"\n\n")
     for part in range(2):
         path = folder / "corpus" / "dataset=py" / f"x.part{part}.arrow"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write("batches", path, paragraphs[part::2])
+        write("batches", path, texts()[part::2])
     (script,) = blocks("Context and tensor parallelism")
     for mark, after in ((AFTER_STEP, TRAINED), (LOADED, ""), (END, "")):
         assert script.count(mark) == 1
@@ -83,7 +89,7 @@ def prepare(folder: Path) -> wd.PackedSequences:
     (folder / "first.py").write_text(script.replace(LOADED, LOADED + MISTAKES))
     documents = wd.Documents(folder / "corpus")
     return wd.PackedSequences(
-        documents, sequence_length=LENGTH, eos=2, order="mixed", keys=["document_ids"]
+        documents, sequence_length=LENGTH, eos=EOS, order="mixed", keys=["document_ids"]
     )
 
 
@@ -177,6 +183,17 @@ def test_meshes_are_killed_and_resumed_by_others(tmp_path: Path) -> None:
         # Ids count within the batch of an axis; they change where positions begin again.
         changed = batch["document_ids"].diff(dim=1) != 0
         assert torch.equal(changed, batch["position_ids"][:, 1:] == 0)
+
+    # Each token of the files was followed by its next one, once; a remainder was left out.
+    pairs = Counter(pair for text in texts() for pair in pairwise([*text, EOS]))
+    inputs, targets = (
+        chain(*(batch[key].flatten().tolist() for batch in found)) for key in KEYS[:2]
+    )
+    trained = Counter(pair for pair in zip(inputs, targets, strict=True) if pair[0] != EOS)
+    assert not trained - pairs
+    tokens = sum(len(text) + 1 for text in texts())
+    assert (pairs - trained).total() < tokens - steps * GLOBAL_BATCH * LENGTH
+    assert (tokens - 1) // (GLOBAL_BATCH * LENGTH) == steps
 
     weights = torch.load(tmp_path / "trained.pt")
     for name, weight in train_alone(found).items():

@@ -135,6 +135,12 @@ def test_a_resumed_run_is_killed_again(workers: int) -> None:
         for batch in itertools.islice(loops, 4):
             found.append(samples(batch))
             state = pickle.loads(pickle.dumps(loader.state_dict()))
+            # The dataset itself knows the position of a loop in its own process alone.
+            if workers:
+                with pytest.raises(RuntimeError, match=r"^workers have begun a loop since"):
+                    loader.dataset.state_dict()
+            else:
+                assert loader.dataset.state_dict()["position"] == int(batch["position"])
     assert len(found) == 20
     assert found == expected[: len(found)]
 

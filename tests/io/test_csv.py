@@ -5,20 +5,25 @@ from __future__ import annotations
 import csv as writer
 import gzip
 import io
+import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from support.real_data import real_data
 from table.test_table_files import numbers
 from windeck import Table
 from windeck.io.csv import CsvFile
-from windeck.io.csv_options import date_formats
+from windeck.io.csv_options import CsvOptions, date_formats
 from windeck.io.options import as_names
 
 
@@ -46,11 +51,80 @@ def test_a_header_of_numbers_is_refused_with_the_cure(tmp_path: Path, text: str)
         Table.estimate(path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2010-01-01 00:00:00,,-21,NW,1.79\n2010-01-01 01:00:00,129,-20,SE,\n",
+        "art/daily,2014-04-01,20.0\nart/other,2014-04-02,21.5\n",
+        "a,5,3\na,6,4\n",
+        "mt_1,0.5\nmt_2,1\n",
+    ],
+)
+def test_a_row_of_texts_and_numbers_is_no_header(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ValueError, match=r"has values as in the next line where names were exp"):
+        Table.read(path, timestamp_column="time")
+    assert CsvFile(str(path), CsvOptions(header=True)).num_rows == 1
+    assert CsvFile(str(path), CsvOptions(header=False)).num_rows == 2
+
+
+def test_real_series_without_a_header_are_refused(tmp_path: Path) -> None:
+    for name in ("nab.parquet", "beijing_pm25.parquet"):
+        frame = pl.read_parquet(real_data(name)).head(3)
+        frame.write_csv(tmp_path / "a.csv", include_header=False)
+        with pytest.raises(ValueError, match=r"header=\[\d names\] if it is data"):
+            Table.read(tmp_path / "a.csv", timestamp_column="timestamp")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id,1,2\na,1.5,2.5\n",
+        "id,2024-01-01,2024-01-02\na,1.5,2.5\n",
+        "id,time,mean,0.1,0.9\na,2024-01-01,2,1.5,2.5\n",
+        "day,north\nMonday,cold\n",
+        "a,1\n",
+    ],
+)
+def test_names_that_are_numbers_or_dates_are_accepted_beside_words(
+    tmp_path: Path, text: str
+) -> None:
+    names = CsvFile(str(write(tmp_path, text))).schema.names
+    assert names == text.split("\n")[0].split(",")
+
+
 @pytest.mark.parametrize("header", ["id,2020,2021", "load", "H1,x", "2020q1,2021q1"])
 def test_a_header_with_words_is_one(tmp_path: Path, header: str) -> None:
     row = ",".join("1" for _ in header.split(","))
     table = Table.read(write(tmp_path, f"{header}\n{row}\n"))
     assert table.column_names == tuple(header.split(","))
+
+
+def test_json_is_named_with_what_reads_it(tmp_path: Path) -> None:
+    """GluonTS keeps data sets as JSON lines."""
+    frame = pl.read_parquet(real_data("nab.parquet")).with_columns(pl.col("series").cast(pl.String))
+    lists = frame.group_by("series", maintain_order=True).agg("timestamp", "value").head(3)
+    entries = lists.select(pl.col("timestamp").list.first().alias("start"), "series", "value")
+    path = tmp_path / "data.json"
+    entries.write_ndjson(path)
+    for read in (Table.read, Table.from_series, Table.estimate):
+        with pytest.raises(ValueError, match=r"has JSON .* Table.from_series for lists in each"):
+            read(path)
+    names: dict[str, Any] = {"id_columns": "series", "timestamp_column": "start"}
+    read_again = pl.read_ndjson(path).with_columns(pl.col("start").str.to_datetime())
+    table = Table.from_series(read_again, freq="5min", **names)
+    assert table["value"].tolist() == lists["value"].explode().to_list()
+
+
+def test_the_index_that_pandas_writes_is_no_value(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    path = tmp_path / "a.csv"
+    pd.DataFrame({"load": [1.5, 2.5], "wind": [1, 2]}).to_csv(path)
+    with pytest.raises(ValueError, match=r"column 1 of .* has no name, as an index that pandas"):
+        Table.read(path)
+    assert Table.read(path, columns=["load", "wind"]).column_names == ("load", "wind")
+    assert Table.read(path, columns=["", "load"])[""].tolist() == [0, 1]
+    assert Table.read(path, id_columns=[""], sort=True).num_series == 2
 
 
 def test_header(tmp_path: Path) -> None:
@@ -259,3 +333,36 @@ def test_names_are_looked_up_once_each() -> None:
     assert Name.compared < 5_000
     with pytest.raises(ValueError, match="got 'a' twice"):
         as_names("columns", ["a", "b", "a"])
+
+
+CELLS = ["", "1", "-7", "0.5", "true", "2024-01-31", "2024-01-31 08:30:00", "2024-01-31 08:30:00.5"]
+CELLS += ["08:30:00", "north", '"quoted"', '""']
+
+
+@given(
+    st.lists(st.sampled_from(CELLS), min_size=1, max_size=3),
+    st.lists(st.sampled_from(CELLS), max_size=3),
+    st.lists(st.sampled_from(CELLS), max_size=3),
+)
+def test_settled_types_are_those_of_a_file_parsed_at_once(
+    first: list[str], second: list[str], third: list[str]
+) -> None:
+    """Each part is longer than a block, so the types of the first one need not fit."""
+    cells = [part[row % len(part)] for part in (first, second, third) if part for row in range(40)]
+    lines = "".join(f"{row},{cell},x\n" for row, cell in enumerate(cells))
+    with tempfile.TemporaryDirectory() as folder, mock.patch("windeck.io.csv._SAMPLE_BYTES", 256):
+        file = CsvFile(str(write(Path(folder), f"row,cell,name\n{lines}")))
+        parsed = file.prepare(["name", "cell"])
+        types = file.settled_types(["name", "cell"])
+        found = pa.Table.from_batches(file.parse_as(types)).select(["name", "cell"])
+        assert list(types.values()) == parsed.schema.types
+        for name in ("name", "cell"):
+            values = pa.Table.from_batches(parsed.batches([name], 0, len(cells)))
+            assert found[name].to_pylist() == values[name].to_pylist()
+
+
+def test_errors_of_settled_types_name_the_file(tmp_path: Path) -> None:
+    with mock.patch("windeck.io.csv._SAMPLE_BYTES", 64):
+        file = CsvFile(str(write(tmp_path, "a,b\n" + "1,2\n" * 100 + "3\n")))
+        with pytest.raises(ValueError, match=r"a.csv' cannot be read as CSV: .*Expected 2 columns"):
+            file.settled_types(["a"])

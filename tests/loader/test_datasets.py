@@ -69,6 +69,17 @@ def test_one_native_call_makes_a_batch() -> None:
     assert calls == [4, 4, 2]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_that_torch_would_collate_again_names_the_cure(workers: int) -> None:
+    batches = DataLoader(MapDataset(Numbers(9)), batch_size=4, num_workers=workers)
+    with pytest.raises(TypeError, match=r"pass collate_fn=windeck.collate to the DataLoader"):
+        next(iter(batches))
+    (first, *_) = DataLoader(MapDataset(Numbers(9)), batch_size=4, collate_fn=collate)
+    assert type(first) is dict
+    with pytest.raises(KeyError, match=r"^'column'$"):
+        MapDataset(Numbers(9)).__getitems__([1])["column"]
+
+
 def test_a_map_dataset_gives_samples_like_any_other() -> None:
     dataset = MapDataset(Numbers(10))
     assert len(dataset) == 10
@@ -178,12 +189,21 @@ def test_a_stream_without_epochs_goes_on_for_ever() -> None:
     ]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 4, "drop_last": True}])
+def test_batches_are_not_put_into_batches(workers: int, options: dict[str, Any]) -> None:
+    dataset = IterDataset(Stream(Numbers(10)), batch_size=2)
+    batches = DataLoader(dataset, num_workers=workers, **options)
+    with pytest.raises(ValueError, match=r"pass batch_size=None to the DataLoader, and batch_siz"):
+        next(iter(batches))
+    (first, *_) = DataLoader(dataset, num_workers=workers, batch_size=None)
+    assert first["sample"].shape == (2,)
+
+
 def test_bad_iter_datasets() -> None:
     stream = Stream(Numbers(10), seed=1)
     with pytest.raises(TypeError, match=r"^`stream` must be a stream, got Numbers: wrap a "):
         IterDataset(Numbers(10), batch_size=2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^`batch_size` must be at most the 10 samples of an e"):
-        IterDataset(stream, batch_size=11)
     with pytest.raises(TypeError, match=r"^`position` must be an integer, got float 2.0$"):
         IterDataset(stream, batch_size=2, position=2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^`rank` must be below `world_size` = 2, got 2$"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import threading
@@ -15,11 +16,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from torch.utils.data import DataLoader
 
 from models.oracle import Numbers, Run, Turn, epoch_of, one_step, steps, turned
 from windeck.loader.loader import Loader
 from windeck.loader.prefetch import Prefetcher
 from windeck.loader.stream import Stream
+from windeck.loader.torch_adapters import IterDataset
 
 
 def loop(loader: Loader) -> list[list[int]]:
@@ -370,3 +373,31 @@ def test_at_most_prefetch_batches_are_made_ahead() -> None:
     assert count == 4
     next(loader)
     assert made.acquire(timeout=30)
+
+
+@pytest.mark.parametrize("batch_size", [10, 11, 256, 2**62])
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_epoch_smaller_than_a_batch_is_one_batch(batch_size: int, restart: bool) -> None:
+    stream = Stream(Numbers(10), order=Turn)
+    loader = Loader(stream, batch_size=batch_size, restart=restart)
+    expected = [[[turned(10, p) for p in range(10 * e, 10 * e + 10)]] for e in range(3)]
+    assert [loop(loader) for _ in range(3)] == ([expected[0]] * 3 if restart else expected)
+    assert len(loader) == 1
+    batches = DataLoader(IterDataset(stream, batch_size=batch_size), batch_size=None)
+    assert [[batch["sample"].tolist() for batch in batches] for _ in range(3)] == expected
+    # A state of smaller batches continues with the rest of its epoch.
+    state = Loader(stream, batch_size=3).state_dict(step=2)
+    if not restart:
+        loader.load_state_dict(state)
+        assert [loop(loader), loop(loader)] == [[expected[0][0][6:]], expected[1]]
+
+
+def test_the_class_of_a_loader_is_its_type() -> None:
+    class Own(Loader):
+        pass
+
+    loader = Own(Numbers(9), batch_size=3)
+    assert loader.__class__ is type(loader) is Own
+    assert isinstance(loader, Loader)
+    assert not isinstance(loader, int)
+    assert copy.copy(loader).__class__ is Own

@@ -23,9 +23,9 @@ from windeck.loader.stream import Stream
         ({"batch_size": -2}, ValueError, r"^`batch_size` must be at least 1, got -2$"),
         ({"batch_size": 2.0}, TypeError, r"^`batch_size` must be an integer, got float 2.0$"),
         (
-            {"batch_size": 11},
+            {"batch_size": 11, "drop_last": True},
             ValueError,
-            r"^`batch_size` must be at most the 10 samples of an",
+            r"^`drop_last` would drop every sample: 1 ranks with a batch size of 11 take 11 ",
         ),
         (
             {"drop_last": True, "rank": 0, "world_size": 4},

@@ -16,7 +16,7 @@ import torch
 import windeck as wd
 from windeck import Loader, Permutation, Sequential, Stream
 from windeck.loader import device as on_device
-from windeck.loader.device import DeviceOrder, permute
+from windeck.loader.device import DeviceOrder
 from windeck.sources import Batch
 from windeck.windows.windows import Windows
 
@@ -276,17 +276,3 @@ def test_a_source_on_a_device_is_moved_again_by_pickle() -> None:
     again = pickle.loads(pickle.dumps(moved))
     assert again.device == moved.device
     assert same(again.gather_tensors([3, 1]), moved.gather_tensors([3, 1]))
-
-
-def test_rounds_wrap_as_unsigned_numbers() -> None:
-    """The rounds equal arithmetic on whole numbers of any size, for the largest domain."""
-    keys = [2**63 - 3, 2**63 - 1] * 6 + [2**62 + 11]
-    tensors = torch.tensor(keys).unbind()
-    values = [0, 1, 2**62, 2**63 - 1, 123456789123456789]
-    found = permute(torch.tensor(values), tensors, 63).tolist()
-    expected = []
-    for x in values:
-        for factor, addend in zip(keys[:-1:2], keys[1:-1:2], strict=True):
-            x = ((x ^ x >> 32) * factor + addend) % 2**63
-        expected.append(((x ^ x >> 32) + keys[-1]) % 2**63)
-    assert found == expected

@@ -100,6 +100,21 @@ def test_a_collection_in_the_thread_itself_does_not_hang() -> None:
     assert not thread.is_alive()
 
 
+def slow(clock: list[float], seconds: float, makers: list[str]) -> Iterator[int]:
+    """Yield numbers that take some seconds if the consumer makes them, and record who does."""
+    for number in range(1000):
+        makers.append(threading.current_thread().name)
+        if threading.current_thread() is threading.main_thread():
+            clock[0] += seconds
+        yield number
+
+
+def wait_until_ready(work: Prefetcher[int]) -> None:
+    """Wait until what was requested is ready."""
+    while work._pending and work._ready.qsize() < work._pending:
+        pass
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return a list of one number, the time."""
@@ -120,13 +135,70 @@ def test_a_consumer_without_work_of_its_own_makes_items_itself(clock: list[float
     for number in range(20):
         assert work.get() == number
         clock[0] += 1.0 if 5 <= number < 15 else 0.0
-        while work._pending and work._ready.qsize() < work._pending:
-            pass  # What was requested is ready before the next look.
+        wait_until_ready(work)
     # Items 5 and 6 are followed by work: from 8 on they are made ahead. Item 15 is followed by
     # none: what was ahead is used up.
     away = set(range(8, 18))
     assert [number for number in range(20) if makers[number] == "windeck-prefetch"] == sorted(away)
     work.close()
+
+
+@pytest.mark.parametrize(
+    ("away", "makes", "first"),
+    [
+        (210e-6, 0.0, 2),  # Away twice, before items 1 and 2: from item 3 on.
+        (210e-6, 1.0, 2),
+        (150e-6, 150e-6, 2),
+        (150e-6, 90e-6, None),
+        (90e-6, 150e-6, None),
+    ],
+)
+def test_a_short_step_needs_items_that_take_as_long(
+    away: float, makes: float, first: int | None, clock: list[float]
+) -> None:
+    makers: list[str] = []
+    work = Prefetcher(slow(clock, makes, makers), 2, away=0.0)
+    for _ in range(10):
+        work.get()
+        clock[0] += away
+        wait_until_ready(work)
+    found = [number for number, name in enumerate(makers[:10]) if name == "windeck-prefetch"]
+    assert found == ([] if first is None else list(range(first + 1, 10)))
+    work.close()
+    # The next loop begins with what was found.
+    makers.clear()
+    work = Prefetcher(slow(clock, makes, makers), 2, work.away, work.made)
+    for _ in range(5):
+        work.get()
+        clock[0] += away
+        wait_until_ready(work)
+    found = [number for number, name in enumerate(makers[:5]) if name == "windeck-prefetch"]
+    assert found == ([] if first is None else [1, 2, 3, 4])
+    work.close()
+
+
+def test_a_thread_that_saves_nothing_is_not_used_for_short_steps(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makers: list[str] = []
+    work = Prefetcher(slow(clock, 150e-6, makers), 1, away=0.0)
+    take = work._take
+
+    def late() -> int:
+        item = take()
+        work.waited = 160e-6
+        return item
+
+    monkeypatch.setattr(work, "_take", late)
+    for _ in range(12):
+        work.get()
+        clock[0] += 150e-6
+        wait_until_ready(work)
+    work.close()
+    # The consumer makes two items between those of the thread.
+    assert [name == "windeck-prefetch" for name in makers[:12]] == [
+        False, False, False, True, False, False, True, False, False, True, False, False
+    ]  # fmt: skip
 
 
 def test_no_thread_starts_without_a_reason(clock: list[float]) -> None:

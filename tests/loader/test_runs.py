@@ -64,7 +64,9 @@ class OneByOne:
 def packed() -> PackedSequences:
     rng = np.random.default_rng(3)
     documents = [[list(range(rng.integers(0, 12))) for _ in range(50)] for _ in range(3)]
-    return PackedSequences(ModelCorpus(documents, ["uint16"] * 3), sequence_length=6, eos=99)
+    corpus = ModelCorpus(documents, ["uint16"] * 3)
+    keys = ["document_ids", "max_seqlen"]
+    return PackedSequences(corpus, sequence_length=6, eos=99, keys=keys)
 
 
 STREAMS: dict[str, Any] = {
@@ -364,8 +366,8 @@ def sequential(size: int, /, *, seed: int, epoch: int) -> Any:
     return Sequential(size, seed=seed, epoch=epoch)
 
 
-#: Views of one buffer, and what is computed of a batch as a whole.
-VIEWS = ("inputs", "targets", "cu_seqlens")
+#: Views of one buffer.
+VIEWS = ("inputs", "targets")
 
 
 class FakeStream:
@@ -386,6 +388,16 @@ class FakeEvent:
         self.stream = stream
 
 
+def recording(function: Any, calls: list[object]) -> Any:
+    """Return the function, with its arguments appended to `calls`."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        calls.append(given)
+        return function(*given, **named)
+
+    return call
+
+
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("batch_size", [3, 8])
 def test_a_run_is_copied_to_a_device_at_once(
@@ -402,7 +414,14 @@ def test_a_run_is_copied_to_a_device_at_once(
     bits = getattr(stream, "torch_dtypes", {})
     builder._pinned = PinnedGather(stream, bits, pin=False)
     builder._copy_stream, builder._device = copies, torch.device("cpu")  # type: ignore[assignment]
+    builder(np.arange(batch_size))  # Shapes and dtypes are found by the first call.
+    moved: list[object] = []
+    allocated: list[object] = []
+    monkeypatch.setattr(torch.Tensor, "to", recording(torch.Tensor.to, moved))
+    monkeypatch.setattr(torch, "empty", recording(torch.empty, allocated))
     pending = builder(np.arange(5, 5 + 4 * batch_size), 4)
+    # Rows are one, and the offsets of all batches another.
+    assert len(moved) == len(allocated) == (2 if name == "packed" else 1)
     assert len(pending.batches) == 4
     for number, batch in enumerate(pending.batches):
         first = 5 + number * batch_size
@@ -418,3 +437,36 @@ def test_a_run_is_copied_to_a_device_at_once(
     for batch in pending.batches:
         for tensor in batch.values():
             assert any(a <= tensor.data_ptr() <= b for a, b in spans)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("batch_size", [3, 8])
+def test_pinned_batches_of_a_run_are_one_gather(
+    name: str, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies in place of pinned memory: each tensor is one that torch's allocator knows."""
+    pinned: list[torch.Tensor] = []
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        pinned.append(tensor.clone())
+        return pinned[-1]
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    stream = STREAMS[name]
+    builder = BatchBuilder(stream, pin_memory=True)
+    assert builder.makes_runs
+    calls: list[object] = []
+    monkeypatch.setattr(stream, "gather_rows", recording(stream.gather_rows, calls))
+    pending = builder(np.arange(5, 5 + 4 * batch_size), 4)
+    assert len(calls) == 1
+    assert len(pending.batches) == 4
+    for number, batch in enumerate(pending.batches):
+        first = 5 + number * batch_size
+        assert_same(batch, stream.gather(np.arange(first, first + batch_size)))
+    known = [tensor.untyped_storage().data_ptr() for tensor in pinned]
+    found = {
+        (number, tensor.untyped_storage().data_ptr())
+        for number, batch in enumerate(pending.batches)
+        for tensor in batch.values()
+    }
+    assert sorted(place for _, place in found) == sorted(known)

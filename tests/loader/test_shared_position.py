@@ -213,14 +213,27 @@ def test_two_loops_at_the_same_time_are_two_epochs() -> None:
         assert dataset.position == 22
 
 
+class Waiting(IterDataset):
+    """A dataset whose workers begin their loops when the main process lets them."""
+
+    may_begin: Any
+
+    def __iter__(self) -> Any:
+        assert self.may_begin.wait(timeout=60)
+        return super().__iter__()
+
+
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_position_set_while_workers_start_is_for_the_next_loop(start: str) -> None:
-    dataset = Late(Stream(Numbers(SIZE), order=Turn), batch_size=BATCH)
+    dataset = Waiting(Stream(Numbers(SIZE), order=Turn), batch_size=BATCH)
+    dataset.may_begin = multiprocessing.get_context(start).Event()
     loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=start)
     early = iter(loader)
     dataset.position = 4
+    dataset.may_begin.set()
     assert [b["sample"].tolist() for b in early] == samples_from(0)
     assert dataset.position == dataset.state_dict()["position"] == 4
+    assert dataset._shared.loops() == (1, False)
     if start == "fork":
         assert [b["sample"].tolist() for b in loader] == samples_from(4)
         assert dataset.position == 11
@@ -274,7 +287,8 @@ def _rank(dataset: IterDataset, workers: int, answers: Any) -> None:
     loader = DataLoader(
         dataset, batch_size=None, num_workers=workers, multiprocessing_context=context
     )
-    answers.put([[b["sample"].tolist() for b in loader] for _ in range(2)])
+    epochs = [[b["sample"].tolist() for b in loader] for _ in range(2)]
+    answers.put((epochs, dataset.position))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -287,7 +301,7 @@ def test_forked_ranks_do_not_move_each_other(workers: int) -> None:
     for rank in ranks:
         rank.start()
     expected = [samples_from(11 * e) for e in (1, 2)]
-    assert [answers.get(timeout=60) for _ in ranks] == [expected] * 3
+    assert [answers.get(timeout=60) for _ in ranks] == [(expected, 33)] * 3
     for rank in ranks:
         rank.join()
     assert dataset.position == 11

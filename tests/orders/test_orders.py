@@ -29,6 +29,11 @@ FACTORIES: dict[str, Factory] = {
     "1 lane": partial(wd.Lanes, lanes=1),
     "4 lanes": partial(wd.Lanes, lanes=4),
     "1000 lanes": partial(wd.Lanes, lanes=1000),
+    "4 lanes of units of 3": partial(wd.Lanes, lanes=4, unit=3),
+    "1 lane of one unit": partial(wd.Lanes, lanes=1, unit=10**18),
+    "3 lanes of shuffled blocks": partial(
+        wd.Lanes, lanes=3, unit=2, order=partial(wd.BlockPermutation, block_size=5)
+    ),
 }
 
 
@@ -171,6 +176,71 @@ def test_lanes_change_rows_from_epoch_to_epoch() -> None:
     assert len({tuple(wd.Lanes(43, lanes=4, epoch=e)[:4]) for e in range(60)}) == 6
 
 
+def dealt(samples: list[int], lanes: int, unit: int) -> list[int]:
+    """Model of lanes: deal units to lanes, cut the samples at the lanes' lengths, deal again."""
+    size = len(samples)
+    lane_of_position = [position // unit % lanes for position in range(size)]
+    stretches, start = [], 0
+    for lane in range(lanes):
+        count = lane_of_position.count(lane)
+        stretches.append(iter(samples[start : start + count]))
+        start += count
+    return [next(stretches[lane]) for lane in lane_of_position]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("unit", [1, 2, 3, 5, 8, 50])
+def test_lanes_cut_an_order_into_stretches(lanes: int, unit: int) -> None:
+    inner = partial(wd.BlockPermutation, block_size=4, blocks_in_buffer=2)
+    for size in range(1, 48):
+        order = wd.Lanes(size, lanes=lanes, unit=unit, order=inner, seed=5, epoch=2)
+        expected = dealt(inner(size, seed=5, epoch=2)[:].tolist(), lanes, unit)
+        assert order[:].tolist() == expected
+        np.testing.assert_array_equal(order.index(order[:]), np.arange(size))
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("unit", [1, 2, 3, 5, 8, 50])
+def test_lanes_without_an_order_shuffle_lanes_of_equal_length(lanes: int, unit: int) -> None:
+    for size in range(1, 48):
+        order = wd.Lanes(size, lanes=lanes, unit=unit, seed=size)
+        mine = [
+            [int(order[p]) for p in range(size) if p // unit % lanes == lane]
+            for lane in range(lanes)
+        ]
+        plain = dealt(list(range(size)), lanes, unit)
+        stored = [
+            [plain[p] for p in range(size) if p // unit % lanes == lane] for lane in range(lanes)
+        ]
+        assert sorted(mine) == sorted(stored)
+        np.testing.assert_array_equal(order.index(order[:]), np.arange(size))
+
+
+@pytest.mark.parametrize(("ranks", "batch"), [(1, 24), (2, 12), (4, 6), (3, 8), (6, 4), (12, 2)])
+def test_each_rank_reads_lanes_of_its_own(ranks: int, batch: int) -> None:
+    lanes, unit, size = 12, 2, 500
+    order = wd.Lanes(size, lanes=lanes, unit=unit, order=wd.Sequential)
+    whole_steps = size // (ranks * batch)
+    for rank in range(ranks):
+        positions = [
+            step * ranks * batch + rank * batch + place
+            for step in range(whole_steps)
+            for place in range(batch)
+        ]
+        read = np.sort(order.take(np.array(positions)))
+        stretches = int((np.diff(read) > 1).sum()) + 1
+        assert stretches <= lanes // ranks
+
+
+def test_lanes_of_a_huge_order_have_a_short_unit() -> None:
+    size = 2**63 - 1
+    for lanes, unit in ((1, 2), (2, 3), (5, 2**61), (2**62, 2), (3, 2**62)):
+        order = wd.Lanes(size, lanes=lanes, unit=unit, order=wd.Sequential)
+        ends = np.array([0, 1, size // 2, size - 2, size - 1])
+        np.testing.assert_array_equal(order.index(order.take(ends)), ends)
+        np.testing.assert_array_equal(order.take(order.index(ends)), ends)
+
+
 def test_epochs_are_hashed_not_added() -> None:
     for factory in (
         partial(wd.BlockPermutation, block_size=4),
@@ -200,6 +270,13 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: wd.Sequential(5).slice(3, 2), ValueError, "stop is 2, expected at least start, 3"),
     (lambda: wd.Lanes(5, lanes=0), ValueError, "`lanes` must be at least 1, got 0"),
     (lambda: wd.Lanes(5, lanes=2.0), TypeError, "`lanes` must be an integer, got float"),  # type: ignore[arg-type]
+    (lambda: wd.Lanes(5, lanes=2**63), ValueError, "`lanes` must be at most 9223372036854775807"),
+    (lambda: wd.Lanes(5, lanes=2, unit=0), ValueError, "`unit` must be at least 1, got 0"),
+    (
+        lambda: wd.Lanes(5, lanes=2, order=wd.Sequential(5)),  # type: ignore[arg-type]
+        TypeError,
+        "`order` must be a factory .*, got Sequential",
+    ),
     (
         lambda: wd.BlockPermutation(5),
         ValueError,

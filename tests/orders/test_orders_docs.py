@@ -13,7 +13,7 @@ PAGE = Page("docs/orders.md")
 
 
 def test_code_on_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(PAGE.blocks) == 4
+    assert len(PAGE.blocks) == 5
     names = PAGE.run()
     assert names["order"].index(names["batch"][0]) == 64
     assert names["saved"] == names["lcg"].state

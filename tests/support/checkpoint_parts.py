@@ -41,6 +41,7 @@ def save_parts(
     entry = {"name": "model/w", "dtype": name, "shape": list(tensor.shape), "parts": parts}
     trees = {"model": {"dict": [["w", {"tensor": "model/w"}]]}}
     manifest = {"chunk_bytes": chunk_bytes, "tensors": [entry], "trees": trees}
-    numbers = {"generation": generation, "save": save, "step": step}
-    commit_manifest(store, "windeck", manifest, **numbers, head=head)
+    commit_manifest(
+        store, "windeck", manifest, generation=generation, save=save, step=step, head=head
+    )
     return generation

@@ -8,7 +8,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-WRITES = ("put_many", "compare_and_set", "sync", "delete_range", "delete_many", "ingest_parts")
+WRITES = (
+    "put_many",
+    "compare_and_set",
+    "sync",
+    "order_writes",
+    "delete_range",
+    "delete_many",
+    "ingest_parts",
+)
 
 
 class Doomed:

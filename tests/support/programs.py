@@ -65,6 +65,8 @@ def command(*words: str) -> tuple[int, str, str]:
             main(words)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):  # the interpreter prints it
+                print(end.code, file=streams[1])
     texts = []
     for stream in streams:
         stream.seek(0)

@@ -440,3 +440,24 @@ def test_names_are_of_all_series_and_cut_with_the_rows() -> None:
             assert list(zip(names, firsts, strict=True)) == expected
     with pytest.raises(ValueError, match="`series_names` has 2 names for 4 series"):
         Table.from_series(list(series.values()), series_names=["b", "c"], rows=(1, 3))
+
+
+def test_lists_of_texts_are_timestamps() -> None:
+    series = [
+        {"id": "a", "time": ["2024-01-01 06:00", "2024-01-01 07:00"], "load": [1.0, 2.0]},
+        {"id": "b", "time": ["2024-02-01"], "load": [3.0]},
+    ]
+    table = Table.from_series(series, id_columns="id", timestamp_column="time")
+    expected = np.array(["2024-01-01T06", "2024-01-01T07", "2024-02-01T00"], "M8[us]")
+    np.testing.assert_array_equal(table.timestamps, expected)
+    assert table.step == np.timedelta64(1, "h")
+    series[1]["time"] = ["soon"]
+    with pytest.raises(ValueError, match="soon"):
+        Table.from_series(series, id_columns="id", timestamp_column="time")
+
+
+def test_frames_are_named_in_the_error() -> None:
+    pd = pytest.importorskip("pandas")
+    for frame in (pd.DataFrame({"load": [1.0]}), pl.DataFrame({"load": [1.0]})):
+        with pytest.raises(TypeError, match=r"series 0 is a DataFrame; .* Table.from_arrow takes"):
+            Table.from_series([frame, frame])

@@ -38,11 +38,11 @@ class TestPaths:
             with pytest.raises(TypeError, match=message):
                 call(data)
 
-    @pytest.mark.parametrize("url", ["s3://bucket/a.parquet", "gs://b/*.csv", "file:///a.csv"])
-    def test_urls(self, url: str) -> None:
-        for path in (url, [url]):
-            with pytest.raises(ValueError, match=r"' is a URL; expected the path of a local file"):
-                Table.read(path)
+    def test_urls_of_the_local_disk(self, tmp_path: Path) -> None:
+        parquet.write_table(pa.table({"x": [1.0]}), tmp_path / "a b.parquet")
+        url = (tmp_path / "a b.parquet").as_uri()
+        assert "%20" in url
+        assert Table.read([url, url])["x"].tolist() == [1.0, 1.0]
 
     def test_a_frame_of_pandas(self) -> None:
         pd = pytest.importorskip("pandas")

@@ -266,21 +266,6 @@ class TestMapped:
 
     def test_what_cannot_be_mapped(self, path: Path, tmp_path: Path) -> None:
         data = feather.read_table(path)
-        parquet.write_table(data, tmp_path / "a.parquet")
-        with pytest.raises(
-            ValueError, match=r"maps uncompressed Arrow IPC only, and .* is Parquet"
-        ):
-            Table.read(tmp_path / "a.parquet", in_memory=False)
-        feather.write_feather(data, tmp_path / "lz4.arrow", compression="lz4")
-        with pytest.raises(ValueError, match=r"lz4.arrow' is compressed .* compression='uncompr"):
-            Table.read(tmp_path / "lz4.arrow", columns=["count"], in_memory=False)
-        feather.write_feather(
-            data, tmp_path / "many.arrow", compression="uncompressed", chunksize=100
-        )
-        with pytest.raises(ValueError, match=r"has 10 record batches .* needs one; write it with"):
-            Table.read(tmp_path / "many.arrow", columns=["count"], in_memory=False)
-        with pytest.raises(ValueError, match="in_memory=False maps one file, but 2 were given"):
-            Table.read([path, path], in_memory=False)
         with pytest.raises(ValueError, match="'load' is float64 in the file and dtype=float32"):
             Table.read(path, columns=["load"], dtype="float32", in_memory=False)
         with pytest.raises(ValueError, match="storage='rows' copies all values"):
@@ -288,6 +273,30 @@ class TestMapped:
         feather.write_feather(data.take(list(range(999, -1, -1))), path, compression="uncompressed")
         with pytest.raises(ValueError, match="rows of a mapped file are never moved"):
             Table.read(path, timestamp_column="time", columns=["count"], in_memory=False)
+        (tmp_path / "a.csv").write_text("count\n1\n")
+        with pytest.raises(ValueError, match=r"a.csv' is CSV; .* compression='uncompressed'"):
+            Table.read(tmp_path / "a.csv", in_memory=False)
+
+    def test_other_files_are_streamed(self, path: Path, tmp_path: Path) -> None:
+        data = feather.read_table(path)
+        parquet.write_table(data, tmp_path / "a.parquet")
+        feather.write_feather(data, tmp_path / "lz4.arrow", compression="lz4")
+        feather.write_feather(
+            data, tmp_path / "many.arrow", compression="uncompressed", chunksize=100
+        )
+        cases: list[tuple[str, list[Path]]] = [
+            ("mapped", [path]),
+            ("streamed", [tmp_path / "a.parquet"]),
+            ("streamed", [tmp_path / "lz4.arrow"]),
+            ("streamed", [tmp_path / "many.arrow"]),
+            ("streamed", [path, path]),
+        ]
+        for kind, files in cases:
+            table = Table.read(files, columns=["count"], in_memory=False)
+            assert len(table) == 1000 * len(files)
+            assert f"rows, {kind}, from" in table.explain()
+        budgeted = Table.read(path, columns=["count"], in_memory=False, memory_budget=1e6)
+        assert "rows, streamed, from" in budgeted.explain()
 
     def test_the_way_the_message_shows_works(self, path: Path, tmp_path: Path) -> None:
         data = pa.concat_tables([feather.read_table(path)] * 3)

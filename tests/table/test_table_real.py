@@ -10,25 +10,18 @@ import polars as pl
 import pyarrow.parquet as parquet
 import pytest
 
-from windeck import Table
-
-DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
+from support.real_data import real_data
+from windeck import Table, Windows
 
 
 @pytest.fixture
 def nab() -> Path:
-    return _there("nab.parquet")
+    return real_data("nab.parquet")
 
 
 @pytest.fixture
 def beijing() -> Path:
-    return _there("beijing_pm25.parquet")
-
-
-def _there(name: str) -> Path:
-    if not (DATA / name).exists():
-        pytest.skip(f"../shared/data/{name} is not beside this checkout")
-    return DATA / name
+    return real_data("beijing_pm25.parquet")
 
 
 def test_nab_series_and_findings(nab: Path) -> None:
@@ -109,3 +102,53 @@ def test_nab_with_one_row_a_series(nab: Path, tmp_path: Path) -> None:
     model = Table.from_arrow(few, **keys)
     np.testing.assert_array_equal(table["value"], model["value"])
     np.testing.assert_array_equal(table.timestamps, model.timestamps)
+
+
+def test_calendar_features_of_real_time_stamps_are_those_of_pandas(beijing: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    stamps = pd.read_parquet(beijing)["timestamp"]
+    turns = {
+        "hour": (stamps.dt.hour, 24),
+        "weekday": (stamps.dt.day_of_week, 7),
+        "day": (stamps.dt.day - 1, 31),
+        "yearday": (stamps.dt.day_of_year - 1, 366),
+        "month": (stamps.dt.month - 1, 12),
+    }
+    table = Table.read(beijing, timestamp_column="timestamp", columns=["pm25", "temp"])
+    cyclic = table.with_calendar([*turns, "age"], dtype="float64")
+    scaled = table.with_calendar(turns, encoding="scaled", dtype="float64")
+    for name, (turn, cycle) in turns.items():
+        angle = 2 * np.pi * turn.to_numpy() / cycle
+        np.testing.assert_allclose(cyclic[f"{name}_sin"], np.sin(angle), atol=1e-12)
+        np.testing.assert_allclose(cyclic[f"{name}_cos"], np.cos(angle), atol=1e-12)
+        np.testing.assert_allclose(scaled[name], turn.to_numpy() / (cycle - 1) - 0.5, atol=1e-12)
+    np.testing.assert_allclose(cyclic["age"], np.log10(2 + np.arange(len(stamps))))
+    options: dict[str, Any] = {"target_columns": "pm25", "known_covariates": ["hour", "month"]}
+    batch = Windows(scaled, context_length=24, prediction_length=6, dtype="float64", **options)[7]
+    # Features are complete, the target is not.
+    assert {key for key in batch if key.endswith("mask")} == {
+        "past_target_mask", "future_target_mask",
+    }  # fmt: skip
+
+
+def test_series_without_their_ids_are_noticed(nab: Path, beijing: Path) -> None:
+    with pytest.warns(
+        UserWarning, match=r"rows have the time stamp .* id_columns='series'$"
+    ) as seen:
+        table = Table.read(nab, timestamp_column="timestamp")
+    stamps = np.sort(parquet.read_table(nab)["timestamp"].to_numpy())
+    shared = int(np.count_nonzero(stamps[1:] == stamps[:-1]))
+    assert str(seen[0].message).startswith(f"{shared:,} of 365,558 rows")
+    assert seen[0].filename == __file__
+    assert table.num_series == 1
+    frame = pl.read_parquet(beijing)
+    doubled = pl.concat([frame, frame]).with_columns(cbwd=pl.lit("NW"))
+    for data in (doubled.select("timestamp", "temp"), doubled.select("timestamp", "temp", "dewp")):
+        with pytest.warns(UserWarning, match="such as id_columns='site'"):
+            Table.from_arrow(data, timestamp_column="timestamp")
+    # A few stamps that repeat, or rows that are sorted, are no sign of several series.
+    few = pl.concat([frame, frame.head(100)]).select("timestamp", "temp")
+    assert Table.from_arrow(few, timestamp_column="timestamp").report.duplicates_sorted[0] == 100
+    Table.from_arrow(
+        doubled.sort("timestamp").select("timestamp", "temp"), timestamp_column="timestamp"
+    )

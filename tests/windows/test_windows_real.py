@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 
 import windeck as wd
 from models import reference as ref
-
-DATA = next(
-    (p for up in Path(__file__).resolve().parents[1:4] if (p := up / "shared" / "data").is_dir()),
-    Path("shared/data"),
-)
+from support.real_data import real_data
 
 
 def real(name: str, **options: Any) -> wd.Table:
-    path = DATA / name
-    if not path.exists():
-        pytest.skip(f"the data file {name} is not here (looked in {DATA})")
-    return wd.Table.read(path, **options)
+    return wd.Table.read(real_data(name), **options)
 
 
 def case_of(table: wd.Table, columns: list[str], **options: Any) -> ref.Case:
@@ -111,7 +102,7 @@ def test_air_with_missing_values_and_categories() -> None:
         table, [c for names in roles.values() for c in names], fill=-1, **roles, **options
     )
     compare(w, case, seed=1)
-    missing = np.isnan(pq.read_table(DATA / "beijing_pm25.parquet")["pm25"].to_numpy())
+    missing = np.isnan(pq.read_table(real_data("beijing_pm25.parquet"))["pm25"].to_numpy())
     assert missing.sum() == 2067
     seen = np.lib.stride_tricks.sliding_window_view(missing, 30).sum(axis=1)
     np.testing.assert_array_equal(w.window_starts(), np.flatnonzero(seen <= 6))

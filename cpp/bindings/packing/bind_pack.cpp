@@ -157,8 +157,9 @@ py::array cu_seqlens(py::handle position_ids) {
         const py::gil_scoped_release unlocked;
         bounds = sequence_bounds(data, count, *dtype);
     }
-    py::array_t<std::int32_t> result(static_cast<py::ssize_t>(bounds.size()));
-    std::ranges::copy(bounds, result.mutable_data());
+    const BatchArray part{"cu_seqlens", py::dtype::of<std::int32_t>(), {0}, sizeof(std::int32_t)};
+    py::array result = new_batch({part}, static_cast<py::ssize_t>(bounds.size())).front();
+    std::ranges::copy(bounds, static_cast<std::int32_t*>(result.mutable_data()));
     return result;
 }
 
@@ -173,7 +174,7 @@ void bind_pack(py::module_& m) {
     m.def(
         "cu_seqlens", &cu_seqlens, py::arg("position_ids"),
         "Return the bounds of the sequences of a flattened batch, int32[m]: 0, the positions after "
-        "the first where the flattened ids are 0, and the number of ids.");
+        "the first where the flattened ids are 0, and the number of ids. Aligned to 64 bytes.");
 }
 
 }  // namespace windeck

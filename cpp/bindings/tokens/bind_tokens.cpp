@@ -17,7 +17,7 @@ using Totals = py::typing::Tuple<py::int_, py::int_, py::int_, py::int_>;
 
 constexpr const char* class_doc = R"(The tokens of the documents of one file, read in place.
 
-Made by `from_stream` or `from_arrays`.
+Made by `from_stream`, `from_arrays` or `from_spans`.
 
 Documents are numbered from 0 in the order of the file. Tokens are integers of 8 to 64 bits, which
 stay in their arrays or in a mapped file. Immutable and thread-safe; methods copy only the values
@@ -65,6 +65,49 @@ TypeError
     Values that are not integers; offsets or strip with a dtype other than int64.
 ValueError
     No offsets, offsets that decrease or exceed the values (an O(n) check), a negative min_length.
+)";
+
+constexpr const char* from_spans_doc = R"(Make a shard of documents at any places of one memory.
+
+Document j has lengths[j] tokens from the byte starts[j] on, in the byte order of the machine.
+
+Parameters
+----------
+data : ndarray
+    uint8, shape (m,): the memory, such as a mapped file. Not copied: do not change it.
+starts, lengths : ndarray
+    int64, shape (n,). Documents may overlap, and need no alignment.
+dtype : str
+    The dtype of the tokens, such as 'uint16'.
+strip, min_length, name
+    As in `from_arrays`.
+file : int
+    Descriptor of the file that `data` maps from its first to its last byte (it is duplicated), or
+    -1. A read of a file that was truncated while mapped is an OSError.
+
+Raises
+------
+TypeError
+    Data with a dtype other than uint8, starts or lengths with one other than int64, a `dtype` that
+    is not an integer.
+ValueError
+    A document that is not inside the data, starts and lengths of different shapes, a negative
+    min_length.
+OSError
+    A descriptor that cannot be duplicated.
+
+Notes
+-----
+O(n) time, 16 bytes of memory per document.
+
+Examples
+--------
+>>> import numpy as np
+>>> from windeck._core import TokenShard
+>>> data = np.array([5, 6, 0, 7], dtype=np.uint16).view(np.uint8)
+>>> shard = TokenShard.from_spans(data, np.array([0, 6]), np.array([2, 1]), dtype="uint16")
+>>> [shard.document(number).tolist() for number in range(len(shard))]
+[[5, 6], [7]]
 )";
 
 constexpr const char* from_stream_doc = R"(Make a shard of the documents of an Arrow column.
@@ -164,6 +207,33 @@ std::shared_ptr<TokenShard> from_arrays(py::handle values, py::handle offsets, p
     const py::gil_scoped_release unlocked;  // every offset is looked at
     return std::make_shared<TokenShard>(dtype, std::vector{chunk}, std::move(filter),
                                         std::move(memory), name);
+}
+
+std::shared_ptr<TokenShard> from_spans(py::handle data, py::handle starts, py::handle lengths,
+                                       const std::string& dtype, py::handle strip,
+                                       py::handle min_length, py::handle file,
+                                       const std::string& name) {
+    const auto kind = dtype_named(dtype);
+    if (!kind || !is_integer(*kind)) {
+        throw py::type_error("dtype is '" + dtype + "', expected integers of 8 to 64 bits");
+    }
+    const Bytes memory = byte_array(data, "data");
+    const Indices begins = index_array(starts, "starts");
+    const Indices sizes = index_array(lengths, "lengths");
+    TokenFilter filter = token_filter(strip, min_length);
+    const auto descriptor = static_cast<int>(integer(file, "file", -1, INT32_MAX));
+    auto owner = kept_alive(memory.owner);
+    const py::gil_scoped_release unlocked;  // every document is looked at
+    auto pieces =
+        token_spans(std::as_bytes(memory.values), begins.values, sizes.values, *kind, name);
+    const auto kept = std::make_shared<std::pair<std::shared_ptr<const void>, Descriptor>>(
+        std::move(owner), Descriptor(descriptor, name));
+    TokenMemory held{.owner = kept,
+                     .mapped = descriptor >= 0,
+                     .bytes = static_cast<std::int64_t>(memory.values.size()),
+                     .file = kept->second.number()};
+    return std::make_shared<TokenShard>(*kind, std::move(pieces), std::move(filter),
+                                        std::move(held), name);
 }
 
 /// The stream an object offers, moved out of its capsule.
@@ -275,6 +345,10 @@ void bind_tokens(py::module_& m) {
         .def_static("from_arrays", &from_arrays, py::arg("values"), py::arg("offsets"),
                     py::kw_only(), py::arg("strip") = py::none(), py::arg("min_length") = 0,
                     py::arg("name") = "", from_arrays_doc)
+        .def_static("from_spans", &from_spans, py::arg("data"), py::arg("starts"),
+                    py::arg("lengths"), py::kw_only(), py::arg("dtype"),
+                    py::arg("strip") = py::none(), py::arg("min_length") = 0, py::arg("file") = -1,
+                    py::arg("name") = "", from_spans_doc)
         .def(
             "__len__",
             [](const TokenShard& shard) { return static_cast<std::size_t>(shard.documents()); },

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
@@ -22,6 +23,34 @@ namespace {
 
 constexpr int max_threads = 1024;
 
+using Clock = std::chrono::steady_clock;
+
+/// How long a thread looks for work, or for the end of a call, before it sleeps: about as long as
+/// it takes to wake a sleeping thread.
+constexpr Clock::duration spin_time = std::chrono::microseconds(50);
+
+/// Tell the processor that this is a loop that waits.
+void pause() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+/// Wait until `ready()`, without sleeping and for spin_time at most.
+template <typename Ready>
+void spin_until(const Ready& ready) {
+    const auto end = Clock::now() + spin_time;
+    do {
+        for (int i = 0; i < 16; ++i) {
+            if (ready()) return;
+            pause();
+        }
+        std::this_thread::yield();  // to a thread that works, if it is on the same processor
+    } while (Clock::now() < end);
+}
+
 /// One call of parallel_for, on the stack of its caller.
 struct Job {
     std::int64_t count;
@@ -29,8 +58,9 @@ struct Job {
     const RangeBody& body;
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> failed{false};
-    std::exception_ptr error{};  // written once, by the thread that set `failed`
-    int helpers = 0;             // threads inside work(), guarded by the pool's mutex
+    std::exception_ptr error{};   // written once, by the thread that set `failed`
+    Clock::time_point posted{};   // when it was given to the pool
+    std::atomic<int> helpers{0};  // threads inside work(), changed with the pool's mutex locked
 
     void work() noexcept {
         while (!failed.load(std::memory_order_relaxed)) {
@@ -49,18 +79,29 @@ struct Job {
 class ThreadPool {
   public:
     void run(Job& job, int helpers) {
+        int sleepers = 0;  // to wake: threads that spin find the call themselves
         {
             const std::lock_guard lock(mutex_);
             while (threads_ < helpers && start_thread())
                 ++threads_;
+            job.posted = Clock::now();
             for (int i = 0; i < std::min(helpers, threads_); ++i)
                 calls_.push_back(&job);
+            sleepers = std::min(helpers, static_cast<int>(calls_.size()) - spinning_);
         }
-        wake_.notify_all();
+        posted_.fetch_add(1);  // after the lock is free: who spins takes it at once
+        for (int i = 0; i < sleepers; ++i)
+            wake_.notify_one();
         job.work();
+        {
+            const std::lock_guard lock(mutex_);
+            std::erase(calls_, &job);  // no other thread may begin it
+        }
+        const auto done = [&] { return job.helpers.load(std::memory_order_acquire) == 0; };
+        if (max_spinning_ > 0) spin_until(done);
+        if (done()) return;
         std::unique_lock lock(mutex_);
-        std::erase(calls_, &job);  // no other thread may begin it
-        done_.wait(lock, [&] { return job.helpers == 0; });
+        done_.wait(lock, done);
     }
 
   private:
@@ -81,16 +122,31 @@ class ThreadPool {
 
     [[noreturn]] void serve() {
         std::unique_lock lock(mutex_);
+        bool soon = false;  // whether the last call came within spin_time
         for (;;) {
+            const auto idle = Clock::now();
+            if (calls_.empty() && soon && spinning_ < max_spinning_) spin(lock);
             wake_.wait(lock, [this] { return !calls_.empty(); });
             Job& job = *calls_.front();
+            soon = job.posted - idle < spin_time;
             calls_.pop_front();
-            ++job.helpers;
+            job.helpers.fetch_add(1);
             lock.unlock();
             job.work();
             lock.lock();
-            if (--job.helpers == 0) done_.notify_all();
+            if (job.helpers.fetch_sub(1) == 1) done_.notify_all();  // the job may be gone now
         }
+    }
+
+    /// Look for a call for a while. The thread counts as spinning until it holds the lock again, so
+    /// a call that did not wake it is in the queue then.
+    void spin(std::unique_lock<std::mutex>& lock) {
+        const std::uint64_t before = posted_.load();
+        ++spinning_;
+        lock.unlock();
+        spin_until([&] { return posted_.load() != before; });
+        lock.lock();
+        --spinning_;
     }
 
     std::mutex mutex_;
@@ -98,6 +154,10 @@ class ThreadPool {
     std::condition_variable done_;
     std::deque<Job*> calls_;
     int threads_ = 0;
+    int spinning_ = 0;
+    /// One processor is left to the caller.
+    const int max_spinning_ = static_cast<int>(std::thread::hardware_concurrency()) - 1;
+    std::atomic<std::uint64_t> posted_{0};  // calls so far, to be watched without the lock
 };
 
 std::atomic<ThreadPool*> current_pool{nullptr};

@@ -1,8 +1,5 @@
 #include "windeck/tokens/arrow.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -221,24 +218,8 @@ class ArrowReader {
 struct KeptAlive {
     std::vector<Owned<ArrowArray>> arrays;
     std::shared_ptr<const void> owner;
-    int descriptor = -1;
-
-    KeptAlive() = default;
-    KeptAlive(const KeptAlive&) = delete;
-    KeptAlive& operator=(const KeptAlive&) = delete;
-    ~KeptAlive() {
-        if (descriptor >= 0) close(descriptor);
-    }
+    Descriptor descriptor;
 };
-
-/// A duplicate of the descriptor, valid as long as the shard.
-int duplicate(int descriptor, const std::string& name) {
-    if (descriptor < 0) return -1;
-    const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-    if (copy >= 0) return copy;
-    throw FileError("the descriptor " + std::to_string(descriptor) + " of '" + name +
-                    "' cannot be duplicated: " + std::strerror(errno));
-}
 
 void check_status(int code, ArrowArrayStream& stream, const std::string& name) {
     if (code == 0) return;
@@ -255,7 +236,10 @@ TokenShard shard_of_stream(Owned<ArrowArrayStream> stream, TokenFilter filter,
                            std::string name) {
     const auto kept = std::make_shared<KeptAlive>();
     kept->owner = std::move(owner);
-    if (file) file->descriptor = kept->descriptor = duplicate(file->descriptor, name);
+    if (file) {
+        kept->descriptor = Descriptor(file->descriptor, name);
+        file->descriptor = kept->descriptor.number();
+    }
     Owned<ArrowSchema> schema;
     check_status(stream->get_schema(stream.get(), schema.get()), *stream.get(), name);
     ArrowReader reader(column_of(*schema, name), file, name);

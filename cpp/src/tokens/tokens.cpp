@@ -1,8 +1,11 @@
 #include "windeck/tokens/tokens.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 
@@ -106,6 +109,46 @@ TokenSpan row_of(const ListChunk& chunk, std::int64_t row, std::int64_t token_by
         end = std::clamp(offset(chunk, row + 1), begin, chunk.count);
     }
     return {chunk.values + begin * token_bytes, end - begin};
+}
+
+std::vector<TokenSpan> token_spans(std::span<const std::byte> data,
+                                   std::span<const std::int64_t> starts,
+                                   std::span<const std::int64_t> lengths, DType dtype,
+                                   const std::string& name) {
+    if (starts.size() != lengths.size()) {
+        throw std::invalid_argument("'" + name + "' has " + std::to_string(starts.size()) +
+                                    " starts and " + std::to_string(lengths.size()) +
+                                    " lengths of documents, expected one of each a document");
+    }
+    const auto size = static_cast<std::int64_t>(data.size());
+    std::vector<TokenSpan> pieces;
+    pieces.reserve(starts.size());
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+        const std::int64_t start = starts[i];
+        const std::int64_t length = lengths[i];
+        const bool inside =
+            start >= 0 && start <= size && length >= 0 && length <= (size - start) / size_of(dtype);
+        if (!inside) {
+            throw std::invalid_argument("document " + std::to_string(i) + " of '" + name +
+                                        "' has " + std::to_string(length) + " tokens from byte " +
+                                        std::to_string(start) + " on, expected tokens inside of " +
+                                        std::to_string(size) + " bytes");
+        }
+        pieces.push_back({length == 0 ? nullptr : data.data() + start, length});
+    }
+    return pieces;
+}
+
+Descriptor::Descriptor(int original, const std::string& name) {
+    if (original < 0) return;
+    number_ = fcntl(original, F_DUPFD_CLOEXEC, 0);
+    if (number_ >= 0) return;
+    throw FileError("the descriptor " + std::to_string(original) + " of '" + name +
+                    "' cannot be duplicated: " + std::strerror(errno));
+}
+
+Descriptor::~Descriptor() {
+    if (number_ >= 0) close(number_);
 }
 
 void TokenMemory::confirm(const std::string& name, bool read) const {

@@ -2,7 +2,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -59,6 +61,30 @@ void many_callers() {
         caller.join();
 }
 
+/// Threads that look for the next call, that fall asleep, and that sleep.
+void calls_after_pauses() {
+    for (const int microseconds : {0, 0, 0, 30, 0, 50, 0, 70, 500, 0, 0}) {
+        for (int i = 0; i < 50; ++i) {
+            std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+            covers(200, 3, 3);
+        }
+    }
+}
+
+double processor_seconds() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void idle_threads_sleep() {
+    for (int i = 0; i < 100; ++i)
+        covers(200, 3, 3);
+    const double before = processor_seconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    check(processor_seconds() - before < 0.1, "threads without work take no processor time");
+}
+
 void survives_fork() {
     for (int round = 0; round < 20; ++round) {
         std::atomic<bool> stop = false;
@@ -104,6 +130,8 @@ int main() {
     throws_the_first_error();
     nests();
     many_callers();
+    calls_after_pauses();
+    idle_threads_sleep();
     survives_fork();
     reads_the_environment();
 }

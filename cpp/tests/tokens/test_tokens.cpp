@@ -2,6 +2,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -142,6 +143,31 @@ void stripping_compares_values_not_bits() {
         TokenShard(DType::int8, other, {.strip = {-1}, .min_length = 0}, {}, "x").view(0).length ==
             1,
         "-1");
+}
+
+/// Documents at any bytes of one memory, also overlapping, and nothing outside of it.
+void spans_of_one_memory() {
+    const std::vector<std::uint8_t> memory{9, 1, 0, 2, 0, 3, 0, 9};
+    const auto data = std::as_bytes(std::span(memory));
+    const auto spans = [&](Numbers starts, Numbers lengths) {
+        return token_spans(data, starts, lengths, DType::uint16, "x");
+    };
+    const TokenShard shard(DType::uint16, spans({1, 3, 8, 1}, {2, 2, 0, 3}), {}, {}, "x");
+    equals<std::uint16_t>(shard, {{1, 2}, {2, 3}, {}, {1, 2, 3}}, {});
+    const auto most = std::numeric_limits<std::int64_t>::max();
+    for (const auto& [start, length] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {-1, 1}, {7, 1}, {9, 0}, {0, 5}, {0, -1}, {most, 1}, {0, most}, {8, most / 2 + 1}}) {
+        const std::string message = "document 1 of 'x' has " + std::to_string(length) +
+                                    " tokens from byte " + std::to_string(start);
+        check_throws<std::invalid_argument>([&] { spans({0, start}, {1, length}); },
+                                            message.c_str());
+    }
+    check_throws<std::invalid_argument>([&] { spans({0}, {}); }, "'x' has 1 starts and 0 lengths");
+    check_throws<FileError>([&] { Descriptor(1 << 20, "x"); }, "of 'x' cannot be duplicated");
+    Descriptor first(0, "x");
+    const int number = first.number();
+    Descriptor second(std::move(first));
+    check(number > 0 && second.number() == number, "moved");
 }
 
 /// The file behind a shard may be written to: a view stays inside, and a copy is refused.
@@ -293,6 +319,7 @@ int main() {
     random_documents<std::uint64_t>(DType::uint64);
     nulls_and_one_width();
     stripping_compares_values_not_bits();
+    spans_of_one_memory();
     offsets_that_change();
     parts();
     a_part_owns_the_memory();

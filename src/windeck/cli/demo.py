@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from windeck.cli.parser import (
+    add_csv_options,
+    at_least,
+    csv_arguments,
+    name_csv_options,
+    one_line_errors,
+    seconds,
+)
 
 DESCRIPTION = """\
 Train a small forecaster, kill it, resume it, and check that no sample was lost or repeated.
 
 Without FILE, a synthetic load curve is written to OUT/load-curve.parquet and used. The columns of
 a file are inferred; name them where that goes wrong."""
-
-CSV_OPTIONS = {
-    "--header": "names with commas between them of a file without them; no: numbered; "
-    "yes: numbers are names",
-    "--delimiter": r"character between values, such as ';' or '\t'",
-    "--decimal": "decimal point, such as ','",
-    "--encoding": "such as latin-1",
-    "--timestamp-format": "of the column --time, such as %%d.%%m.%%Y",
-}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -34,45 +31,27 @@ def add_parser(subparsers: Any) -> None:
     )
     add = parser.add_argument
     add("file", metavar="FILE", nargs="?",
-        help="Parquet, Arrow/Feather or CSV: a file, a directory or a glob")  # fmt: skip
+        help="Parquet, Arrow/Feather or CSV: a file, a directory, a glob or a URL")  # fmt: skip
     add("--time", metavar="COLUMN", help="column of time stamps (default: inferred)")
     add("--id", metavar="COLUMN", action="append", dest="ids",
         help="column of series names; repeatable; '' for none (default: inferred)")  # fmt: skip
     add("--target", metavar="COLUMN", help="column to forecast (default: inferred)")
-    add("--context", metavar="N", type=_at_least(1, int), default=168,
+    add("--context", metavar="N", type=at_least(1), default=168,
         help="steps a window looks back (default: %(default)s)")  # fmt: skip
-    add("--horizon", metavar="N", type=_at_least(1, int), default=24,
+    add("--horizon", metavar="N", type=at_least(1), default=24,
         help="steps a window looks ahead (default: %(default)s)")  # fmt: skip
-    add("--epochs", metavar="X", type=_at_least(0.01, float),
-        help="epochs to train (default: 3, or 3,500 batches if that is less)")  # fmt: skip
-    add("--steps", metavar="N", type=_at_least(2, int), help="batches to train, instead of epochs")
-    add("--batch-size", metavar="N", type=_at_least(1, int), default=256,
+    add("--steps", metavar="N", type=at_least(2),
+        help="batches to train (default: 3 epochs, or 3,500 batches if that is less)")  # fmt: skip
+    add("--batch-size", metavar="N", type=at_least(1), default=256,
         help="windows in a batch (default: %(default)s)")  # fmt: skip
-    add("--seed", metavar="N", type=_at_least(0, int), default=0,
+    add("--seed", metavar="N", type=at_least(0), default=0,
         help="seed of the shuffle and of the first weights (default: %(default)s)")  # fmt: skip
     add("--out", metavar="DIR", type=Path, default=Path("out"),
         help="folder for the picture, the logs and the state (default: %(default)s)")  # fmt: skip
-    add("--race-seconds", metavar="X", type=_at_least(0.05, float), default=3.0,
+    add("--race-seconds", metavar="X", type=seconds, default=3.0,
         help="seconds to measure each of two loaders (default: %(default)s)")  # fmt: skip
-    add("--progress", action=argparse.BooleanOptionalAction, default=True,
-        help="show progress while training (default: yes, on a terminal)")  # fmt: skip
-    csv = parser.add_argument_group("CSV files", "as the options of windeck.Table.read")
-    for option, what in CSV_OPTIONS.items():
-        csv.add_argument(option, metavar=option[2:].partition("-")[2].upper() or "TEXT", help=what)
+    add_csv_options(parser)
     parser.set_defaults(run=run)
-
-
-def csv_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of CSV that are given, as arguments of `windeck.Table.read`."""
-    names = [option[2:].replace("-", "_") for option in CSV_OPTIONS]
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    if (header := given.get("header")) is not None:
-        given["header"] = {"yes": True, "no": False}.get(header, header.split(","))
-    if given.get("delimiter") == "\\t":
-        given["delimiter"] = "\t"
-    if "timestamp_format" in given and options.time is None:
-        raise ValueError("--timestamp-format is of a column of time stamps, expected --time COLUMN")
-    return given
 
 
 def run(options: argparse.Namespace) -> None:
@@ -80,35 +59,12 @@ def run(options: argparse.Namespace) -> None:
 
     With `WINDECK_TRACEBACK` set in the environment, the exception is raised instead.
     """
-    try:
-        from windeck.cli.demo_data import open_dataset
+    with one_line_errors("windeck demo", name_csv_options):
+        from windeck.cli.demo_data import open_files
 
         if options.file is not None:
             # A wrong path is reported before torch is imported.
-            open_dataset(options.file, csv_arguments(options), options.time)
+            open_files(options.file, csv_arguments(options), options.time)
         from windeck.cli.demo_steps import run_steps
 
         run_steps(options)
-    except (ValueError, OSError, KeyError, TypeError, MemoryError, RuntimeError) as error:
-        if os.environ.get("WINDECK_TRACEBACK"):
-            raise
-        text = error.args[0] if isinstance(error, KeyError) and error.args else error
-        sys.exit(f"windeck demo: {text}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-def _at_least(least: float, kind: type[int] | type[float]) -> Callable[[str], float]:
-    """Return the type of an option that is a number from `least` on."""
-
-    def parse(text: str) -> float:
-        try:
-            number = kind(text)
-        except ValueError:
-            number = kind(-1)
-        if not least <= number < float("inf"):
-            what = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"must be {what} of at least {least}, got {text!r}")
-        return number
-
-    return parse

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-import glob
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -14,22 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from windeck._util.text import unknown_column
+from windeck.io.conversion import is_categorical, value_type
 from windeck.io.csv import CsvFile
-from windeck.io.csv_options import CsvOptions, date_formats
-from windeck.io.filesystem import check_not_url
+from windeck.io.csv_options import CsvOptions, date_formats, text_hint
+from windeck.io.filesystem import resolve
+from windeck.io.formats import DataFile, open_file
 
 #: Fixed days off, counted from 1 January: a model that only knows the weekday gets these wrong.
 HOLIDAYS = (0, 120, 226, 275, 304, 357, 358, 359, 364)
-
-#: Name of pyarrow's format for each suffix of a file.
-FORMATS = {
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), "ipc"),
-    ".csv": "csv",
-}
 
 #: Rows that are looked at: for all but the ids, and for those.
 FIRST_ROWS, SAMPLE = 2_000, 1_000_000
@@ -146,85 +138,59 @@ def infer_columns(
     target: str | None = None,
     csv: Mapping[str, Any] | None = None,
 ) -> Columns:
-    """Find the time, the ids of series and the target of a Parquet, Arrow or CSV file.
+    """Find the time, the ids of series and the target of Parquet, Arrow or CSV files.
 
     Rules of thumb over the schema and the first rows. What is given is taken as it is;
     ``ids=()`` means one series. `csv` has options of CSV files, as `windeck.Table.read` takes them.
 
     Raises
     ------
-    FileNotFoundError, ValueError
-        If there is no such file; if it is unreadable, lacks a column, or has no numbers.
+    FileNotFoundError, KeyError, ValueError
+        If there is no such file; no such column; if it is unreadable, or has no numbers.
     """
-    dataset = open_dataset(path, csv, time)
+    files = open_files(path, csv, time)
+    names = files[0].schema.names
     for name in (time, *(ids or ()), target):
-        if name is not None and name not in dataset.schema.names:
-            near = difflib.get_close_matches(name, dataset.schema.names, cutoff=0.5)
-            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "it has "
-            hint += "" if near else ", ".join(dataset.schema.names)
-            raise ValueError(f"{path} has no column {name!r}; {hint}")
-    with _readable(path):
-        first = dataset.head(FIRST_ROWS, batch_size=FIRST_ROWS)
-    if not first.num_rows:
+        if name is not None and name not in names:
+            raise unknown_column(name, names, str(path))
+    if isinstance(files[0], CsvFile):
+        first = files[0].sample.slice(0, FIRST_ROWS)
+    else:
+        first = _first_rows(files, names, FIRST_ROWS)
+    if not len(first):
         raise ValueError(f"{path} has no rows")
     why = dict.fromkeys(("time", "ids", "target"), "as given")
     times: tuple[str, ...] = (time,) if time else ()
     if not time:
         times, why["time"] = _find_time(first)
     if ids is None:
-        ids, why["ids"] = _find_ids(dataset, first, times, target)
+        ids, why["ids"] = _find_ids(files, first, times, target)
     if target is None:
         target, why["target"] = _find_target(first, times, ids)
     if times:
         timestamps(first, times)  # raises where these are no times
-    if not _is_number(kind := first.schema.field(target).type):
+    if not _is_number(kind := value_type(first.schema.field(target).type)):
         raise ValueError(f"column {target!r} of {path} must hold numbers to forecast, got {kind}")
     return Columns(str(path), times, tuple(ids), target, why)
 
 
-def open_dataset(
+def open_files(
     path: str | Path, csv: Mapping[str, Any] | None = None, time: str | None = None
-) -> Any:
-    """Open a file, a directory or a glob as a `pyarrow.dataset.Dataset`; no rows are read.
-
-    Of a CSV file the first mebibyte is parsed, so that another delimiter, encoding or a missing
-    header is an error that names it.
-    """
-    check_not_url(str(path))
-    files = [Path(path)]
-    if files[0].is_dir():
-        files = sorted(file for file in files[0].rglob("*") if file.suffix.lower() in FORMATS)
-    elif glob.has_magic(str(path)):
-        files = sorted(map(Path, glob.glob(str(path), recursive=True)))
-    if not files or not files[0].exists():
-        what = "columnar file in" if Path(path).is_dir() else "file"
-        raise FileNotFoundError(f"there is no {what} {path}")
-    suffix = files[0].suffix.lower()
-    if suffix not in FORMATS:
-        raise ValueError(
-            f"{files[0]} ends in {suffix or 'nothing'!r}; expected one of {', '.join(FORMATS)}"
-        )
-    given = dict(csv or {})
-    if given and suffix != ".csv":
-        option = next(iter(given)).replace("_", "-")
-        raise ValueError(f"{files[0]} is not a CSV file, and --{option} is an option of CSV files")
-    with _readable(path):
-        alike = [str(file) for file in files if file.suffix.lower() == suffix]
-        if suffix != ".csv":
-            return ds.dataset(alike, format=FORMATS[suffix])
-        return ds.dataset(alike, format=_open_csv(alike[0], given, time).dataset_format())
+) -> list[DataFile]:
+    """Open a file, or all files of a directory or a glob. Of CSV files the first rows are read."""
+    options = CsvOptions.from_arguments(**(csv or {}), time=time)
+    return [open_file(file, options) for file in resolve(path)]
 
 
-def _open_csv(path: str, given: Mapping[str, Any], time: str | None) -> CsvFile:
-    names = ("header", "delimiter", "decimal", "encoding", "timestamp_format")
-    header, delimiter, decimal, encoding, stamp = (given.get(name) for name in names)
-    timed = None if stamp is None else time
-    options = CsvOptions.from_arguments(header, delimiter, decimal, encoding, stamp, timed)
-    try:
-        return CsvFile(path, options)
-    except ValueError as error:
-        known = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise ValueError(f"{error} (here: {known})") from error
+def _first_rows(files: Sequence[DataFile], names: Sequence[str], rows: int) -> pa.Table:
+    """Read some columns of the first rows of all files together."""
+    tables: list[pa.Table] = []
+    for file in files:
+        left = rows - sum(map(len, tables))
+        if left > 0 and (batches := list(file.prepare(names).batches(names, 0, left))):
+            tables.append(pa.Table.from_batches(batches))
+    found = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+    return found.unify_dictionaries()
 
 
 def timestamps(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[Any]:
@@ -240,37 +206,14 @@ def timestamps(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[Any]:
         for part, unit in zip(finer, "hms", strict=False):
             stamps = stamps + part.astype(f"timedelta64[{unit}]")
         return np.asarray(stamps)
-    column = table[columns[0]]
+    column = table[columns[0]].cast(value_type(table.schema.field(columns[0]).type))
     if pa.types.is_integer(column.type):
         return np.asarray(column.to_numpy(), dtype=np.int64)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp(column.type.unit))  # without a time zone
     try:
         return np.asarray(column.cast(pa.timestamp("us")).to_numpy())
     except pa.ArrowException as error:
-        reason = str(error).splitlines()[0]
-        dates = _other_dates(table[columns[0]]) if is_text(column.type) else ""
-        if dates:
-            reason = f"{dates} is not ISO 8601 (2024-12-31), expected --timestamp-format"
+        reason = text_hint(column, time=True) or str(error).splitlines()[0]
         raise ValueError(f"column {columns[0]!r} does not read as a time: {reason}") from error
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Return True for strings and for a dictionary of strings."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-@contextmanager
-def _readable(path: str | Path) -> Iterator[None]:
-    """Turn what pyarrow says of an unreadable file into one line."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ValueError(f"cannot read {path}: {reason}") from error
 
 
 def _find_time(first: pa.Table) -> tuple[tuple[str, ...], str]:
@@ -285,7 +228,7 @@ def _find_time(first: pa.Table) -> tuple[tuple[str, ...], str]:
         return parts, "parts of a date, put together"
     for field in fields:
         values = first.select([field.name]).slice(0, 100).drop_null()
-        if is_text(field.type) and len(values):
+        if is_categorical(field.type) and len(values):
             try:
                 timestamps(values, values.column_names)
             except ValueError:
@@ -296,37 +239,28 @@ def _find_time(first: pa.Table) -> tuple[tuple[str, ...], str]:
         if whole and _name_rank(field.name, TIME_NAMES) < len(TIME_NAMES):
             return (field.name,), "whole numbers, a time by its name"
     for field in fields:
-        if is_text(field.type) and (dates := _other_dates(first[field.name])):
+        values = first[field.name].drop_null().slice(0, 100).to_pylist()
+        if is_categorical(field.type) and date_formats(values):
             return (), (
-                f"column {field.name!r} has dates such as {dates}, whose format is not ISO 8601 "
+                f"column {field.name!r} has dates such as {values[0]!r}, which are not ISO 8601 "
                 "(2024-12-31), so rows are taken in order and steps between them are unknown; "
                 "--time and --timestamp-format help"
             )
     return (), "no column of times, so rows are taken in order"
 
 
-def _other_dates(column: pa.ChunkedArray) -> str:
-    """Return a date of a column of dates in another format than ISO 8601, "" for other text."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    texts = column.drop_null().slice(0, 100).to_pylist()
-    return repr(texts[0]) if date_formats(texts) else ""
-
-
 def _find_ids(
-    dataset: Any, first: pa.Table, times: Sequence[str], target: str | None
+    files: Sequence[DataFile], first: pa.Table, times: Sequence[str], target: str | None
 ) -> tuple[tuple[str, ...], str]:
     """Return the fewest columns that make time stamps (nearly) unique within each series."""
     fields = [field for field in first.schema if field.name not in (*times, target)]
-    texts = [f.name for f in fields if is_text(f.type) or pa.types.is_dictionary(f.type)]
+    texts = [f.name for f in fields if is_categorical(f.type) or pa.types.is_dictionary(f.type)]
     whole = [field.name for field in fields if pa.types.is_integer(field.type)]
     named = [name for name in (*texts, *whole) if _looks_like_id(name)]
     if not times:
         return tuple(named[:1]), "an id by its name" if named else "nothing tells series apart"
     candidates = list(dict.fromkeys((*named, *texts)))
-    with _readable(dataset.files[0]):
-        rows = dataset.head(SAMPLE, columns=[*times, *candidates], batch_size=1 << 16)
-        rows = rows.unify_dictionaries()
+    rows = _first_rows(files, [*times, *candidates], SAMPLE)
 
     def repeats(*names: str) -> float:
         """Return the share of rows whose series and time stamp occurred before."""
@@ -356,7 +290,7 @@ def _find_target(first: pa.Table, times: Sequence[str], ids: Sequence[str]) -> t
     used = (*times, *ids)
     numbers = [f.name for f in first.schema if _is_number(f.type) and f.name not in used]
     if not numbers:
-        found = ", ".join(f"{field.name} ({field.type})" for field in first.schema)
+        found = ", ".join(f"{field.name} ({value_type(field.type)})" for field in first.schema)
         raise ValueError(f"found no column of numbers to forecast; the columns are {found}")
     known = [name for name in numbers if name.lower() in TARGET_NAMES]
     if known:

@@ -23,8 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from windeck import Loader, Permutation, Scaler, Table, Windows
-from windeck.cli.demo_data import is_text, open_dataset, timestamps
-from windeck.io.filesystem import atomic_file
+from windeck.cli.demo_data import timestamps
+from windeck.io.conversion import is_categorical
+from windeck.io.csv_options import CsvOptions
+from windeck.io.filesystem import atomic_file, resolve
+from windeck.io.formats import open_file
+from windeck.io.options import ReadOptions
+from windeck.io.reading import read_arrow
 
 Batch = Mapping[str, Tensor]
 Samples = npt.NDArray[np.int64]
@@ -84,10 +89,13 @@ class Data:
 
 def read_table(job: Job) -> Table:
     """Read the time, the ids and the target of a job's file, and no other column."""
-    ids, dataset = list(job.ids) or None, _dataset_of(job)
-    if len(job.time) > 1 or any(is_text(dataset.schema.field(name).type) for name in job.time):
+    ids, stamp = list(job.ids) or None, job.time[0] if len(job.time) == 1 else None
+    paths, csv = resolve(job.path), CsvOptions.from_arguments(**job.csv, time=stamp)
+    kinds = open_file(paths[0], csv).schema
+    if job.time and (stamp is None or is_categorical(kinds.field(stamp).type)):
         # Parts of a date, or text: put together here, and handed over as Arrow.
-        arrow = dataset.to_table(list(dict.fromkeys((*job.ids, *job.time, job.target))))
+        names = dict.fromkeys((*job.ids, *job.time, job.target))
+        arrow = read_arrow(paths, ReadOptions(tuple(names), csv=csv), None)
         stamps = timestamps(arrow, job.time)
         arrow = arrow.select([*job.ids, job.target]).append_column("time", [stamps])
         return Table.from_arrow(arrow, id_columns=ids, timestamp_column="time", sort=True)
@@ -95,14 +103,10 @@ def read_table(job: Job) -> Table:
         job.path,
         columns=[job.target],
         id_columns=ids,
-        timestamp_column=job.time[0] if job.time else None,
+        timestamp_column=stamp,
         sort=True,
         **job.csv,
     )
-
-
-def _dataset_of(job: Job) -> Any:
-    return open_dataset(job.path, job.csv, job.time[0] if len(job.time) == 1 else None)
 
 
 def fit_lengths(job: Job, table: Table) -> Job:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import signal
 import statistics
@@ -23,9 +22,10 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from windeck import Loader
 from windeck.cli import demo_job
-from windeck.cli.demo import csv_arguments
 from windeck.cli.demo_data import infer_columns, write_load_curve
 from windeck.cli.demo_job import Batch, Data, Forecaster, Job
+from windeck.cli.output import colored
+from windeck.cli.parser import csv_arguments
 
 #: Column in which the text of a line begins.
 INDENT = 12
@@ -34,43 +34,40 @@ INDENT = 12
 class Page:
     """The demo's output: numbered steps, lines below them, progress on a terminal."""
 
-    def __init__(self, *, progress: bool = True) -> None:
-        terminal = sys.stdout.isatty()
-        self.colours = terminal and "NO_COLOR" not in os.environ
-        self.shows_progress = terminal and progress
-        self.width = max(60, shutil.get_terminal_size().columns) if terminal else 100
+    def __init__(self) -> None:
+        self.terminal = sys.stdout.isatty()
+        self.width = max(60, shutil.get_terminal_size().columns) if self.terminal else 100
         self.steps = 0
 
     def step(self, name: str, text: str) -> None:
         """Print the numbered line that begins a step."""
         self.steps += 1
-        self._print(f"{self.steps} {name}", text, "1;36")
+        self._print(f"{self.steps} {name}", text, "cyan")
 
     def line(self, name: str, text: str) -> None:
         """Print a line of a step."""
-        self._print(f"  {name}", text, "2")
+        self._print(f"  {name}", text, "dim")
 
     def note(self, text: str) -> None:
         """Print what a reader should know before trusting the rest."""
-        self._print("  note", text, "33")
+        self._print("  note", text, "yellow")
 
     def check(self, holds: bool, text: str) -> None:
         """Print a claim, with a mark for whether it is true."""
-        self._print("  " + "✘✔"[holds], text, "32" if holds else "31")
+        self._print("  " + "✘✔"[holds], text, "green" if holds else "red")
 
     def progress(self, step: int, total: int) -> None:
         """Show how far a training is; the next line replaces it."""
-        if self.shows_progress:
+        if self.terminal:
             done = 40 * step // total
             text = f"{'━' * done}{'╌' * (40 - done)} {step:,} of {total:,}"
             print(f"\r\x1b[K{' ' * INDENT}{text}", end="", flush=True)
 
-    def _print(self, head: str, text: str, colour: str) -> None:
-        if self.shows_progress:
+    def _print(self, head: str, text: str, style: str) -> None:
+        if self.terminal:
             print("\r\x1b[K", end="")
         first, *more = textwrap.wrap(text, self.width - INDENT) or [""]
-        head = head.ljust(INDENT - 1)
-        head = f"\x1b[{colour}m{head}\x1b[0m" if self.colours else head
+        head = colored(head.ljust(INDENT - 1), style)
         print("\n".join([f"{head} {first}", *(" " * INDENT + line for line in more)]), flush=True)
 
 
@@ -79,7 +76,7 @@ def run_steps(options: argparse.Namespace) -> None:
     began = time.perf_counter()
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
-    page = Page(progress=options.progress)
+    page = Page()
     print("windeck demo: train, kill, resume, and check that nothing was lost\n")
     job, data = prepare(options, page)
     log = out / "uninterrupted.samples"
@@ -141,8 +138,7 @@ def prepare(options: argparse.Namespace, page: Page) -> tuple[Job, Data]:
     # At least four batches an epoch where windows suffice, so that a kill has a middle.
     job = replace(job, batch_size=max(1, min(job.batch_size, len(data.train) // 4)))
     per_epoch = demo_job.steps_per_epoch(job, data)
-    usual = round(options.epochs * per_epoch) if options.epochs else min(3 * per_epoch, 3500)
-    steps = options.steps or max(2, usual)
+    steps = options.steps or max(2, min(3 * per_epoch, 3500))
     job = replace(job, steps=steps, save_every=max(1, min(50, steps // 8)))
     page.step("Windows", f"{job.context_length} steps in, {job.prediction_length} out")
     if job.context_length + job.prediction_length < options.context + options.horizon:

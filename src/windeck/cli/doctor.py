@@ -8,7 +8,7 @@ import re
 import sys
 import textwrap
 import warnings
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -16,7 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windeck.cli.parser import USAGE_ERROR, at_least, print_error
+from windeck.cli.parser import (
+    USAGE_ERROR,
+    at_least,
+    comma_names,
+    one_line_errors,
+    print_error,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from windeck.diagnosis.report import Diagnosis
@@ -47,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
         help="a file, a directory or a glob; or a function that returns a loader")  # fmt: skip
     add("--compare", metavar="REPORT.json", nargs="+", type=Path,
         help="compare reports that --json printed")  # fmt: skip
-    add("--columns", metavar="NAME", action="append", type=_names,
+    add("--columns", metavar="NAME", action="append", type=comma_names,
         help="columns of the windows, with commas or repeated (default: the target of the demo)",
         )  # fmt: skip
     add("--id", metavar="COLUMN", action="append", dest="ids",
@@ -60,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
         help="windows in a batch (default: %(default)s)")  # fmt: skip
     add("--mapped", action="store_true",
         help="map one Arrow file instead of reading it into memory")  # fmt: skip
-    add("--seconds", metavar="X", type=_seconds, default=2.0,
+    add("--seconds", metavar="X", type=seconds, default=2.0,
         help="seconds of each loop (default: %(default)s)")  # fmt: skip
     add("--batches", metavar="N", type=at_least(1), default=100_000,
         help="most batches of each loop (default: %(default)s)")  # fmt: skip
@@ -109,16 +116,12 @@ def _reported() -> Iterator[None]:
     """Turn what a user can get wrong into one line on standard error and an exit code."""
     from windeck.cli.session import UsageError
 
-    try:
-        yield
-    except UsageError as error:
-        print_error("windeck doctor", str(error))
-        sys.exit(USAGE_ERROR)
-    except (ValueError, OSError, KeyError, TypeError, MemoryError, ImportError) as error:
-        if os.environ.get("WINDECK_TRACEBACK"):
-            raise
-        text = error.args[0] if isinstance(error, KeyError) and error.args else error
-        sys.exit(f"windeck doctor: {text}")
+    with one_line_errors("windeck doctor"):
+        try:
+            yield
+        except UsageError as error:
+            print_error("windeck doctor", str(error))
+            sys.exit(USAGE_ERROR)
 
 
 def _function(what: str) -> Callable[[], Any] | None:
@@ -253,22 +256,3 @@ def _write_page(options: Namespace, page: Callable[[], str]) -> None:
     with atomic_file(options.html) as part:
         part.write_text(page(), encoding="utf-8")
     print(f"wrote {options.html}", file=sys.stderr if options.json else sys.stdout)
-
-
-def _names(text: str) -> list[str]:
-    """Parse names with commas between them."""
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise ArgumentTypeError(f"expected names with commas between them, found {text[:40]!r}")
-    return names
-
-
-def _seconds(text: str) -> float:
-    """Parse a number of seconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 3600:
-        raise ArgumentTypeError(f"expected seconds above 0 and below 3600, found {text[:40]!r}")
-    return seconds

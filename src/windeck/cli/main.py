@@ -13,7 +13,7 @@ from windeck.cli.parser import USAGE_ERROR, Namespace, Parser, did_you_mean
 __all__ = ["VIEW_COMMANDS", "main", "process", "view_parser"]
 
 #: Commands of `windeck` but for `view`, and the modules of this package that define them.
-COMMANDS = {"demo": "demo", "doctor": "doctor"}
+COMMANDS = {"demo": "demo", "doctor": "doctor", "prepare": "prepare"}
 #: Commands of `windeck view URL`, and the modules of this package that define them.
 VIEW_COMMANDS = {
     "ls": "ls",

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
 __all__ = ["PATTERN", "Namespace", "Parser", "add_command", "add_generation", "at_least"]
-__all__ += ["did_you_mean", "number", "print_error", "whole_number"]
+__all__ += ["add_csv_options", "csv_arguments", "name_csv_options"]
+__all__ += ["comma_names", "did_you_mean", "number", "one_line_errors", "print_error"]
+__all__ += ["seconds", "whole_number"]
 
 #: Help of an argument that selects names.
 PATTERN = "A name with all below it, or a glob such as 'model/*.weight'"
-USAGE_ERROR = 2
+USAGE_ERROR, INTERRUPTED = 2, 130
+#: What wrong files, columns and options raise.
+_USER_ERRORS = (
+    *(ValueError, OSError, KeyError, TypeError, OverflowError),
+    *(MemoryError, ImportError, RuntimeError),
+)
 _HELP_POSITION = 28
+_CSV_OPTIONS = {
+    "--header": "names with commas between them of a file without them; no: numbered; "
+    "yes: numbers are names",
+    "--delimiter": r"character between values, such as ';' or '\t'",
+    "--decimal": "decimal point, such as ','",
+    "--encoding": "such as latin-1",
+    "--timestamp-format": "of the column --time, such as %%d.%%m.%%Y",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -117,6 +134,40 @@ def number(text: str) -> float:
         raise ArgumentTypeError(f"expected a number, found {text[:40]!r}") from None
 
 
+def add_csv_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of CSV files; the column of times is `time`."""
+    csv = parser.add_argument_group("CSV files", "as the options of windeck.Table.read")
+    for option, what in _CSV_OPTIONS.items():
+        csv.add_argument(option, metavar=option[2:].partition("-")[2].upper() or "TEXT", help=what)
+
+
+def csv_arguments(options: Namespace) -> dict[str, Any]:
+    """Return the options of CSV that are given, as arguments of `windeck.Table.read`."""
+    names = [option[2:].replace("-", "_") for option in _CSV_OPTIONS]
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if (header := given.get("header")) is not None:
+        given["header"] = {"yes": True, "no": False}.get(header, header.split(","))
+    if given.get("delimiter") == "\\t":
+        given["delimiter"] = "\t"
+    if "timestamp_format" in given and options.time is None:
+        raise ValueError("--timestamp-format is of a column of time stamps, expected --time COLUMN")
+    return given
+
+
+def name_csv_options(text: str) -> str:
+    """Add the options of the command line to an error that names arguments of `Table.read`."""
+    advice = re.search(r"pass (header|delimiter|decimal|encoding|timestamp_)", text)
+    return f"{text} (here: {', '.join(_CSV_OPTIONS)})" if advice else text
+
+
+def comma_names(text: str) -> list[str]:
+    """Parse names with commas between them."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ArgumentTypeError(f"expected names with commas between them, found {text[:40]!r}")
+    return names
+
+
 def at_least(least: int) -> Callable[[str], int]:
     """Return a parser of whole numbers that are not smaller than `least`."""
 
@@ -130,6 +181,17 @@ def at_least(least: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def seconds(text: str) -> float:
+    """Parse a number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 3600:
+        raise ArgumentTypeError(f"expected seconds above 0 and below 3600, found {text[:40]!r}")
+    return value
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
@@ -146,3 +208,21 @@ def print_error(command: str, message: str) -> None:
     if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
         label = f"\x1b[1;31m{label}\x1b[0m"
     print(label, message, file=sys.stderr)
+
+
+@contextmanager
+def one_line_errors(command: str, edit: Callable[[str], str] = str) -> Iterator[None]:
+    """Turn what a user can get wrong into one line on standard error, and exit code 1.
+
+    With `WINDECK_TRACEBACK` set in the environment, the exception is raised instead. `edit` may
+    change the text.
+    """
+    try:
+        yield
+    except _USER_ERRORS as error:
+        if os.environ.get("WINDECK_TRACEBACK"):
+            raise
+        text = error.args[0] if isinstance(error, KeyError) and error.args else error
+        sys.exit(f"{command}: {edit(str(text))}")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

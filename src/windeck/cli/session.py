@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
-from windeck.checkpoint.stores.urls import existing_url, reading_url
-from windeck.cli.parser import USAGE_ERROR, print_error
+from windeck.checkpoint.stores.urls import existing_url, make_room, reading_url
+from windeck.cli.parser import INTERRUPTED, USAGE_ERROR, print_error
 
 __all__ = ["NegativeResult", "UsageError", "checked_namespace", "escaped", "opened_store"]
 __all__ += ["redacted_url", "reported_errors"]
@@ -18,7 +18,7 @@ __all__ += ["redacted_url", "reported_errors"]
 #: Exit codes beside `USAGE_ERROR`. As for grep and diff, 1 is an answer: a difference, damage,
 #: nothing found. 3: the store cannot be opened or read, or has no such checkpoint.
 NEGATIVE, UNAVAILABLE = 1, 3
-INTERRUPTED, BROKEN_PIPE = 130, 141
+BROKEN_PIPE = 141
 
 
 class UsageError(Exception):
@@ -34,6 +34,8 @@ def opened_store(url: str, *, writing: bool = False, create: bool = False) -> It
     """Open the store of a URL; with `create`, make one that does not exist."""
     try:
         StoreURL.parse(url)
+        if writing:
+            make_room(url)
         store = open_store(url if create else existing_url(url) if writing else reading_url(url))
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error

@@ -106,6 +106,8 @@ class FileSummary(NamedTuple):
     is_decoded
         True if the file is decoded into memory when it is opened. A compressed Arrow file has
         False: only its record batches say that they are compressed.
+    document_bytes
+        Bytes of memory that an open file takes for each document, if it is not decoded.
     """
 
     size: int
@@ -113,6 +115,7 @@ class FileSummary(NamedTuple):
     documents: int
     token_bytes: int = 4
     is_decoded: bool = False
+    document_bytes: int = 0
 
 
 class FileChecker:

@@ -59,7 +59,7 @@ class DeclaredCounts(NamedTuple):
 
 def count_files(root: str) -> list[str]:
     """Return the paths of the count files of a corpus, in natural order, without cache files."""
-    found = filesystem.list_matching(os.path.join(root, "meta"), "*counts*.csv")
+    found = filesystem.list_matching(filesystem.join(root, "meta"), "*counts*.csv")
     return sorted(
         (path for path in found if not os.path.basename(path).startswith(_OWN)),
         key=natural,
@@ -102,7 +102,9 @@ def read_counts(
                     f"{where}: duplicate row for {path!r}, the first is {declared[path].where}"
                 )
             if path not in known:
-                if not path.startswith(PREFIX) and not filesystem.exists(f"{root}/{path}"):
+                if not path.startswith(PREFIX) and not filesystem.exists(
+                    filesystem.join(root, path)
+                ):
                     foreign.append(f"{name!r} in {where}")
                 _check_missing(root, path, where, is_selected)
                 continue
@@ -191,9 +193,9 @@ def _check_missing(root: str, path: str, where: str, is_selected: Callable[[str]
     dataset = path.split("/", maxsplit=1)[0]
     if not dataset.startswith(PREFIX) or not is_selected(path):
         return
-    full = f"{root}/{path}"
+    full = filesystem.join(root, path)
     gone = not filesystem.exists(full) and filesystem.link_target(full) is None
-    if gone and filesystem.is_directory(f"{root}/{dataset}"):
+    if gone and filesystem.is_directory(filesystem.join(root, dataset)):
         raise FileNotFoundError(
             f"{where}: row for {path!r}, which does not exist below {root!r}; expected the file or "
             "no row for it"
@@ -217,7 +219,7 @@ def cache_path(
         return None
     name = f"{_OWN}{digest(options.fingerprint)[:16]}.csv"
     if cache is True:
-        return os.path.join(root, "meta", name)
+        return filesystem.join(root, "meta", name)
     if not isinstance(cache, (str, os.PathLike)):
         raise TypeError(f"`cache` must be True, False or a path, got {cache!r}")
     path = filesystem.absolute(cache)
@@ -384,9 +386,11 @@ def count_corpus(
 def count_shard(
     path: str, options: DocumentOptions, keep: Callable[[TokenShard], None] | None = None
 ) -> ShardCounts:
-    """Count one shard, from its Parquet footer if possible, else by opening it."""
-    if options.is_unfiltered and path.lower().endswith((".parquet", ".pq")):
-        counts = footer_counts(path, options.column)
+    """Count one shard, from its metadata if possible, else by opening it."""
+    if options.is_unfiltered:
+        counts = options.count(path)
+        if counts is None and path.lower().endswith((".parquet", ".pq")):
+            counts = footer_counts(path, options.column)
         if counts is not None:
             return ShardCounts(*counts, *counts)
     opened = options.open(path)

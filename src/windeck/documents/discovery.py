@@ -6,20 +6,33 @@ import glob
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from windeck.documents import mds, megatron
 from windeck.documents.protocol import Int64s
 from windeck.io import filesystem
 from windeck.io.filesystem import natural
 from windeck.io.json_lines import SUFFIXES as JSON_SUFFIXES
 
-__all__ = ["Patterns", "ShardList", "discover", "first_unmatched", "parse_patterns", "path_filter"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Patterns",
+    "ShardList",
+    "discover",
+    "first_unmatched",
+    "parse_patterns",
+    "path_filter",
+]
 
+#: Formats that a user may name. Others are found by the names and contents of files.
+Format: TypeAlias = Literal["nanogpt", "megatron", "mds"]
+FORMATS: tuple[Format, ...] = ("nanogpt", "megatron", "mds")
 
 #: One glob or several, relative to the root; None for all files.
 Patterns: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
@@ -206,15 +219,19 @@ class ShardList:
 
     def path(self, shard: int) -> str:
         """Return the absolute path of a shard."""
-        return f"{self.root}/{self.paths[shard]}"
+        return filesystem.join(self.root, self.paths[shard])
 
 
 def discover(
     root: str | os.PathLike[str],
     files: tuple[str, ...] | None = None,
     part_pattern: str | None = None,
+    remote: Mapping[str, Any] | None = None,
+    format: Format | None = None,
 ) -> ShardList:
     """List the shards below `root`, or those that match the patterns `files`. O(files).
+
+    `remote` are options for a URL, as of `filesystem.absolute`.
 
     Symbolic links are followed. Names that start with a dot or an underscore are left out.
 
@@ -227,24 +244,24 @@ def discover(
         If `root` is a file.
     ValueError
         If two files of a dataset have one part number, if only some have one, if a shard is not
-        a regular file, or if `part_pattern` is invalid or matches none.
+        a regular file, if `part_pattern` is invalid or matches none, or if an index is damaged.
     PermissionError
         If a folder may not be read.
     """
-    home = filesystem.absolute(root)
+    home = filesystem.absolute(root, **(remote or {}))
     is_selected, ignored = path_filter(files), 0
     parts = _parse_part_pattern(part_pattern)
     names: list[str] = []
     shards: list[tuple[int, int, str]] = []
     unnumbered: set[int] = set()
-    for name, folder in _datasets(home):
+    for name, folder in _datasets(home, format):
         walked = _files_below(home, folder)
-        data = _shards_among(walked)
+        data = _shards_among(home, walked, format)
         chosen = [path for path in data if is_selected(path)]
         if not data and files is None:
             raise FileNotFoundError(
                 f"'{home}/{folder}' has no shard; found {_format_names(walked)}, expected "
-                "*.partN.arrow or *.partN.parquet"
+                f"{_expected(format)}{_hint_at_format(walked, format)}"
             )
         if chosen:
             found = _numbered(home, chosen, parts)
@@ -253,7 +270,7 @@ def discover(
                 found = list(enumerate(sorted(chosen, key=lambda path: (natural(path), path))))
             shards += [(len(names), part, path) for part, path in found]
             names.append(name)
-        ignored += len(walked) - len(data)
+        ignored += len(walked) - len(data) - _count_indices(walked, data)
     paths = tuple(path for _, _, path in shards)
     if files is not None and (pattern := first_unmatched(files, paths)) is not None:
         raise FileNotFoundError(f"no shard below {home!r} matches {pattern!r} of `files`")
@@ -275,16 +292,16 @@ def _files_below(home: str, folder: str) -> list[str]:
     lists: others are caches, and leftovers of another number of files.
     """
     prefix = f"{folder}/" if folder else ""
-    state = _read_json(f"{home}/{prefix}state.json").get("_data_files")
+    state = _read_json(filesystem.join(home, f"{prefix}state.json")).get("_data_files")
     if isinstance(state, list) and all(isinstance(one, dict) for one in state):
         names = [_checked_name(one.get("filename"), f"{home}/{prefix}state.json") for one in state]
         for name in names:
-            if not filesystem.is_file(f"{home}/{prefix}{name}"):
+            if not filesystem.is_file(filesystem.join(home, f"{prefix}{name}")):
                 raise FileNotFoundError(
                     f"'{home}/{prefix}state.json' lists {name!r}, which does not exist"
                 )
         return [f"{prefix}{name}" for name in names]
-    walked = filesystem.walk(f"{home}/{folder}" if folder else home)
+    walked = filesystem.walk(filesystem.join(home, folder) if folder else home)
     return [f"{prefix}{path}" for path in walked if folder or not path.startswith("meta/")]
 
 
@@ -295,13 +312,50 @@ def _checked_name(name: object, where: str) -> str:
     return name
 
 
-def _shards_among(paths: Sequence[str]) -> list[str]:
-    """Return the shards: Arrow and Parquet files, or JSON lines if there are none."""
-    for suffixes in (SUFFIXES, *JSON_SUFFIXES):
+def _shards_among(home: str, paths: Sequence[str], format: Format | None) -> list[str]:
+    """Return the shards of a format.
+
+    Without a format: Arrow and Parquet files; if there are none, JSON lines, then shards of MDS
+    and of Megatron-LM, which have index files, then JSON.
+    """
+    if format == "nanogpt":
+        return [path for path in paths if path.endswith(megatron.SUFFIX)]
+    if format == "megatron":
+        return megatron.find_shards(home, paths)
+    if format == "mds":
+        return mds.find_shards(home, paths)
+    for suffixes in (SUFFIXES, JSON_SUFFIXES[0], mds.SUFFIXES, megatron.SUFFIX, *JSON_SUFFIXES[1:]):
         found = [path for path in paths if path.lower().endswith(suffixes)]
+        if found and suffixes in (mds.SUFFIXES, megatron.SUFFIX):
+            module = mds if suffixes == mds.SUFFIXES else megatron
+            found = module.find_shards(home, paths)
         if found:
             return found
     return []
+
+
+def _count_indices(paths: Sequence[str], shards: Sequence[str]) -> int:
+    """Return the number of index files that belong to the shards."""
+    if shards and shards[0].lower().endswith(mds.SUFFIXES):
+        return sum(path.rsplit("/", 1)[-1] == mds.INDEX for path in paths)
+    known = set(paths)
+    stems = [path[: -len(megatron.SUFFIX)] for path in shards if path.endswith(megatron.SUFFIX)]
+    return sum(f"{stem}{megatron.INDEX_SUFFIX}" in known for stem in stems)
+
+
+def _expected(format: Format | None) -> str:
+    """Return the names of the shards of a format, for messages."""
+    if format is None:
+        return "*.partN.arrow or *.partN.parquet"
+    names = {"nanogpt": "*.bin", "megatron": "*.bin with *.idx", "mds": "index.json and *.mds"}
+    return names[format]
+
+
+def _hint_at_format(paths: Sequence[str], format: Format | None) -> str:
+    """Return a hint at `format` if there are files that it needs, for messages."""
+    if format is None and any(path.endswith(megatron.SUFFIX) for path in paths):
+        return "; format='nanogpt' reads *.bin"
+    return ""
 
 
 def _read_json(path: str) -> dict[str, Any]:
@@ -315,34 +369,37 @@ def _read_json(path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _plain_datasets(home: str) -> list[tuple[str, str]]:
+def _plain_datasets(home: str, format: Format | None) -> list[tuple[str, str]]:
     """Return the datasets of a folder without ``dataset=NAME``; none if it has no shard.
 
     The splits of a `DatasetDict` that Hugging Face datasets saved, or one dataset.
     """
     if os.path.basename(home).startswith(PREFIX):
         return []
-    splits = _read_json(f"{home}/dataset_dict.json").get("splits")
+    splits = _read_json(filesystem.join(home, "dataset_dict.json")).get("splits")
     if isinstance(splits, list):
         names = [_checked_name(name, f"{home}/dataset_dict.json") for name in splits]
         return [(name, name) for name in names]
-    shards = _shards_among(_files_below(home, ""))
+    shards = _shards_among(home, _files_below(home, ""), format)
     nested = any(part.startswith(PREFIX) for path in shards for part in path.split("/"))
     return [(PLAIN, "")] if shards and not nested else []
 
 
-def _datasets(home: str) -> list[tuple[str, str]]:
+def _datasets(home: str, format: Format | None) -> list[tuple[str, str]]:
     """Return the names and folders of the datasets below a folder, in natural order of names."""
     if not filesystem.exists(home):
         raise FileNotFoundError(f"the folder {home!r} does not exist")
     if not filesystem.is_directory(home):
-        raise NotADirectoryError(f"{home!r} is a file; expected a folder with folders {PREFIX}NAME")
+        raise NotADirectoryError(
+            f"{home!r} is a file; expected a folder with folders {PREFIX}NAME, or a folder of "
+            "shards and `files` that selects some of them"
+        )
     listed = filesystem.list_directory(home)
     found = [name for name, folder in listed if folder and name.startswith(PREFIX)]
     if f"{PREFIX}" in found:
         raise ValueError(f"'{home}/{PREFIX}' has no name; expected {PREFIX}NAME")
     if not found:
-        if plain := _plain_datasets(home):
+        if plain := _plain_datasets(home, format):
             return plain
         # The path of a dataset is a common mistake: suggest its parent.
         hint = ""
@@ -351,7 +408,7 @@ def _datasets(home: str) -> list[tuple[str, str]]:
         names = _format_names([name + "/" * folder for name, folder in listed])
         raise FileNotFoundError(
             f"{home!r} has no dataset; found {names}, expected folders {PREFIX}NAME with shards "
-            f"*.partN.arrow or *.partN.parquet{hint}"
+            f"{_expected(format)}{hint}{_hint_at_format([name for name, _ in listed], format)}"
         )
     ordered = sorted((name[len(PREFIX) :] for name in found), key=lambda n: (natural(n), n))
     return [(name, f"{PREFIX}{name}") for name in ordered]
@@ -397,8 +454,10 @@ def _part_number(path: str, pattern: re.Pattern[str]) -> int | None:
 
 def _check_regular(home: str, paths: Sequence[str]) -> None:
     """Raise an error for a path that is not a regular file: opening a named pipe would block."""
+    if filesystem.is_remote(home):
+        return  # A listing has objects alone.
     for path in paths:
-        full = f"{home}/{path}"
+        full = filesystem.join(home, path)
         if filesystem.is_file(full):
             continue
         if (target := filesystem.link_target(full)) is not None:

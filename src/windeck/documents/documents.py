@@ -6,37 +6,44 @@ import copy
 import operator
 import os
 import resource
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from windeck._core import TokenShard, checked_bulk, checked_one, default_threads
 from windeck._util.fingerprints import digest
 from windeck._util.lru_cache import LRUCache
-from windeck._util.parallel import run_in_threads
+from windeck._util.parallel import PORTION, run_in_threads
 from windeck._util.progress import Progress, check_progress, report_progress
 from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_integer
 from windeck.documents import verification
-from windeck.documents.checking import FileChecker, FileSummary
+from windeck.documents.checking import FileSummary
 from windeck.documents.counts import CorpusCounts, CountCache, cache_path, count_corpus
-from windeck.documents.discovery import Patterns, discover, parse_patterns, path_filter
+from windeck.documents.discovery import Format, Patterns, discover, parse_patterns, path_filter
 from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
+from windeck.documents.read_ahead import PlannedOrder, read_ahead_of
 from windeck.documents.readers import DocumentOptions
 from windeck.documents.splitting import Part, parts_of, take_parts
+from windeck.documents.token_files import DOCUMENT_BYTES
 from windeck.documents.tokenization import Tokenizer
+from windeck.io import filesystem as files_io
 
 __all__ = ["Documents"]
+
+T = TypeVar("T")
 
 #: (dataset_id, shard_id, doc_id): ("c4", 3, 110) is document 110, counted from 0, of c4's part 3.
 DocumentName: TypeAlias = tuple[str, int, int]
 #: Arrays for several documents: index of the dataset in `dataset_ids`, shard_id, doc_id.
 DocumentNames: TypeAlias = tuple[Int64s, Int64s, Int64s]
 
+#: Remote files that are checked at the same time: each takes a few round trips.
+_REMOTE_THREADS = 32
 #: Datasets that `explain` lists.
 _MAX_LISTED = 12
 
@@ -54,7 +61,8 @@ class Documents:
 
     `root` contains folders ``dataset=NAME``, which contain at any depth shards ``*.partN.arrow`` or
     ``*.partN.parquet``. A folder of shards alone is one dataset ``default``; JSON lines and folders
-    that Hugging Face datasets saved are read, too. One column holds the documents: a list of
+    that Hugging Face datasets saved are read, too, and so are files of bare tokens, of nanoGPT,
+    Megatron-LM and MosaicML (see `format`). One column holds the documents: a list of
     integers per row; or integers, with a document per record batch (Arrow only); or text, with a
     tokenizer. Documents are ordered by dataset (natural order of names), then by part number, then
     as stored. Without part numbers the shards of a dataset are ordered by their paths (natural
@@ -67,7 +75,7 @@ class Documents:
     Parameters
     ----------
     root
-        The folder.
+        The folder; also as a URL: ``s3://bucket/corpus``.
     column
         The column that holds the documents.
     tokenizer
@@ -101,6 +109,26 @@ class Documents:
         Regular expression with one group of digits, which is searched in the names of files and
         gives their part numbers: ``"-([0-9]+)-of-"`` for ``train-00003-of-00128.parquet``. By
         default ``.partN.``.
+    filesystem
+        A file system of pyarrow.fs or fsspec, on which `root` is.
+    storage_options
+        Options for the file system of a URL, such as credentials and endpoint.
+    cache_dir
+        Local folder where remote files are kept, for later reads and for other processes. Without
+        it an open remote file is in memory, within `open_bytes`.
+    cache_bytes
+        Maximum size of the files in `cache_dir` together, in bytes; not limited by default.
+    format
+        ``"nanogpt"``: flat ``.bin`` files of tokens, with or without the header of llm.c.
+        ``"megatron"``: ``.bin`` files with ``.idx`` files of Megatron-LM. ``"mds"``: MDS shards
+        that ``index.json`` lists, not compressed or zstd, whose column is ``ndarray`` or ``bytes``.
+        By default the format is found by the names and contents of files, except nanoGPT's.
+    end_token
+        The token between documents in files of nanoGPT, for example 50256. It is not part of a
+        document.
+    dtype
+        Dtype of the tokens in files that do not state it: nanoGPT's without a header, and MDS
+        columns of ``bytes``.
 
     Attributes
     ----------
@@ -123,6 +151,8 @@ class Documents:
         not such an expression or matches no file.
     KeyError, TypeError
         If a file has no such column, or the type of the column is not supported.
+    ValueError, TypeError
+        If `format`, `end_token` or `dtype` is invalid, missing, or does not apply to the files.
 
     Notes
     -----
@@ -162,22 +192,41 @@ class Documents:
         threads: int | None = None,
         open_bytes: int = 2**29,
         part_pattern: str | None = None,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_bytes: int | None = None,
+        format: Format | None = None,
+        end_token: int | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         check_progress(progress)
         patterns = parse_patterns(files)
-        self._options = DocumentOptions.validated(column, tokenizer, min_length, strip_tokens)
+        self._options = DocumentOptions.validated(
+            column, tokenizer, min_length, strip_tokens, format, end_token, dtype
+        )
         self._open_files = check_integer("open_files", open_files, least=1)
         self._open_bytes = check_integer("open_bytes", open_bytes, least=1)
         self._threads = None if threads is None else check_integer("threads", threads, least=1)
-        self._shards = shards = discover(root, patterns, part_pattern)
+        self._shards = shards = discover(
+            root,
+            patterns,
+            part_pattern,
+            {
+                "filesystem": filesystem,
+                "storage_options": storage_options,
+                "cache_dir": cache_dir,
+                "cache_bytes": cache_bytes,
+            },
+            format,
+        )
         cached = cache_path(cache, shards.root, self._options)
 
-        checker = FileChecker(column, has_tokenizer=tokenizer is not None)
-        summaries = run_in_threads(
-            lambda shard: checker.check(shards.path(shard)), len(shards.paths), self._threads
-        )
+        check = self._options.checker()
+        summaries = self._for_all_files(lambda shard: check(shards.path(shard)))
         self._sizes = np.array([one.size for one in summaries], dtype=np.int64)
         self._decoded = np.zeros(len(shards.paths), dtype=np.int64)
+        self._ahead = read_ahead_of(shards, self._sizes)
         self._create_cache()
         self._counts = count_corpus(
             shards,
@@ -188,17 +237,31 @@ class Documents:
             progress=progress,
             threads=self._threads,
             open_files=self._open_files,
-            keep=None if tokenizer is None else self._keep,
+            keep=self._keep if any(map(self._options.is_read_to_count, summaries)) else None,
         )
         self._check_tokens()
-        np.copyto(self._decoded, _decoded_bytes(summaries, self._counts), where=self._decoded == 0)
+        memory, self._is_mapped = _open_bytes(summaries, self._counts)
+        if files_io.is_in_memory(shards.root):
+            memory = memory + np.where(self._is_mapped, self._sizes, 0)
+            self._is_mapped = np.zeros(len(shards.paths), dtype=bool)
+        np.copyto(self._decoded, memory, where=self._decoded == 0)
         self._fingerprint: dict[str, str | int] = {}
         self._locator = DocumentLocator(self._shards, self._counts.documents)
 
+    def _for_all_files(self, work: Callable[[int], T]) -> list[T]:
+        """Return ``work(shard)`` for all shards, computed in threads; it reads little of each."""
+        threads, portion = self._threads, PORTION
+        if files_io.is_remote(self._shards.root):
+            threads, portion = threads or _REMOTE_THREADS, 1
+        return run_in_threads(work, len(self._shards.paths), threads, portion=portion)
+
     def _keep(self, shard: int, opened: TokenShard) -> None:
-        """Keep a shard that was tokenized to count it: it need not be tokenized again."""
+        """Keep a shard that was read as a whole to count it: it need not be read again."""
         width = np.dtype(opened.dtype).itemsize
-        self._decoded[shard] = width * opened.totals()[1] + 8 * len(opened)
+        tokens, places = (0, DOCUMENT_BYTES) if opened.mapped else (opened.totals()[1], 8)
+        contents = opened.mapped and files_io.is_in_memory(self._shards.root)
+        file_bytes = int(self._sizes[shard]) if contents else 0
+        self._decoded[shard] = width * tokens + places * len(opened) + file_bytes
         self._opened.get(shard, lambda: opened)
 
     def _create_cache(self) -> None:
@@ -245,6 +308,11 @@ class Documents:
     @property
     def shard_tokens(self) -> Int64s:
         return self._counts.kept_tokens
+
+    @property
+    def shard_bytes(self) -> Int64s:
+        """Bytes of the file of each shard: int64 of shape (S,)."""
+        return self._sizes
 
     def __len__(self) -> int:
         return self._locator.total
@@ -359,9 +427,27 @@ class Documents:
         return opened
 
     def _open(self, shard: int) -> TokenShard:
+        needed_at = {} if self._ahead is None else {"needed_at": self._ahead.needed_at}
         return verification.open_checked(
-            self._shards, self._options, self._counts, int(self._sizes[shard]), shard
+            self._shards, self._options, self._counts, int(self._sizes[shard]), shard, **needed_at
         )
+
+    def plan_reads(self, order: PlannedOrder, shard: int) -> None:
+        """Say that shards are opened in an order from `shard` on, as packing does.
+
+        Remote shards with a `cache_dir` are then downloaded ahead in the background, up to half of
+        `cache_bytes` and 1 GiB, and the cache drops first what is needed last. Without any effect
+        on others.
+
+        Parameters
+        ----------
+        order
+            Object with ``len(order)``, ``order.at(place)`` and ``order.index(shard)``.
+        shard
+            Shard s that is opened now.
+        """
+        if self._ahead is not None:
+            self._ahead.plan(order, shard)
 
     def split(
         self,
@@ -495,7 +581,7 @@ class Documents:
         The first access reads eight pages of each file, in threads.
         """
         if not self._fingerprint:
-            digests = run_in_threads(self._digest, len(self._shards.paths), self._threads)
+            digests = self._for_all_files(self._digest)
             datasets = ", ".join(self.dataset_ids)
             if len(datasets) > 1000:
                 datasets = f"{datasets[:60]}... #{digest(datasets)}"
@@ -513,7 +599,9 @@ class Documents:
     def _digest(self, shard: int) -> int:
         name = (int(self._shards.dataset[shard]), int(self._shards.part[shard]))
         numbers = (*name, *self._counts.shard(shard)[:2])
-        return verification.file_digest(self._shards.path(shard), numbers)
+        path = self._shards.path(shard)
+        others = [verification.file_digest(one, ()) for one in self._options.companions(path)]
+        return verification.file_digest(path, (*numbers, *others))
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
         """Explain why a field of a saved fingerprint differs from the current one.
@@ -568,7 +656,7 @@ class Documents:
             cures.append(f"open_bytes={decoded}")
         if not cures:
             return None
-        mapped, limit = int((self._decoded[used] == 0).sum()), _file_limit()
+        mapped, limit = int(self._is_mapped[used].sum()), _file_limit()
         descriptors = ""
         if 2 * mapped > limit:
             descriptors = (
@@ -645,27 +733,34 @@ class Documents:
         return f"<Documents: {self._summary()}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        transient = ("_locator", "_opened")
+        transient = ("_ahead", "_locator", "_opened")
         return {name: value for name, value in vars(self).items() if name not in transient}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+        self._ahead = read_ahead_of(self._shards, self._sizes)
         self._locator = DocumentLocator(self._shards, self._counts.documents)
         self._create_cache()
 
 
-def _decoded_bytes(summaries: Sequence[FileSummary], counts: CorpusCounts) -> Int64s:
-    """Return the memory that each shard takes while it is open: int64 of shape (S,), 0 if mapped.
+def _open_bytes(
+    summaries: Sequence[FileSummary], counts: CorpusCounts
+) -> tuple[Int64s, NDArray[np.bool_]]:
+    """Return the memory that each shard takes while it is open, and whether it is mapped: (S,).
 
-    Tokens and 8 bytes a document. Of text the dtype is not known before, 4 bytes a token are
-    assumed. An Arrow file with more bytes of tokens than bytes is compressed.
+    Decoded shards take their tokens and 8 bytes a document, mapped ones the places of documents.
+    Of text the dtype is not known before, 4 bytes a token are assumed. An Arrow file with more
+    bytes of tokens than bytes is compressed.
     """
-    widths, decoded, sizes = (
+    widths, decoded, sizes, places = (
         np.array([getattr(one, name) for one in summaries], dtype=np.int64)
-        for name in ("token_bytes", "is_decoded", "size")
+        for name in ("token_bytes", "is_decoded", "size", "document_bytes")
     )
     tokens = counts.tokens * widths
-    return np.where((decoded > 0) | (tokens > sizes), tokens + 8 * counts.documents, 0)
+    is_decoded = (decoded > 0) | ((tokens > sizes) & (places == 0))
+    return np.where(
+        is_decoded, tokens + 8 * counts.documents, places * counts.documents
+    ), ~is_decoded
 
 
 def _file_limit() -> int:

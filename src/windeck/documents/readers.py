@@ -1,9 +1,9 @@
-"""Reading of shards: options, and opening of Arrow and Parquet files."""
+"""Reading of shards: options, choice of a reader, and opening of Arrow and Parquet files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,14 @@ import numpy as np
 
 from windeck._core import TokenShard
 from windeck._util.validation import check_integer
-from windeck.documents.checking import STREAM, FileChecker, check_column
+from windeck.documents import mds, megatron
+from windeck.documents.checking import STREAM, FileChecker, FileSummary, check_column
+from windeck.documents.discovery import FORMATS, Format
+from windeck.documents.mds import MDSReader
+from windeck.documents.megatron import MegatronReader, index_path
+from windeck.documents.nanogpt import NanoGPTReader
 from windeck.documents.splitting import Part
+from windeck.documents.token_files import INTEGERS, ShardReader
 from windeck.documents.tokenization import (
     Tokenizer,
     check_tokenizer,
@@ -40,6 +46,12 @@ class DocumentOptions:
         Token ids removed at both ends of a document, ascending.
     parts
         Parts of splits: a document has to be in all of them.
+    format
+        The format of all files; None if it is found by their names.
+    end_token
+        The token between documents in files of nanoGPT.
+    dtype
+        The dtype of tokens in files that do not state it.
     """
 
     column: str
@@ -47,10 +59,20 @@ class DocumentOptions:
     min_length: int = 0
     strip: tuple[int, ...] = ()
     parts: tuple[Part, ...] = ()
+    format: Format | None = None
+    end_token: int | None = None
+    dtype: str | None = None
 
     @classmethod
     def validated(
-        cls, column: str, tokenizer: Tokenizer | None, min_length: int, strip: Iterable[int]
+        cls,
+        column: str,
+        tokenizer: Tokenizer | None,
+        min_length: int,
+        strip: Iterable[int],
+        format: Format | None = None,
+        end_token: int | None = None,
+        dtype: Any = None,
     ) -> DocumentOptions:
         """Return the options of a user.
 
@@ -63,7 +85,27 @@ class DocumentOptions:
             raise TypeError(f"`column` must be a string, got {column!r}")
         if tokenizer is not None:
             check_tokenizer(tokenizer)
-        return cls(column, tokenizer, check_integer("min_length", min_length), _token_ids(strip))
+        if format is not None and format not in FORMATS:
+            raise ValueError(
+                f"`format` must be one of {', '.join(map(repr, FORMATS))}, or None to find it by "
+                f"the names of files, got {format!r}"
+            )
+        if (format == "nanogpt") != (end_token is not None):
+            raise ValueError(
+                "`end_token`, the token between documents, is needed with format='nanogpt' and "
+                f"with no other, got format={format!r} and end_token={end_token!r}"
+            )
+        if format == "nanogpt" and column != "tokens":
+            raise ValueError(f"files of nanoGPT have no columns, got column={column!r}")
+        return cls(
+            column,
+            tokenizer,
+            check_integer("min_length", min_length),
+            _token_ids(strip),
+            format=format,
+            end_token=None if end_token is None else _end_token(end_token),
+            dtype=None if dtype is None else _dtype_name(dtype),
+        )
 
     @property
     def is_unfiltered(self) -> bool:
@@ -78,17 +120,76 @@ class DocumentOptions:
         A tokenizer is identified by its name and by its tokens for one text, so that another
         vocabulary is detected.
         """
+        # Only options that were given: states of earlier versions do not have the others.
         parts = {"part": ",".join(map(str, self.parts))} if self.parts else {}
+        end_token = {} if self.end_token is None else {"end_token": self.end_token}
+        dtype = {} if self.dtype is None else {"dtype": self.dtype}
         return {
             "column": self.column,
             "min_length": self.min_length,
             "strip": ",".join(map(str, self.strip)),
             "tokenizer": "" if self.tokenizer is None else tokenizer_name(self.tokenizer),
             **parts,
+            **end_token,
+            **dtype,
         }
+
+    def checker(self) -> Callable[[str], FileSummary]:
+        """Return a function that checks a file and returns its summary. Thread-safe."""
+        columns = FileChecker(self.column, has_tokenizer=self.tokenizer is not None)
+
+        def check(path: str) -> FileSummary:
+            reader = self._reader(path)
+            self._check_applies(path, reader)
+            return (reader or columns).check(path)
+
+        return check
+
+    def count(self, path: str) -> tuple[int, int] | None:
+        """Return documents and tokens of a file of bare tokens by its metadata, else None."""
+        reader = self._reader(path)
+        return None if reader is None else reader.count(path)
+
+    def is_read_to_count(self, summary: FileSummary) -> bool:
+        """Return True for a file that is read as a whole when its documents are counted."""
+        return self.tokenizer is not None or summary.document_bytes > 0
+
+    def companions(self, path: str) -> tuple[str, ...]:
+        """Return the other files that hold the documents of a file: the index of Megatron-LM."""
+        return (index_path(path),) if isinstance(self._reader(path), MegatronReader) else ()
+
+    def _check_applies(self, path: str, reader: ShardReader | None) -> None:
+        """Raise an error for an option that a file of this format does not have."""
+        if reader is None:
+            if self.dtype is not None:
+                raise ValueError(
+                    f"{path!r} states the dtype of its tokens, got dtype={self.dtype!r}"
+                )
+            return
+        if self.tokenizer is not None:
+            raise TypeError(
+                f"{path!r} has tokens, but a `tokenizer` is given; expected text or no tokenizer"
+            )
+        if isinstance(reader, MegatronReader) and (self.dtype or self.column != "tokens"):
+            raise ValueError(
+                f"{path!r} has no columns and states its dtype, got column={self.column!r} and "
+                f"dtype={self.dtype!r}"
+            )
+
+    def _reader(self, path: str) -> ShardReader | None:
+        """Return the reader of a file of bare tokens; None for a file of another format."""
+        name = path.lower()
+        if self.end_token is not None:
+            return NanoGPTReader(self.end_token, self.dtype)
+        if self.format == "mds" or name.endswith(mds.SUFFIXES):
+            return MDSReader(self.column, self.dtype)
+        return MegatronReader() if name.endswith(megatron.SUFFIX) else None
 
     def open(self, path: str) -> TokenShard:
         """Open the documents of a file."""
+        reader = self._reader(path)
+        if reader is not None:
+            return reader.open(path, _filters(path, self.strip, self.min_length))
         return open_shard(
             path,
             self.column,
@@ -96,6 +197,30 @@ class DocumentOptions:
             strip=self.strip,
             min_length=self.min_length,
         )
+
+
+def _end_token(token: int) -> int:
+    return check_integer("end_token", token, least=-(2**63), most=2**64 - 1)
+
+
+def _dtype_name(dtype: Any) -> str:
+    try:
+        name = str(np.dtype(dtype).name)
+    except TypeError as error:
+        raise TypeError(f"`dtype` must be a dtype of integers, got {dtype!r}") from error
+    if name not in INTEGERS or not np.dtype(dtype).isnative:
+        raise TypeError(f"`dtype` must be a dtype of native integers, got {dtype!r}")
+    return name
+
+
+def _filters(path: str, strip: Sequence[int], min_length: int) -> dict[str, Any]:
+    """Return the options of `TokenShard` that filter the documents of a file and name it."""
+    return {
+        "strip": np.array(strip, np.int64),
+        "min_length": min_length,
+        # File names are bytes and may not be valid UTF-8.
+        "name": os.fsencode(path).decode("utf-8", "backslashreplace"),
+    }
 
 
 def _token_ids(strip: Iterable[int]) -> tuple[int, ...]:
@@ -116,7 +241,8 @@ def open_shard(
     """Open the documents of an Arrow IPC file or stream, a Parquet file or JSON lines.
 
     An uncompressed Arrow file is mapped, and only addresses are kept: pages are read from disk
-    when documents are. Of other files, the column is decoded into memory.
+    when documents are. A remote one is read into memory as a whole. Of other files, the column is
+    decoded into memory.
 
     Parameters
     ----------
@@ -162,13 +288,9 @@ def open_shard(
     >>> shard.lengths().tolist(), shard.document(0).tolist(), shard.mapped
     ([2, 0, 1], [5, 6], True)
     """
+    path = filesystem.load(path)
     FileChecker(column, has_tokenizer=tokenizer is not None).check(path)
-    options: dict[str, Any] = {
-        "strip": np.array(strip, np.int64),
-        "min_length": min_length,
-        # File names are bytes and may not be valid UTF-8.
-        "name": os.fsencode(path).decode("utf-8", "backslashreplace"),
-    }
+    options = _filters(path, strip, min_length)
     text = tokenizer is not None
 
     def check_schema(schema: Any) -> None:

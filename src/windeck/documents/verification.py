@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from windeck._core import TokenShard, default_threads
 from windeck._util.parallel import run_in_threads
@@ -33,8 +33,8 @@ def file_digest(path: str, numbers: Sequence[int]) -> int:
     with filesystem.RangeReader(path) as file:
         for number in (file.size, *numbers):
             state.update(number.to_bytes(8, "little", signed=True))
-        for place in _page_offsets(file.size):
-            state.update(file.read(place, PAGE))
+        for page in file.read_many([(place, PAGE) for place in _page_offsets(file.size)]):
+            state.update(page)
     return int.from_bytes(state.digest(), "little") % PRIME
 
 
@@ -65,9 +65,16 @@ _CHUNK = 1 << 20
 
 
 def open_checked(
-    shards: ShardList, options: DocumentOptions, counts: CorpusCounts, size: int, shard: int
+    shards: ShardList,
+    options: DocumentOptions,
+    counts: CorpusCounts,
+    size: int,
+    shard: int,
+    needed_at: Callable[[str], int | None] = lambda key: None,
 ) -> TokenShard:
     """Open a shard and check that it has not changed since the corpus was created.
+
+    For `needed_at` see `filesystem.load`.
 
     Raises
     ------
@@ -76,7 +83,7 @@ def open_checked(
     OSError
         If it does not exist or cannot be read.
     """
-    path = shards.path(shard)
+    path = filesystem.load(shards.path(shard), needed_at)
     _check_size(path, filesystem.size(path), size)
     opened = take_parts(options.open(path), shards, shard, options.parts)
     found = ShardCounts(*opened.totals())

@@ -168,6 +168,11 @@ class IpcFile:
         elif parts:
             yield from itertools.islice(reader, parts[0], parts[-1] + 1)
 
+    @property
+    def is_mappable(self) -> bool:
+        """True if values need no copy: one record batch with rows, or none, not compressed."""
+        return not self.compressed and sum(rows > 0 for rows in self._rows) <= 1
+
     def mapped(self, names: Sequence[str]) -> list[Any]:
         """Return all batches of an uncompressed file as views, which keep it mapped.
 

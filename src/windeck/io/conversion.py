@@ -19,7 +19,7 @@ import pyarrow.types as pat
 
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData, aligned_empty
-from windeck.columns.dtypes import Array, Bits, Bools
+from windeck.columns.dtypes import Array, Bits, Bools, Int64s
 
 #: Categories of a column: True for order of first appearance, or names in the order of codes.
 CategoryNames = bool | tuple[str, ...]
@@ -122,6 +122,13 @@ def values_of(array: Any) -> Array:
     return np.frombuffer(buffer, dtype=dtype, count=stop)[start:]
 
 
+def take_rows(data: Any, rows: Int64s) -> Any:
+    """Return some rows of an Arrow array or record batch, as a copy."""
+    # Not `pa.array(rows)`, which imports pandas.
+    rows = np.ascontiguousarray(rows, dtype=np.int64)
+    return data.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
+
+
 def decode_numbers(array: Any) -> Any:
     """Decode a dictionary of numbers; return any other array as it is."""
     if pat.is_dictionary(array.type) and not is_categorical(array.type):
@@ -131,13 +138,16 @@ def decode_numbers(array: Any) -> Any:
 
 @dataclass
 class CategoryEncoder:
-    """Encoder of strings as codes: their order of first appearance, or their place in `names`."""
+    """Encoder of strings as codes: their order of first appearance, or their place in `names`.
+
+    Thread-safe if the names are fixed.
+    """
 
     name: str
     fixed: bool = False
     codes: dict[str, int] = field(default_factory=dict)
-    _last: Any = None
-    _last_map: Array | None = None
+    #: A dictionary and our codes of it: one object, which threads replace at once.
+    _last: tuple[Any, Array | None] | None = None
 
     @classmethod
     def of(cls, name: str, names: CategoryNames) -> CategoryEncoder:
@@ -165,14 +175,15 @@ class CategoryEncoder:
 
         The result is kept for the next batch, which often has the same dictionary.
         """
-        if self._last is None or not dictionary.equals(self._last):
+        last = self._last
+        if last is None or not dictionary.equals(last[0]):
             texts = dictionary.to_pylist()
             for text in texts if not self.fixed else ():
                 self.codes.setdefault(text, len(self.codes))
             mapped = np.array([self.codes.get(text, -2) for text in texts], dtype=np.int32)
             same = np.array_equal(mapped, np.arange(len(mapped)))
-            self._last, self._last_map = dictionary, None if same else mapped
-        return self._last_map
+            last = self._last = dictionary, None if same else mapped
+        return last[1]
 
     def _raise_unknown(self, array: Any, row: int) -> None:
         known = ", ".join(map(repr, list(self.codes)[:8]))
@@ -242,6 +253,26 @@ class ColumnBuilder:
             values, valid = values_of(array), valid_rows(array)
         self._store(values, valid, self.values[self.filled : stop])
         self.filled = stop
+
+    def part(self, start: int, rows: int) -> ColumnBuilder:
+        """Return a builder of rows [start, start + rows) in the memory of this one.
+
+        Builders of different rows may be filled by different threads.
+        """
+        if self.encoder is not None and not self.encoder.fixed:
+            raise ValueError(f"column {self.name!r} has categories in order of first appearance")
+        out = self.values[start : start + rows]
+        made = ColumnBuilder(self.name, rows, self.values.dtype, out=out)
+        made.encoder = self.encoder
+        return made
+
+    def append_part(self, part: ColumnBuilder) -> None:
+        """Append the next rows, which a builder of `part` has been filled with."""
+        found = part.finish()
+        if found.validity is not None:
+            self._mark_valid(bitmaps.unpack(found.validity, 0, part.rows))
+        self.missing += part.missing
+        self.filled += part.rows
 
     def _null_rows(self, rows: int) -> tuple[Array, Bools]:
         values = np.full(rows, 0 if self.encoder is None else -1, dtype=self.values.dtype)

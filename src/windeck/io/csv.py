@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,10 +17,16 @@ from windeck.io.csv_options import (
     hint_at_options,
     text_hint,
 )
-from windeck.io.formats import BATCH_ROWS, DataFile, column_indices, name_in_errors, slice_rows
+from windeck.io.formats import BATCH_ROWS, FileSchema, column_indices, name_in_errors, slice_rows
 from windeck.io.options import ReadOptions
 
 _SAMPLE_BYTES = 1 << 20
+#: The types that pyarrow tries for a column, one after the other.
+_INFERRED = (
+    *(pa.null(), pa.int64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s")),
+    *(pa.timestamp("ns"), pa.float64(), pa.string()),
+)
+_CONVERSION_ERROR = re.compile(r"CSV column #(\d+): ")
 
 
 class CsvFile:
@@ -32,10 +39,10 @@ class CsvFile:
         with name_in_errors(self.path, self.kind):
             check_first_line(path, self.options)
         with hint_at_options(path, self.options):
-            _ = self._sample
+            _ = self.sample
 
     @cached_property
-    def _sample(self) -> Any:
+    def sample(self) -> Any:
         """The first block, parsed, for types and the bytes of a row."""
         from pyarrow import csv
 
@@ -68,24 +75,14 @@ class CsvFile:
 
         return csv.ParseOptions(delimiter=self.options.delimiter_of(self.path))
 
-    def dataset_format(self) -> Any:
-        """Return the format of such files for ``pyarrow.dataset``."""
-        import pyarrow.dataset as ds
-
-        return ds.CsvFileFormat(
-            self._parse_options,
-            convert_options=_convert(self.options),
-            read_options=self._read_options(),
-        )
-
     @property
     def schema(self) -> Any:
-        return self._sample.schema
+        return self.sample.schema
 
     @property
     def num_rows(self) -> int:
         """Estimate: bytes of the file over bytes of a row in its first mebibyte."""
-        rows = int(self._sample.num_rows)
+        rows = int(self.sample.num_rows)
         size = filesystem.size(self.path)
         if size <= _SAMPLE_BYTES and not self._compressed:
             return rows
@@ -101,8 +98,8 @@ class CsvFile:
         return 6.0 if self._compressed else 1.0
 
     def column_bytes(self, name: str) -> int:
-        rows = max(int(self._sample.num_rows), 1)
-        return int(self._sample.column(name).nbytes * self.num_rows / rows)
+        rows = max(int(self.sample.num_rows), 1)
+        return int(self.sample.column(name).nbytes * self.num_rows / rows)
 
     def prepare(self, names: Sequence[str]) -> ParsedCsv:
         column_indices(self.schema, names, self.path)
@@ -132,6 +129,50 @@ class CsvFile:
             return csv.read_csv(
                 text, self._read_options(), self._parse_options, _convert(self.options, names)
             )
+
+    def settled_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the types that fit all values, as `prepare` finds them, in bounded memory.
+
+        Each column begins with the type of the first block. Where a later value does not fit, the
+        column takes the next type of pyarrow's inference, and the file is parsed again.
+        """
+        column_indices(self.schema, names, self.path)
+        places = {place: name for place, name in enumerate(self.schema.names) if name in names}
+        types = {name: self.schema.field(name).type for name in names}
+        with hint_at_options(self.path, self.options), name_in_errors(self.path, self.kind):
+            while error := self._misfit(types):
+                found = _CONVERSION_ERROR.search(str(error))
+                name = places.get(int(found[1])) if found else None
+                if name is None or types[name] not in _INFERRED[:-1]:
+                    raise error
+                types[name] = _INFERRED[_INFERRED.index(types[name]) + 1]
+        return types
+
+    def _misfit(self, types: Mapping[str, Any]) -> pa.ArrowInvalid | None:
+        """Parse the file, and return the error if it cannot be parsed as these types."""
+        try:
+            for _ in self._parse_as(types):
+                pass
+        except pa.ArrowInvalid as error:
+            return error
+        return None
+
+    def parse_as(self, types: Mapping[str, Any]) -> Iterator[Any]:
+        """Yield record batches of columns with the types of `settled_types`, in bounded memory."""
+        with hint_at_options(self.path, self.options), name_in_errors(self.path, self.kind):
+            yield from self._parse_as(types)
+
+    def _parse_as(self, types: Mapping[str, Any]) -> Iterator[Any]:
+        from pyarrow import csv
+
+        convert = _convert(self.options, list(types))
+        convert.column_types = {**types, **convert.column_types}
+        read = self._read_options(block_size=_SAMPLE_BYTES, use_threads=False)
+        with (
+            filesystem.open_stream(self.path) as text,
+            csv.open_csv(text, read, self._parse_options, convert) as reader,
+        ):
+            yield from reader
 
     def column_groups(self, names: Sequence[str]) -> list[list[str]]:
         return [[name] for name in names]
@@ -198,7 +239,7 @@ def _convert(options: CsvOptions, names: list[str] | None = None) -> Any:
     )
 
 
-def promoted_type(files: Sequence[DataFile], name: str) -> Any | None:
+def promoted_type(files: Sequence[FileSchema], name: str) -> Any | None:
     """Return float64 for a column that is int64 in CSV files and float64 in others, else None.
 
     CSV has no types: a float column looks like integers if all values in the file are whole.

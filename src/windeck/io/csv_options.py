@@ -43,12 +43,12 @@ class CsvOptions:
     @classmethod
     def from_arguments(
         cls,
-        header: Header,
-        delimiter: str | None,
-        decimal: str | None,
-        encoding: str | None,
-        timestamp_format: str | None,
-        time: str | None,
+        header: Header = None,
+        delimiter: str | None = None,
+        decimal: str | None = None,
+        encoding: str | None = None,
+        timestamp_format: str | None = None,
+        time: str | None = None,
     ) -> CsvOptions:
         """Return the options for a user's arguments; an error names a wrong one."""
         if not (header is None or isinstance(header, bool)):
@@ -105,7 +105,13 @@ def check_first_line(path: str, options: CsvOptions) -> None:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) and options.encoding is None:
         raise ValueError(f"{path!r} begins with the mark of UTF-16; pass encoding='utf-16'")
     text = head.decode(options.encoding or "utf-8", errors="replace").lstrip("\ufeff")
-    line = next((line for line in text.splitlines() if line.strip()), "")
+    lines = [line for line in text.splitlines() if line.strip()]
+    line = lines[0] if lines else ""
+    if line.lstrip().startswith(('{"', "[{", "[[")):
+        raise ValueError(
+            f"{path!r} has JSON where CSV was expected: read it with polars or datasets, and pass "
+            "the result to Table.from_series for lists in each row, else to Table.from_arrow"
+        )
     if options.delimiter is None and delimiter not in line:
         counted = Counter(char for char in line if char in ";\t|,")
         if counted:
@@ -116,7 +122,8 @@ def check_first_line(path: str, options: CsvOptions) -> None:
                 "it is one column"
             )
     if options.header is None:
-        _check_names(path, next(csv.reader([line], delimiter=delimiter), []), options.decimal)
+        rows = csv.reader(lines[:2], delimiter=delimiter)
+        _check_names(path, next(rows, []), next(rows, []), options.decimal)
 
 
 def _decimal_advice(text: str, delimiter: str) -> str:
@@ -126,17 +133,55 @@ def _decimal_advice(text: str, delimiter: str) -> str:
     return " and decimal=','" if commas else ""
 
 
-def _check_names(path: str, names: Sequence[str], decimal: str) -> None:
-    """Raise ValueError if all names are numbers or dates, and one at least is a number."""
-    known = [name.strip() for name in names if name.strip()]
-    numbers = [name for name in known if _NUMBER.fullmatch(name.replace(decimal, "."))]
-    if numbers and all(name in numbers or _is_date(name) for name in known):
-        shown = ", ".join(map(repr, names[:4])) + ", ..." * (len(names) > 4)
-        raise ValueError(
-            f"the first line of {path!r} has numbers where names were expected: {shown}; pass "
-            f"header=False or header=[{len(names)} names] if it is data, or header=True if these "
-            "are the names"
-        )
+def _check_names(path: str, names: Sequence[str], row: Sequence[str], decimal: str) -> None:
+    """Raise ValueError for a first line that has a row of values, not names.
+
+    All names are numbers or dates, and one at least is a number; or there are such values beside
+    texts, and all are of the kind of the next line.
+    """
+    kinds = [_kind(name, decimal) for name in names]
+    known = {kind for kind in kinds if kind}
+    if known and known <= {"number", "date"} and "number" in known:
+        what = "numbers"
+    elif _are_values(names, kinds, row, decimal):
+        what = "values as in the next line"
+    else:
+        return
+    shown = ", ".join(map(repr, names[:4])) + ", ..." * (len(names) > 4)
+    raise ValueError(
+        f"the first line of {path!r} has {what} where names were expected: {shown}; pass "
+        f"header=False or header=[{len(names)} names] if it is data, or header=True if these "
+        "are the names"
+    )
+
+
+def _are_values(
+    names: Sequence[str], kinds: Sequence[str], row: Sequence[str], decimal: str
+) -> bool:
+    """Return True if names are likely to be values, given the row of the next line.
+
+    Whole numbers are names of columns in wide files, so another sign is needed: a fraction, a date,
+    or a text that the next line repeats.
+    """
+    if not {"number", "date"} & set(kinds) or len(names) != len(row):
+        return False
+    pairs = list(zip(names, kinds, row, strict=True))
+    if any(kind and text.strip() and kind != _kind(text, decimal) for _, kind, text in pairs):
+        return False
+    return any(
+        kind == "date"
+        or (kind == "number" and not name.strip().isdigit())
+        or (kind == "text" and name == text)
+        for name, kind, text in pairs
+    )
+
+
+def _kind(text: str, decimal: str) -> str:
+    """Return "number", "date", "text", or "" for the text of a cell."""
+    stripped = text.strip()
+    if _NUMBER.fullmatch(stripped.replace(decimal, ".")):
+        return "number"
+    return ("date" if _is_date(stripped) else "text") if stripped else ""
 
 
 def _is_date(text: str) -> bool:

@@ -11,11 +11,21 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from windeck.columns.dtypes import Int64s
 from windeck.io.filesystem import RangeReader
 
-__all__ = ["ColumnChunk", "ParquetFooter", "ipc_layout", "parquet_footer"]
+__all__ = [
+    "BatchLayout",
+    "ColumnChunk",
+    "ParquetFooter",
+    "batch_layout",
+    "ipc_blocks",
+    "ipc_layout",
+    "parquet_footer",
+]
 
 _T = TypeVar("_T")
 _BLOCK_BYTES = 24
@@ -49,31 +59,104 @@ def ipc_layout(contents: Any, batches: int | None) -> tuple[list[int], bool]:
 
 
 def _record_batches(contents: Any) -> Iterator[Any]:
-    """Yield the messages of the record batches that the footer of a file lists.
+    """Yield the messages of the record batches that the footer of a file lists."""
+    size = contents.size
+    length = int.from_bytes(contents.slice(size - 10, 4), "little")
+    footer = contents.slice(size - 10 - length, length)
+    for number, (start, metadata, body) in enumerate(ipc_blocks(footer, size)):
+        yield _message(contents.slice(start, metadata + body), number)
+
+
+def _message(data: Any, number: int) -> Any:
+    try:
+        return pa.ipc.read_message(data)
+    except EOFError as error:  # of pyarrow, for a message of no bytes
+        raise pa.ArrowInvalid(f"record batch {number} of its footer is empty") from error
+
+
+def ipc_blocks(footer: Any, size: int) -> list[tuple[int, int, int]]:
+    """Return offset, bytes of metadata and bytes of body of each record batch of a file.
 
     Only the footer says where they are: writers differ in what precedes them. In File.fbs of the
     Arrow format, field 3 of a footer is the vector of record batches, each an offset in the file
     (8 bytes), the bytes of its metadata (4, and 4 of padding) and the bytes of its body (8).
+
+    Parameters
+    ----------
+    footer
+        Bytes of the footer.
+    size
+        Bytes of the file.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A record batch is outside of the file.
     """
-    size = contents.size
-    length = int.from_bytes(contents.slice(size - 10, 4), "little")
-    footer = contents.slice(size - 10 - length, length)
     (root,) = struct.unpack_from("<I", footer, 0)
     place = _field(footer, root, 3)
     if not place:
-        return
+        return []
     vector = place + struct.unpack_from("<I", footer, place)[0]
     (count,) = struct.unpack_from("<I", footer, vector)
+    blocks = []
     for number in range(count):
-        start, metadata, body = struct.unpack_from(
-            "<qi4xq", footer, vector + 4 + _BLOCK_BYTES * number
-        )
-        if min(start, metadata, body) < 0 or start + metadata + body > size:
+        block = struct.unpack_from("<qi4xq", footer, vector + 4 + _BLOCK_BYTES * number)
+        if min(block) < 0 or sum(block) > size:
             raise pa.ArrowInvalid(f"record batch {number} of its footer is outside of the file")
-        try:
-            yield pa.ipc.read_message(contents.slice(start, metadata + body))
-        except EOFError as error:  # of pyarrow, for a message of no bytes
-            raise pa.ArrowInvalid(f"record batch {number} of its footer is empty") from error
+        blocks.append(block)
+    return blocks
+
+
+class BatchLayout(NamedTuple):
+    """Places of the contents of a record batch.
+
+    `nodes` are pairs (rows, nulls), `buffers` pairs (offset in the body, bytes), int64 of shape
+    (n, 2), both in the order of the schema, depth first.
+    """
+
+    rows: int
+    nodes: Int64s
+    buffers: Int64s
+    compressed: bool
+
+
+def batch_layout(metadata: bytes) -> BatchLayout:
+    """Return the layout of a record batch from the metadata of its message.
+
+    In Message.fbs of the Arrow format, field 1 of a message is its type (3 for a record batch) and
+    field 2 the record batch, whose fields are rows, nodes, buffers and compression. A message
+    begins with its size, since version 0.15 after four bytes of ones.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        It is not the metadata of a record batch.
+    """
+    try:
+        data = metadata[8 if metadata[:4] == b"\xff\xff\xff\xff" else 4 :]
+        (message,) = struct.unpack_from("<I", data, 0)
+        kind, header = _field(data, message, 1), _field(data, message, 2)
+        if not kind or data[kind] != 3 or not header:
+            raise pa.ArrowInvalid("a message is not a record batch")
+        batch = header + struct.unpack_from("<I", data, header)[0]
+        length = _field(data, batch, 0)
+        rows = struct.unpack_from("<q", data, length)[0] if length else 0
+        compressed = _field(data, batch, 3) != 0
+        return BatchLayout(rows, _pairs(data, batch, 1), _pairs(data, batch, 2), compressed)
+    except (struct.error, IndexError, ValueError) as error:
+        raise pa.ArrowInvalid(f"the metadata of a record batch is damaged: {error}") from error
+
+
+def _pairs(data: bytes, table: int, entry: int) -> Int64s:
+    """Return a vector of pairs of int64, shape (n, 2)."""
+    place = _field(data, table, entry)
+    if not place:
+        return np.zeros((0, 2), dtype=np.int64)
+    vector = place + struct.unpack_from("<I", data, place)[0]
+    (count,) = struct.unpack_from("<I", data, vector)
+    found = np.frombuffer(data, "<i8", 2 * count, vector + 4)
+    return found.reshape(-1, 2).astype(np.int64)
 
 
 def _field(data: Any, table: int, entry: int) -> int:
@@ -102,12 +185,17 @@ def _is_compressed(metadata: Any) -> bool:
 
 
 class ColumnChunk(NamedTuple):
-    """A column chunk. `values` includes nulls and empty lists; `nulls` is None if unknown."""
+    """A column chunk. `values` includes nulls and empty lists; `nulls` is None if unknown.
+
+    Its pages are the `compressed_bytes` at `start`.
+    """
 
     path: tuple[bytes, ...]
     values: int
     nulls: int | None
     uncompressed_bytes: int
+    compressed_bytes: int
+    start: int
 
 
 class ParquetFooter(NamedTuple):
@@ -136,7 +224,10 @@ def _chunk(data: dict[int, Any]) -> ColumnChunk:
     path = tuple(_checked(bytes, name) for name in data[3])
     nulls = data.get(12, {}).get(3)
     nulls = None if nulls is None else _checked(int, nulls)
-    return ColumnChunk(path, _checked(int, data[5]), nulls, _checked(int, data[6]))
+    # The dictionary, if there is one, precedes the pages of data. Some writers state 0 for none.
+    start = min(_checked(int, data[9]), _checked(int, data.get(11, 0)) or data[9])
+    values, uncompressed, compressed = (_checked(int, data[field]) for field in (5, 6, 7))
+    return ColumnChunk(path, values, nulls, uncompressed, compressed, start)
 
 
 def _checked(kind: type[_T], value: Any) -> _T:

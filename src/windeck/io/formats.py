@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from windeck._util.parallel import run_in_threads
 from windeck.io import filesystem
 from windeck.io.conversion import is_string
 
@@ -20,6 +21,24 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 1 << 16
 _COLUMNS, _VALUES = 16, 1 << 22
+#: Remote files that are opened at the same time.
+_OPENED_AT_ONCE = 16
+
+
+class FileSchema(Protocol):
+    """The columns and types of a file."""
+
+    @property
+    def path(self) -> str:
+        """Name of the file in messages."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the format."""
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema of all columns."""
 
 
 class DataFile(Protocol):
@@ -65,10 +84,19 @@ def open_file(path: str, csv: CsvOptions | None = None) -> DataFile:
 
     file = _open_binary(path)
     if file is None:
-        return CsvFile(path, csv)
+        return CsvFile(filesystem.load(path), csv)
     if csv is not None and csv.given:
         raise ValueError(f"{path!r} is {file.kind}, and `{csv.given[0]}` is an option of CSV files")
     return file
+
+
+def open_files(paths: Sequence[str], csv: CsvOptions | None = None) -> list[DataFile]:
+    """Open several files as `open_file` does, remote ones in parallel."""
+    if not any(map(filesystem.is_remote, paths)):
+        return [open_file(path, csv) for path in paths]
+    return run_in_threads(
+        lambda place: open_file(paths[place], csv), len(paths), _OPENED_AT_ONCE, portion=1
+    )
 
 
 def _open_binary(path: str) -> DataFile | None:
@@ -76,15 +104,15 @@ def _open_binary(path: str) -> DataFile | None:
     from windeck.io.arrow import IpcFile
     from windeck.io.parquet import ParquetFile
 
-    if filesystem.size(path) == 0:
-        raise ValueError(f"{path!r} is empty (0 bytes)")
     with filesystem.RangeReader(path) as file:
+        if file.size == 0:
+            raise ValueError(f"{path!r} is empty (0 bytes)")
         head = file.read(0, 8)
     name = path.lower()
     if head.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
         return ParquetFile(path)
     if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
-        return IpcFile(path, stream=not head.startswith(b"ARROW1"))
+        return IpcFile(filesystem.load(path), stream=not head.startswith(b"ARROW1"))
     if name.endswith((".arrow", ".arrows", ".feather", ".ipc")):
         raise ValueError(f"{path!r} cannot be read as Arrow IPC: it begins with {head!r}")
     return None
@@ -95,7 +123,7 @@ def name_in_errors(path: str, kind: str) -> Iterator[None]:
     """Replace errors of pyarrow about damaged data by a ValueError that names the file."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError, ConnectionError):
         raise
     except pa.ArrowMemoryError as error:
         raise MemoryError(f"{path!r} cannot be read as {kind}: {error}") from error

@@ -73,6 +73,12 @@ class ReadOptions:
                 raise unknown_column(name, known, where)
             if known[name] > 1:
                 raise ValueError(f"{where} has {known[name]} columns named {name!r}; expected one")
+        if self.columns is None and "" in names:
+            raise ValueError(
+                f"column {schema.names.index('') + 1} of {where} has no name, as an index that "
+                "pandas wrote; pass the names to read as columns=, and '' among them if it is a "
+                "value"
+            )
         if not names:
             raise ValueError(
                 f"{where} has no value column beside ids and time; expected at least one"

@@ -17,7 +17,14 @@ from windeck.io import conversion
 from windeck.io.arrow import IpcFile
 from windeck.io.conversion import ColumnBuilder, number_dtype
 from windeck.io.csv import ParsedCsv, promoted_type
-from windeck.io.formats import BATCH_ROWS, DataFile, column_indices, open_file
+from windeck.io.formats import (
+    BATCH_ROWS,
+    DataFile,
+    FileSchema,
+    column_indices,
+    open_file,
+    open_files,
+)
 from windeck.io.options import ReadOptions, row_range
 
 
@@ -30,6 +37,7 @@ class Origin:
     columns: int
     nbytes: int
     mapped: bool = False
+    streamed: bool = False
 
 
 class LoadedColumns(NamedTuple):
@@ -82,7 +90,7 @@ def read_files(
     paths: Sequence[str], options: ReadOptions, interleaved: bool, memory_budget: float | None
 ) -> LoadedColumns:
     """Read files into columns. Memory is the columns themselves, and `overhead_bytes` of a file."""
-    files = [open_file(path, options.csv) for path in paths]
+    files = open_files(paths, options.csv)
     names = options.value_columns(files[0].schema, repr(files[0].path))
     origin = origin_of(files, options)
     wanted = (*names, *options.index_columns)
@@ -112,7 +120,7 @@ def read_files(
 
 def read_arrow(paths: Sequence[str], options: ReadOptions, memory_budget: float | None) -> Any:
     """Read the columns of files as they are, as an Arrow table."""
-    files = [open_file(path, options.csv) for path in paths]
+    files = open_files(paths, options.csv)
     names = options.value_columns(files[0].schema, repr(files[0].path))
     wanted = [*names, *options.index_columns]
     needed = estimate_bytes(files, wanted, options) + max(file.overhead_bytes for file in files)
@@ -150,12 +158,14 @@ def check_budget(needed: int, budget: float | None, columns: int, origin: Origin
         )
 
 
-def common_types(files: Sequence[DataFile], names: Sequence[str], *, every: bool) -> dict[str, Any]:
+def common_types(
+    files: Sequence[FileSchema], names: Sequence[str], *, every: bool
+) -> dict[str, Any]:
     """Return the Arrow type of each column, equal in all files but for its encoding."""
     first = files[0]
     kinds = {}
     for file in files:
-        _check_same_columns(first, file, names, every=every)
+        check_same_columns(first, file, names, every=every)
     for name in names:
         found = [file.schema.field(name).type for file in files]
         known = [kind for kind in found if not pa.types.is_null(kind)] or found
@@ -171,9 +181,10 @@ def common_types(files: Sequence[DataFile], names: Sequence[str], *, every: bool
     return kinds
 
 
-def _check_same_columns(
-    first: DataFile, file: DataFile, names: Sequence[str], *, every: bool
+def check_same_columns(
+    first: FileSchema, file: FileSchema, names: Sequence[str], *, every: bool
 ) -> None:
+    """Raise ValueError if a file lacks a column, or has another one where `every` is asked."""
     here, there = file.schema.names, first.schema.names
     for name in sorted(set(names) - set(here), key=names.index):
         raise ValueError(
@@ -266,7 +277,7 @@ def _fill_from(
             done += batch.num_rows
             for piece in _slices(batch, portion):
                 for name, array in zip(group, piece.columns, strict=True):
-                    builders[name].append(_cast_to_common(array, name, kinds[name], file))
+                    builders[name].append(cast_to_common(array, name, kinds[name], file.path))
         if done != stop - start:
             raise ValueError(
                 f"{file.path!r} has {stop - start - done} rows fewer than its metadata says"
@@ -360,7 +371,7 @@ def _slices(batch: Any, rows: int) -> Iterator[Any]:
         yield from (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
 
 
-def _cast_to_common(array: Any, name: str, kind: Any, file: DataFile) -> Any:
+def cast_to_common(array: Any, name: str, kind: Any, path: str) -> Any:
     """Return an array in the common type of all files: integers of a CSV file as floats."""
     same = conversion.value_type(array.type) == conversion.value_type(kind)
     if same or pa.types.is_null(array.type):
@@ -369,30 +380,30 @@ def _cast_to_common(array: Any, name: str, kind: Any, file: DataFile) -> Any:
         return array.cast(kind)
     except pa.ArrowException as error:
         raise ValueError(
-            f"column {name!r} is {array.type} in {file.path!r} and {kind} in other files, and "
+            f"column {name!r} is {array.type} in {path!r} and {kind} in other files, and "
             f"cannot be converted: {error}"
         ) from error
 
 
-def read_mapped(paths: Sequence[str], options: ReadOptions) -> LoadedColumns:
-    """Map an uncompressed Arrow IPC file of one record batch, without a copy of values."""
+def is_mappable(paths: Sequence[str], options: ReadOptions) -> bool:
+    """Return True for one uncompressed Arrow IPC file or stream of one record batch."""
     if len(paths) != 1:
-        raise ValueError(f"in_memory=False maps one file, but {len(paths)} were given")
+        return False
     file = open_file(paths[0], options.csv)
-    if not isinstance(file, IpcFile):
+    if file.kind == "CSV":
         raise ValueError(
-            f"in_memory=False maps uncompressed Arrow IPC only, and {file.path!r} is {file.kind}; "
-            f"{_MAPPABLE_HINT}"
+            f"in_memory=False leaves values in Parquet or Arrow IPC files, and {file.path!r} is "
+            f"CSV; `windeck prepare SRC DEST` converts it, or {_MAPPABLE_HINT}"
         )
+    return isinstance(file, IpcFile) and file.is_mappable
+
+
+def read_mapped(paths: Sequence[str], options: ReadOptions) -> LoadedColumns:
+    """Map a file that `is_mappable`, without a copy of values."""
+    file = open_file(paths[0], options.csv)
+    assert isinstance(file, IpcFile)
     names = options.value_columns(file.schema, repr(file.path))
-    if file.compressed:
-        raise ValueError(f"{file.path!r} is compressed and cannot be mapped; {_MAPPABLE_HINT}")
     batches = file.mapped((*names, *options.index_columns))
-    if len(batches) > 1:
-        raise ValueError(
-            f"{file.path!r} has {len(batches)} record batches and a mapped table needs one; "
-            f"{_MAPPABLE_HINT}"
-        )
     schema = pa.schema([file.schema.field(n) for n in (*names, *options.index_columns)])
     table = pa.Table.from_batches(batches, schema)
     _check_dtype(options, {name: table.schema.field(name).type for name in names})

@@ -15,7 +15,7 @@ from windeck._util.indices import as_indices
 from windeck._util.text import format_bytes, plural
 from windeck.columns.columns import aligned_empty
 from windeck.columns.dtypes import Array, Int64s
-from windeck.io.filesystem import Paths, resolve
+from windeck.io.filesystem import PathLike, Paths, resolve
 from windeck.io.reading import as_arrow_table
 from windeck.jagged.list_columns import ListColumn
 from windeck.jagged.reading import JaggedColumns, JaggedOptions, read_arrow_table, read_files
@@ -91,13 +91,18 @@ class JaggedTable:
         fill: Mapping[str, float] | None = None,
         dtype: Any = None,
         layout: Layout = "jagged",
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: PathLike | None = None,
+        cache_bytes: int | None = None,
     ) -> JaggedTable:
         """Read rows of Parquet or Arrow IPC (Feather) files.
 
         Parameters
         ----------
         path : path, or list of paths
-            A file, a glob, a directory, or a list of these, whose rows are concatenated.
+            A file, a glob, a directory, or a list of these, whose rows are concatenated; also as
+            URLs: ``s3://bucket/folder``.
         lists : names, optional
             List columns, by default all: lists of integers (ids) or floats. A null list is empty.
         columns : names, optional
@@ -111,6 +116,15 @@ class JaggedTable:
             Dtype to which floats are cast, in lists and scalars.
         layout : "jagged" or "keyed"
             Form of the batches; see the class.
+        filesystem : file system of pyarrow.fs or fsspec, optional
+            The file system of `path`.
+        storage_options : mapping, optional
+            Options for the file system of URLs, such as credentials and endpoint.
+        cache_dir : path, optional
+            Local folder where remote files are kept, as a whole, for later reads and for other
+            processes; see `cache_bytes`.
+        cache_bytes : int, optional
+            Bytes of all files in `cache_dir`, which is not limited by default.
 
         Raises
         ------
@@ -138,7 +152,14 @@ class JaggedTable:
         JaggedTable(3 rows, lists seen, columns clicked, 59 bytes)
         """
         options = JaggedOptions.from_arguments(lists, columns, weights, fill, dtype)
-        return cls(read_files(resolve(path), options), layout)
+        files = resolve(
+            path,
+            filesystem=filesystem,
+            storage_options=storage_options,
+            cache_dir=cache_dir,
+            cache_bytes=cache_bytes,
+        )
+        return cls(read_files(files, options), layout)
 
     @classmethod
     def from_arrow(

@@ -8,11 +8,12 @@ deleted.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ __all__ = [
     "split_rows",
 ]
 
+K = TypeVar("K")
 T = TypeVar("T")
 Tensors = dict[str, torch.Tensor]
 #: The parts of each array of some rows that belong to one batch each, by key.
@@ -296,18 +298,15 @@ class BatchBuilder:
         self._shown, self._bits = presenter_of(stream), bits_of(stream)
         self._presents = hasattr(self._shown, "present")
         self._pinned = PinnedGather(stream, self._bits) if pin_memory or on_cuda else None
-        #: True if several batches may be made of one gather. Pinned ones that users get are
-        #: tensors of torch's allocator, which only then knows of copies from them.
-        self.makes_runs = bool(getattr(stream, "independent_rows", False)) and (
-            on_cuda or not pin_memory
-        )
+        #: True if several batches may be made of one gather.
+        self.makes_runs = bool(getattr(stream, "independent_rows", False))
 
     def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
         """Build `count` batches of equally many positions."""
         if self._copy_stream is not None:
-            rows, pinned = in_span("windeck.gather", self._gather_pinned, positions)
+            rows, slab = in_span("windeck.gather", self._gather_pinned, positions)
             parts = split_rows(rows, len(positions), count)
-            return in_span("windeck.to_device", self._copy, parts, pinned, self._copy_stream)
+            return in_span("windeck.to_device", self._copy, parts, slab, self._copy_stream)
         batches = in_span("windeck.gather", self._gather, positions, count)
         nbytes = sum(map(NBYTES, batches[0].values())) * count
         if self._device is not None:
@@ -318,46 +317,52 @@ class BatchBuilder:
 
     def _gather(self, positions: Indices, count: int) -> list[Tensors]:
         """Return batches in host memory, before `present`."""
-        if self._pinned is not None:
+        if self._pinned is not None and count == 1:
             return [self._pinned.gather(positions, self._extra)]
         rows = gather_rows(self._stream, positions, **self._extra)
         parts = split_rows(rows, len(positions), count)
-        return tensor_batches(self._shown, parts, count, self._bits)
+        batches = tensor_batches(self._shown, parts, count, self._bits)
+        if self._pinned is None:
+            return batches
+        # Tensors of torch's allocator, which only so knows of copies that users make from them.
+        return [{key: tensor.pin_memory() for key, tensor in batch.items()} for batch in batches]
 
-    def _gather_pinned(self, positions: Indices) -> tuple[Batch, Tensors]:
+    def _gather_pinned(self, positions: Indices) -> tuple[Batch, Slab[str]]:
         assert self._pinned is not None
-        return self._pinned.gather_rows(positions, self._extra)
+        return self._pinned.gather_slab(positions, self._extra)
 
     def _copy(
-        self, parts: Parts, pinned: Tensors, copy_stream: torch.cuda.Stream
+        self, parts: Parts, slab: Slab[str], copy_stream: torch.cuda.Stream
     ) -> PendingBatches:
-        """Copy rows to the CUDA device, each key of all batches at once, and what they consist of.
+        """Copy rows of all batches to the CUDA device at once, and the arrays that they consist of.
 
         Parameters
         ----------
         parts
-            The rows of each batch, by key, in the memory of `pinned`.
+            The rows of each batch, by key, in the memory of `slab`.
         """
-        count = max(map(len, parts.values()), default=1)
         assert self._pinned is not None
-        of_all = [self._pinned.pin_copies(one) for one in wholes(self._shown, parts, count)]
+        count = max(map(len, parts.values()), default=1)
+        of_batches = {
+            (number, key): tensor
+            for number, arrays in enumerate(wholes(self._shown, parts, count))
+            for key, tensor in as_tensors(arrays, self._bits).items()
+        }
+        other = self._pinned.slab_of(of_batches) if of_batches else None
         with torch.cuda.stream(copy_stream):
-            moved = {k: t.to(self._device, non_blocking=True) for k, t in pinned.items()}
-            owners = [*moved.values()]
-            columns = {key: split_tensor(tensor, count) for key, tensor in moved.items()}
-            batches = []
-            for number in range(count):
-                batch = {key: tensors[number] for key, tensors in columns.items()}
-                for key, tensor in of_all[number].items() if of_all else ():
-                    batch[key] = tensor.to(self._device, non_blocking=True)
-                owners += batch.values()
-                batches.append(batch)
+            moved = [slab.memory.to(self._device, non_blocking=True)]
+            split = {key: split_tensor(t, count) for key, t in slab.tensors(moved[0]).items()}
+            batches = [{key: tensors[n] for key, tensors in split.items()} for n in range(count)]
+            if other is not None:
+                moved.append(other.memory.to(self._device, non_blocking=True))
+                for (number, key), tensor in other.tensors(moved[1]).items():
+                    batches[number][key] = torch.utils.dlpack.from_dlpack(tensor)
+            owners = (*moved, *(tensor for batch in batches for tensor in batch.values()))
             batches = present_all(self._shown, batches)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(copy_stream)
-        # The pinned tensors may be deleted now: their allocator waits for the copies.
-        nbytes = sum(tensor.nbytes for tensor in moved.values())
-        return PendingBatches(batches, nbytes, event, tuple(owners))
+        # The pinned memory may be deleted now: its allocator waits for the copies.
+        return PendingBatches(batches, moved[0].nbytes, event, owners)
 
 
 def _to_device(batches: list[Tensors], device: torch.device) -> list[Tensors]:
@@ -375,6 +380,50 @@ def split_tensor(tensor: torch.Tensor, count: int) -> list[torch.Tensor]:
     return [torch.utils.dlpack.from_dlpack(part) for part in parts]
 
 
+@dataclass(frozen=True)
+class Slab(Generic[K]):
+    """Arrays in one piece of pinned memory, so that one copy moves them all.
+
+    Attributes
+    ----------
+    memory
+        Of dtype uint8.
+    places
+        First byte, a multiple of 64, shape and dtype of each array.
+    """
+
+    memory: torch.Tensor
+    places: dict[K, tuple[int, tuple[int, ...], torch.dtype]]
+
+    @classmethod
+    def empty(cls, like: Mapping[K, tuple[tuple[int, ...], torch.dtype]], pin: bool) -> Slab[K]:
+        """Return uninitialised memory for arrays of these shapes and dtypes."""
+        places, total = {}, 0
+        for key, (shape, dtype) in like.items():
+            places[key] = (total, shape, dtype)
+            total += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        # On the host, also if torch's default device is another.
+        memory = torch.empty(total, dtype=torch.uint8, device="cpu", pin_memory=pin)
+        return cls(memory, places)
+
+    @classmethod
+    def holding(cls, tensors: Mapping[K, torch.Tensor], pin: bool) -> Slab[K]:
+        """Return a copy of some tensors."""
+        like = {key: (tuple(tensor.shape), tensor.dtype) for key, tensor in tensors.items()}
+        slab = cls.empty(like, pin)
+        for key, copy in slab.tensors(slab.memory).items():
+            copy.copy_(tensors[key])
+        return slab
+
+    def tensors(self, memory: torch.Tensor) -> dict[K, torch.Tensor]:
+        """Return the arrays as views of `memory`, which is this one or a copy on a device."""
+        found = {}
+        for key, (first, shape, dtype) in self.places.items():
+            stop = first + math.prod(shape) * dtype.itemsize
+            found[key] = memory[first:stop].view(dtype).view(shape)
+        return found
+
+
 class PinnedGather:
     """Gathers directly into page-locked memory, which torch's allocator caches and reuses."""
 
@@ -383,7 +432,8 @@ class PinnedGather:
         self._bits = bits
         self._pin = pin
         self._probed = False
-        self._layout: dict[str, tuple[tuple[int, ...], torch.dtype, np.dtype[Any]]] | None = None
+        self._layout: dict[str, tuple[tuple[int, ...], torch.dtype]] | None = None
+        self._dtypes: dict[str, np.dtype[Any]] = {}
 
     def gather(self, positions: Indices, extra: Mapping[str, Any]) -> Tensors:
         """Gather one batch into pinned tensors."""
@@ -395,19 +445,44 @@ class PinnedGather:
 
         Rows without a fixed size are copied.
         """
-        if not self._probed:
-            self._layout = self._probe()
-            self._probed = True
-        if self._layout is None:
+        layout = self._layout_of(len(positions))
+        if layout is None:
             rows = gather_rows(self._stream, positions, **extra)
             return rows, self.pin_copies(rows)
-        tensors, out = {}, {}
-        for key, (shape, torch_dtype, numpy_dtype) in self._layout.items():
+        tensors = {
             # On the host, also if torch's default device is another.
-            size = (len(positions), *shape)
-            tensor = torch.empty(size, dtype=torch_dtype, device="cpu", pin_memory=self._pin)
-            plain = tensor.view(_SIGNED[numpy_dtype.itemsize]) if key in self._bits else tensor
-            tensors[key], out[key] = tensor, plain.numpy().view(numpy_dtype)
+            key: torch.empty(shape, dtype=dtype, device="cpu", pin_memory=self._pin)
+            for key, (shape, dtype) in layout.items()
+        }
+        return self._gather_into(tensors, positions, extra), tensors
+
+    def gather_slab(self, positions: Indices, extra: Mapping[str, Any]) -> tuple[Batch, Slab[str]]:
+        """Gather rows into one piece of pinned memory; return arrays on it too.
+
+        Rows without a fixed size are copied.
+        """
+        layout = self._layout_of(len(positions))
+        if layout is None:
+            rows = gather_rows(self._stream, positions, **extra)
+            return rows, Slab.holding(as_tensors(rows, self._bits), self._pin)
+        slab = Slab.empty(layout, self._pin)
+        return self._gather_into(slab.tensors(slab.memory), positions, extra), slab
+
+    def slab_of(self, tensors: Mapping[K, torch.Tensor]) -> Slab[K]:
+        """Return a copy of some tensors in one piece of pinned memory."""
+        return Slab.holding(tensors, self._pin)
+
+    def pin_copies(self, batch: Batch) -> Tensors:
+        """Return pinned copies of arrays."""
+        tensors = as_tensors(batch, self._bits)
+        return {key: t.pin_memory() if self._pin else t for key, t in tensors.items()}
+
+    def _gather_into(self, tensors: Tensors, positions: Indices, extra: Mapping[str, Any]) -> Batch:
+        """Gather rows into tensors in host memory; return arrays on their memory."""
+        out = {}
+        for key, tensor in tensors.items():
+            plain = tensor.view(_SIGNED[tensor.itemsize]) if key in self._bits else tensor
+            out[key] = plain.numpy().view(self._dtypes[key])
         written = gather_rows(self._stream, positions, out, **extra)
         for key, array in out.items():
             if array.size and written[key].ctypes.data != array.ctypes.data:
@@ -415,19 +490,22 @@ class PinnedGather:
                     f"the source returned a new array for {key!r} instead of writing to `out`, "
                     "which pinned batches require"
                 )
-        return out, tensors
+        return out
 
-    def pin_copies(self, batch: Batch) -> Tensors:
-        """Return pinned copies of arrays."""
-        tensors = as_tensors(batch, self._bits)
-        return {key: t.pin_memory() if self._pin else t for key, t in tensors.items()}
+    def _layout_of(self, count: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]] | None:
+        """Return shapes and dtypes of `count` rows; None if rows have no fixed size."""
+        if not self._probed:
+            self._layout = self._probe()
+            self._probed = True
+        if self._layout is None:
+            return None
+        return {key: ((count, *shape), dtype) for key, (shape, dtype) in self._layout.items()}
 
-    def _probe(self) -> dict[str, tuple[tuple[int, ...], torch.dtype, np.dtype[Any]]] | None:
-        """Return shapes and dtypes of rows from an empty batch; None if they have no fixed size."""
+    def _probe(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]] | None:
+        """Return shapes and dtypes of a row from an empty batch; None without a fixed size."""
         empty = gather_rows(self._stream, np.empty(0, np.int64))
         tensors = as_tensors(empty, self._bits)
         if any(array.shape[:1] != (0,) for array in empty.values()):
             return None
-        return {
-            key: (array.shape[1:], tensors[key].dtype, array.dtype) for key, array in empty.items()
-        }
+        self._dtypes = {key: array.dtype for key, array in empty.items()}
+        return {key: (array.shape[1:], tensors[key].dtype) for key, array in empty.items()}

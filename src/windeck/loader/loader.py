@@ -8,7 +8,10 @@ each rank, and `windeck.loader.batch` makes tensors of them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+import logging
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
@@ -16,19 +19,23 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 
 from windeck._util.html import html_table
 from windeck._util.text import parse_bytes
 from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.agreement import check_agreement
 from windeck.loader.batch import (
     BatchBuilder,
     Tensors,
     check_device,
     check_pin_memory,
 )
+from windeck.loader.callers import check_not_prepared
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
+from windeck.loader.read_plan import ReadPlan, plan_reads
 from windeck.loader.runs import EpochIterator
 from windeck.loader.served import Served, serve
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
@@ -39,6 +46,8 @@ from windeck.sources import OrderFactory, Source
 from windeck.sources import Stream as StreamProtocol
 
 __all__ = ["Loader"]
+
+_log = logging.getLogger("windeck")
 
 #: (dataset_id, shard_id, doc_id), or (a part's name, a document).
 _Document: TypeAlias = "tuple[str, Any, Any] | tuple[str, Any]"
@@ -61,7 +70,7 @@ class Loader:
     data
         A source (`windeck.sources.Source`) or a stream (`windeck.sources.Stream`).
     batch_size
-        Samples in a batch of one rank, at most those of an epoch.
+        Samples in a batch of one rank. An epoch with fewer samples is one batch.
     shuffle
         Whether a source is served in the order of `Permutation`, a new one in every epoch;
         otherwise as stored. A source with `shuffled()`, as `PackedSequences`, is served in that
@@ -89,7 +98,7 @@ class Loader:
     threads
         Threads for sources that gather in several; None is the source's default.
     pin_memory
-        Whether batches are gathered directly into page-locked memory.
+        Whether batches are in page-locked memory.
     device
         Device to which batches are copied ahead, on a CUDA stream of their own; ``"cuda"`` implies
         pinned memory.
@@ -103,6 +112,13 @@ class Loader:
     max_steps
         End of iteration: no batch comes after this number since the run began, on every rank, also
         after a resume. With `restart` every loop ends there. Not in the state.
+    compare_ranks
+        Whether ranks compare data, options and position before the first batch, by one small
+        all-gather in the main thread, and raise if they differ. Only with the ranks of
+        torch.distributed: all of them have to begin a loop then, unless it is False.
+    stall_timeout
+        Seconds of waiting for a batch that is made ahead after which the logger "windeck" warns,
+        and says what for; None for no warning.
 
     Raises
     ------
@@ -110,9 +126,10 @@ class Loader:
         For shuffle, order or seed together with a stream, which has its own, and for numbers
         that are not integers.
     ValueError
-        For a batch larger than an epoch, a rank not below the world size, `drop_last` if it would
-        drop every sample, `epochs` with a stream that has none and would never end, and
-        `steps_per_epoch` with a stream that has epochs.
+        For a rank not below the world size, `drop_last` if it would drop every sample, `epochs`
+        with a stream that has none and would never end, and `steps_per_epoch` with a stream that
+        has epochs. The first batch raises it on every rank if ranks differ in data, options or
+        position.
 
     Notes
     -----
@@ -152,6 +169,8 @@ class Loader:
         steps_per_epoch: int | None = None,
         restart: bool = False,
         max_steps: int | None = None,
+        compare_ranks: bool = True,
+        stall_timeout: float | None = 60.0,
     ) -> None:
         self.stream: Any = as_stream(data, shuffle=shuffle, order=order, seed=seed)
         self.batch_size = check_integer("batch_size", batch_size, least=1)
@@ -161,6 +180,7 @@ class Loader:
         self.restart = bool(restart)
         self.max_steps = None if max_steps is None else check_integer("max_steps", max_steps)
         self.steps_per_epoch = _check_steps_per_epoch(steps_per_epoch, self.stream)
+        self.stall_timeout = _check_stall_timeout(stall_timeout)
         self._ranks = check_ranks(rank, world_size)
         if self.epochs is not None and self._is_endless:
             raise ValueError(
@@ -173,7 +193,8 @@ class Loader:
         self._position = 0
         self._step = 0
         #: Shared with the copies that `restart` makes.
-        self._waited = SimpleNamespace(total=0.0, step=0.0, away=inf)
+        self._waited = SimpleNamespace(total=0.0, step=0.0, away=inf, made=0.0)
+        self._unchecked = SimpleNamespace(ranks=bool(compare_ranks))
         #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0
         #: Epoch length of the legs of a state that do not contain it.
@@ -520,6 +541,84 @@ class Loader:
         steps = self.steps_per_epoch
         return found if steps is None else replace(found, epoch=number / steps)
 
+    def explain_io(
+        self,
+        *,
+        world_size: int | None = None,
+        batch_size: int | None = None,
+        steps: int | None = None,
+        ranks: Iterable[int] | None = None,
+        resident_bytes: int | None = None,
+    ) -> ReadPlan:
+        """Return how many bytes each rank will read in an epoch; nothing is read for it.
+
+        Parameters
+        ----------
+        world_size, batch_size
+            W and B of a run that is planned; those of this loader by default.
+        steps
+            Steps from the beginning of the current epoch on; by default the whole epoch. For a
+            stream without epochs, steps from the current position on, `steps_per_epoch` by default.
+        ranks
+            Ranks to compute; all by default.
+        resident_bytes
+            Bytes of blocks that a rank keeps in memory or in its cache: a block that was dropped
+            is read again. None for all, so that each rank reads a block once.
+
+        Returns
+        -------
+        windeck.loader.read_plan.ReadPlan
+            ``print`` shows it. O(samples of these ranks) time.
+
+        Raises
+        ------
+        TypeError
+            If the source does not state its blocks: see `windeck.sources.Source`.
+        ValueError
+            If the stream has no epochs and `steps` is not given, and for packed documents in the
+            global orders.
+
+        Examples
+        --------
+        >>> from functools import partial
+        >>> import numpy as np
+        >>> from windeck import Lanes, Sequential
+        >>> class Files:  # 4 files of 100 samples of 8 bytes
+        ...     fingerprint = {"files": 4}
+        ...     block_bytes = np.full(4, 800)
+        ...     def __len__(self):
+        ...         return 400
+        ...     def gather(self, indices, out=None):
+        ...         return {"x": indices.copy()}
+        ...     def blocks_of(self, samples):
+        ...         return np.arange(len(samples)), samples // 100
+        >>> loader = Loader(Files(), batch_size=10)
+        >>> loader.explain_io(world_size=4).ratio
+        4.0
+        >>> lanes = partial(Lanes, lanes=4, unit=10, order=Sequential)
+        >>> Loader(Files(), order=lanes, batch_size=10).explain_io(world_size=4).ratio
+        1.0
+        """
+        ranks_of_plan = self.world_size if world_size is None else world_size
+        size = self.batch_size if batch_size is None else batch_size
+        sharding = replace(
+            self._sharding(),
+            world_size=check_integer("world_size", ranks_of_plan, least=1),
+            batch_size=check_integer("batch_size", size, least=1),
+        )
+        start = self._position
+        if self.stream.epoch_length is not None:
+            start = self.epoch * self._epoch_length
+            most = sharding.steps_left(start)
+            steps = most if steps is None else min(check_integer("steps", steps, least=1), most)
+        elif steps is None and self.steps_per_epoch is None:
+            raise ValueError(f"`steps` must be given: {type(self.stream).__name__} has no epochs")
+        count = check_integer("steps", steps or self.steps_per_epoch, least=1)
+        chosen = range(sharding.world_size) if ranks is None else list(ranks)
+        for rank in chosen:
+            check_ranks(rank, sharding.world_size)
+        return plan_reads(self.stream, sharding, start, count, chosen, resident_bytes)
+
     def exclude(self, start: int, stop: int) -> None:
         """Exclude the positions [start, stop) of the stream, also after resuming.
 
@@ -539,6 +638,13 @@ class Loader:
             self._version += 1
 
     if not TYPE_CHECKING:  # Otherwise every attribute would exist for type checkers.
+
+        @property
+        def __class__(self) -> type[Loader]:
+            # `isinstance` reads it where the type is another one.
+            if not self.restart:
+                check_not_prepared(sys._getframe(1))
+            return type(self)
 
         def __getattr__(self, name: str) -> NoReturn:
             hint = ""
@@ -585,6 +691,33 @@ class Loader:
     def _next_start(self) -> int:
         """Return the position at which the next batch begins."""
         return self._sharding().step_start(self._position)
+
+    def _compare_ranks(self) -> None:
+        """Raise a ValueError if ranks are about to read unlike data; only before the first loop.
+
+        In the main thread alone: the order of collective calls of other threads is not defined.
+        """
+        if not self._unchecked.ranks or self._ranks is not None:
+            return
+        if not (dist.is_available() and dist.is_initialized()) or self.world_size == 1:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._unchecked.ranks = False
+        state = stream_state(self.stream, self._position)
+        fields = {f"the data's {name}": value for name, value in state.pop("fingerprint").items()}
+        for name in ("batch_size", "drop_last", "steps_per_epoch", "epochs", "max_steps", "step"):
+            fields[f"`{name}`"] = getattr(self, name)
+        fields |= {f"`{name}`": value for name, value in state.items()}
+        fields["`excluded`"] = [list(pair) for pair in self._exclusions.ranges]
+        check_agreement(fields)
+
+    def _log_stall(self) -> None:
+        """Log that the next batch has taken longer than `stall_timeout`."""
+        _log.warning(
+            "rank %d has waited %g s for the batch of step %d, from position %d on of %r",
+            *(self.rank, self.stall_timeout, self._step, self._position, self.stream),
+        )
 
     def _record_step(self) -> None:
         """Add the configuration of the next step to the history."""
@@ -664,6 +797,17 @@ def _check_prefetch(prefetch: int | str) -> tuple[int, int | None]:
     if isinstance(prefetch, str):
         return 1, parse_bytes("prefetch", prefetch)
     return check_integer("prefetch", prefetch), None
+
+
+def _check_stall_timeout(seconds: object) -> float | None:
+    """Return the seconds; raise TypeError or ValueError unless they are positive or None."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"`stall_timeout` must be seconds or None, got {type(seconds).__name__}")
+    if not seconds > 0:
+        raise ValueError(f"`stall_timeout` must be above 0, got {seconds}")
+    return float(seconds)
 
 
 def _check_steps_per_epoch(steps: object, stream: Any) -> int | None:

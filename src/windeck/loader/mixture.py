@@ -275,6 +275,26 @@ class Mixture:
         own_position = int(self._slots.count_before(position)[part])
         return int(require_method(self._stream(part), "epoch_of")(own_sample, at=own_position))
 
+    def blocks_of(self, positions: ArrayLike) -> tuple[Indices, Indices]:
+        """Return the blocks of data at positions as pairs (row, block); see `Stream.blocks_of`.
+
+        Blocks of a part are numbered after those of the parts before it.
+        """
+        part, numbers = self.locate(positions)
+        counts = [0 if one is None else len(one.block_bytes) for one in self._streams]
+        rows, blocks = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for index, mine in _group_by_part(part):
+            row, block = require_method(self._stream(index), "blocks_of")(numbers[mine])
+            rows.append(mine[row])
+            blocks.append(block + sum(counts[:index]))
+        return np.concatenate(rows), np.concatenate(blocks)
+
+    @property
+    def block_bytes(self) -> Indices:
+        """Bytes of each block of all parts, int64."""
+        live = (stream for stream in self._streams if stream is not None)
+        return np.concatenate([stream.block_bytes for stream in live])
+
     def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
         """Return the pieces of documents at each of some positions.
 

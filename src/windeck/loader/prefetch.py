@@ -3,9 +3,9 @@
 One thread is enough, and processes would copy: the work is one native call for many batches, which
 releases the GIL. Handing an item from thread to thread costs two wake-ups, often more than a short
 training step takes: an item is requested from the thread only if the consumer was away for longer
-than that, and otherwise made by the consumer. A consumer may stop early (break, an exception,
-Ctrl-C, the garbage collector, a fork, the interpreter's exit), and each of these must end the
-thread.
+than that, or nearly as long where items take as long, and otherwise made by the consumer. A
+consumer may stop early (break, an exception, Ctrl-C, the garbage collector, a fork, the
+interpreter's exit), and each of these must end the thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from queue import Empty, SimpleQueue
 from time import perf_counter
@@ -31,6 +31,8 @@ _Message: TypeAlias = "tuple[T] | BaseException"
 #: Seconds between two items below which the consumer makes the next one: about twice what it
 #: takes to wake two threads.
 SHORT_STEP = 200e-6
+#: The same where making an item takes as long: so much is saved then.
+SHORT_STEP_AND_ITEM = 100e-6
 
 
 class Prefetcher(Generic[T]):
@@ -46,6 +48,8 @@ class Prefetcher(Generic[T]):
         between two items.
     away
         Seconds that the consumer will be away after the first item, as far as is known.
+    made
+        Seconds that the consumer took to make an item before, as far as is known.
 
     Notes
     -----
@@ -58,12 +62,20 @@ class Prefetcher(Generic[T]):
     _closed = True
     #: Seconds that the consumer was away before the last `get`.
     away: float
+    #: Seconds that the consumer took to make its last item; 0 if the thread saved nothing since.
+    made: float
+    #: Seconds of waiting for an item after which `on_stall` is called once; None for never.
+    patience: float | None = None
+    #: Called by `get`. It must not refer to the prefetcher.
+    on_stall: Callable[[], object]
     #: Seconds that the last `get` took to wait for its item, or to make it; 0 if it was ready.
     waited = 0.0
 
-    def __init__(self, items: Iterator[T], depth: int, away: float = inf) -> None:
+    def __init__(self, items: Iterator[T], depth: int, away: float = inf, made: float = 0) -> None:
         self.depth = depth
         self.away = away
+        self.made = made
+        self._least_made = 0.0  # Of the last two items that the consumer made.
         self._items = items
         # They block in C and are reentrant, so the garbage collector may call `close`.
         self._requests: SimpleQueue[bool] = SimpleQueue()
@@ -86,11 +98,16 @@ class Prefetcher(Generic[T]):
         began = perf_counter()
         if self._pending:
             item = self._take()
+            if self.waited >= self.made:  # Nothing was saved, as if the step kept the GIL.
+                self.made = self._least_made = 0.0
         else:
             item = next(self._items)
             self.waited = perf_counter() - began
+            self._least_made = min(self.made, self.waited)
+            self.made = self.waited
         away = self.away if self._left is None else began - self._left
-        if min(away, self.away) >= SHORT_STEP:  # Once may be chance: another process was running.
+        least = min(away, self.away)  # Once may be chance: another process was running.
+        if least >= SHORT_STEP or min(least, self._least_made) >= SHORT_STEP_AND_ITEM:
             self._request()
         self.away = away
         self._left = perf_counter()
@@ -100,7 +117,11 @@ class Prefetcher(Generic[T]):
         """Take an item from the thread."""
         if self._ready.empty():
             began = perf_counter()
-            message = self._ready.get()
+            try:
+                message = self._ready.get(timeout=self.patience)
+            except Empty:
+                self.on_stall()
+                message = self._ready.get()
             self.waited = perf_counter() - began
         else:
             message = self._ready.get()

@@ -176,13 +176,14 @@ class EpochIterator:
         self._take(run.pending, run.positions)
         if loader._prefetch_bytes is not None:
             self._ahead.depth = max(1, loader._prefetch_bytes // max(1, run.pending.nbytes))
-        loader._waited.away = self._ahead.away
+        loader._waited.away, loader._waited.made = self._ahead.away, self._ahead.made
         return self._ahead.waited
 
     def _start(self) -> Prefetcher[Run]:
         self.close()
         loader = self._loader
         loader._record_step()
+        loader._compare_ranks()
         if self._epoch is None:
             self._epoch = loader.epoch
         self._version = loader._version
@@ -196,7 +197,10 @@ class EpochIterator:
         runs = build_runs(
             loader._sharding(), loader.position, epoch, left, loader.rank, build, build.makes_runs
         )
-        return Prefetcher(runs, loader.prefetch, loader._waited.away)
+        waited = loader._waited
+        ahead = Prefetcher(runs, loader.prefetch, waited.away, waited.made)
+        ahead.patience, ahead.on_stall = loader.stall_timeout, loader._log_stall
+        return ahead
 
 
 #: Takes the place of a batch that was handed out.

@@ -137,7 +137,7 @@ class Sharding:
     Raises
     ------
     ValueError
-        If a batch is larger than an epoch, or `drop_last` would drop every sample.
+        If `drop_last` would drop every sample.
     """
 
     epoch_length: int
@@ -148,10 +148,6 @@ class Sharding:
 
     def __post_init__(self) -> None:
         n = self.epoch_length
-        if self.batch_size > n:
-            raise ValueError(
-                f"`batch_size` must be at most the {n} samples of an epoch, got {self.batch_size}"
-            )
         if self.drop_last and self.step_size > n:
             raise ValueError(
                 f"`drop_last` would drop every sample: {self.world_size} ranks with a batch size "

@@ -64,6 +64,14 @@ class EpochRange:
         """True for an `EpochSource`, which shuffles its own contents."""
         return callable(getattr(self.source, "at_epoch", None))
 
+    @property
+    def default_order(self) -> OrderFactory:
+        """The order factory of the source if none is given."""
+        if self.is_shuffled_inside:
+            return Sequential
+        found: OrderFactory = getattr(self.source, "default_order", Permutation)
+        return found
+
     def epoch_at(self, position: int) -> int:
         """Return the epoch of a position of this range."""
         return self.epoch + (position - self.start) // self.length
@@ -81,7 +89,7 @@ class EpochMap:
     source
         The source from position 0 on.
     order
-        An order factory; None for the default.
+        An order factory; None for the default of each source.
     seed
         Seed of the orders.
     grown
@@ -93,15 +101,14 @@ class EpochMap:
     ) -> None:
         first = EpochRange(0, 0, _source_length(source), source)
         self.ranges = _epoch_ranges(first, grown)
-        self.order: OrderFactory = order or (
-            Sequential if first.is_shuffled_inside else Permutation
-        )
+        #: The order factory of each range: blocks of one source do not fit another one.
+        self.orders: list[OrderFactory] = [order or one.default_order for one in self.ranges]
         self._starts = [one.start for one in self.ranges]
         self._first_epochs = [one.epoch for one in self.ranges]
         # No bound methods in the caches: such a cycle would keep the data alive until the garbage
         # collector runs.
         self.order_at: Callable[[int], Order] = lru_cache(CACHED_EPOCHS)(
-            partial(_make_order, self.order, self.ranges, seed)
+            partial(_make_order, self.orders, self.ranges, seed)
         )
         self.source_at: Callable[[int], Source] = lru_cache(CACHED_EPOCHS)(
             partial(_make_epoch_source, self.ranges, seed)
@@ -195,12 +202,15 @@ def _epoch_ranges(first: EpochRange, grown: Sequence[Any]) -> list[EpochRange]:
     return ranges
 
 
-def _range_of(ranges: list[EpochRange], epoch: int) -> EpochRange:
-    return ranges[bisect_right([one.epoch for one in ranges], epoch) - 1]
+def _number_of_range(ranges: list[EpochRange], epoch: int) -> int:
+    return bisect_right([one.epoch for one in ranges], epoch) - 1
 
 
-def _make_order(factory: OrderFactory, ranges: list[EpochRange], seed: int, epoch: int) -> Order:
-    size = _range_of(ranges, epoch).length
+def _make_order(
+    factories: list[OrderFactory], ranges: list[EpochRange], seed: int, epoch: int
+) -> Order:
+    number = _number_of_range(ranges, epoch)
+    factory, size = factories[number], ranges[number].length
     order = factory(size, seed=seed, epoch=epoch)
     if len(order) != size:
         raise ValueError(
@@ -210,7 +220,7 @@ def _make_order(factory: OrderFactory, ranges: list[EpochRange], seed: int, epoc
 
 
 def _make_epoch_source(ranges: list[EpochRange], seed: int, epoch: int) -> Source:
-    here = _range_of(ranges, epoch)
+    here = ranges[_number_of_range(ranges, epoch)]
     if not here.is_shuffled_inside:
         plain: Source = here.source
         return plain
@@ -236,7 +246,8 @@ class Stream:
         Anything with `len`, `gather` and `fingerprint`; see `windeck.sources.Source`.
     order
         An order factory ``f(size, *, seed, epoch)``: `Permutation` (the default), `Sequential`,
-        ``functools.partial(BlockPermutation, block_size=256)``, or another callable.
+        ``functools.partial(BlockPermutation, block_size=256)``, or another callable. By default
+        each source has its own, of its blocks if it is streamed.
     seed
         An int in [0, 2^64).
     grown
@@ -282,7 +293,10 @@ class Stream:
         self._order = order
         self._grown = tuple(grown)
         self._epochs = EpochMap(source, order, self.seed, self._grown)
-        self.order: OrderFactory = self._epochs.order
+        self.order: OrderFactory = self._epochs.orders[0]
+        self._reads_ahead = getattr(source, "expect", None) is not None
+        #: Number of the source that was used last.
+        self._used = 0
         self._count = lru_cache(COUNTED_EPOCHS)(partial(count_places, self._epochs))
 
     @property
@@ -300,7 +314,8 @@ class Stream:
     def fingerprint(self) -> Fingerprint:
         """The source's fields (as ``source.<field>``), the size, the order's name and the seed.
 
-        Fields of `grown` contain the number of its first epoch: ``grown.3.source.<field>``.
+        Fields of `grown` contain the number of its first epoch: ``grown.3.source.<field>``. The
+        order's name is among them (``grown.3.order``) if it is not that of the first source.
         """
         return self.fingerprint_at(LIMIT)
 
@@ -313,10 +328,12 @@ class Stream:
         order = checked_order_name(self.order)
         fields: dict[str, str | int] = {"samples": first.length, "order": order, "seed": self.seed}
         fields |= _prefixed("source.", first.source.fingerprint)
-        for one in later:
+        for one, factory in zip(later, self._epochs.orders[1:], strict=True):
             if one.start < position:
                 prefix = f"grown.{one.epoch}."
                 fields[f"{prefix}samples"] = one.length
+                if (name := checked_order_name(factory)) != order:
+                    fields[f"{prefix}order"] = name
                 fields |= _prefixed(f"{prefix}source.", one.source.fingerprint)
         return fields
 
@@ -419,6 +436,38 @@ class Stream:
         if wanted.size and wanted.max() >= here.length:
             raise IndexError(f"sample {wanted.max()} is out of range for {here.length} samples")
         return np.asarray(self.order_at(epoch).index(wanted)) + here.epoch_start(epoch)
+
+    def blocks_of(self, positions: ArrayLike) -> tuple[Indices, Indices]:
+        """Return the blocks of data at positions; see `windeck.sources.Source`.
+
+        Returns
+        -------
+        two int64 arrays of shape (j,)
+            Pairs (row, block): ``positions[row]`` has data in the block. Blocks of a source in
+            `grown` are numbered after those of the sources before it.
+        """
+        rows, blocks = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for here, epoch, places in self._epochs.split(as_positions(positions)):
+            found = require_method(self._epochs.source_at(epoch), "blocks_of")
+            row, block = found(self.order_at(epoch).take(places))
+            number = self._epochs.ranges.index(self._epochs.range_of(epoch))
+            rows.append(row + here.start)
+            blocks.append(block + self._first_blocks[number])
+        return np.concatenate(rows), np.concatenate(blocks)
+
+    @property
+    def block_bytes(self) -> Indices:
+        """Bytes of each block, int64; see `windeck.sources.Source`."""
+        found = [_block_bytes(one.source) for one in self._epochs.ranges]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    @cached_property
+    def _first_blocks(self) -> list[int]:
+        """The number of the first block of each source."""
+        if len(self._epochs.ranges) == 1:
+            return [0]
+        counts = [len(_block_bytes(one.source)) for one in self._epochs.ranges]
+        return [sum(counts[:number]) for number in range(len(counts))]
 
     def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
         """Return the pieces of documents at each of some positions.
@@ -529,12 +578,16 @@ class Stream:
         first = self._epochs.ranges[0]
         if len(self._epochs.ranges) == 1 and not first.is_shuffled_inside:
             extra = {} if threads is None else threads_option(first.source, threads)
+            if self._reads_ahead:
+                self._announce(first.source, wanted)
             return gather_rows(first.source, self._samples(wanted), out, **extra)
         parts = []
         for rows, epoch, places in self._epochs.split(wanted):
             target = out and {key: array[rows] for key, array in out.items()}
             samples = self.order_at(epoch).take(places)
             source = self._epochs.source_at(epoch)
+            self._release_others(epoch)
+            self._announce(source, wanted[rows])
             extra = threads_option(self._epochs.range_of(epoch).source, threads)
             part = gather_rows(source, samples, target, **extra)
             check_written(part, target or {})
@@ -544,6 +597,27 @@ class Stream:
         if len(parts) == 1:
             return parts[0]
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+    def _announce(self, source: Any, wanted: Indices) -> None:
+        """Tell a source that reads ahead where in their epochs the next samples are."""
+        expect = getattr(source, "expect", None)
+        if expect is None or not len(wanted):
+            return
+        parts = [(epoch, places) for _, epoch, places in self._epochs.split(wanted)]
+        last = parts[-1][0]
+        goes_on = self._epochs.range_of(last) is self._epochs.range_of(last + 1)
+        following = partial(self.order_at, last + 1) if goes_on else None
+        expect([(self.order_at(epoch), places) for epoch, places in parts], following)
+
+    def _release_others(self, epoch: int) -> None:
+        """Tell the other sources, when an epoch of another one begins, that nothing is next."""
+        ranges = self._epochs.ranges
+        here = self._epochs.range_of(epoch)
+        before, self._used = self._used, ranges.index(here)
+        for one in ranges if before != self._used else ():
+            expect = getattr(one.source, "expect", None)
+            if expect is not None and one.source is not here.source:
+                expect([], None)
 
     def whole(self, rows: Batch) -> Batch:
         """Return the source's arrays of the whole batch; see `RowSource`."""
@@ -626,6 +700,12 @@ def check_order_factory(order: object) -> None:
             f"`order` must be a factory f(size, *, seed, epoch), got {type(order).__name__}; "
             "pass the class, not an instance"
         )
+
+
+def _block_bytes(source: Any) -> Indices:
+    if not hasattr(source, "block_bytes"):
+        raise TypeError(f"{type(source).__name__} does not state its blocks by `block_bytes`")
+    return np.asarray(source.block_bytes, dtype=np.int64)
 
 
 def _prefixed(prefix: str, fields: Fingerprint) -> dict[str, str | int]:

@@ -74,7 +74,7 @@ def _size(table: Table) -> str:
     many, origin = len(table.column_names), table.origin
     if origin is None:
         return f"{many} columns, {format_bytes(nbytes)}, {table.num_rows:,} rows"
-    place = "mapped" if origin.mapped else "in memory"
+    place = "mapped" if origin.mapped else "streamed" if origin.streamed else "in memory"
     files = f"{origin.files} {'/'.join(origin.kinds)} file{'' if origin.files == 1 else 's'}"
     return (
         f"{many} of {origin.columns} columns, {_of(nbytes, max(origin.nbytes, nbytes))}, "

@@ -279,11 +279,16 @@ def as_lists(
     if isinstance(series[0], Mapping):
         if start is not None:
             raise ValueError("`start` must be None for mappings; name theirs as timestamp_column=")
-        return pa.table(_columns_of_mappings(series)), time
+        return pa.table(_columns_of_mappings(series, time)), time
     if time is not None:
         raise ValueError(
             f"`timestamp_column` must be None, got {time!r}: arrays have no columns; pass start= "
             "and freq="
+        )
+    if hasattr(series[0], "columns"):
+        raise TypeError(
+            f"series 0 is a {type(series[0]).__name__}; expected an array, a Series or a mapping "
+            "of names to lists; Table.from_arrow takes frames in one, with a column of ids"
         )
     arrays = [_array(f"series {place}", one) for place, one in enumerate(series)]
     shapes = {array.shape[1:] for array in arrays}
@@ -307,7 +312,7 @@ def as_lists(
     return pa.table(found), None if stamps is None else TIME
 
 
-def _columns_of_mappings(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _columns_of_mappings(series: Sequence[Mapping[str, Any]], time: str | None) -> dict[str, Any]:
     names = list(series[0])
     for place, one in enumerate(series):
         missing = [name for name in names if name not in one] or [n for n in one if n not in names]
@@ -324,6 +329,8 @@ def _columns_of_mappings(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             fine = any(isinstance(value, np.datetime64) for value in scalars)
             found[name] = pa.array(np.array(scalars, "datetime64") if fine else scalars)
             continue
+        if name == time:
+            values = [_parsed_times(one) for one in values]
         arrays = [_array(f"{name!r} of series {place}", one) for place, one in enumerate(values)]
         if all(array.ndim == 2 for array in arrays):
             inner = _list_array(name, [row for array in arrays for row in array])
@@ -332,6 +339,26 @@ def _columns_of_mappings(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         else:
             found[name] = _list_array(name, arrays)
     return found
+
+
+def _parsed_times(data: Any) -> Any:
+    """Return timestamps of a series, parsed if they are texts, as first timestamps are."""
+    if isinstance(data, (list, tuple)) and data and isinstance(data[0], str):
+        return _as_timestamps(data)
+    return data
+
+
+def _as_timestamps(values: Sequence[Any]) -> Array:
+    """Return timestamps, in microseconds or as fine as they are."""
+    try:
+        found = np.array(values, dtype="datetime64")
+    except ValueError as error:
+        shown = ", ".join(map(repr, values[:3])) + ", ..." * (len(values) > 3)
+        raise ValueError(
+            f"timestamps must be such as '2024-03-01 08:00', got {shown}: {error}"
+        ) from None
+    fine = np.datetime_data(found.dtype)[0] in ("ns", "ps", "fs", "as")
+    return found if fine else found.astype("datetime64[us]")
 
 
 def _is_scalar(value: Any) -> bool:
@@ -439,6 +466,4 @@ def first_timestamps(start: Any, count: int) -> Any:
         raise ValueError(f"`start` has {len(values)} timestamps for {count} series")
     if all(isinstance(value, int) for value in values):
         return pa.array(values, pa.int64())
-    found = np.array(values, dtype="datetime64")
-    fine = np.datetime_data(found.dtype)[0] in ("ns", "ps", "fs", "as")
-    return pa.array(found if fine else found.astype("datetime64[us]"))
+    return pa.array(_as_timestamps(values))

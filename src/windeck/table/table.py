@@ -11,18 +11,21 @@ from typing import Any, Literal
 
 import numpy as np
 
+from windeck._util.progress import Progress, check_progress
 from windeck._util.text import unknown_column
+from windeck._util.validation import check_integer
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
+from windeck.io.cache import checked_cache
 from windeck.io.csv_options import Header
-from windeck.io.filesystem import Paths, resolve
-from windeck.io.formats import open_file
+from windeck.io.filesystem import PathLike, Paths, is_remote, resolve
+from windeck.io.formats import open_files
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
 from windeck.table import construction, derived, description, ragged, wide
 from windeck.table.construction import SeriesLayout, arrange_series
-from windeck.table.timestamps import OrderReport
+from windeck.table.timestamps import OrderReport, warn_if_mixed
 
 Storage = Literal["columns", "rows"]
 
@@ -90,13 +93,20 @@ class Table:
         decimal: str | None = None,
         encoding: str | None = None,
         timestamp_format: str | None = None,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: PathLike | None = None,
+        cache_bytes: int | None = None,
+        group_bytes: int | None = None,
+        progress: Progress = False,
     ) -> Table:
         """Read columns and rows of Parquet, Arrow IPC (Feather) or CSV files.
 
         Parameters
         ----------
         path : path, or list of paths
-            A file, a glob, a directory, or a list of these, whose rows are concatenated.
+            A file, a glob, a directory, or a list of these, whose rows are concatenated; also as
+            URLs: ``s3://bucket/folder``.
         columns : names, optional
             Columns to read as values, by default all except ids and time.
         id_columns : names, optional
@@ -114,9 +124,13 @@ class Table:
         storage : "columns" or "rows"
             "rows" stores all columns, which must have one dtype, in one row-major matrix.
         in_memory : bool
-            False maps one uncompressed Arrow IPC file of one record batch; no values are copied.
+            False leaves the values in Parquet and Arrow IPC files, which must be sorted by series
+            and time. One uncompressed Arrow IPC file of one record batch is mapped, without a copy,
+            unless `memory_budget` or `group_bytes` is given. Other files are streamed: windows read
+            groups of blocks of rows, see `docs/streaming.md`.
         memory_budget : bytes, optional
-            Raise MemoryError if `estimate` is larger.
+            Raise MemoryError if `estimate` is larger. With ``in_memory=False`` the bytes that may
+            be resident: windows raise MemoryError if two groups take more.
         sort : bool
             Group the rows of series that are not contiguous in the file.
         header : bool or names, optional
@@ -129,6 +143,21 @@ class Table:
             CSV: encoding of the text, such as "latin-1"; UTF-8 by default.
         timestamp_format : str, optional
             CSV: format of `timestamp_column`, such as "%d/%m/%Y"; ISO 8601 by default.
+        filesystem : file system of pyarrow.fs or fsspec, optional
+            The file system of `path`.
+        storage_options : mapping, optional
+            Options for the file system of URLs, such as credentials and endpoint.
+        cache_dir : path, optional
+            Local folder where remote files are kept, as a whole, for later reads and for other
+            processes; see `cache_bytes`. With ``in_memory=False`` also, of local files too, what
+            ids and timestamps say of series: for unchanged files they are not read again.
+        cache_bytes : int, optional
+            Bytes of all files in `cache_dir`, which is not limited by default.
+        group_bytes : int, optional
+            ``in_memory=False``: bytes of rows among which windows are shuffled, 256 MiB by default.
+            Part of the order, and of the fingerprint.
+        progress : bool, or function (done, total)
+            ``in_memory=False``: a progress bar while ids and timestamps are read.
 
         Raises
         ------
@@ -167,14 +196,37 @@ class Table:
             csv=(header, delimiter, decimal, encoding, timestamp_format),
         )
         interleaved = is_interleaved(storage)
-        if in_memory:
-            budget = budget_bytes(memory_budget)
-            loaded = reading.read_files(resolve(path), options, interleaved, budget)
-            return cls._of(loaded, options)
-        if interleaved:
+        budget = budget_bytes(memory_budget)
+        check_progress(progress)
+        if group_bytes is not None:
+            check_integer("group_bytes", group_bytes, least=1)
+        if interleaved and not in_memory:
             raise ValueError("storage='rows' copies all values; it needs in_memory=True")
-        loaded = reading.read_mapped(resolve(path), options)
-        reopen = construction.read_arguments(resolve(path), options, categories)
+        if in_memory and group_bytes is not None:
+            raise ValueError("`group_bytes` is of streamed tables; expected in_memory=False")
+        files = resolve(
+            path,
+            filesystem=filesystem,
+            storage_options=storage_options,
+            cache_dir=cache_dir,
+            cache_bytes=cache_bytes,
+        )
+        if in_memory:
+            return cls._of(reading.read_files(files, options, interleaved, budget), options)
+        given = budget is not None or group_bytes is not None
+        if given or any(map(is_remote, files)) or not reading.is_mappable(files, options):
+            from windeck.table.streamed import GROUP_BYTES, read_streamed
+
+            return read_streamed(
+                files,
+                options,
+                group_bytes=GROUP_BYTES if group_bytes is None else int(group_bytes),
+                memory_budget=budget,
+                progress=progress,
+                cache=checked_cache(cache_dir, cache_bytes),
+            )
+        loaded = reading.read_mapped(files, options)
+        reopen = construction.read_arguments(files, options, categories)
         return cls._of(loaded, options, reopen)
 
     @classmethod
@@ -193,6 +245,10 @@ class Table:
         decimal: str | None = None,
         encoding: str | None = None,
         timestamp_format: str | None = None,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: PathLike | None = None,
+        cache_bytes: int | None = None,
     ) -> int:
         """Return the bytes of memory that `read` would take, from metadata alone.
 
@@ -217,7 +273,14 @@ class Table:
             categories,
             csv=(header, delimiter, decimal, encoding, timestamp_format),
         )
-        files = [open_file(name, options.csv) for name in resolve(path)]
+        paths = resolve(
+            path,
+            filesystem=filesystem,
+            storage_options=storage_options,
+            cache_dir=cache_dir,
+            cache_bytes=cache_bytes,
+        )
+        files = open_files(paths, options.csv)
         names = options.value_columns(files[0].schema, repr(files[0].path))
         return reading.estimate_bytes(files, (*names, *options.index_columns), options)
 
@@ -506,6 +569,8 @@ class Table:
     ) -> Table:
         loaded, layout = arrange_series(loaded, options.sort, offsets, series_names)
         wide.warn_if_wide(loaded, len(layout.names))
+        if not loaded.ids and len(layout.names) == 1:
+            warn_if_mixed(layout.report, loaded.columns, len(loaded.columns[0].values))
         return cls(loaded, layout, reopen)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -635,7 +700,11 @@ class Table:
         >>> table.with_calendar("hour", encoding="scaled")["hour"].round(2).tolist()
         [-0.5, -0.23999999463558197, 0.5]
         """
-        return self.with_columns(derived.calendar_columns(self, features, encoding, dtype))
+        columns = derived.calendar_columns(self, features, encoding, dtype)
+        found = derived.add_columns(self, columns)
+        # No feature is NaN, so windows of them have no masks.
+        found |= {name: replace(found[name], missing=0) for name in columns}
+        return self._derive(found, columns)
 
     def with_missing_counts(self) -> Table:
         """Return the table with the missing values of every column counted.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from windeck.columns.dtypes import Array, Bools, Int64s
 from windeck.table.series import BLOCK, Reordering, reorder
 
 _MAX_STEPS_COUNTED = 1024
+#: Share of rows of one series that may have the time stamp of the row before.
+_MANY_DUPLICATES = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +138,19 @@ def sort_by_time(
         regrouped, series, backward, duplicates, doubled, irregular, breaks, steps, _unit(stamps)
     )
     return stamps, reorderings, report
+
+
+def warn_if_mixed(report: OrderReport, columns: Sequence[ColumnData], rows: int) -> None:
+    """Warn about one series without ids in which many rows share a time stamp after sorting."""
+    shared = int(report.duplicates_sorted.sum())
+    if report.sorted_series and shared > rows * _MANY_DUPLICATES:
+        named = next((column.name for column in columns if column.categories is not None), "site")
+        warnings.warn(
+            f"{shared:,} of {rows:,} rows have the time stamp of another row of the one series of "
+            "this table, and were sorted by time: if they belong to several series, name the "
+            f"columns of ids, such as id_columns={named!r}",
+            stacklevel=4,
+        )
 
 
 def _unit(stamps: ColumnData) -> str | None:

@@ -22,13 +22,14 @@ from windeck._util.validation import LIMIT, check_integer
 from windeck.sources import Batch, Fingerprint
 
 if TYPE_CHECKING:
+    from windeck.windows.device_balanced import DeviceBalancedWindows
     from windeck.windows.joined import JoinedWindows
     from windeck.windows.windows import Windows
 
 __all__ = ["BalancedEpoch", "BalancedWindows"]
 
 # Purposes that keys are derived for; part of the published orders.
-_SLOTS, _SERIES = 11, 12
+SLOTS, SERIES = 11, 12
 
 
 class BalancedWindows:
@@ -81,6 +82,31 @@ class BalancedWindows:
         """Return a batch of epoch 0 with seed 0; as `Windows.gather`."""
         return self._first.gather(indices, out, threads)
 
+    def to(self, device: Any) -> DeviceBalancedWindows:
+        """Return these windows as a source on a device: its batches are tensors, made there.
+
+        Equal to ``windows.to(device).balanced(...)``; see `Windows.to` for parameters and errors. A
+        `Loader` over the result gives the same batches in the same order; states of either resume
+        with the other. O(series) time and memory besides those of the windows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(12.0)}, offsets=[0, 9, 12])
+        >>> balanced = wd.Windows(table, context_length=2).balanced([1, 1], epoch_length=4)
+        >>> one, other = (wd.Loader(s, batch_size=4) for s in (balanced, balanced.to("cpu")))
+        >>> bool((next(iter(one))["start"] == next(iter(other))["start"]).all())
+        True
+        """
+        from windeck.windows.device_balanced import DeviceBalancedWindows
+
+        return DeviceBalancedWindows(self, self.windows.to(device))
+
+    def device_bytes(self) -> int:
+        """Return the bytes that `to` takes on a device, at most; see `Windows.device_bytes`."""
+        return self.windows.device_bytes() + 8 * (3 * len(self.counts) + 1)
+
     @property
     def torch_dtypes(self) -> dict[str, str]:
         """As `Windows.torch_dtypes`."""
@@ -114,8 +140,8 @@ class BalancedEpoch:
         self._windows, self._epoch = data.windows, epoch
         self._slots, self._counts = data._slots, data.counts
         self._starts, self._sizes = data._starts, data._sizes
-        self._order = Permutation(self._slots.total, seed=hash_words(seed, _SLOTS), epoch=epoch)
-        self._key = hash_words(seed, _SERIES)
+        self._order = Permutation(self._slots.total, seed=hash_words(seed, SLOTS), epoch=epoch)
+        self._key = hash_words(seed, SERIES)
 
     def __len__(self) -> int:
         return int(self._slots.total)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -310,53 +310,90 @@ def _check_fill(fill: float, dtype: str, key: str) -> None:
 Batch = dict[str, npt.NDArray[Any]]
 
 
-class BatchGatherer:
-    """Makes batches of selected windows by the native gather."""
+class FieldPlan:
+    """The fields of the native gather for some keys, for columns that are given later.
+
+    Attributes
+    ----------
+    columns
+        Names of the columns.
+    index_keys
+        Which of `INDEX_KEYS` a batch has.
+    used, unseen
+        Numbers of the series with windows, and which of their columns the scaler has not seen.
+    """
 
     def __init__(
         self,
-        index: _core.WindowIndex,
         selection: WindowSelection,
         table: Table,
-        columns: Mapping[str, ColumnData],
+        columns: Iterable[str],
         keys: Sequence[BatchKey],
         index_keys: tuple[str, ...],
         scaler: Scaler | None,
     ) -> None:
-        native = {name: _native_column(name, column) for name, column in columns.items()}
-        places = {name: place for place, name in enumerate(columns)}
-        scale = shift = None
-        #: Numbers of the series with windows, and which of their columns the scaler has not seen.
+        self.columns = tuple(columns)
+        self._keys, self.index_keys = tuple(keys), index_keys
+        self._dilation = selection.span.dilation
+        self._scale = self._shift = None
         self.used = selection.runs.series[:0]
-        self.unseen = np.zeros((0, len(places)), dtype=np.bool_)
+        self.unseen = np.zeros((0, len(self.columns)), dtype=np.bool_)
         if scaler is not None:
             self.used = selection.runs.series[selection.window_counts() > 0]
-            scale, shift, self.unseen = scaler._for_table(tuple(places), table, self.used)
-        scaled = set() if scaler is None else set(scaler.columns)
+            found = scaler._for_table(self.columns, table, self.used)
+            self._scale, self._shift, self.unseen = found
+        self._scaled = set() if scaler is None else set(scaler.columns)
+        #: Names of the columns that the keys have, which are read.
+        self.names = tuple(dict.fromkeys(name for key in keys for name in key.columns))
+        names = [key.name for key in keys if key.without_channels]
+        # The native gather gives these keys an axis of channels of length 1.
+        self._without_channels = {*names, *(f"{name}_mask" for name in names)}
+
+    def gather_of(
+        self,
+        index: _core.WindowIndex,
+        offsets: Int64,
+        columns: Mapping[str, ColumnData],
+        series: Int64 | None = None,
+    ) -> NativeGather:
+        """Return the gather of windows of columns.
+
+        Parameters
+        ----------
+        series
+            The series of the table that each series of `offsets` is a part of; None if they are
+            those of the table.
+        """
+        native = {name: _native_column(name, columns[name]) for name in self.names}
         fields = []
-        for key in keys:
-            own = [places[name] for name in key.columns]
-            is_scaled = not scaled.isdisjoint(key.columns)
+        for key in self._keys:
+            own = [self.columns.index(name) for name in key.columns]
+            is_scaled = not self._scaled.isdisjoint(key.columns)
             fields.append(
                 _core.Field(
                     key.name,
                     [native[name] for name in key.columns],
                     segments=list(key.segments),
-                    dilation=selection.span.dilation,
+                    dilation=self._dilation,
                     layout=key.layout,
                     dtype=key.dtype,
                     mask=key.mask,
                     fill=key.fill,
-                    scale=_of_columns(scale, own) if is_scaled else None,
-                    shift=_of_columns(shift, own) if is_scaled else None,
+                    scale=_of_columns(self._scale, own, series) if is_scaled else None,
+                    shift=_of_columns(self._shift, own, series) if is_scaled else None,
                     anchor="series" if key.static else "window",
                     fill_nan=key.fills_nan,
                 )
             )
-        self._gather = _core.Gather(index, table.offsets, fields, index_keys=index_keys)
-        names = [key.name for key in keys if key.without_channels]
-        # The native gather gives these keys an axis of channels of length 1.
-        self._without_channels = {*names, *(f"{name}_mask" for name in names)}
+        gather = _core.Gather(index, offsets, fields, index_keys=self.index_keys)
+        return NativeGather(gather, self._without_channels)
+
+
+class NativeGather:
+    """The native gather, without the axis of channels of keys that have none."""
+
+    def __init__(self, gather: _core.Gather, without_channels: set[str]) -> None:
+        self._gather, self._without_channels = gather, without_channels
 
     def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
         """Return one batch, written into `out` if it is given."""
@@ -375,9 +412,39 @@ class BatchGatherer:
         return batch
 
 
-def _of_columns(factors: Float64 | None, columns: list[int]) -> Float64 | None:
-    """Return the factors of some columns, which are the last axis."""
-    return None if factors is None else np.ascontiguousarray(factors[..., columns])
+class Gatherer(Protocol):
+    """Makes batches of selected windows; `used` and `unseen` as of `FieldPlan`."""
+
+    used: Int64
+    unseen: npt.NDArray[np.bool_]
+
+    def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
+        """Return one batch, written into `out` if it is given."""
+
+
+class BatchGatherer:
+    """Makes batches of selected windows of a table in memory."""
+
+    def __init__(
+        self,
+        index: _core.WindowIndex,
+        plan: FieldPlan,
+        table: Table,
+        columns: Mapping[str, ColumnData],
+    ) -> None:
+        self.used, self.unseen = plan.used, plan.unseen
+        self.gather = plan.gather_of(index, table.offsets, columns).gather
+
+
+def _of_columns(
+    factors: Float64 | None, columns: list[int], series: Int64 | None
+) -> Float64 | None:
+    """Return the factors of some columns, which are the last axis, and of some series."""
+    if factors is None:
+        return None
+    if series is not None and factors.ndim == 2:
+        factors = factors[series]
+    return np.ascontiguousarray(factors[..., columns])
 
 
 def _native_column(name: str, column: ColumnData) -> _core.Column:

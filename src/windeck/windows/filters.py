@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util.indices import Int64
+from windeck._util.text import format_bytes
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
@@ -269,6 +270,10 @@ class WindowReport:
         ``"border"``, ``"others"``, ``"subset"``, ``"fold"``.
     rows, steps
         Number of rows that a window spans, and a text that describes its steps.
+    reading
+        Of windows of a streamed table: a text that describes the groups that are read.
+    device_bytes
+        Bytes that ``windows.to(device)`` takes there, at most; None if they are not known.
     """
 
     windows: int
@@ -278,6 +283,8 @@ class WindowReport:
     dropped: dict[str, int]
     rows: int
     steps: str
+    reading: str = ""
+    device_bytes: int | None = None
 
     def drop(self, **dropped: int) -> WindowReport:
         """Return the report after dropping more windows, given by reason."""
@@ -296,6 +303,9 @@ class WindowReport:
         for reason, count in self.dropped.items():
             if count:
                 lines.append(f"  {count:,} dropped {REASONS[reason]}")
+        lines += [f"  {line}" for line in self.reading.splitlines()]
+        if self.device_bytes is not None:
+            lines.append(f"  at most {format_bytes(self.device_bytes)} on a device")
         return "\n".join(lines)
 
 

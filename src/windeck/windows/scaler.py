@@ -162,17 +162,26 @@ class Scaler:
         pooled, by_series = scaler_fitting.estimate_columns(
             data, names, kind, sample, per_series, seed
         )
-        counts = (pooled if by_series is None else by_series).counts
-        for column, name in enumerate(names):
-            if not counts[:, column].any():
-                raise ValueError(
-                    f"column {name!r} has no observed value in the rows read to fit it"
-                )
+        _check_observed(names, pooled if by_series is None else by_series)
         together = cls._of(kind, names, pooled, None, unseen)
         if by_series is None:
             return together
         series = json_names(scaler_fitting.table_of(data).series_names)
         return cls._of(kind, names, by_series, series, unseen, together)
+
+    @classmethod
+    def of_sample(cls, table: Table, *, kind: str, total: int) -> Scaler:
+        """Return what `fit` returns for data of `total` rows, from the rows that it would sample.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for `fit`.
+        """
+        names = scaler_fitting.choose_columns(table, None)
+        found = scaler_fitting.estimate_sample(table, names, kind, total)
+        _check_observed(names, found)
+        return cls._of(kind, names, found, None, "global")
 
     @classmethod
     def _of(
@@ -529,6 +538,12 @@ class Scaler:
         if len(lines) > 12:
             lines[11:] = [f"... {len(lines) - 11} more columns"]
         return "\n  ".join([self._title(), *lines])
+
+
+def _check_observed(names: Sequence[str], found: Estimates) -> None:
+    for column, name in enumerate(names):
+        if not found.counts[:, column].any():
+            raise ValueError(f"column {name!r} has no observed value in the rows read to fit it")
 
 
 def json_names(names: Sequence[Any]) -> tuple[SeriesName, ...]:

@@ -22,6 +22,7 @@ from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Bools, is_bits
 from windeck.columns.elements import decode_elements
+from windeck.table.streamed import StreamedColumn, StreamedTable
 from windeck.table.table import Table
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ SeriesName = Any
 
 # Rows of whole series that are estimated at a time, at least.
 ROWS_AT_A_TIME = 1 << 20
+
+# Memory for the sampled rows of a streamed table, if its budget is less, and of a row.
+SAMPLE_BYTES, BYTES_PER_SAMPLE = 1 << 25, 64
 
 # By name: estimates of k series, and their standard errors in an infinite population.
 Values = dict[str, Float64]
@@ -316,6 +320,8 @@ def _observed_values(column: ColumnData, rows: slice | Int64) -> tuple[Bools, Fl
     ValueError
         If a value is infinite.
     """
+    if isinstance(column, StreamedColumn):
+        column, rows = column.read(rows), slice(None)
     observed = column.observed(rows)
     values: npt.NDArray[Any] = column.values[rows]
     if not observed.all():
@@ -349,14 +355,34 @@ def estimate_columns(
     table = table_of(data)
     found = [table.column(name) for name in columns]
     stretches = _stretches_of(data)
+    limit = None
+    if isinstance(table, StreamedTable):
+        limit = int(max(table.memory_budget or 0, SAMPLE_BYTES)) // BYTES_PER_SAMPLE
     pooled = Estimates.empty(kind, (1, len(columns)))
     together = stretches._replace(series=np.zeros_like(stretches.series))
-    _estimate_all(pooled, together, found, kind, sample, seed)
+    _estimate_all(pooled, together, found, kind, sample, seed, limit)
     if not per_series:
         return pooled, None
     by_series = Estimates.empty(kind, (table.num_series, len(columns)))
-    _estimate_all(by_series, stretches, found, kind, sample, seed)
+    _estimate_all(by_series, stretches, found, kind, sample, seed, limit)
     return pooled, by_series
+
+
+def estimate_sample(table: Table, columns: Sequence[str], kind: str, total: int) -> Estimates:
+    """Estimate columns from all rows of a table, which were drawn of `total` rows.
+
+    Returns
+    -------
+    Estimates
+        Arrays of shape (1, columns): those of `estimate_columns` for the same sample.
+    """
+    out = Estimates.empty(kind, (1, len(columns)))
+    sampled, totals = np.array([table.num_rows]), np.array([total])
+    for number, name in enumerate(columns):
+        observed, values = _observed_values(table.column(name), slice(0, table.num_rows))
+        counts = np.array([np.count_nonzero(observed)], dtype=np.int64)
+        out.put(([0], number), _estimate(kind, name, values, counts, sampled, totals))
+    return out
 
 
 def _estimate_all(
@@ -366,6 +392,7 @@ def _estimate_all(
     kind: str,
     sample: int | None,
     seed: int,
+    limit: int | None,
 ) -> None:
     """Write the estimates of every series; some whole series are read at a time."""
     if not len(stretches.series):
@@ -373,6 +400,11 @@ def _estimate_all(
     first = np.flatnonzero(np.diff(stretches.series, prepend=-1))
     totals: Int64 = np.add.reduceat(stretches.end - stretches.begin, first)
     taken = totals if sample is None else np.minimum(totals, sample)
+    if limit is not None and int(taken.max()) > limit:
+        raise ValueError(
+            f"`sample` must be at most {limit} rows of this streamed table, whose values are read "
+            f"into memory, got {sample} of {int(taken.max())} rows"
+        )
     part_of = (np.cumsum(taken) - taken) // ROWS_AT_A_TIME
     parts = np.flatnonzero(np.diff(part_of, prepend=-1)).tolist()
     ends = np.append(first, len(stretches.series))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from windeck import _core
 from windeck._util.fingerprints import digest
 from windeck._util.html import html_table
 from windeck._util.indices import Int64, as_indices, is_integer
 from windeck._util.validation import check_number
 from windeck.columns.dtypes import is_bits
+from windeck.orders import BlockPermutation
+from windeck.sources import OrderFactory
+from windeck.table.streamed import StreamedTable
 from windeck.table.table import Table
-from windeck.windows import subset
+from windeck.windows import splits, subset
 from windeck.windows.balanced import BalancedWindows
 from windeck.windows.batch_spec import (
     LAYOUTS,
@@ -23,6 +28,8 @@ from windeck.windows.batch_spec import (
     BatchGatherer,
     BatchKey,
     ColumnRoles,
+    FieldPlan,
+    Gatherer,
     Layout,
     OutputDtypes,
     batch_keys,
@@ -31,6 +38,7 @@ from windeck.windows.batch_spec import (
     select_keys,
 )
 from windeck.windows.coverage import covered_rows
+from windeck.windows.device_layout import DeviceLayout
 from windeck.windows.filters import (
     WindowFilter,
     WindowReport,
@@ -40,11 +48,12 @@ from windeck.windows.filters import (
     describe_steps,
     gap_in_units,
 )
-from windeck.windows.folds import folds
 from windeck.windows.forecasts import latest_contexts, prediction_table
 from windeck.windows.index import WindowSpan, pad_sides
 from windeck.windows.scaler import Scaler
-from windeck.windows.subset import Split, WindowSelection, warn_of_unseen
+from windeck.windows.splits import Split, warn_of_unseen
+from windeck.windows.streamed import BlockedWindows, StreamedGatherer
+from windeck.windows.subset import WindowSelection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,8 +263,7 @@ class Windows:
 
     def _make_native(self) -> None:
         self._index = self._selection.index()
-        self._gatherer = BatchGatherer(
-            self._index,
+        plan = FieldPlan(
             self._selection,
             self.table,
             self._columns,
@@ -263,6 +271,12 @@ class Windows:
             self._index_keys,
             self.scaler,
         )
+        self._gatherer: Gatherer
+        if isinstance(self.table, StreamedTable):
+            blocked = BlockedWindows(self._selection, plan, self.table, self.roles.static)
+            self._gatherer = StreamedGatherer(self._index, blocked, self.table)
+        else:
+            self._gatherer = BatchGatherer(self._index, plan, self.table, self._columns)
 
     def _native_keys(self) -> list[BatchKey]:
         """Return the keys that the native gather makes."""
@@ -331,8 +345,42 @@ class Windows:
         return covered_rows(selection.runs, selection.keep, selection.span, selection.offsets)
 
     def explain(self) -> WindowReport:
-        """Return a report of the number of windows, and of those dropped by reason."""
-        return self._selection.report
+        """Return a report of the number of windows, of those dropped by reason, and of bytes.
+
+        Of a streamed table also of the groups that are read, and of the bytes of an epoch.
+        """
+        if isinstance(self._gatherer, StreamedGatherer):
+            return replace(self._selection.report, reading=self._gatherer.windows.explain())
+        return replace(self._selection.report, device_bytes=self.device_bytes())
+
+    def blocks_of(self, indices: Any) -> tuple[Int64, Int64]:
+        """Return pairs (row, block): window ``indices[row]`` of a streamed table is in the block.
+
+        A window that reaches into the next block belongs to that in which it begins: the rows
+        behind a block are read with it, once.
+
+        Returns
+        -------
+        two int64 arrays of shape (k,)
+
+        Raises
+        ------
+        TypeError
+            If the table is in memory.
+        """
+        numbers = as_indices(indices)
+        return np.arange(len(numbers)), self._streamed_windows.block_of(numbers)
+
+    @property
+    def block_bytes(self) -> Int64:
+        """Bytes in the files of the used columns of each block of a streamed table: int64."""
+        return self._streamed_windows.block_bytes
+
+    @property
+    def _streamed_windows(self) -> BlockedWindows:
+        if not isinstance(self._gatherer, StreamedGatherer):
+            raise TypeError("windows of a table in memory read no blocks; expected in_memory=False")
+        return self._gatherer.windows
 
     @property
     def nbytes(self) -> int:
@@ -359,6 +407,49 @@ class Windows:
             Writable, contiguous, and owned by the caller; for the keys see the class.
         """
         return self._gatherer.gather(as_indices(indices), out, threads)
+
+    @property
+    def default_order(self) -> OrderFactory:
+        """The order factory of ``shuffle=True``.
+
+        `Permutation` for a table in memory. For a streamed table a `BlockPermutation`, which
+        shuffles the windows of a group of blocks; with windows of the same table in memory it gives
+        the same batches.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(8.0)})
+        >>> wd.Windows(table, context_length=2).default_order.__name__
+        'Permutation'
+        """
+        if not isinstance(self._gatherer, StreamedGatherer) or not len(self):
+            return _core.Permutation
+        blocked = self._gatherer.windows
+        return partial(
+            BlockPermutation,
+            block_offsets=blocked.block_offsets,
+            blocks_in_buffer=blocked.blocks_in_group,
+        )
+
+    @property
+    def expect(self) -> Callable[..., None] | None:
+        """The function that notes where the next windows are; None for a table in memory."""
+        return getattr(self._gatherer, "expect", None)
+
+    def check_growth(self, larger: object) -> None:
+        """Check that a streamed table has only grown, as `Stream` with ``grown=`` does.
+
+        Raises
+        ------
+        ValueError
+            If both tables are streamed and the larger one lacks a file of the smaller one, or a
+            file, a code of a category or a number of a series (with the key series_id) is another.
+        """
+        if isinstance(larger, Windows) and isinstance(self.table, StreamedTable):
+            numbers = "series_id" in self._index_keys
+            self.table.check_growth(larger.table, self.roles.all, numbers=numbers)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return one sample: arrays without the batch axis. Negative numbers count from the end."""
@@ -410,7 +501,15 @@ class Windows:
         """
         from windeck.windows.device import DeviceWindows
 
+        self._refuse_streamed("to()")
         return DeviceWindows(self, device)
+
+    def _refuse_streamed(self, what: str) -> None:
+        if isinstance(self.table, StreamedTable):
+            raise TypeError(
+                f"{what} is not supported for windows of a streamed table, whose columns are not "
+                "in memory; expected in_memory=True, or a loader with device="
+            )
 
     def device_bytes(self) -> int:
         """Return the bytes that `to` takes on a device, at most. Reads no rows.
@@ -418,9 +517,8 @@ class Windows:
         Values in their dtype in a batch, one byte for each that may be missing (less if none is),
         and the index.
         """
-        from windeck.windows.device import device_bytes
-
-        return device_bytes(self)
+        self._refuse_streamed("device_bytes()")
+        return DeviceLayout(self).nbytes
 
     @property
     def torch_dtypes(self) -> dict[str, str]:
@@ -586,7 +684,7 @@ class Windows:
         >>> [len(part) for part in w.split(validation_rows=12, test_rows=24)]
         [29, 1, 13]
         """
-        parts = subset.split(
+        parts = splits.split(
             self._selection, self.table, validation, test, by, seed, validation_rows, test_rows
         )
         return Split(*map(self._with_selection, parts))
@@ -643,7 +741,7 @@ class Windows:
         >>> [(len(train), len(test)) for train, _, test in w.folds(3, test_rows=12)]
         [(29, 1), (41, 1), (53, 1)]
         """
-        found = folds(
+        found = splits.folds(
             self._selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
         )
         return [Split(*map(self._with_selection, parts)) for parts in found]

@@ -65,6 +65,34 @@ struct TokenSpan {
 /// The values of a row, always inside the values of the chunk, even if the offsets have changed.
 TokenSpan row_of(const ListChunk& chunk, std::int64_t row, std::int64_t token_bytes) noexcept;
 
+/// Documents at any places of one memory. Document j has lengths[j] tokens from the byte starts[j]
+/// on; documents may overlap, and need no alignment. Throws std::invalid_argument, naming the
+/// document, for one that is not inside the memory, and for arrays of different lengths.
+/// O(documents).
+std::vector<TokenSpan> token_spans(std::span<const std::byte> data,
+                                   std::span<const std::int64_t> starts,
+                                   std::span<const std::int64_t> lengths, DType dtype,
+                                   const std::string& name);
+
+/// A duplicate of a file descriptor, closed by the destructor; -1 for a descriptor of -1.
+class Descriptor {
+  public:
+    Descriptor() = default;
+    /// Throws FileError with `name`, which is the file's.
+    Descriptor(int original, const std::string& name);
+    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    Descriptor& operator=(Descriptor&& other) noexcept {
+        std::swap(number_, other.number_);
+        return *this;
+    }
+    ~Descriptor();
+
+    int number() const noexcept { return number_; }
+
+  private:
+    int number_ = -1;
+};
+
 /// The memory of documents.
 struct TokenMemory {
     std::shared_ptr<const void> owner;  // kept alive as long as the shard

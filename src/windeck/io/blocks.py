@@ -1,0 +1,407 @@
+"""Reading of Parquet and Arrow IPC files in parts, by ranges of bytes.
+
+A part is a row group or a record batch. Files are read through `filesystem.open_input` alone, never
+mapped, so that memory is bounded and objects of another file system can be read as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from windeck._util.parallel import run_in_threads
+from windeck.columns.dtypes import Int64s
+from windeck.io import filesystem
+from windeck.io.arrow import open_reader
+from windeck.io.footers import BatchLayout, batch_layout, ipc_blocks
+from windeck.io.formats import column_indices, name_in_errors, overlapping_parts, slice_rows
+from windeck.io.parquet import ParquetFile
+from windeck.io.ranges import REQUESTS
+
+#: A column, and True for its validity bitmap.
+_Key: TypeAlias = tuple[int, bool]
+
+__all__ = [
+    "PartedFile",
+    "RangedIpcFile",
+    "RangedParquetFile",
+    "StoredFile",
+    "open_parted",
+    "unchanged",
+]
+
+#: Rows of an Arrow file that are read at a time.
+RANGE_ROWS = 1 << 17
+#: Bytes between two ranges that are read with them, as one range.
+GAP_BYTES = 1 << 16
+#: Bytes of the columns of a row group, as stored, that are read at once.
+GROUP_READ_BYTES = 1 << 24
+
+
+class PartedFile(Protocol):
+    """A file of columns that consists of parts; see `windeck.io.formats.DataFile`."""
+
+    path: str
+    kind: str
+
+    @property
+    def schema(self) -> Any: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def part_rows(self) -> list[int]:
+        """Rows of each part."""
+
+    def column_bytes(self, name: str) -> int:
+        """Return the bytes of a column of variable width."""
+
+    def stored_bytes(self, name: str) -> list[int]:
+        """Return the bytes of a column in each part, as stored."""
+
+    def null_count(self, name: str) -> int | None:
+        """Return the nulls of a column as the file's metadata counts them; None if unknown."""
+
+    def splits(self, names: Sequence[str]) -> bool:
+        """Return True if any rows of a part can be read without the others."""
+
+    def content_digest(self) -> str:
+        """Return a digest of the file's metadata."""
+
+    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
+        """Yield record batches of some columns, together rows [start, stop)."""
+
+
+class StoredFile(NamedTuple):
+    """A file as it was when it was opened.
+
+    Its size in bytes, time of change in nanoseconds, ETag ("" without), and digest of its metadata.
+    """
+
+    file: PartedFile
+    size: int
+    modified: int
+    tag: str
+    digest: str
+
+
+def open_parted(path: str) -> StoredFile:
+    """Open a Parquet or Arrow IPC file by its first bytes. Reads its metadata.
+
+    Raises
+    ------
+    ValueError
+        The file is empty, damaged, or of another format.
+    """
+    with filesystem.RangeReader(path) as opened:
+        head, size, modified, tag = opened.read(0, 8), opened.size, opened.modified, opened.tag
+    if size == 0:
+        raise ValueError(f"{path!r} is empty (0 bytes)")
+    file: PartedFile
+    if head.startswith(b"PAR1"):
+        file = RangedParquetFile(path)
+    elif head.startswith(b"ARROW1"):
+        file = RangedIpcFile(path)
+    elif head.startswith(b"\xff\xff\xff\xff"):
+        raise ValueError(
+            f"{path!r} is an Arrow IPC stream, which has no footer; expected the file format for "
+            "in_memory=False with several files or a memory_budget="
+        )
+    else:
+        raise ValueError(
+            f"{path!r} begins with {head!r}; expected Parquet or Arrow IPC for in_memory=False, "
+            "which `windeck prepare` writes"
+        )
+    stored = StoredFile(file, size, modified, tag, file.content_digest())
+    _check(stored)
+    return stored
+
+
+@contextlib.contextmanager
+def unchanged(files: Sequence[StoredFile]) -> Iterator[None]:
+    """Raise an error if one of some files changed since it was opened.
+
+    Size and time of change are compared before and after the block, those of remote files by
+    parallel requests.
+
+    Raises
+    ------
+    FileNotFoundError
+        The file was deleted.
+    ValueError
+        The file was replaced, written to or truncated; the message names it.
+    """
+    _check_all(files)
+    try:
+        yield
+    except ValueError:
+        _check_all(files)  # A change explains damage.
+        raise
+    _check_all(files)
+
+
+def _check_all(files: Sequence[StoredFile]) -> None:
+    remote = any(filesystem.is_remote(stored.file.path) for stored in files)
+    threads = REQUESTS if remote else 1
+    run_in_threads(lambda number: _check(files[number]), len(files), threads, portion=1)
+
+
+def _check(stored: StoredFile) -> None:
+    with filesystem.RangeReader(stored.file.path) as now:
+        found, expected = (now.size, now.modified, now.tag), stored[1:4]
+    if found != expected:
+        raise ValueError(
+            f"{stored.file.path!r} changed while the table is in use: it has {_version(*found)}, "
+            f"expected {_version(*expected)}; read the table again"
+        )
+
+
+def _version(size: int, modified: int, tag: str) -> str:
+    return f"{size} bytes and time {modified}" + (f" and ETag {tag}" if tag else "")
+
+
+class RangedParquetFile(ParquetFile):
+    """A Parquet file, of which row groups are read one by one: small ones by few requests."""
+
+    def batches(
+        self, names: Sequence[str], start: int, stop: int, *, whole_groups: bool = False
+    ) -> Iterator[Any]:
+        """Yield record batches of some columns, together rows [start, stop)."""
+        sizes = [self.stored_bytes(name) for name in names]
+        row = 0
+        for part, rows in enumerate(self.part_rows):
+            first, last = max(start, row), min(stop, row + rows)
+            row += rows
+            if first < last:
+                small = sum(size[part] for size in sizes) <= GROUP_READ_BYTES
+                # Of the first rows alone, the first pages are enough.
+                whole = small and last == row
+                yield from super().batches(names, first, last, whole_groups=whole)
+
+
+class RangedIpcFile:
+    """An Arrow IPC file, of which only the bytes of the columns and rows in use are read.
+
+    Columns of fixed width of batches that are not compressed are read by rows; of the others whole
+    batches.
+    """
+
+    kind = "Arrow IPC"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        state = hashlib.blake2b(digest_size=16)
+        with name_in_errors(path, self.kind), filesystem.open_input(path) as source:
+            self._schema = open_reader(source).schema
+            _ = self._schema.names  # decodes them: they may not be UTF-8
+            size = source.size()
+            length = int.from_bytes(source.read_at(4, size - 10), "little")
+            footer = source.read_at(length, size - 10 - length)
+            state.update(footer)
+            self._blocks = ipc_blocks(footer, size)
+            layouts = []
+            for start, metadata, _ in self._blocks:
+                message = source.read_at(metadata, start)
+                state.update(message)
+                layouts.append(batch_layout(message))
+        self._digest = state.hexdigest()
+        self._rows = [layout.rows for layout in layouts]
+        self._compressed = any(layout.compressed for layout in layouts)
+        self._places = _places(self._schema)
+        for number, layout in enumerate(layouts):
+            self._check(number, layout)
+        self._layouts = layouts
+
+    def _check(self, number: int, layout: BatchLayout) -> None:
+        """Raise ValueError if contents of a batch are outside of it."""
+        body = self._blocks[number][2]
+        inside = (layout.buffers >= 0).all() and (layout.buffers[:, 0] <= body).all()
+        inside = inside and (layout.buffers[:, 1] <= body - layout.buffers[:, 0]).all()
+        last = self._places[-1]
+        whole = len(layout.nodes) >= last.node and len(layout.buffers) >= last.buffer
+        direct = [place.node for place in self._places if place.direct]
+        if not (inside and whole and layout.rows >= 0) or (
+            (layout.nodes[direct, 0] != layout.rows).any()
+        ):
+            raise ValueError(
+                f"{self.path!r} cannot be read as {self.kind}: record batch {number} has contents "
+                "outside of it, or columns of other lengths"
+            )
+
+    @property
+    def schema(self) -> Any:
+        return self._schema
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self._rows)
+
+    @property
+    def part_rows(self) -> list[int]:
+        """Rows of each record batch."""
+        return self._rows
+
+    def stored_bytes(self, name: str) -> list[int]:
+        """Return the bytes of a column in each record batch, as stored."""
+        index = self._schema.get_field_index(name)
+        place, after = self._places[index], self._places[index + 1]
+        if place.buffer < 0 or after.buffer < 0:
+            return [body // max(len(self._schema), 1) for _, _, body in self._blocks]
+        return [int(one.buffers[place.buffer : after.buffer, 1].sum()) for one in self._layouts]
+
+    def column_bytes(self, name: str) -> int:
+        return sum(self.stored_bytes(name))
+
+    def null_count(self, name: str) -> int | None:
+        """Return the nulls of a column by the metadata; None for nested ones."""
+        node = self._places[self._schema.get_field_index(name)].node
+        if node < 0 or any(node >= len(layout.nodes) for layout in self._layouts):
+            return None
+        return sum(int(layout.nodes[node, 1]) for layout in self._layouts)
+
+    def splits(self, names: Sequence[str]) -> bool:
+        """Return True if any rows of a part can be read without the others."""
+        return not self._compressed and all(
+            self._places[index].direct for index in column_indices(self._schema, names, self.path)
+        )
+
+    def content_digest(self) -> str:
+        """Return a digest of the footer and of the metadata of all record batches."""
+        return self._digest
+
+    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
+        """Yield record batches of some columns, together rows [start, stop)."""
+        fields = column_indices(self._schema, names, self.path)
+        parts, row = overlapping_parts(self._rows, start, stop)
+        direct = [] if self._compressed else [i for i in fields if self._places[i].direct]
+        others = [index for index in fields if index not in direct]
+        schema = pa.schema([self._schema.field(index) for index in fields])
+        with name_in_errors(self.path, self.kind), filesystem.open_input(self.path) as source:
+            reader = open_reader(source, others) if others else None
+            for part in parts:
+                rows = self._rows[part]
+                first, last = max(start - row, 0), min(stop - row, rows)
+                row += rows
+                whole = reader.get_batch(part) if reader is not None else None
+                for low in range(first, last, RANGE_ROWS):
+                    high = min(low + RANGE_ROWS, last)
+                    arrays = self._read(source, part, direct, low, high)
+                    if whole is not None:
+                        (piece,) = slice_rows(iter([whole.slice(low, high - low)]), 0, high - low)
+                        arrays |= {i: piece.column(self._schema.field(i).name) for i in others}
+                    yield pa.RecordBatch.from_arrays([arrays[i] for i in fields], schema=schema)
+
+    def _read(
+        self, source: Any, part: int, columns: Sequence[int], low: int, high: int
+    ) -> dict[int, Any]:
+        """Return rows [low, high) of columns of fixed width."""
+        layout, (start, metadata, _) = self._layouts[part], self._blocks[part]
+        shift = low % 8
+        first = low - shift  # Bits are addressed by bytes.
+        ranges: dict[tuple[int, bool], tuple[int, int]] = {}
+        for index in columns:
+            kind, place = self._schema.field(index).type, self._places[index]
+            bits, values = layout.buffers[place.buffer], layout.buffers[place.buffer + 1]
+            if layout.nodes[place.node, 1] and bits[1]:
+                ranges[index, True] = _range(bits, first // 8, (high + 7) // 8)
+            if pa.types.is_boolean(kind):
+                ranges[index, False] = _range(values, first // 8, (high + 7) // 8)
+            else:
+                width = kind.bit_width // 8
+                ranges[index, False] = _range(values, first * width, high * width)
+        found = _read_ranges(source, start + metadata, ranges)
+        arrays = {}
+        for index in columns:
+            kind, validity = self._schema.field(index).type, found.get((index, True))
+            nulls = -1 if validity is not None else 0
+            buffers = [validity, found[index, False]]
+            arrays[index] = pa.Array.from_buffers(kind, high - low, buffers, nulls, shift)
+        return arrays
+
+
+def _range(buffer: Int64s, start: int, stop: int) -> tuple[int, int]:
+    """Return the bytes in the body of a record batch of bytes [start, stop) of a buffer."""
+    offset, length = map(int, buffer)
+    if stop > length:
+        raise pa.ArrowInvalid(f"a buffer has {length} bytes, expected {stop} or more")
+    return offset + start, offset + stop
+
+
+def _read_ranges(source: Any, body: int, ranges: Mapping[_Key, tuple[int, int]]) -> dict[_Key, Any]:
+    """Read ranges of bytes, neighbouring ones by one request."""
+    found: dict[_Key, Any] = {}
+    waiting = sorted((start, stop, key) for key, (start, stop) in ranges.items())
+    while waiting:
+        begin, end, _ = waiting[0]
+        taken = 0
+        for start, stop, _ in waiting:
+            if start > end + GAP_BYTES:
+                break
+            end, taken = max(end, stop), taken + 1
+        data = pa.py_buffer(source.read_at(end - begin, body + begin))
+        if data.size != end - begin:
+            raise pa.ArrowInvalid("the file ends early")
+        for start, stop, key in waiting[:taken]:
+            found[key] = data.slice(start - begin, stop - start)
+        waiting = waiting[taken:]
+    return found
+
+
+class _Place(NamedTuple):
+    """First node and first buffer of a column in a record batch, -1 if they are unknown."""
+
+    node: int
+    buffer: int
+    direct: bool
+
+
+_UNKNOWN = _Place(-1, -1, False)
+
+
+def _places(schema: Any) -> list[_Place]:
+    """Return the place of each column, and that after the last one."""
+    places, counts = [], np.zeros(2, dtype=np.int64)
+    known = True
+    for kind in schema.types:
+        direct = known and pa.types.is_primitive(kind) and kind.bit_width in (1, 8, 16, 32, 64)
+        places.append(_place(counts, direct) if known else _UNKNOWN)
+        added = _nodes_and_buffers(kind)
+        known = known and added is not None
+        counts = counts + (0 if added is None else added)
+    places.append(_place(counts, False) if known else _UNKNOWN)
+    return places
+
+
+def _place(counts: Int64s, direct: bool) -> _Place:
+    return _Place(int(counts[0]), int(counts[1]), direct)
+
+
+def _nodes_and_buffers(kind: Any) -> Int64s | None:
+    """Return the numbers of nodes and buffers of a column; None for types not known here."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return _nodes_and_buffers(kind.storage_type)
+    if types.is_dictionary(kind):
+        return np.array([1, 2])
+    if types.is_null(kind):
+        return np.array([1, 0])
+    fixed = (types.is_primitive, types.is_decimal, types.is_fixed_size_binary)
+    if any(test(kind) for test in fixed):
+        return np.array([1, 2])
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    if any(test(kind) for test in texts):
+        return np.array([1, 3])
+    own = 2 if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind) else 1
+    if own == 1 and not (types.is_struct(kind) or types.is_fixed_size_list(kind)):
+        return None
+    total = np.array([1, own])
+    for number in range(kind.num_fields):
+        child = _nodes_and_buffers(kind.field(number).type)
+        if child is None:
+            return None
+        total = total + child
+    return total

@@ -1,0 +1,396 @@
+"""Clients of remote file systems: those of pyarrow for S3, GCS and Azure, fsspec for others.
+
+A client makes each request once, and raises the errors of its library. `windeck.io.remote` repeats
+requests and turns errors into sentences.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, unquote
+
+__all__ = [
+    "ARROW_SCHEMES",
+    "Client",
+    "ListedName",
+    "OpenObject",
+    "Version",
+    "WrongAnswer",
+    "client_of",
+    "connect",
+]
+
+#: Schemes of pyarrow's file systems, with their kind.
+ARROW_SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs"}
+
+
+class Version(NamedTuple):
+    """State of an object: bytes, time of the last change in nanoseconds, and ETag ("" without)."""
+
+    size: int
+    modified: int
+    tag: str = ""
+
+    def __str__(self) -> str:
+        tag = f", ETag {self.tag}" if self.tag else ""
+        return f"{self.size:,} bytes, changed at {self.modified / 1e9:.3f}{tag}"
+
+
+class ListedName(NamedTuple):
+    """A name below a folder, relative to it."""
+
+    name: str
+    is_directory: bool
+
+
+class OpenObject(Protocol):
+    """An object that is open for reading ranges."""
+
+    @property
+    def version(self) -> Version:
+        """The version that was opened."""
+
+    def read(self, start: int, count: int) -> bytes:
+        """Return `count` bytes at `start`; fewer if the server sends fewer."""
+
+
+class Client(Protocol):
+    """Requests on one file system, each tried once. Thread-safe.
+
+    Attributes
+    ----------
+    checks_ranges
+        Whether an answer with another range, or with too few bytes, is an error.
+    """
+
+    checks_ranges: bool
+
+    def key(self, url: str) -> str:
+        """Return the path of an object in the file system."""
+
+    def kind(self, key: str) -> str:
+        """Return "file" or "directory"; "" or a FileNotFoundError if there is none."""
+
+    def version(self, key: str) -> Version:
+        """Return the present version of an object."""
+
+    def entries(self, key: str, *, recursive: bool) -> list[ListedName]:
+        """Return the names in a folder, or the files below it; none if it does not exist."""
+
+    def open(self, key: str) -> OpenObject:
+        """Open an object."""
+
+
+class WrongAnswer(Exception):
+    """An answer of a server that is not what was asked for."""
+
+
+def connect(scheme: str, url: str, options: Mapping[str, Any]) -> Client:
+    """Return a client for the scheme of a URL.
+
+    Raises
+    ------
+    ImportError
+        A library is missing.
+    TypeError, ValueError
+        There is no such scheme or option.
+    """
+    kind = ARROW_SCHEMES.get(scheme)
+    if kind is None:
+        return _fsspec_client(scheme, url, options)
+    bucket = url.partition("://")[2].partition("/")[0]
+    return ArrowClient(_arrow_file_system(kind, bucket, options))
+
+
+def _arrow_file_system(scheme: str, bucket: str, options: Mapping[str, Any]) -> Any:
+    from pyarrow import fs
+
+    if scheme == "s3":
+        return fs.S3FileSystem(**_s3_options(bucket, options))
+    if scheme == "gs":
+        renamed = _renamed(options, {"anon": "anonymous", "project": "project_id"})
+        # Requests are repeated here; the client's own limit is 15 minutes.
+        return fs.GcsFileSystem(**{"retry_time_limit": timedelta(seconds=10), **renamed})
+    found = dict(options)
+    _, at, host = bucket.rpartition("@")
+    if at:
+        found.setdefault("account_name", host.partition(".")[0])
+    return fs.AzureFileSystem(**found)
+
+
+#: Names of options of s3fs, of object_store and of the AWS tools, and pyarrow's own.
+_S3_NAMES = {
+    "key": "access_key",
+    "secret": "secret_key",
+    "token": "session_token",
+    "anon": "anonymous",
+    "endpoint_url": "endpoint_override",
+    "aws_access_key_id": "access_key",
+    "aws_secret_access_key": "secret_key",
+    "aws_session_token": "session_token",
+    "aws_region": "region",
+    "region_name": "region",
+    "aws_endpoint_url": "endpoint_override",
+}
+
+
+def _renamed(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in options.items() if value is not None}
+
+
+def _s3_options(bucket: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    from pyarrow import fs
+
+    nested = options.get("client_kwargs") or {}
+    plain = {name: value for name, value in options.items() if name != "client_kwargs"}
+    found = _renamed({**nested, **plain}, _S3_NAMES)
+    told = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
+    endpoint = found.get("endpoint_override") or next(filter(None, told), None)
+    if endpoint and "://" in endpoint:
+        found["scheme"], _, endpoint = endpoint.rstrip("/").partition("://")
+    if endpoint:
+        found["endpoint_override"] = endpoint
+    regions = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    if not (endpoint or found.get("region") or any(os.environ.get(name) for name in regions)):
+        found["region"] = fs.resolve_s3_region(bucket)
+    # Requests are repeated by `Mount.attempt` alone, which counts them.
+    found.setdefault("retry_strategy", fs.AwsStandardS3RetryStrategy(max_attempts=1))
+    return found
+
+
+class ArrowClient:
+    """Requests by a file system of pyarrow."""
+
+    def __init__(self, file_system: Any) -> None:
+        self._fs = file_system
+        self.checks_ranges = file_system.type_name in ("local", "mock")
+
+    def key(self, url: str) -> str:
+        scheme, separator, rest = url.partition("://")
+        if separator and ARROW_SCHEMES.get(scheme) == "abfs" and "@" in rest.partition("/")[0]:
+            authority, _, path = rest.partition("/")
+            rest = f"{authority.rpartition('@')[0]}/{path}"
+        return (rest if separator else url).rstrip("/")
+
+    def kind(self, key: str) -> str:
+        from pyarrow.fs import FileType
+
+        kind = self._fs.get_file_info(key).type
+        return {FileType.File: "file", FileType.Directory: "directory"}.get(kind, "")
+
+    def version(self, key: str) -> Version:
+        with self._fs.open_input_file(key) as file:
+            return self._version(key, file)
+
+    def _version(self, key: str, file: Any) -> Version:
+        told = _metadata(file)
+        tag = told.get("etag", "").strip('"')
+        if tag and "last-modified" in told:
+            return Version(file.size(), _nanoseconds(told["last-modified"]), tag)
+        info = self._fs.get_file_info(key)
+        return Version(file.size(), max(info.mtime_ns or 0, 0), tag)
+
+    def entries(self, key: str, *, recursive: bool) -> list[ListedName]:
+        from pyarrow.fs import FileSelector, FileType
+
+        found = self._fs.get_file_info(FileSelector(key, recursive=recursive))
+        return [
+            ListedName(_below(one.path, key), one.type == FileType.Directory)
+            for one in found
+            if not (recursive and one.type == FileType.Directory)
+        ]
+
+    def open(self, key: str) -> ArrowObject:
+        file = self._fs.open_input_file(key)
+        return ArrowObject(file, self._version(key, file), self._fs, key)
+
+
+def _metadata(file: Any) -> dict[str, str]:
+    """Return the metadata of an open object as text, with names in small letters."""
+    pairs = dict(file.metadata() or {}).items()
+    return {_text(name).lower(): _text(value) for name, value in pairs}
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+class ArrowObject(NamedTuple):
+    """An open file of pyarrow."""
+
+    file: Any
+    version: Version
+    file_system: Any
+    key: str
+
+    def read(self, start: int, count: int) -> bytes:
+        try:
+            found: bytes = self.file.read_at(count, start)
+        except OSError as error:
+            # The text of an error that is longer than the range hides the error of the server.
+            if "Failed to flush response stream" in str(error):
+                self.file_system.open_input_file(self.key).close()
+            raise
+        return found
+
+
+def _fsspec_client(scheme: str, url: str, options: Mapping[str, Any]) -> FsspecClient:
+    try:
+        import fsspec.core
+    except ImportError as error:
+        raise ImportError(f"{scheme}:// needs fsspec: pip install fsspec") from error
+    found = dict(options)
+    if scheme in ("http", "https"):
+        found = _http_options(found)
+    file_system, _ = fsspec.core.url_to_fs(url, **found)
+    # Of HTTP, `_check_http_answer` compares each range; the length is compared by the caller.
+    return FsspecClient(file_system, checks_ranges=scheme in ("http", "https"))
+
+
+def _http_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of fsspec's HTTP file system with timeouts and a check of each answer."""
+    import aiohttp
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_end.append(_check_http_answer)
+    given = options.get("client_kwargs") or {}
+    client = {
+        "timeout": aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30),
+        "trust_env": True,
+        **given,
+        # A server may not compress: ranges are those of the object as it is.
+        "headers": {**(given.get("headers") or {}), "Accept-Encoding": "identity"},
+        "trace_configs": [*given.get("trace_configs", ()), trace],
+    }
+    return {**options, "client_kwargs": client, "skip_instance_cache": True}
+
+
+async def _check_http_answer(session: Any, context: Any, parameters: Any) -> None:
+    """Raise an error for an answer with another range than the one that was asked for."""
+    asked, answer = parameters.headers.get("Range"), parameters.response
+    if asked is None or answer.status >= 300:
+        return
+    found = answer.headers.get("Content-Range", "")
+    if answer.status != 206 or found.partition("/")[0] != asked.replace("=", " "):
+        answer.close()
+        raise WrongAnswer(
+            f"the server answered {found or 'the whole object'!r} with status {answer.status}, "
+            f"expected {asked!r}"
+        )
+
+
+class FsspecClient:
+    """Requests by a file system of fsspec."""
+
+    def __init__(self, file_system: Any, *, checks_ranges: bool = False) -> None:
+        self._fs = file_system
+        protocols = set(_as_tuple(file_system.protocol))
+        self._web = "http" in protocols
+        self.checks_ranges = checks_ranges or not protocols.isdisjoint(("memory", "file"))
+
+    def key(self, url: str) -> str:
+        if self._web:
+            scheme, _, rest = url.partition("://")
+            authority, slash, path = rest.partition("/")
+            path, mark, query = path.partition("?")
+            return f"{scheme}://{authority}{slash}{quote(path, safe='/=+,:@~!$')}{mark}{query}"
+        return str(self._fs._strip_protocol(url))
+
+    def _info(self, key: str) -> dict[str, Any]:
+        self._fs.invalidate_cache()
+        found: dict[str, Any] = self._fs.info(key)
+        return found
+
+    def kind(self, key: str) -> str:
+        info = self._info(key)
+        # A web server lists a folder as a page.
+        listed = self._web and (key.endswith("/") or info.get("mimetype") == "text/html")
+        return "directory" if listed else str(info["type"])
+
+    def version(self, key: str) -> Version:
+        info = self._info(key)
+        if info.get("type") == "directory":
+            raise IsADirectoryError("it is a directory")
+        if info.get("size") is None:
+            raise ValueError("the server does not state its size")
+        tag = str(info.get("ETag") or info.get("etag") or "").strip('"')
+        times = ("mtime", "LastModified", "last_modified", "Last-Modified", "updated", "created")
+        changed = next((info[name] for name in times if info.get(name)), 0)
+        return Version(int(info["size"]), _nanoseconds(changed), tag)
+
+    def entries(self, key: str, *, recursive: bool) -> list[ListedName]:
+        self._fs.invalidate_cache()
+        if recursive:
+            found = self._fs.find(key, detail=True).values()
+        else:
+            found = self._fs.ls(key, detail=True)
+        listed = []
+        for one in found:
+            name = unquote(one["name"]) if self._web else one["name"]
+            name = _below(name, unquote(key) if self._web else key)
+            if name and not (self._web and ("?" in name or "://" in name)):
+                listed.append(ListedName(name, one["type"] == "directory"))
+        return listed
+
+    def open(self, key: str) -> FsspecObject:
+        return FsspecObject(self._fs, key, self.version(key))
+
+
+def _as_tuple(protocol: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+class FsspecObject(NamedTuple):
+    """An object of a file system of fsspec."""
+
+    file_system: Any
+    key: str
+    version: Version
+
+    def read(self, start: int, count: int) -> bytes:
+        found: bytes = self.file_system.cat_file(self.key, start=start, end=start + count)
+        return found
+
+
+def client_of(instance: Any) -> Client:
+    """Return a client for a file system of pyarrow or fsspec."""
+    from pyarrow.fs import FileSystem
+
+    if isinstance(instance, FileSystem):
+        handler = getattr(instance, "handler", None)
+        if handler is not None and hasattr(handler, "fs"):
+            return FsspecClient(handler.fs)
+        return ArrowClient(instance)
+    if hasattr(instance, "cat_file") and hasattr(instance, "_strip_protocol"):
+        return FsspecClient(instance)
+    raise TypeError(
+        f"`filesystem` must be a file system of pyarrow.fs or fsspec, got a "
+        f"{type(instance).__name__}"
+    )
+
+
+def _below(name: str, folder: str) -> str:
+    """Return a name relative to a folder, "" if it is not below it."""
+    name, folder = name.strip("/"), folder.strip("/")
+    if not folder:
+        return name
+    return name[len(folder) + 1 :] if name.startswith(f"{folder}/") else ""
+
+
+def _nanoseconds(moment: Any) -> int:
+    """Return a time in nanoseconds since 1970: of a number of seconds, a datetime or a string."""
+    if isinstance(moment, str):
+        try:
+            moment = parsedate_to_datetime(moment)
+        except (TypeError, ValueError):
+            try:
+                moment = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+            except ValueError:
+                return 0
+    if isinstance(moment, datetime):
+        moment = moment.timestamp()
+    return max(int(float(moment) * 1e9), 0)

@@ -1,0 +1,407 @@
+"""Reading of any rows of many files into columns, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windeck._util.lru_cache import LRUCache
+from windeck._util.parallel import run_in_threads
+from windeck.columns.columns import ALIGNMENT, ColumnData, aligned_empty
+from windeck.columns.dtypes import Array, Bools, Int64s
+from windeck.io import filesystem
+from windeck.io.blocks import StoredFile, unchanged
+from windeck.io.conversion import CategoryNames, ColumnBuilder, take_rows
+from windeck.io.formats import BATCH_ROWS
+from windeck.io.ranges import REQUESTS
+from windeck.io.reading import cast_to_common
+
+__all__ = ["ColumnForm", "RowReader"]
+
+#: Bytes of decoded columns of parts that are kept for the next access to rows beside them.
+CACHED_BYTES = 1 << 24
+#: Bytes of first rows of parts that are kept, unless there is a memory budget.
+HEAD_BYTES = 1 << 28
+#: Of a memory budget one part of this number is for first rows.
+HEAD_SHARE = 16
+#: Bytes that are read and decoded at a time by one thread, or a whole part.
+PIECE_BYTES = 1 << 20
+#: Bytes of pieces that are in memory while they are read and decoded, as stored and decoded.
+READING_BYTES = 1 << 25
+#: Threads that read local files: one may decode while the other one waits for the file.
+LOCAL_THREADS = 2
+
+
+#: File, first row of a part in it, and columns.
+_HeadKey: TypeAlias = tuple[int, int, tuple[str, ...]]
+
+
+class _RowPiece(NamedTuple):
+    """Rows [start, stop) of a file, and their place in what is read."""
+
+    file: int
+    start: int
+    stop: int
+    place: int
+
+
+@dataclass(frozen=True)
+class ColumnForm:
+    """The form of a column in memory: Arrow type in the files, dtype, and names of its codes."""
+
+    kind: Any
+    dtype: np.dtype[Any]
+    names: CategoryNames | None = None
+
+
+@dataclass(repr=False)
+class RowReader:
+    """Rows of many files, which are numbered through all files. Thread-safe.
+
+    Parameters
+    ----------
+    files
+        The files, in order.
+    forms
+        The form of each column that can be read.
+    first, rows
+        Number of rows of the files before row 0, and of the rows.
+    """
+
+    files: Sequence[StoredFile]
+    forms: Mapping[str, ColumnForm]
+    first: int
+    rows: int
+    #: Bytes of first rows of parts that are kept.
+    head_limit: int = HEAD_BYTES
+    _heads: dict[_HeadKey, Any] = field(default_factory=dict)
+    _head_bytes: int = 0
+    _largest: dict[tuple[str, ...], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        counts = [stored.file.num_rows for stored in self.files]
+        #: First row of each file, and the row after the last; row 0 may be inside a file.
+        self._file_rows: Int64s = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._file_rows -= self.first
+        parts = [np.asarray(stored.file.part_rows, dtype=np.int64) for stored in self.files]
+        ends = np.cumsum(np.concatenate([*parts, np.zeros(0, dtype=np.int64)]))
+        borders: Int64s = np.unique(np.concatenate([[0], ends - self.first, [self.rows]]))
+        #: Borders of the parts, int64 of shape (parts + 1,), without empty ones.
+        self.part_offsets: Int64s = borders[(borders >= 0) & (borders <= self.rows)]
+        self._cache = LRUCache(
+            1 << 20, total_size=CACHED_BYTES, size_of=lambda key: self._part_bytes(*key)
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("files", "forms", "first", "rows", "head_limit")
+        return {name: getattr(self, name) for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _heads={}, _head_bytes=0, _largest={})
+        self.__post_init__()
+
+    def _part_bytes(self, part: int, name: str) -> int:
+        return self.row_bytes((name,)) * int(np.diff(self.part_offsets[part : part + 2])[0])
+
+    def row_bytes(self, names: Sequence[str]) -> int:
+        """Return the bytes of the values of some columns in a row, in memory."""
+        return sum(self.forms[name].dtype.itemsize for name in names)
+
+    def splits(self, names: Sequence[str]) -> bool:
+        """Return True if any rows of a part can be read without the others."""
+        return all(stored.file.splits(names) for stored in self.files)
+
+    def largest_read(self, names: Sequence[str]) -> int:
+        """Return the bytes of the largest part that is read as a whole; 0 if none is.
+
+        Parquet is decoded page by page, Arrow by rows, unless a batch is compressed or has strings.
+        """
+        sizes = [0]
+        for stored in self.files:
+            if stored.file.kind != "Parquet" and not stored.file.splits(names):
+                by_part = [stored.file.stored_bytes(name) for name in names]
+                rows = max(stored.file.part_rows, default=0)
+                sizes.append(max(map(sum, zip(*by_part, strict=True)), default=0))
+                sizes[-1] += rows * self.row_bytes(names)
+        return max(sizes)
+
+    def _largest_part(self, names: tuple[str, ...]) -> int:
+        """Return the bytes of columns in the largest part, as stored; kept."""
+        if names not in self._largest:
+            self._largest[names] = int(self.stored_parts(names)[0].max(initial=0))
+        return self._largest[names]
+
+    def stored_bytes(self, names: Sequence[str], wanted: Any) -> int:
+        """Return the bytes in the files of columns of the parts that have `wanted` rows.
+
+        Parameters
+        ----------
+        wanted
+            int64 array of shape (parts,), rows to read of each part between `part_offsets`.
+        """
+        stored, split = self.stored_parts(names)
+        share = np.where(split, wanted / np.diff(self.part_offsets), wanted > 0)
+        return round(float((stored * share).sum()))
+
+    def stored_parts(self, names: Sequence[str]) -> tuple[NDArray[np.float64], Bools]:
+        """Return the bytes of columns of each part, and whether some rows of it can be read alone.
+
+        Two arrays of shape (parts,).
+        """
+        found = np.zeros(len(self.part_offsets) - 1)
+        split = np.zeros(len(found), dtype=np.bool_)
+        for stored, low in zip(self.files, self._file_rows[:-1].tolist(), strict=True):
+            edges = low + np.concatenate([[0], np.cumsum(stored.file.part_rows)])
+            for number in range(len(edges) - 1):
+                middle = max(int(edges[number]), 0)
+                if edges[number] == edges[number + 1] or not 0 <= middle < self.rows:
+                    continue
+                part = int(np.searchsorted(self.part_offsets, middle, side="right")) - 1
+                found[part] = sum(stored.file.stored_bytes(name)[number] for name in names)
+                split[part] = stored.file.splits(names)
+        return found, split
+
+    def read(
+        self, names: Sequence[str], lows: Int64s, highs: Int64s, head_rows: int = 0
+    ) -> dict[str, ColumnData]:
+        """Read rows [lows[i], highs[i]), ascending and disjoint, end to end into columns.
+
+        Parameters
+        ----------
+        head_rows
+            Where no more than this number of first rows of a part are needed after others, they
+            are kept, so that the part is not read for them again.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            A file was deleted, changed or is damaged; the message names it.
+        """
+        whole = self._builders(names, int((highs - lows).sum()))
+        pieces = self._pieces_of_files(names, lows, highs)
+
+        heads: list[tuple[_HeadKey, list[Any]]] = []
+
+        def fill(number: int) -> dict[str, ColumnBuilder]:
+            file, start, stop, place = pieces[number]
+            builders = {name: one.part(place, stop - start) for name, one in whole.items()}
+            for batch in self._batches(file, tuple(names), start, stop, head_rows, heads):
+                for name, array in zip(names, batch.columns, strict=True):
+                    builders[name].append(self._cast(array, name, file))
+            return builders
+
+        used = [self.files[number] for number in sorted({piece.file for piece in pieces})]
+        with unchanged(used):
+            threads = self._threads(names, used, pieces)
+            for parts in run_in_threads(fill, len(pieces), threads, portion=1):
+                for name, part in parts.items():
+                    whole[name].append_part(part)
+        for key, batches in heads:
+            self._keep(key, batches)
+        return {name: builder.finish() for name, builder in whole.items()}
+
+    def _builders(self, names: Sequence[str], rows: int) -> dict[str, ColumnBuilder]:
+        """Return builders of columns in one piece of memory, for which huge pages can be used."""
+        forms = [self.forms[name] for name in names]
+        sizes = [-(-rows * form.dtype.itemsize // ALIGNMENT) * ALIGNMENT for form in forms]
+        memory = aligned_empty((sum(sizes),), np.dtype(np.uint8))
+        made, start = {}, 0
+        for name, form, size in zip(names, forms, sizes, strict=True):
+            out = memory[start : start + rows * form.dtype.itemsize].view(form.dtype)
+            made[name] = ColumnBuilder(name, rows, form.dtype, names=form.names, out=out)
+            start += size
+        return made
+
+    def _pieces_of_files(
+        self, names: Sequence[str], lows: Int64s, highs: Int64s
+    ) -> list[_RowPiece]:
+        """Cut rows [lows[i], highs[i]) at borders of parts into pieces of `PIECE_BYTES` or more."""
+        least = max(PIECE_BYTES // max(self.row_bytes(names), 1), 1)
+        pieces: list[_RowPiece] = []
+        place = 0
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+            first, last = np.searchsorted(self.part_offsets, [low, high]).tolist()
+            for number, start, stop in self._in_files(low, high):
+                begin = int(self._file_rows[number])
+                borders = self.part_offsets[first:last] - begin
+                if self.files[number].file.splits(names):
+                    borders = np.union1d(borders, np.arange(start, stop, 2 * least))
+                for border in (*borders[(borders > start) & (borders < stop)].tolist(), stop):
+                    if border - start >= least or border == stop:
+                        pieces.append(_RowPiece(number, start, border, place))
+                        place, start = place + border - start, border
+        return pieces
+
+    def _threads(
+        self, names: Sequence[str], files: Sequence[StoredFile], pieces: Sequence[_RowPiece]
+    ) -> int:
+        """Return the number of threads that read pieces, by the bytes that are in memory then."""
+        rows = max((piece.stop - piece.start for piece in pieces), default=0)
+        stored = rows * self.row_bytes(names)
+        if not self.splits(names):
+            stored, rows = self._largest_part(tuple(names)), min(rows, BATCH_ROWS)
+        size = max(stored + rows * self.row_bytes(names), self.largest_read(names), 1)
+        remote = any(filesystem.is_remote(stored.file.path) for stored in files)
+        return max(1, min(REQUESTS if remote else LOCAL_THREADS, READING_BYTES // size))
+
+    def builder(self, name: str, rows: int) -> ColumnBuilder:
+        """Return a builder of a column."""
+        form = self.forms[name]
+        return ColumnBuilder(name, rows, form.dtype, names=form.names)
+
+    def _cast(self, array: Any, name: str, number: int) -> Any:
+        return cast_to_common(array, name, self.forms[name].kind, self.files[number].file.path)
+
+    def _in_files(self, low: int, high: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the number of each file of rows [low, high), and its rows."""
+        number = int(np.searchsorted(self._file_rows, low, side="right")) - 1
+        while low < high:
+            begin, end = self._file_rows[number : number + 2].tolist()
+            if low < end:
+                yield number, low - begin, min(high, end) - begin
+            low, number = max(low, end), number + 1
+
+    def scan(self, names: Sequence[str], low: int, high: int) -> Iterator[tuple[int, list[Any]]]:
+        """Yield (first row, arrays) of rows [low, high) batch by batch, of one type in all files.
+
+        Nothing is kept.
+        """
+        for number, start, stop in self._in_files(low, high):
+            row = int(self._file_rows[number]) + start
+            with unchanged([self.files[number]]):
+                for batch in self._batches(number, tuple(names), start, stop, 0, []):
+                    arrays = [
+                        self._cast(array, name, number)
+                        for name, array in zip(names, batch.columns, strict=True)
+                    ]
+                    yield row, arrays
+                    row += batch.num_rows
+
+    def _batches(
+        self,
+        number: int,
+        names: tuple[str, ...],
+        start: int,
+        stop: int,
+        head_rows: int,
+        heads: list[tuple[_HeadKey, list[Any]]],
+    ) -> Iterator[Any]:
+        """Yield batches of rows [start, stop) of a file; append first rows to keep to `heads`."""
+        stored = self.files[number]
+        head = None
+        if head_rows and not stored.file.splits(names):
+            edges = np.concatenate([[0], np.cumsum(stored.file.part_rows)])
+            part = int(np.searchsorted(edges, stop - 1, side="right")) - 1
+            border, end = int(edges[part]), int(edges[part + 1])
+            # Rows of a part that is needed for its first rows alone.
+            if start <= border and stop - border <= head_rows and stop < end:
+                head, stop = (border, stop), border
+        done = start
+        if start < stop:
+            for batch in stored.file.batches(names, start, stop):
+                done += batch.num_rows
+                yield batch
+        if head is not None:
+            yield from self._head((number, head[0], names), head[1], head_rows, heads)
+        if done != max(stop, start):
+            raise ValueError(
+                f"{stored.file.path!r} has {stop - done} rows fewer than its metadata says"
+            )
+
+    def _head(
+        self, key: _HeadKey, stop: int, rows: int, heads: list[tuple[_HeadKey, list[Any]]]
+    ) -> Iterator[Any]:
+        """Yield the first rows up to `stop` of a part, kept from an earlier read if possible."""
+        number, start, names = key
+        kept = self._heads.get(key)
+        if kept is None or sum(batch.num_rows for batch in kept) < stop - start:
+            stored = self.files[number]
+            last = min(start + rows, stored.file.num_rows)
+            # Copies: a slice would keep the whole batch in memory.
+            kept = [
+                take_rows(batch, np.arange(batch.num_rows))
+                for batch in stored.file.batches(names, start, last)
+            ]
+            heads.append((key, kept))
+        left = stop - start
+        for batch in kept:
+            if left > 0:
+                yield batch.slice(0, min(left, batch.num_rows))
+            left -= batch.num_rows
+
+    def _keep(self, key: _HeadKey, batches: list[Any]) -> None:
+        size = sum(batch.nbytes for batch in batches)
+        before = sum(batch.nbytes for batch in self._heads.get(key, ()))
+        if self._head_bytes - before + size <= self.head_limit:
+            self._heads[key] = batches
+            self._head_bytes += size - before
+
+    def column(self, name: str, rows: slice | Int64s) -> ColumnData:
+        """Return rows of one column: a range as a slice, or any rows. Parts are read in order."""
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(self.rows)
+            if step == 1:
+                builder = self.builder(name, max(stop - start, 0))
+                for _, array in self._pieces(name, start, stop):
+                    builder.append(array)
+                return builder.finish()
+            rows = np.arange(start, stop, step, dtype=np.int64)
+        places = np.where(rows < 0, rows + self.rows, rows)
+        if len(places) and not (places.min() >= 0 and places.max() < self.rows):
+            raise IndexError(f"a row is out of range, expected [0, {self.rows})")
+        order = np.argsort(places, kind="stable")
+        ordered = places[order]
+        builder = self.builder(name, len(ordered))
+        part = np.searchsorted(self.part_offsets, ordered, side="right")
+        for group in np.split(ordered, np.flatnonzero(np.diff(part)) + 1):
+            if not len(group):
+                continue
+            for row, array in self._pieces(name, int(group[0]), int(group[-1]) + 1):
+                here = group[(group >= row) & (group < row + len(array))]
+                builder.append(take_rows(array, here - row))
+        found = builder.finish()
+        return found if (order[1:] > order[:-1]).all() else _unsorted(found, order)
+
+    def _pieces(self, name: str, low: int, high: int) -> Iterator[tuple[int, Any]]:
+        """Yield (first row, array) of rows [low, high) of a column."""
+        if self.splits((name,)):
+            for row, (array,) in self.scan((name,), low, high):
+                yield row, array
+            return
+        part = int(np.searchsorted(self.part_offsets, low, side="right")) - 1
+        while low < high:
+            for row, array in self._whole_part(name, part):
+                first, last = max(low, row), min(high, row + len(array))
+                if first < last:
+                    yield first, array.slice(first - row, last - first)
+            part += 1
+            low = int(self.part_offsets[part])
+
+    def _whole_part(self, name: str, part: int) -> Iterable[tuple[int, Any]]:
+        """Return (first row, array) of a column of a part; small parts are kept for a while."""
+        if self._part_bytes(part, name) > CACHED_BYTES:
+            return self._part(name, part)
+        kept: list[tuple[int, Any]]
+        kept = self._cache.get((part, name), lambda: list(self._part(name, part)))
+        return kept
+
+    def _part(self, name: str, part: int) -> Iterator[tuple[int, Any]]:
+        begin, end = self.part_offsets[part : part + 2].tolist()
+        for row, (array,) in self.scan((name,), begin, end):
+            yield row, array
+
+
+def _unsorted(column: ColumnData, order: Int64s) -> ColumnData:
+    """Return a column of which row i of the result's ``order[i]`` is row i of `column`."""
+    values: Array = np.empty_like(column.values)
+    values[order] = column.values
+    if column.validity is None:
+        return replace(column, values=values)
+    valid = np.empty(len(order), dtype=np.bool_)
+    valid[order] = column._valid(slice(None))
+    bitmap = np.packbits(valid, bitorder="little")
+    return replace(column, values=values, validity=bitmap, validity_offset=0)

@@ -1,0 +1,99 @@
+"""Writing of Parquet files and of sorted rows on a local disk, each file in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from windeck.io.arrow import open_reader
+from windeck.io.conversion import is_categorical
+from windeck.io.filesystem import atomic_file, map_file
+from windeck.io.formats import name_in_errors
+
+__all__ = ["read_batches", "remove", "remove_directory", "sha256", "write_batches"]
+__all__ += ["write_parquet"]
+
+_BLOCK_BYTES = 1 << 20
+
+
+def write_parquet(path: str, schema: Any, groups: Iterator[Any], compression: str) -> int:
+    """Write tables as the row groups of a file; return its bytes.
+
+    Strings are dictionary encoded, and numbers are not: it costs more time than it saves space.
+    """
+    strings = [field.name for field in schema if is_categorical(field.type)]
+    with atomic_file(path) as temporary:
+        with parquet.ParquetWriter(
+            str(temporary), schema, compression=compression, use_dictionary=strings
+        ) as writer:
+            for group in groups:
+                writer.write_table(group, row_group_size=max(group.num_rows, 1))
+        return os.path.getsize(temporary)
+
+
+def write_batches(path: str, schema: Any, batches: Iterator[Any]) -> None:
+    """Write record batches as an uncompressed Arrow IPC file."""
+    with (
+        atomic_file(path) as temporary,
+        pa.OSFile(str(temporary), "wb") as sink,
+        pa.ipc.new_file(sink, schema) as writer,
+    ):
+        for batch in batches:
+            writer.write(batch)
+
+
+def read_batches(
+    path: str, rows: int, start: int, stop: int, names: Sequence[str] | None = None
+) -> list[Any]:
+    """Return rows [start, stop) of a file of `write_batches`, as views of the mapped file.
+
+    Parameters
+    ----------
+    rows
+        Rows of every batch but the last. Only the batches of these rows are read.
+    names
+        Columns to read, by default all.
+    """
+    with name_in_errors(path, "Arrow IPC"), map_file(path) as mapped:
+        pages = pa.foreign_buffer(mapped.buffer.address, mapped.buffer.size, base=mapped.buffer)
+        reader = open_reader(pa.BufferReader(pages))
+        found = []
+        for number in range(start // rows, -(-stop // rows)):
+            batch = reader.get_batch(number)
+            batch.validate()
+            first, last = max(start - number * rows, 0), min(stop - number * rows, rows)
+            if last > batch.num_rows:
+                raise ValueError(
+                    f"batch {number} of {path!r} has {batch.num_rows} rows, expected {last}"
+                )
+            batch = batch.slice(first, last - first)
+            found.append(batch if names is None else batch.select(list(names)))
+        return found
+
+
+def sha256(path: str) -> str:
+    """Return the SHA-256 of a file's bytes as text."""
+    hashed = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            hashed.update(block)
+    return hashed.hexdigest()
+
+
+def remove(path: str) -> None:
+    """Remove a file, if there is one."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_directory(path: str) -> None:
+    """Remove a directory with all below it, if there is one."""
+    if os.path.isdir(path):
+        shutil.rmtree(path)

@@ -1,0 +1,1 @@
+"""Preparation of files for training: columns in use, final dtypes, sorted by series and time."""

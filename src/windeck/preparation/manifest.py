@@ -1,0 +1,274 @@
+"""The manifest of prepared data: what was written of which sources, and fitted scalers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windeck._util.text import format_bytes, plural
+from windeck.io import filesystem
+from windeck.io.writing import sha256
+from windeck.windows.scaler import Scaler
+
+__all__ = ["MANIFEST", "Prepared", "PreparedFile", "PreparedSource"]
+
+MANIFEST = "manifest.json"
+_FORMAT, _VERSION = "windeck prepared table", 1
+
+
+@dataclass(frozen=True)
+class PreparedFile:
+    """A Parquet file of prepared data.
+
+    Attributes
+    ----------
+    name
+        Its name in the directory.
+    rows, bytes, row_groups
+        Its size.
+    sha256
+        The checksum of its bytes, as hexadecimal digits.
+    first, last
+        Ids and time of its first and last row; times are integers in the unit of their column.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    row_groups: int
+    sha256: str
+    first: list[Any]
+    last: list[Any]
+
+
+@dataclass(frozen=True)
+class PreparedSource:
+    """A source file: its path, its bytes, and the rows that were read, or why none were.
+
+    Attributes
+    ----------
+    path
+        As it was given, without credentials.
+    bytes, rows
+        Its size. Both are 0 for a file that was left out.
+    error
+        The error for which ``on_error="skip"`` left the file out; None for the others.
+    """
+
+    path: str
+    bytes: int
+    rows: int
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Prepared data in a directory, as its manifest describes them; returned by `prepare`.
+
+    Attributes
+    ----------
+    path
+        The directory.
+    rows, series
+        Number of rows and of series; 1 series without id columns.
+    columns
+        The Arrow type of each column as text, by name, in the order of the files.
+    id_columns, timestamp_column
+        The columns that rows are sorted by.
+    duplicates_dropped
+        Rows left out because an earlier or later one has their ids and time.
+    files, sources
+        What was written and what was read.
+    scalers
+        Fitted scalers by kind.
+    options
+        The options that decided what was written.
+    fingerprint
+        The hash of options and sources; the same command has the same fingerprint.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import windeck as wd
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.csv").write_text("site,hour,load\\nb,0,2.5\\na,1,0.5\\na,0,1.5\\n")
+    >>> _ = wd.prepare(folder / "a.csv", folder / "out", id_columns="site", timestamp_column="hour")
+    >>> prepared = wd.Prepared.read(folder / "out")
+    >>> prepared.rows, prepared.series, [file.name for file in prepared.files]
+    (3, 2, ['part-00000.parquet'])
+    >>> prepared.verify()
+    """
+
+    path: str
+    rows: int
+    series: int
+    columns: Mapping[str, str]
+    id_columns: tuple[str, ...]
+    timestamp_column: str | None
+    duplicates_dropped: int
+    files: tuple[PreparedFile, ...]
+    sources: tuple[PreparedSource, ...]
+    scalers: Mapping[str, Scaler]
+    options: Mapping[str, Any]
+    fingerprint: str
+
+    @classmethod
+    def read(cls, path: filesystem.PathLike) -> Prepared:
+        """Read the manifest of a directory.
+
+        O(files + sources) time; of the files only their sizes are checked, see `verify`.
+
+        Raises
+        ------
+        FileNotFoundError
+            The directory has no manifest: it was not prepared, or not to the end; or a file that
+            the manifest lists is missing.
+        ValueError
+            The manifest is damaged or of another version, or a file has another size.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import windeck as wd
+        >>> wd.Prepared.read(tempfile.mkdtemp())  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        FileNotFoundError: directory '...' has no manifest.json; expected the result of `prepare`
+        """
+        folder = os.fspath(path)
+        place = os.path.join(folder, MANIFEST)
+        if not filesystem.exists(place):
+            raise FileNotFoundError(
+                f"directory {folder!r} has no {MANIFEST}; expected the result of `prepare`"
+            )
+        try:
+            found = _parsed(folder, json.loads(filesystem.read_bytes(place)))
+        except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{place!r} cannot be read as a manifest: {reason}") from error
+        for file in found.files:
+            one = os.path.join(folder, file.name)
+            if not filesystem.is_file(one):
+                raise FileNotFoundError(f"file {one!r} is missing, which {MANIFEST} lists")
+            if filesystem.size(one) != file.bytes:
+                raise ValueError(
+                    f"file {one!r} has {filesystem.size(one)} bytes; expected the {file.bytes} "
+                    f"that {MANIFEST} lists"
+                )
+        return found
+
+    @property
+    def skipped(self) -> tuple[PreparedSource, ...]:
+        """SourceFile files that were left out."""
+        return tuple(source for source in self.sources if source.error is not None)
+
+    def verify(self) -> None:
+        """Compare the checksums of all files. O(bytes) time.
+
+        Raises
+        ------
+        ValueError
+            A file is damaged; the message names it.
+
+        Examples
+        --------
+        See the class.
+        """
+        for file in self.files:
+            path = os.path.join(self.path, file.name)
+            found = sha256(path)
+            if found != file.sha256:
+                raise ValueError(
+                    f"file {path!r} is damaged: its SHA-256 is {found}, expected {file.sha256}"
+                )
+
+    def write(self) -> None:
+        """Write the manifest into the directory, in one step."""
+        document = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "rows": self.rows,
+            "series": self.series,
+            "columns": dict(self.columns),
+            "id_columns": list(self.id_columns),
+            "timestamp_column": self.timestamp_column,
+            "duplicates_dropped": self.duplicates_dropped,
+            "files": [asdict(file) for file in self.files],
+            "sources": [asdict(source) for source in self.sources],
+            "scalers": {kind: json.loads(one.to_json()) for kind, one in self.scalers.items()},
+            "options": dict(self.options),
+            "fingerprint": self.fingerprint,
+        }
+        text = json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "surrogateescape")
+        filesystem.write_bytes(os.path.join(filesystem.absolute(self.path), MANIFEST), text)
+
+    def __str__(self) -> str:
+        """Return a description of a few lines."""
+        nbytes = sum(file.bytes for file in self.files)
+        lines = [
+            f"{self.path}: {plural(self.rows, 'row')} of {self.series:,} series in "
+            f"{plural(len(self.files), 'file')}, {format_bytes(nbytes)}",
+            f"from {plural(len(self.sources) - len(self.skipped), 'source file')}",
+        ]
+        if self.duplicates_dropped:
+            lines.append(f"{plural(self.duplicates_dropped, 'duplicate row')} left out")
+        if self.skipped:
+            lines.append(f"{plural(len(self.skipped), 'bad file')} left out:")
+            lines += [f"  {source.path}: {source.error}" for source in self.skipped]
+        return "\n".join(lines)
+
+
+def _parsed(folder: str, document: Any) -> Prepared:
+    """Return a manifest; raise TypeError, KeyError or ValueError for what is not one."""
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise ValueError(f"expected a document of the format {_FORMAT!r}")
+    if document["version"] != _VERSION:
+        raise ValueError(
+            f"it has version {document['version']!r}; expected {_VERSION}, that of this release"
+        )
+    files = tuple(PreparedFile(**_checked(dict, "files", one)) for one in document["files"])
+    for file in files:
+        _check_file(file)
+    sources = tuple(PreparedSource(**_checked(dict, "sources", one)) for one in document["sources"])
+    rows = _checked(int, "rows", document["rows"])
+    if rows != sum(file.rows for file in files):
+        raise ValueError(f"its files have other than {rows} rows together")
+    columns = _checked(dict, "columns", document["columns"])
+    ids = tuple(_checked(list, "id_columns", document["id_columns"]))
+    time = document["timestamp_column"]
+    for name in (*ids, *(() if time is None else (time,))):
+        if name not in columns:
+            raise ValueError(f"column {name!r} is not among its columns")
+    scalers = _checked(dict, "scalers", document["scalers"])
+    return Prepared(
+        folder,
+        rows,
+        _checked(int, "series", document["series"]),
+        columns,
+        ids,
+        time,
+        _checked(int, "duplicates_dropped", document["duplicates_dropped"]),
+        files,
+        sources,
+        {kind: Scaler.from_json(json.dumps(one)) for kind, one in scalers.items()},
+        _checked(dict, "options", document["options"]),
+        _checked(str, "fingerprint", document["fingerprint"]),
+    )
+
+
+def _check_file(file: PreparedFile) -> None:
+    name = _checked(str, "name", file.name)
+    if os.path.basename(name) != name or name.startswith("."):
+        raise ValueError(f"file name {name!r} is not of the directory")
+    for field in ("rows", "bytes", "row_groups"):
+        if _checked(int, field, getattr(file, field)) < 0:
+            raise ValueError(f"`{field}` of {name!r} is negative")
+    _checked(str, "sha256", file.sha256)
+
+
+def _checked(kind: type, name: str, value: Any) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"`{name}` is {value!r}, expected {kind.__name__}")
+    return value

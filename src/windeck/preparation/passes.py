@@ -1,0 +1,309 @@
+"""The two passes of a preparation, its layout between them, and its manifest after them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windeck._core import Permutation
+from windeck._util.parallel import run_in_threads
+from windeck._util.progress import Progress, report_rates
+from windeck._util.text import format_bytes
+from windeck.io import filesystem
+from windeck.io.formats import open_file
+from windeck.io.writing import remove
+from windeck.preparation.engines import all_cores, run_tasks
+from windeck.preparation.manifest import Prepared, PreparedFile, PreparedSource
+from windeck.preparation.parts import (
+    FileLayout,
+    WrittenPart,
+    choose_splitters,
+    cuts_between_keys,
+    part_name,
+    part_result,
+    run_bounds,
+    training_mask,
+    write_part,
+)
+from windeck.preparation.plan import PreparationPlan, final_types
+from windeck.preparation.runs import RUN_SLACK, SortedRun, TaskResult, read_task, task_result
+from windeck.preparation.sorting import as_ticks
+from windeck.table.table import Table
+from windeck.windows.scaler import Scaler
+
+__all__ = ["WorkLimits", "run_passes"]
+
+#: What a process takes beside rows, after its imports: code, stacks, and memory that the allocator
+#: of Arrow keeps. Measured: 70 to 100 MB.
+_PROCESS_BYTES = 104 << 20
+
+
+@dataclass(frozen=True)
+class WorkLimits:
+    """The engine of a preparation, its threads and its memory."""
+
+    engine: str
+    threads: int | None
+    memory: float
+
+    @property
+    def threads_here(self) -> int:
+        """Threads of this process for work that is not given to the engine."""
+        return min(self.threads or all_cores(), all_cores())
+
+    def slots(self, plan: PreparationPlan, rows_bytes: float) -> int | None:
+        """Return how many workers of `rows_bytes` of rows fit; None for all that Ray has.
+
+        Raises
+        ------
+        MemoryError
+            One does not.
+        """
+        # The rows of a worker, a copy of a column or of a row group, the order, buffers of files.
+        worker = int(2.5 * rows_bytes + 2 * plan.options.row_group_bytes) + (16 << 20)
+        if _PROCESS_BYTES + worker > self.memory:
+            raise MemoryError(
+                f"one worker takes about {format_bytes(_PROCESS_BYTES + worker)}, more than "
+                f"memory_budget={format_bytes(self.memory)}; pass a smaller file_bytes= than "
+                f"{plan.file_bytes}"
+            )
+        if self.engine == "ray":
+            return self.threads
+        return max(
+            1, min(self.threads or all_cores(), int((self.memory - _PROCESS_BYTES) // worker))
+        )
+
+
+def run_passes(
+    plan: PreparationPlan, folder: str, limits: WorkLimits, progress: Progress
+) -> Prepared:
+    """Read and sort what is not done yet, write the manifest, and return it."""
+    slots = limits.slots(plan, RUN_SLACK * plan.file_bytes)
+    count = len(plan.tasks)
+    with report_rates(progress, "reading", sum(_read_bytes(plan))) as advance:
+
+        def read_one(number: int) -> None:
+            found = task_result(plan, number)
+            assert found is not None
+            advance(sum(found.rows.values()), _read_bytes(plan)[number])
+
+        run_tasks(limits.engine, read_task, plan, count, slots, read_one)
+    layout, results = _layout(plan, folder, limits.threads_here)
+    largest = max(map(layout.part_bytes, range(layout.parts)), default=0)
+    slots = limits.slots(plan, largest)
+    total = sum(map(layout.part_bytes, range(layout.parts)))
+    with report_rates(progress, "sorting", total) as advance:
+
+        def part_done(number: int) -> None:
+            advance(layout.rows(number), layout.part_bytes(number))
+
+        run_tasks(limits.engine, write_part, layout, layout.parts, slots, part_done)
+    written = [part_result(layout, number) for number in range(layout.parts)]
+    assert all(part is not None for part in written)
+    parts = [part for part in written if part is not None]
+    _remove_others(folder, len(parts))
+    done = _manifest(layout, folder, results, parts)
+    done.write()
+    return done
+
+
+def _read_bytes(plan: PreparationPlan) -> list[int]:
+    """Return the bytes of source files that each task reads, about."""
+    found = []
+    for task in plan.tasks:
+        nbytes = 0.0
+        for part in task:
+            source = plan.sources[part.source]
+            share = 1.0 if part.stop is None else (part.stop - part.start) / max(source.rows, 1)
+            nbytes += source.size * share
+        found.append(int(nbytes))
+    return found
+
+
+def _layout(
+    plan: PreparationPlan, folder: str, workers: int
+) -> tuple[FileLayout, list[TaskResult]]:
+    """Return how the rows of all runs are divided into files."""
+    results = []
+    for number in range(len(plan.tasks)):
+        result = task_result(plan, number)
+        assert result is not None
+        results.append(result)
+    bad = {source for result in results for source in result.bad}
+    runs: list[SortedRun] = []
+    schemas: dict[int, Any] = {}
+    for task, result in zip(plan.tasks, results, strict=True):
+        schemas.update(result.schemas)
+        # Of a large file that is bad in one part, the other parts are left out too.
+        if len(task) > 1 or task[0].source not in bad:
+            runs += result.runs
+    files = [
+        replace(source, schema=schemas[number])
+        for number, source in enumerate(plan.sources)
+        if number in schemas and number not in bad
+    ]
+    if not sum(run.rows for run in runs):
+        raise ValueError(f"{', '.join(repr(s.name) for s in plan.sources[:3])} has no rows")
+    kinds = final_types(files, plan.names, plan.options)
+    between_keys = cuts_between_keys(plan)
+    splitters = choose_splitters(runs, plan.file_bytes, between_keys=between_keys)
+    bounds = run_in_threads(
+        lambda number: run_bounds(plan, runs, number, splitters), len(runs), workers, portion=1
+    )
+    sizes = np.diff(np.array(bounds, dtype=np.int64), axis=1).sum(axis=0)
+    kept = [0, *(np.flatnonzero(sizes) + 1).tolist()]
+    rows = sum(run.rows for run in runs)
+    width = max(sum(run.nbytes for run in runs) // rows, 1)
+    layout = FileLayout(
+        plan,
+        folder,
+        tuple(runs),
+        tuple(tuple(one[place] for place in kept) for one in bounds),
+        kinds,
+        max(plan.options.row_group_bytes // width, 1),
+        width,
+        _training(plan, kinds),
+    )
+    return layout, results
+
+
+def _training(plan: PreparationPlan, kinds: Any) -> tuple[int | None, int | None] | None:
+    """Return the range of training times in the unit of the column."""
+    train = plan.options.train
+    if train == (None, None):
+        return None
+    kind = kinds[plan.options.read.time]
+    start, stop = (None if end is None else _tick(end, kind) for end in train)
+    return start, stop
+
+
+def _tick(end: Any, kind: Any) -> int:
+    """Return the least time that is not before `end`."""
+    if pa.types.is_integer(kind):
+        try:
+            return int(end) if isinstance(end, str) else operator.index(end)
+        except (TypeError, ValueError):
+            raise TypeError(f"`train` must be integers as the times are, got {end!r}") from None
+    if getattr(end, "tzinfo", None) is not None:
+        end = end.astimezone(dt.timezone.utc).replace(tzinfo=None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy warns of an offset in a text, and drops it
+            exact = np.datetime64(end)
+    except (TypeError, ValueError, Warning):
+        exact = np.datetime64("NaT")
+    if np.isnat(exact):
+        raise ValueError(f"`train` must be dates such as '2020-01-31T12:00', in UTC, got {end!r}")
+    floor = exact.astype(f"M8[{kind.unit if pa.types.is_timestamp(kind) else 'D'}]")
+    return int(floor.astype(np.int64)) + int(floor < exact)
+
+
+def _remove_others(folder: str, parts: int) -> None:
+    """Remove files of an earlier result that this one does not have."""
+    known = {part_name(number) for number in range(parts)}
+    for name, _ in filesystem.list_directory(folder):
+        if name.startswith("part-") and name not in known:
+            remove(os.path.join(folder, name))
+
+
+def _manifest(
+    layout: FileLayout, folder: str, results: list[TaskResult], parts: list[WrittenPart]
+) -> Prepared:
+    plan, read = layout.plan, layout.plan.options.read
+    series = sum(part.series for part in parts)
+    ids = len(read.ids)
+    for before, part in pairwise(parts):
+        series -= before.last[:ids] == part.first[:ids]
+    rows = sum(part.rows for part in parts)
+    dropped = sum(part.duplicates for part in parts)
+    found = sum(run.rows for run in layout.runs)
+    if rows + dropped != found:
+        raise RuntimeError(f"{found} rows were read and {rows + dropped} were written or left out")
+    files = tuple(
+        PreparedFile(p.name, p.rows, p.nbytes, p.row_groups, p.sha256, p.first, p.last)
+        for p in parts
+    )
+    return Prepared(
+        folder,
+        rows,
+        series,
+        {name: str(kind) for name, kind in layout.kinds.items()},
+        read.ids,
+        read.time,
+        dropped,
+        files,
+        tuple(_sources(plan, results)),
+        _scalers(layout, parts),
+        plan.options.document(),
+        plan.fingerprint,
+    )
+
+
+def _sources(plan: PreparationPlan, results: list[TaskResult]) -> Iterator[PreparedSource]:
+    bad = {source: text for result in results for source, text in result.bad.items()}
+    for number, source in enumerate(plan.sources):
+        if number in bad:
+            yield PreparedSource(source.name, source.size, 0, bad[number])
+        else:
+            rows = sum(result.rows.get(number, 0) for result in results)
+            yield PreparedSource(source.name, source.size, rows)
+    for path, reason in plan.skipped.items():
+        yield PreparedSource(path, 0, 0, reason)
+
+
+def _scalers(layout: FileLayout, parts: list[WrittenPart]) -> dict[str, Scaler]:
+    """Fit scalers to the rows that `Scaler.fit` samples of the training rows in sorted order."""
+    options = layout.plan.options
+    if not options.scalers:
+        return {}
+    counts = [part.training_rows for part in parts]
+    total = sum(counts)
+    if not total:
+        raise ValueError(f"no row has a time in train={options.train}, expected some")
+    names = [name for name in layout.plan.names if _is_number(layout.kinds[name])]
+    if not names:
+        raise ValueError("no column holds numbers, expected at least one to fit a scaler to")
+    chosen = np.arange(total)
+    if options.sample is not None and options.sample < total:
+        drawn = Permutation(total, seed=options.seed).slice(0, options.sample)
+        chosen = np.sort(drawn)
+    ends = np.cumsum([0, *counts])
+    cuts = np.searchsorted(chosen, ends)
+    batches: list[Any] = []
+    for number, part in enumerate(parts):
+        places = chosen[cuts[number] : cuts[number + 1]] - ends[number]
+        if len(places):
+            batches += _sampled(layout, part, names, places)
+    table = Table.from_arrow(pa.Table.from_batches(batches))
+    return {kind: Scaler.of_sample(table, kind=kind, total=total) for kind in options.scalers}
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _sampled(layout: FileLayout, part: WrittenPart, names: list[str], places: Any) -> Iterator[Any]:
+    """Yield some training rows of a file, given by their places among its training rows."""
+    time = layout.plan.options.read.time
+    wanted = names if layout.training is None else [*names, str(time)]
+    file = open_file(os.path.join(layout.destination, part.name))
+    before = 0
+    for batch in file.batches(wanted, 0, part.rows):
+        rows = np.arange(batch.num_rows)
+        if layout.training is not None:
+            inside = training_mask(as_ticks(batch.column(str(time))), layout.training)
+            rows = np.flatnonzero(inside)
+        first, last = np.searchsorted(places, [before, before + len(rows)])
+        taken = rows[places[first:last] - before]
+        before += len(rows)
+        if len(taken):
+            yield batch.select(names).take(pa.array(taken))

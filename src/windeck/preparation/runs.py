@@ -1,0 +1,272 @@
+"""First pass: source files become sorted runs on the local disk, each a task of its own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from windeck.io import filesystem
+from windeck.io.csv import CsvFile, ParsedCsv
+from windeck.io.filesystem import RangeReader
+from windeck.io.formats import open_file
+from windeck.io.reading import common_types
+from windeck.io.writing import remove, write_batches
+from windeck.preparation.plan import BAD_FILE, PreparationPlan, SourceFile, SourcePart
+from windeck.preparation.sorting import SortKeys, gathered, staged_column
+
+__all__ = ["SortedRun", "TaskResult", "read_task", "task_result"]
+
+#: SortKeys of a run that are known to all tasks, for each `file_bytes` of its rows.
+_SAMPLES = 64
+_BATCH_BYTES = 1 << 18
+_GOLDEN = (math.sqrt(5) - 1) / 2
+#: A run ends after so many times `file_bytes`: sizes of files are estimates.
+RUN_SLACK = 1.25
+
+
+class SortedRun(NamedTuple):
+    """Sorted rows in a file of batches of `batch_rows` rows, and the keys of some of them.
+
+    `ids`, `times` and `positions` are of the sampled rows: a tuple of ids for each, its time or
+    None, and its place in the run. `sources` are the numbers of the source files.
+    """
+
+    path: str
+    rows: int
+    nbytes: int
+    batch_rows: int
+    ids: list[list[Any]]
+    times: list[int | None]
+    positions: list[int]
+
+
+class TaskResult(NamedTuple):
+    """The runs of a task, the rows and the schema of each source file, and bad files."""
+
+    runs: list[SortedRun]
+    rows: dict[int, int]
+    schemas: dict[int, Any]
+    bad: dict[int, str]
+
+
+class _StagedRows(NamedTuple):
+    """Staged rows of one source file: record batches, and its schema."""
+
+    source: int
+    schema: Any
+    batches: list[Any]
+
+
+def _result_path(plan: PreparationPlan, number: int) -> str:
+    return os.path.join(plan.folder, f"task-{number:06}.json")
+
+
+def task_result(plan: PreparationPlan, number: int) -> TaskResult | None:
+    """Return the result of a task that is done, else None."""
+    path = _result_path(plan, number)
+    if not filesystem.exists(path):
+        return None
+    document = json.loads(filesystem.read_bytes(path))
+    return TaskResult(
+        [SortedRun(os.path.join(plan.folder, name), *rest) for name, *rest in document["runs"]],
+        {int(source): rows for source, rows in document["rows"].items()},
+        {int(source): _schema_of(text) for source, text in document["schemas"].items()},
+        {int(source): reason for source, reason in document["bad"].items()},
+    )
+
+
+def _schema_of(text: str) -> Any:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def read_task(plan: PreparationPlan, number: int) -> None:
+    """Read the source files of a task, and write their rows as sorted runs.
+
+    Nothing is done for a task that has a result.
+    """
+    if filesystem.exists(_result_path(plan, number)):
+        return
+    writer = _TaskWriter(plan, number)
+    for part in plan.tasks[number]:
+        source = plan.sources[part.source]
+        _check_unchanged(source)
+        writer.read(part)
+        _check_unchanged(source)
+    writer.finish()
+
+
+def _check_unchanged(source: SourceFile) -> None:
+    with RangeReader(source.path) as reader:
+        if (reader.size, reader.modified) != (source.size, source.modified):
+            raise RuntimeError(
+                f"source file {source.name!r} changed while it was prepared; expected the "
+                f"{source.size} bytes it had at the start"
+            )
+
+
+class _TaskWriter:
+    """Collector of the rows of a task, which writes a run whenever there are enough of them."""
+
+    def __init__(self, plan: PreparationPlan, number: int) -> None:
+        self.plan, self.number = plan, number
+        self.pieces: list[_StagedRows] = []
+        self.held = 0
+        self.runs: list[SortedRun] = []
+        self.rows: dict[int, int] = {}
+        self.schemas: dict[int, Any] = {}
+        self.bad: dict[int, str] = {}
+
+    def read(self, part: SourcePart) -> None:
+        """Read rows of a file. Of several files, all rows of one are read before they count."""
+        alone = len(self.plan.tasks[self.number]) == 1
+        staged = _staged_batches(self.plan, part)
+        piece, nbytes, rows = None, 0, 0
+        while (found := self._next(part, staged)) is not None:
+            schema, batch = found
+            piece = piece or _StagedRows(part.source, schema, [])
+            if batch is not None:
+                piece.batches.append(batch)
+                nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
+            if alone and nbytes >= RUN_SLACK * self.plan.file_bytes:
+                self._add(piece, nbytes)
+                piece, nbytes = _StagedRows(part.source, schema, []), 0
+        if part.source not in self.bad:
+            assert piece is not None
+            self.schemas[part.source], self.rows[part.source] = piece.schema, rows
+            self._add(piece, nbytes)
+        elif alone:
+            for run in self.runs:
+                remove(run.path)
+            self.runs = []
+
+    def _next(self, part: SourcePart, staged: Iterator[Any]) -> Any:
+        """Return the next item; None at the end, and for a bad file, which is recorded.
+
+        Only errors of reading are caught: those of writing are not the file's.
+        """
+        try:
+            return next(staged, None)
+        except BAD_FILE as error:
+            _check_unchanged(self.plan.sources[part.source])
+            if self.plan.options.on_error == "stop":
+                raise
+            self.bad[part.source] = str(error).split("\n")[0]
+            return None
+
+    def _add(self, piece: _StagedRows, nbytes: int) -> None:
+        if piece.batches:
+            self.pieces.append(piece)
+            self.held += nbytes
+        if self.held >= self.plan.file_bytes:
+            self._write_run()
+
+    def finish(self) -> None:
+        """Write the last run, and then the result of the task."""
+        if self.pieces:
+            self._write_run()
+        document = {
+            "runs": [[os.path.basename(run.path), *run[1:]] for run in self.runs],
+            "rows": self.rows,
+            "schemas": {
+                source: base64.b64encode(schema.serialize()).decode()
+                for source, schema in self.schemas.items()
+            },
+            "bad": self.bad,
+        }
+        text = json.dumps(document).encode()
+        filesystem.write_bytes(_result_path(self.plan, self.number), text)
+
+    def _write_run(self) -> None:
+        plan, read = self.plan, self.plan.options.read
+        files = [_TypedSource(plan.sources[piece.source], piece.schema) for piece in self.pieces]
+        kinds = common_types(files, plan.wanted, every=False)
+        batches = [batch for piece in self.pieces for batch in piece.batches]
+        self.pieces, self.held = [], 0
+        rows = gathered(batches, kinds, read, plan.wanted)
+        del batches
+        keys = SortKeys.of(rows, read)
+        order = keys.order()
+        width = max(rows.nbytes // rows.num_rows, 1)
+        batch_rows = 1 << max(8, (_BATCH_BYTES // width).bit_length() - 1)
+        name = f"run-{self.number:06}-{len(self.runs):04}.arrow"
+        path = os.path.join(plan.folder, name)
+        write_batches(path, rows.schema, _taken(rows, order, batch_rows))
+        positions = self._positions(rows.num_rows, width)
+        chosen = [order[place].as_py() for place in positions]
+        ids = [list(keys.at(row)) for row in chosen]
+        times = [None if keys.ticks is None else int(keys.ticks[row]) for row in chosen]
+        run = SortedRun(path, rows.num_rows, rows.nbytes, batch_rows, ids, times, positions)
+        self.runs.append(run)
+
+    def _positions(self, rows: int, width: int) -> list[int]:
+        """Return evenly spaced places, shifted from run to run.
+
+        Runs with equal keys would else be sampled at the same keys, with none between them.
+        """
+        step = max(self.plan.file_bytes // width // _SAMPLES, 1)
+        shift = ((16 * self.number + len(self.runs)) * _GOLDEN) % 1.0
+        return list(range(int(step * shift), rows, step))
+
+
+class _TypedSource(NamedTuple):
+    """A source file with the schema it was read with: what `common_types` takes."""
+
+    source: SourceFile
+    schema: Any
+
+    @property
+    def path(self) -> str:
+        return self.source.name
+
+    @property
+    def kind(self) -> str:
+        return self.source.kind
+
+
+def _taken(rows: Any, order: Any, batch_rows: int) -> Iterator[Any]:
+    for start in range(0, rows.num_rows, batch_rows):
+        yield rows.take(order[start : start + batch_rows])
+
+
+def _open_part(plan: PreparationPlan, part: SourcePart) -> tuple[Any, Iterator[Any]]:
+    """Return the schema of rows of a file, and their record batches."""
+    source, read = plan.sources[part.source], plan.options.read
+    file = open_file(source.path, read.csv)
+    stop = source.rows if part.stop is None else part.stop
+    if not isinstance(file, CsvFile):
+        return file.schema, file.batches(plan.wanted, part.start, stop)
+    if source.nbytes >= 2 * plan.file_bytes:
+        types = file.settled_types(plan.wanted)
+        return pa.schema(list(types.items())), _checked_text(source, file.parse_as(types), read)
+    parsed = file.prepare(plan.wanted)
+    parsed.check_text(read)
+    return parsed.schema, parsed.batches(plan.wanted, 0, parsed.num_rows)
+
+
+def _checked_text(source: SourceFile, batches: Iterator[Any], read: Any) -> Iterator[Any]:
+    for batch in batches:
+        ParsedCsv(source.path, pa.Table.from_batches([batch])).check_text(read)
+        yield batch
+
+
+def _staged_batches(plan: PreparationPlan, part: SourcePart) -> Iterator[tuple[Any, Any]]:
+    """Yield the schema of a file and None, and then the schema with each staged record batch."""
+    source, read = plan.sources[part.source], plan.options.read
+    schema, batches = _open_part(plan, part)
+    yield schema, None
+    row = part.start
+    for batch in batches:
+        if batch.num_rows:
+            places = map(batch.schema.get_field_index, plan.wanted)
+            columns = [
+                staged_column(name, batch.column(place), read, source.name, row)
+                for name, place in zip(plan.wanted, places, strict=True)
+            ]
+            yield schema, pa.RecordBatch.from_arrays(columns, list(plan.wanted))
+        row += batch.num_rows

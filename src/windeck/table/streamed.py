@@ -1,0 +1,420 @@
+"""Tables whose values stay in their files: Parquet and Arrow IPC files larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from windeck._util.fingerprints import digest
+from windeck._util.parallel import run_in_threads
+from windeck._util.progress import Progress, report_progress
+from windeck._util.text import format_bytes
+from windeck.columns.columns import ColumnData, read_only
+from windeck.columns.dtypes import Array, Bools, Int64s, is_floating
+from windeck.io import conversion, reading
+from windeck.io.blocks import StoredFile, open_parted
+from windeck.io.cache import ObjectCache
+from windeck.io.options import ReadOptions, row_range
+from windeck.io.reading import Origin
+from windeck.io.row_reader import HEAD_BYTES, HEAD_SHARE, ColumnForm, RowReader
+from windeck.table.first_pass import scan_series
+from windeck.table.group_cache import GroupCache
+from windeck.table.table import Table
+
+__all__ = ["GROUP_BYTES", "StreamedTable", "StreamedTimes", "read_streamed"]
+
+#: Default bytes of a group, in memory.
+GROUP_BYTES = 1 << 28
+#: Blocks that a group has at least, if parts of files are small enough.
+BLOCKS_IN_GROUP = 32
+#: Rows that are read at a time to search or count.
+ROWS_AT_A_TIME = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedValues:
+    """Values of a column in files; an index reads them. Not an array."""
+
+    reader: RowReader
+    name: str
+    dtype: np.dtype[Any]
+
+    def __len__(self) -> int:
+        return self.reader.rows
+
+    @property
+    def nbytes(self) -> int:
+        return self.reader.rows * self.dtype.itemsize
+
+    def __getitem__(self, rows: slice | Int64s) -> Array:
+        found: Array = self.reader.column(self.name, rows).values
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedColumn(ColumnData):
+    """A column in files, with the interface of one in memory. `validity` has no bits."""
+
+    values: Any
+
+    def __post_init__(self) -> None:
+        """Leave the values as they are: they are not an array."""
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.values.nbytes)
+
+    def observed(self, rows: slice | Int64s = slice(None)) -> Bools:
+        """Return which rows have a value: neither null nor NaN. Reads them."""
+        return self.read(rows).observed()
+
+    def read(self, rows: slice | Int64s) -> ColumnData:
+        """Return some rows as a column in memory."""
+        reader: RowReader = self.values.reader
+        return reader.column(self.name, rows)
+
+
+class StreamedTimes:
+    """Timestamps in files; an index reads them."""
+
+    def __init__(self, reader: RowReader, name: str, dtype: np.dtype[Any]) -> None:
+        self._reader, self._name, self.dtype = reader, name, dtype
+
+    def __len__(self) -> int:
+        return self._reader.rows
+
+    def __getitem__(self, rows: slice | Int64s) -> Array:
+        # A copy: users of an array in memory may write to what an index returns.
+        found: Array = self._reader.column(self._name, rows).values.view(self.dtype).copy()
+        return found
+
+    def view(self, dtype: Any) -> StreamedTimes:
+        """Return the same timestamps as another dtype of 64 bits."""
+        return StreamedTimes(self._reader, self._name, np.dtype(dtype))
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> StreamedTimes:
+        """Return integers as int64, which they are."""
+        return self.view(dtype)
+
+    def first_rows(self, low: Int64s, high: Int64s, stamp: Any) -> Int64s:
+        """Return the first row of each range [low[i], high[i]) at or after `stamp`, else its end.
+
+        The ranges ascend and lie within one series each. Reads the timestamps of their rows once,
+        in bounded memory.
+        """
+        found: Int64s = low.copy()
+        if not len(low):
+            return found
+        for start in range(int(low.min()), int(high.max()), ROWS_AT_A_TIME):
+            stop = min(start + ROWS_AT_A_TIME, int(high.max()))
+            here = np.flatnonzero((low < stop) & (high > start) & (low < high))
+            if not len(here):
+                continue
+            before = np.zeros(stop - start + 1, dtype=np.int64)
+            np.cumsum(self[start:stop] < stamp, out=before[1:])
+            first = np.maximum(low[here], start) - start
+            last = np.minimum(high[here], stop) - start
+            found[here] += before[last] - before[first]
+        return found
+
+
+class StreamedTable(Table):
+    """A table whose values stay in its files; made by `Table.read` with ``in_memory=False``.
+
+    Attributes
+    ----------
+    reader : RowReader
+    block_offsets : int64 ndarray, shape (blocks + 1,)
+        Block b has the rows [block_offsets[b], block_offsets[b + 1]).
+    group_bytes, memory_budget : int, float or None
+    """
+
+    def __init__(
+        self,
+        reader: RowReader,
+        columns: Mapping[str, ColumnData],
+        described: Mapping[str, Any],
+        group_bytes: int,
+        memory_budget: float | None,
+    ) -> None:
+        self.reader, self.group_bytes, self.memory_budget = reader, group_bytes, memory_budget
+        self._columns = dict(columns)
+        self._described = dict(described)
+        self._reopen = None
+        layout, time = described["layout"], described["time"]
+        self.offsets = read_only(layout.offsets)
+        self.series_names = layout.names
+        self.report = layout.report
+        self.origin = described["origin"]
+        self.matrix = None
+        self._first_rows: dict[str, ColumnData] = {}
+        #: Groups of rows in memory, of all windows of the table.
+        self.groups = GroupCache(None if memory_budget is None else int(memory_budget))
+        self.timestamps: Any = None
+        if time is not None:
+            self.timestamps = StreamedTimes(reader, time, reader.forms[time].dtype)
+        self.block_offsets = read_only(_block_offsets(reader, self.column_names, group_bytes))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        described = (self.reader, self._columns, self._described)
+        return type(self), (*described, self.group_bytes, self.memory_budget)
+
+    def __getitem__(self, name: str) -> Array:
+        """Raise a TypeError: values are not in memory."""
+        self.column(name)
+        self._refuse(f"table[{name!r}]")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TypeError(
+            f"{what} is not supported for a streamed table, whose values are not in memory; "
+            "expected in_memory=True, or windows of the table"
+        )
+
+    def with_columns(self, columns: Mapping[str, Any]) -> Table:
+        """Raise a TypeError: columns of a streamed table are those of its files."""
+        self._refuse("with_columns()")
+
+    def with_calendar(
+        self,
+        features: str | Iterable[str] = (),
+        *,
+        encoding: Literal["sincos", "scaled"] = "sincos",
+        dtype: Any = "float32",
+    ) -> Table:
+        """Raise a TypeError: columns of a streamed table are those of its files."""
+        self._refuse("with_calendar()")
+
+    def to_torch(self) -> dict[str, Any]:
+        """Raise a TypeError: values are not in memory."""
+        self._refuse("to_torch()")
+
+    def with_missing_counts(self) -> Table:
+        """Return the table with the missing values of every column counted.
+
+        Reads the columns that are not counted yet once, in bounded memory.
+        """
+        unknown = [name for name, column in self._columns.items() if column.missing is None]
+        counted = dict(self._columns)
+        for name, missing in _count_missing(self.reader, unknown).items():
+            counted[name] = replace(counted[name], missing=missing)
+        described = (self._described, self.group_bytes, self.memory_budget)
+        return StreamedTable(self.reader, counted, *described)
+
+    def static_values(self, name: str) -> ColumnData:
+        """Return the first row of each series of a column; kept. O(series) memory."""
+        if name not in self._first_rows:
+            series = np.flatnonzero(np.diff(self.offsets))
+            self._first_rows[name] = self.reader.column(name, self.offsets[series])
+        return self._first_rows[name]
+
+    def check_growth(self, larger: Table, columns: Iterable[str], *, numbers: bool) -> None:
+        """Raise a ValueError if a larger streamed table does not have the same files and more.
+
+        Parameters
+        ----------
+        columns
+            Columns whose categories must keep their codes.
+        numbers
+            Whether series must keep their numbers.
+        """
+        if not isinstance(larger, StreamedTable):
+            return
+        by_path = {stored.file.path: stored for stored in larger.reader.files}
+        contents = {(stored.size, stored.digest) for stored in larger.reader.files}
+        for stored in self.reader.files:
+            path = stored.file.path
+            there = by_path.get(path)
+            if there is not None and there[1:] != stored[1:]:
+                raise ValueError(
+                    f"the table cannot grow: {path!r} changed since the smaller table was read; "
+                    "expected new files beside unchanged ones"
+                )
+            if there is None and (stored.size, stored.digest) not in contents:
+                raise ValueError(
+                    f"the table cannot grow: the larger one has neither {path!r} nor a file of "
+                    "its size and metadata; expected new files beside unchanged ones"
+                )
+        for name in columns:
+            before, after = self.column(name).categories, larger.column(name).categories
+            if (after or ())[: len(before or ())] != (before or ()):
+                raise ValueError(
+                    f"the table cannot grow: categories of {name!r} have other codes in the larger "
+                    f"one; expected categories={{{name!r}: [...]}} with all names"
+                )
+        known = len(self.series_names)
+        if numbers and larger.series_names[:known] != self.series_names:
+            raise ValueError(
+                "the table cannot grow: series have other numbers in the larger one, because files "
+                "with new series come before old ones; expected names that sort after the old "
+                "ones, or `keys` without 'series_id'"
+            )
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.block_offsets) - 1
+
+    def explain(self) -> str:
+        """Return a few lines of text: size, columns, series, their order, and blocks."""
+        budget = "" if self.memory_budget is None else f" of {format_bytes(self.memory_budget)}"
+        lines = [
+            super().explain(),
+            f"{self.num_blocks:,} blocks, read in groups of {format_bytes(self.group_bytes)}",
+            f"resident: two groups{budget and f', within memory_budget{budget}'}",
+        ]
+        return "\n".join(lines)
+
+    @cached_property
+    def fingerprint(self) -> dict[str, str | int]:
+        """Names, dtypes, sizes, and digests of offsets, timestamps and metadata of the files."""
+        columns = ", ".join(f"{c.name} {c.dtype}" for c in self._columns.values())
+        names = np.array([str(name) for name in self.series_names], dtype=np.str_)
+        found: dict[str, str | int] = {
+            "rows": self.num_rows,
+            "series": self.num_series,
+            "columns": columns if len(columns) <= 1000 else f"#{digest(columns)}",
+            "offsets": digest(self.offsets),
+            "series_names": digest(names),
+            "files": self._described["files"],
+            "group_bytes": self.group_bytes,
+        }
+        if self._described["times"] is not None:
+            found["timestamps"] = self._described["times"]
+        return found
+
+
+def _block_offsets(reader: RowReader, names: Sequence[str], group_bytes: int) -> Int64s:
+    """Return the rows at which blocks begin: parts of files, merged or cut towards a target."""
+    target = max(group_bytes // BLOCKS_IN_GROUP // max(reader.row_bytes(names), 1), 1)
+    borders = reader.part_offsets
+    if reader.splits(names):
+        cuts = [borders]
+        for part in np.flatnonzero(np.diff(borders) > target).tolist():
+            begin, end = borders[part : part + 2].tolist()
+            pieces = -(-(end - begin) // target)
+            cuts.append(begin + np.arange(1, pieces) * (end - begin) // pieces)
+        borders = np.unique(np.concatenate(cuts)).astype(np.int64)
+    kept, row = [0], 0
+    while row < reader.rows:
+        # The last border within the target, or else the next one.
+        place = int(np.searchsorted(borders, row + target, side="right")) - 1
+        if borders[place] <= row:
+            place += 1
+        row = int(borders[place])
+        kept.append(row)
+    return np.array(kept, dtype=np.int64)
+
+
+def _count_missing(reader: RowReader, names: Sequence[str]) -> dict[str, int]:
+    """Return the missing values of columns, which are read once, batch by batch."""
+    missing = dict.fromkeys(names, 0)
+    for _, arrays in reader.scan(names, 0, reader.rows) if names else ():
+        for name, array in zip(names, arrays, strict=True):
+            builder = reader.builder(name, len(array))
+            builder.append(array)
+            missing[name] += builder.missing
+    return missing
+
+
+def read_streamed(
+    paths: Sequence[str],
+    options: ReadOptions,
+    *,
+    group_bytes: int,
+    memory_budget: float | None,
+    progress: Progress,
+    cache: ObjectCache | None = None,
+) -> StreamedTable:
+    """Open files as a table that stays in them; reads ids, time and unnamed categories once.
+
+    What they say of series is kept in `cache`, and for the same files nothing is read but metadata.
+
+    Raises
+    ------
+    ValueError
+        A file is of another format or damaged, schemas differ, or rows are not sorted.
+    """
+    if options.sort:
+        raise ValueError(
+            "sort=True moves rows, which a streamed table never does; `windeck prepare SRC DEST` "
+            "writes files that are sorted by series and time"
+        )
+    with report_progress(progress, "opening files", len(paths)) as advance:
+        stored: list[StoredFile] = run_in_threads(
+            lambda number: open_parted(paths[number]), len(paths), None, advance, portion=1
+        )
+    files: list[Any] = [one.file for one in stored]
+    where = repr(files[0].path)
+    names = options.value_columns(files[0].schema, where)
+    wanted = (*names, *options.index_columns)
+    kinds = reading.common_types(files, wanted, every=options.columns is None)
+    total = sum(file.num_rows for file in files)
+    if not total:
+        raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} has no rows")
+    start, stop = row_range(options, total)
+    if start == stop:
+        raise ValueError(f"`rows` must have a row of the {total} for a streamed table, got none")
+    forms, unknown = _forms(names, kinds, options, where)
+    kept = HEAD_BYTES
+    if memory_budget is not None:
+        kept = min(kept, int(memory_budget) // HEAD_SHARE)
+    reader = RowReader(stored, forms, start, stop - start, kept)
+    found = scan_series(reader, options.ids, options.time, unknown, progress, cache)
+    for name, words in found.categories.items():
+        forms[name] = replace(forms[name], names=words)
+    columns = {name: _column(reader, name) for name in names}
+    origin = reading.origin_of(files, options)
+    described = {
+        "layout": found.layout,
+        "time": options.time,
+        "times": found.times,
+        "files": digest(*((one.file.num_rows, one.digest) for one in stored), start, stop),
+        "origin": Origin(origin.files, origin.kinds, origin.columns, origin.nbytes, streamed=True),
+    }
+    return StreamedTable(reader, columns, described, group_bytes, memory_budget)
+
+
+def _forms(
+    names: Sequence[str], kinds: Mapping[str, Any], options: ReadOptions, where: str
+) -> tuple[dict[str, ColumnForm], list[str]]:
+    """Return the forms of columns, and the string columns whose categories are not known."""
+    forms, unknown = {}, []
+    for name in names:
+        dtype = conversion.value_dtype(name, kinds[name], options.dtype, where)
+        words = options.category_names(name, kinds[name], where)
+        forms[name] = ColumnForm(kinds[name], dtype, words)
+        if words is True:
+            unknown.append(name)
+    for name in options.ids:
+        reading.id_builder(name, kinds[name], 0, where)  # checks the type
+        forms[name] = ColumnForm(kinds[name], np.dtype(np.int64))
+    if options.time is not None:
+        dtype = conversion.time_dtype(options.time, kinds[options.time], where)
+        forms[options.time] = ColumnForm(kinds[options.time], dtype)
+    return forms, unknown
+
+
+def _column(reader: RowReader, name: str) -> StreamedColumn:
+    """Return a column; its missing values are counted as far as the files' metadata does."""
+    form = reader.forms[name]
+    nulls: int | None = 0
+    for stored in reader.files:
+        here = stored.file.null_count(name)
+        nulls = None if here is None or nulls is None else nulls + here
+    whole = reader.rows == sum(stored.file.num_rows for stored in reader.files)
+    may_be_null = nulls is None or nulls > 0
+    # Of some rows only, the nulls are not known unless there are none. NaN is never counted.
+    missing = None if (may_be_null and not whole) or is_floating(form.dtype.name) else nulls
+    return StreamedColumn(
+        name,
+        StreamedValues(reader, name, form.dtype),
+        np.zeros(0, dtype=np.uint8) if may_be_null else None,
+        0,
+        None if form.names is None else tuple(form.names),  # type: ignore[arg-type]
+        missing,
+        form.dtype.name,
+    )

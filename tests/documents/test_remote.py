@@ -1,0 +1,280 @@
+"""Tests of corpora in an S3 bucket and on a web server: documents, sequences and states."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import windeck as wd
+from support.corpora import write_corpus
+from support.object_servers import SECRET, Bucket, Website
+from support.token_files import nanogpt_bytes, write_mds, write_megatron
+from windeck.documents import read_ahead
+
+SHARDS = {
+    f"{name}/x.part{part}": [
+        list(np.random.default_rng(7 * part + place).integers(1, 60_000, size=150 + place % 5))
+        for place in range(30)
+    ]
+    for name in ("c4", "wiki")
+    for part in (2, 10, 3)
+}
+
+
+def upload(root: Path, put: Callable[[str, bytes], None]) -> None:
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            put(f"corpus/{path.relative_to(root)}", path.read_bytes())
+
+
+def batches(documents: wd.Documents, count: int, **options: Any) -> list[np.ndarray[Any, Any]]:
+    packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
+    loader = wd.Loader(packed, batch_size=4, seed=3, rank=0, world_size=1, **options)
+    found: list[np.ndarray[Any, Any]] = []
+    while len(found) < count:
+        for batch in loader:
+            found.append(batch["inputs"].numpy().copy())
+            if len(found) == count:
+                break
+    return found
+
+
+class TestSame:
+    """A corpus of URLs is the corpus on disk, in every respect but its root."""
+
+    @pytest.mark.parametrize(
+        ("form", "cached", "counts"),
+        [
+            ("lists", True, True),
+            ("lists", False, False),
+            ("batches", False, True),
+            ("compressed", True, False),
+            ("parquet", True, True),
+            ("parquet", False, False),
+        ],
+    )
+    def test_s3(self, s3: Bucket, tmp_path: Path, form: str, cached: bool, counts: bool) -> None:
+        root = write_corpus(tmp_path / "corpus", SHARDS, form=form, counts=counts)
+        upload(root, s3.put)
+        local = wd.Documents(root)
+        options: dict[str, Any] = {"storage_options": s3.options}
+        if cached:
+            options |= {"cache_dir": tmp_path / "cache"}
+        remote = wd.Documents(f"{s3.url}/corpus", **options)
+        self._compare(local, remote, f"{s3.url}/corpus")
+        assert SECRET not in repr(remote.fingerprint) + remote.explain()
+        assert SECRET.encode() not in pickle.dumps(remote)
+
+    def test_web(self, web: Website, tmp_path: Path) -> None:
+        root = write_corpus(tmp_path / "corpus", SHARDS, counts=True)
+        upload(root, web.objects.__setitem__)
+        remote = wd.Documents(f"{web.url}/corpus", cache_dir=tmp_path / "cache")
+        self._compare(wd.Documents(root), remote, f"{web.url}/corpus")
+
+    def _compare(self, local: wd.Documents, remote: wd.Documents, root: str) -> None:
+        assert remote.root == root
+        assert (len(remote), remote.dataset_ids) == (len(local), local.dataset_ids)
+        assert remote.fingerprint == local.fingerprint
+        for number in (0, 29, 30, len(local) - 1):
+            assert remote.locate(number) == local.locate(number)
+            assert np.array_equal(remote[number], local[number])
+        for here, there in zip(batches(local, 12), batches(remote, 12), strict=True):
+            assert np.array_equal(here, there)
+        remote.verify()
+
+    @pytest.mark.parametrize("cached", [True, False])
+    @pytest.mark.parametrize("form", ["nanogpt", "megatron", "mds", "zstd"])
+    def test_files_of_other_tools(
+        self, s3: Bucket, tmp_path: Path, form: str, cached: bool
+    ) -> None:
+        docs = [doc for shard in SHARDS.values() for doc in shard]
+        root, options = tmp_path / "corpus", dict[str, Any]()
+        root.mkdir()
+        if form == "nanogpt":
+            (root / "train.bin").write_bytes(nanogpt_bytes(docs, 65_000))
+            options = {"format": "nanogpt", "end_token": 65_000, "dtype": "uint16"}
+        elif form == "megatron":
+            write_megatron(root / "train.bin", [[doc] for doc in docs])
+        else:
+            write_mds(root, [docs[:50], docs[50:]], zstd=form == "zstd")
+        upload(root, s3.put)
+        cache: dict[str, Any] = {"cache_dir": tmp_path / "cache"} if cached else {}
+        remote = wd.Documents(f"{s3.url}/corpus", storage_options=s3.options, **options, **cache)
+        self._compare(wd.Documents(root, **options), remote, f"{s3.url}/corpus")
+
+    @pytest.mark.parametrize("form", ["lists", "parquet"])
+    def test_memory_of_open_shards(self, s3: Bucket, tmp_path: Path, form: str) -> None:
+        """Remote shards count with their bytes against `open_bytes`, those of a cache do not."""
+        root = write_corpus(tmp_path / "corpus", SHARDS, form=form)
+        upload(root, s3.put)
+        options: dict[str, Any] = {"storage_options": s3.options, "open_bytes": 1}
+        remote = wd.Documents(f"{s3.url}/corpus", **options)
+        cached = wd.Documents(f"{s3.url}/corpus", cache_dir=tmp_path / "cache", **options)
+        total = sum(path.stat().st_size for path in root.rglob("*.*") if path.is_file())
+        wanted = re.search(r"need open_bytes=(\d+)", str(remote.explain_reopening()))
+        assert wanted is not None
+        assert int(wanted[1]) >= (total if form == "lists" else int(remote.shard_tokens.sum()) * 2)
+        assert (cached.explain_reopening() is None) == (form == "lists")
+
+    def test_a_cache_for_counts_is_local(self, s3: Bucket, tmp_path: Path) -> None:
+        upload(write_corpus(tmp_path / "corpus", SHARDS), s3.put)
+        options: dict[str, Any] = {"storage_options": s3.options}
+        with pytest.raises(ValueError, match="is a URL; expected a local path"):
+            wd.Documents(f"{s3.url}/corpus", cache=True, **options)
+        wd.Documents(f"{s3.url}/corpus", cache=tmp_path / "counts.csv", **options)
+        s3.proxy.clear()
+        wd.Documents(f"{s3.url}/corpus", cache=tmp_path / "counts.csv", **options)
+        whole = [one for one in s3.proxy.requests if re.search(r"^GET .*bytes=0-(?!4095)", one)]
+        assert not whole
+
+    def test_resume(self, s3: Bucket, tmp_path: Path) -> None:
+        root = write_corpus(tmp_path / "corpus", SHARDS)
+        upload(root, s3.put)
+
+        def loader(documents: wd.Documents) -> wd.Loader:
+            packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
+            return wd.Loader(packed, batch_size=4, seed=3, rank=0, world_size=1)
+
+        one = loader(wd.Documents(f"{s3.url}/corpus", storage_options=s3.options))
+        taken = [batch["inputs"] for batch, _ in zip(one, range(7), strict=False)]
+        assert len(taken) == 7
+        other = loader(wd.Documents(root))
+        other.load_state_dict(one.state_dict())
+        again = loader(
+            wd.Documents(f"{s3.url}/corpus", storage_options=s3.options, cache_dir=tmp_path / "c")
+        )
+        again.load_state_dict(one.state_dict())
+        for here, there, _ in zip(other, again, range(5), strict=False):
+            assert torch.equal(here["inputs"], there["inputs"])
+
+
+class TestWorkers:
+    """Workers of a DataLoader read remote documents, whether forked or started anew."""
+
+    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    def test_data_loader(self, s3: Bucket, tmp_path: Path, method: str) -> None:
+        root = write_corpus(tmp_path / "corpus", SHARDS)
+        upload(root, s3.put)
+        remote = wd.Documents(
+            f"{s3.url}/corpus", storage_options=s3.options, cache_dir=tmp_path / "cache"
+        )
+        assert len(remote[0])  # The client of this process is in use.
+        found = self._take(remote, 2, method)
+        for here, there in zip(self._take(wd.Documents(root), 0, None), found, strict=True):
+            assert torch.equal(here, there)
+
+    def _take(
+        self, documents: wd.Documents, workers: int, method: str | None
+    ) -> list[torch.Tensor]:
+        packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
+        stream = wd.Stream(packed, seed=3)
+        dataset = wd.IterDataset(stream, batch_size=4, rank=0, world_size=1)
+        context = None if method is None else multiprocessing.get_context(method)
+        loader: Any = DataLoader(
+            dataset,
+            batch_size=None,
+            num_workers=workers,
+            multiprocessing_context=context,
+            timeout=120 if workers else 0,
+        )
+        return [batch["inputs"] for batch, _ in zip(loader, range(12), strict=False)]
+
+
+class TestReadAhead:
+    """The next shards of the epoch are in the cache before they are opened."""
+
+    def test_next_shards_are_downloaded(self, s3: Bucket, tmp_path: Path) -> None:
+        upload(write_corpus(tmp_path / "corpus", SHARDS, counts=True), s3.put)
+        options: dict[str, Any] = {"storage_options": s3.options, "cache_dir": tmp_path / "cache"}
+        packed = wd.PackedSequences(
+            wd.Documents(f"{s3.url}/corpus", **options), sequence_length=64, bos=1
+        )
+        epoch = packed.at_epoch(0, seed=3)
+        epoch.gather(np.arange(2))
+        deadline = time.monotonic() + 30
+        while len(self._cached(tmp_path)) < len(SHARDS) + 1:  # with the count file
+            assert time.monotonic() < deadline, self._cached(tmp_path)
+            time.sleep(0.01)
+        s3.proxy.clear()
+        for start in range(0, len(epoch), 8):
+            epoch.gather(np.arange(start, min(start + 8, len(epoch))))
+        assert [one for one in s3.proxy.requests if "bytes=" in one] == []
+
+    def test_the_cache_keeps_what_is_needed_soon(
+        self, s3: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A cache that holds four of six shards: an epoch downloads each shard at most once."""
+        root = write_corpus(tmp_path / "corpus", SHARDS, counts=True)
+        upload(root, s3.put)
+        largest = max(path.stat().st_size for path in root.rglob("*.arrow"))
+        documents = wd.Documents(
+            f"{s3.url}/corpus",
+            storage_options=s3.options,
+            cache_dir=tmp_path / "cache",
+            cache_bytes=4 * (largest + 100),
+            open_files=1,
+        )
+        packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
+        expected = wd.PackedSequences(wd.Documents(root), sequence_length=64, bos=1)
+        downloads = []
+        for number in range(3):
+            s3.proxy.clear()
+            epoch, local = packed.at_epoch(number, seed=3), expected.at_epoch(number, seed=3)
+            for start in range(0, len(epoch), 8):
+                rows = np.arange(start, min(start + 8, len(epoch)))
+                here, there = epoch.gather(rows), local.gather(rows)
+                assert np.array_equal(here["inputs"], there["inputs"])
+            wait_for_read_ahead(documents)
+            downloads.append(s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)"))
+        assert downloads[0] == len(SHARDS)
+        assert max(downloads) <= len(SHARDS)
+        used = sum(os.stat(tmp_path / "cache" / name).st_size for name in self._cached(tmp_path))
+        assert used <= 4 * (largest + 100)
+
+    def test_errors_are_raised_where_the_shard_is_opened(self, s3: Bucket, tmp_path: Path) -> None:
+        upload(write_corpus(tmp_path / "corpus", SHARDS, counts=True), s3.put)
+        documents = wd.Documents(
+            f"{s3.url}/corpus", storage_options=s3.options, cache_dir=tmp_path / "cache"
+        )
+        packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
+        epoch = packed.at_epoch(0, seed=3)
+        fault = s3.proxy.plan("status", r"^GET .*bytes=", amount=503, times=10_000, skip=4)
+        with pytest.raises(ConnectionError, match=r"\.arrow': 4 attempts failed"):
+            epoch.gather(np.arange(len(epoch)))
+        assert fault.fired
+        s3.proxy.clear()
+        assert len(epoch.gather(np.arange(len(epoch)))["inputs"]) == len(epoch)
+
+    def test_a_shard_that_is_replaced(self, s3: Bucket, tmp_path: Path) -> None:
+        root = write_corpus(tmp_path / "corpus", SHARDS, counts=True)
+        upload(root, s3.put)
+        documents = wd.Documents(f"{s3.url}/corpus", storage_options=s3.options)
+        name = "dataset=c4/x.part2.arrow"
+        content = (root / name).read_bytes()
+        s3.put(f"corpus/{name}", content[: len(content) // 2])
+        with pytest.raises(ValueError, match=r"x\.part2\.arrow' has .* the file has changed"):
+            documents[0]
+        s3.delete(f"corpus/{name}")
+        with pytest.raises(FileNotFoundError, match=r"x\.part2\.arrow' does not exist"):
+            documents[0]
+
+    def _cached(self, folder: Path) -> list[str]:
+        return [name for name in os.listdir(folder / "cache") if name.endswith(".object")]
+
+
+def wait_for_read_ahead(documents: wd.Documents) -> None:
+    ahead = documents._ahead
+    assert isinstance(ahead, read_ahead.ReadAhead)
+    if ahead._task is not None:
+        ahead._task.result(30)

@@ -1,0 +1,202 @@
+"""Files in parts: rows read by ranges equal those of pyarrow, and damage names the file."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import feather, parquet
+
+from windeck.io import filesystem
+from windeck.io.blocks import RangedIpcFile, open_parted, unchanged
+
+ROWS = 300
+
+
+def every_type(rows: int = ROWS, seed: int = 0) -> pa.Table:
+    """Return columns of many types, nested ones before and after those of fixed width."""
+    random = np.random.default_rng(seed)
+    some = random.random(rows) < 0.3
+    words = random.choice(["a", "bb", "ccc"], rows)
+    return pa.table(
+        {
+            "lists": pa.array([[int(i)] * (i % 3) for i in range(rows)]),
+            "f64": pa.array(random.normal(size=rows), mask=some),
+            "f16": random.normal(size=rows).astype(np.float16),
+            "i8": pa.array(random.integers(-9, 9, rows), pa.int8(), mask=some),
+            "flag": pa.array(random.random(rows) < 0.5, mask=some),
+            "text": pa.array(words, mask=some),
+            "struct": pa.array([{"a": 1, "b": "x"}] * rows),
+            "code": pa.array(words).dictionary_encode(),
+            "day": pa.array([dt.date(2024, 1, 1)] * rows),
+            "time": pa.array(random.integers(0, 10**9, rows).astype("M8[us]"), mask=some),
+            "nothing": pa.nulls(rows),
+            "u32": pa.array(random.integers(0, 9, rows), pa.uint32()),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("blocks")
+    found = {}
+    for kind in ("uncompressed", "lz4", "zstd"):
+        found[kind] = folder / f"{kind}.arrow"
+        feather.write_feather(every_type(), found[kind], compression=kind, chunksize=37)
+    found["parquet"] = folder / "a.parquet"
+    parquet.write_table(every_type(), found["parquet"], row_group_size=37)
+    return found
+
+
+NAMES = [name for name in every_type(1).column_names if name not in ("lists", "struct")]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(["uncompressed", "lz4", "zstd", "parquet"]),
+    names=st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
+    rows=st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)),
+)
+def test_rows_of_columns_are_those_of_pyarrow(
+    paths: dict[str, Path], kind: str, names: list[str], rows: tuple[int, int]
+) -> None:
+    start, stop = sorted(rows)
+    stored = open_parted(str(paths[kind]))
+    assert stored.file.num_rows == sum(stored.file.part_rows) == ROWS
+    assert stored.file.part_rows == [37] * 8 + [4]
+    found = list(stored.file.batches(names, start, stop))
+    expected = every_type().select(names).slice(start, stop - start).to_pydict()
+    merged: dict[str, list[Any]] = {name: [] for name in names}
+    for batch in found:
+        assert batch.schema.names == names
+        batch.validate(full=True)
+        for name, column in batch.to_pydict().items():
+            merged[name] += column
+    assert merged == expected
+
+
+def test_metadata(paths: dict[str, Path]) -> None:
+    data = every_type()
+    for kind in ("uncompressed", "parquet"):
+        file = open_parted(str(paths[kind])).file
+        for name in ("f64", "i8", "flag", "time", "u32"):
+            assert file.null_count(name) == data[name].null_count
+            assert min(file.stored_bytes(name)) > 0
+    plain = open_parted(str(paths["uncompressed"])).file
+    assert 8 * 37 + 5 <= plain.stored_bytes("f64")[0] < 8 * 37 + 64  # values and validity
+    assert plain.splits(["f64", "flag", "time"])
+    assert not plain.splits(["f64", "text"])
+    assert not open_parted(str(paths["lz4"])).file.splits(["f64"])
+    digests = {open_parted(str(path)).file.content_digest() for path in paths.values()}
+    assert len(digests) == 4
+
+
+def test_only_the_bytes_in_use_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.arrow"
+    data = pa.table({f"x{c}": np.random.default_rng(c).normal(size=10_000) for c in range(20)})
+    feather.write_feather(data, path, compression="uncompressed", chunksize=5000)
+    file = RangedIpcFile(str(path))
+    counted = Counted(monkeypatch)
+    (batch,) = file.batches(["x3"], 6000, 6100)
+    assert batch.column(0).equals(data["x3"].slice(6000, 100).combine_chunks())
+    assert counted.bytes <= 8 * 108
+
+
+class Counted:
+    """Counts the bytes that files give through `open_input`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        opened = filesystem.open_input
+
+        def open_input(path: str, *options: Any) -> Any:
+            return pa.PythonFile(CountedFile(opened(path, *options), self), mode="r")
+
+        monkeypatch.setattr(filesystem, "open_input", open_input)
+
+
+class CountedFile:
+    def __init__(self, source: Any, counted: Counted) -> None:
+        self._source, self._counted = source, counted
+        self.closed = False
+
+    def read(self, count: int = -1) -> bytes:
+        found: bytes = self._source.read(None if count < 0 else count)
+        self._counted.bytes += len(found)
+        return found
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        return int(self._source.seek(place, whence))
+
+    def tell(self) -> int:
+        return int(self._source.tell())
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@settings(max_examples=150, deadline=None)
+@given(place=st.integers(0, 10**6), value=st.integers(0, 255), data=st.data())
+def test_a_damaged_file_gives_rows_or_an_error_that_names_it(
+    paths: dict[str, Path], place: int, value: int, data: st.DataObject
+) -> None:
+    kind = data.draw(st.sampled_from(["uncompressed", "lz4"]))
+    content = bytearray(paths[kind].read_bytes())
+    # In the second half of the examples near the end, where the footer is.
+    place = len(content) - 1 - place % 4000 if data.draw(st.booleans()) else place % len(content)
+    content[place] = value
+    path = paths[kind].with_name(f"damaged-{kind}.arrow")
+    path.write_bytes(content)
+    assert "damaged-" in _read_or_error(path)
+
+
+def _read_or_error(path: Path) -> str:
+    """Read some columns; return the name of the file, or an error."""
+    try:
+        file = open_parted(str(path)).file
+        names = [name for name in ("f64", "i8", "flag", "u32") if name in file.schema.names]
+        rows = min(file.num_rows, ROWS)
+        for batch in file.batches(names, 0, rows) if names else ():
+            batch.validate()
+    except (ValueError, MemoryError) as error:
+        return str(error)
+    return path.name
+
+
+def test_changes_of_a_file(tmp_path: Path) -> None:
+    def touch(path: Path) -> None:
+        status = path.stat()
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+
+    def append(path: Path) -> None:
+        status = path.stat()
+        with path.open("ab") as file:
+            file.write(b"more")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    changes: list[tuple[Callable[[Path], Any], type[Exception]]] = [
+        (touch, ValueError),
+        (append, ValueError),
+        (Path.unlink, FileNotFoundError),
+    ]
+    for change, kind in changes:
+        path = tmp_path / "a.parquet"
+        parquet.write_table(every_type(), path)
+        stored = open_parted(str(path))
+        with unchanged([stored]):
+            assert stored.file.num_rows == ROWS
+        change(path)
+        with pytest.raises(kind, match=r"a\.parquet"), unchanged([stored]):
+            pytest.fail("the block is not entered")
+    parquet.write_table(every_type(), path)
+    stored = open_parted(str(path))
+    with pytest.raises(ValueError, match=r"a\.parquet' changed while"), unchanged([stored]):
+        touch(path)

@@ -1,0 +1,172 @@
+"""Rows of many files are those of one table, in any order; first rows are kept."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import windeck as wd
+from support.object_servers import Website
+from support.streamed_tables import arrow_table, write_files
+from windeck.columns.columns import ColumnData
+from windeck.io import row_reader
+from windeck.io.ranges import REQUESTS
+from windeck.io.row_reader import RowReader
+from windeck.table.streamed import StreamedTable
+
+
+def reader_of(paths: list[Path], first: int = 0, stop: int | None = None) -> RowReader:
+    names = ["load", "count", "kind", "flag"]
+    table = wd.Table.read(
+        paths,
+        in_memory=False,
+        columns=names,
+        categories=["kind"],
+        rows=(first, stop),
+        group_bytes=1000,
+    )
+    assert isinstance(table, StreamedTable)
+    return table.reader
+
+
+def plain(data: pa.Table, name: str, rows: list[int]) -> list[object]:
+    """Return the rows of a column, NaN and null as None."""
+    found = data[name].take(pa.array(rows, pa.int64())).to_pylist()
+    return [None if value is None or value != value else value for value in found]
+
+
+def shown(reader: RowReader, name: str, rows: slice | np.ndarray) -> list[object]:
+    return values_of(reader.column(name, rows))
+
+
+def values_of(column: ColumnData) -> list[object]:
+    """Return the values of a column, NaN and null as None."""
+    values = column.values.tolist()
+    if column.categories is not None:
+        values = [column.categories[code] if code >= 0 else None for code in values]
+    return [
+        value if seen else None
+        for value, seen in zip(values, column.observed().tolist(), strict=True)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 120),
+    cuts=st.lists(st.integers(0, 120), max_size=3),
+    part_rows=st.integers(1, 50),
+    kind=st.sampled_from(["parquet", "uncompressed", "lz4"]),
+    data=st.data(),
+)
+def test_any_rows(
+    rows: int, cuts: list[int], part_rows: int, kind: str, data: st.DataObject
+) -> None:
+    table = arrow_table([rows])
+    first = data.draw(st.integers(0, rows - 1))
+    stop = data.draw(st.integers(first + 1, rows))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = write_files(table, Path(folder), [min(c, rows) for c in cuts], part_rows, kind)
+        reader = reader_of(paths, first, stop)
+        table = table.slice(first, stop - first)
+        count = stop - first
+        assert reader.part_offsets[[0, -1]].tolist() == [0, count]
+        wanted = data.draw(st.lists(st.integers(-count, count - 1), max_size=30))
+        start, end = sorted(data.draw(st.tuples(st.integers(0, count), st.integers(0, count))))
+        for name in ("load", "count", "kind", "flag"):
+            positive = [row % count for row in wanted]
+            assert shown(reader, name, np.array(wanted, np.int64)) == plain(table, name, positive)
+            assert shown(reader, name, slice(start, end)) == plain(
+                table, name, list(range(start, end))
+            )
+        # Disjoint ranges, end to end, with first rows of parts that are kept.
+        edges = sorted(data.draw(st.sets(st.integers(0, count), max_size=8)))
+        lows, highs = np.array(edges[:-1:2], np.int64), np.array(edges[1::2], np.int64)
+        lows = lows[: len(highs)]
+        every = [r for low, high in zip(lows, highs, strict=True) for r in range(low, high)]
+        names = ("load", "count", "kind", "flag")
+        for head_rows, piece_bytes in ((0, 1), (5, 100), (5, 1 << 20), (100, 1)):
+            with mock.patch.object(row_reader, "PIECE_BYTES", piece_bytes):
+                found = reader.read(names, lows, highs, head_rows)
+            for name, column in found.items():
+                assert values_of(column) == plain(table, name, every)
+
+
+def test_rows_out_of_range(tmp_path: Path) -> None:
+    reader = reader_of(write_files(arrow_table([30]), tmp_path, [], 10, "parquet"))
+    for row in (30, -31):
+        with pytest.raises(IndexError, match=r"a row is out of range, expected \[0, 30\)"):
+            reader.column("load", np.array([row]))
+
+
+def test_first_rows_are_read_once_and_within_their_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(write_files(arrow_table([300]), tmp_path, [], 100, "parquet"))
+    file, reads = type(reader.files[0].file), []
+    batches = file.batches
+
+    def counted(self: object, names: object, start: int, stop: int) -> object:
+        reads.append((start, stop))
+        return batches(self, names, start, stop)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(file, "batches", counted)
+    low, high = np.array([50]), np.array([105])
+    for _ in range(2):
+        reader.read(("load",), low, high, head_rows=10)
+    assert reads == [(50, 100), (100, 110), (50, 100)]
+    reader.head_limit, reader._heads = 0, {}
+    reads.clear()
+    for _ in range(2):
+        reader.read(("load",), low, high, head_rows=10)
+    assert reads == [(50, 100), (100, 110)] * 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "uncompressed"])
+def test_remote_parts_are_read_by_parallel_requests(
+    tmp_path: Path, web: Website, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    data = arrow_table([240])
+    paths = write_files(data, tmp_path, [80, 200], 10, kind)
+    for path in paths:
+        web.objects[f"d/{path.name}"] = path.read_bytes()
+    table = wd.Table.read(
+        f"{web.url}/d", in_memory=False, columns=["load"], categories=(), group_bytes=1000
+    )
+    assert isinstance(table, StreamedTable)
+    monkeypatch.setattr(row_reader, "PIECE_BYTES", 1 if kind == "parquet" else 80)
+    web.server.clear()
+    web.server.delay = 0.1
+    found = table.reader.read(("load",), np.array([0]), np.array([240]))["load"]
+    assert values_of(found) == plain(data, "load", list(range(240)))
+    assert web.server.most == REQUESTS
+    # Each of 24 row groups by one request, and files are compared once before and once after.
+    if kind == "parquet":
+        assert web.server.count("^GET .*bytes=") == 24
+        assert web.server.count("^HEAD ") == 2 * len(paths) + 2 * 24
+
+
+def test_parts_are_read_one_by_one_if_they_are_large(
+    tmp_path: Path, web: Website, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = arrow_table([60])
+    (path,) = write_files(data, tmp_path, [], 10, "parquet")
+    web.objects["a.parquet"] = path.read_bytes()
+    table = wd.Table.read(
+        f"{web.url}/a.parquet", in_memory=False, columns=["load"], categories=(), group_bytes=1000
+    )
+    assert isinstance(table, StreamedTable)
+    monkeypatch.setattr(row_reader, "PIECE_BYTES", 1)
+    for limit, most in ((1, 1), (1 << 25, 6)):
+        monkeypatch.setattr(row_reader, "READING_BYTES", limit)
+        web.server.clear()
+        web.server.delay = 0.1
+        found = table.reader.read(("load",), np.array([0]), np.array([60]))["load"]
+        assert values_of(found) == plain(data, "load", list(range(60)))
+        assert web.server.most == most

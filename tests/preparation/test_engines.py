@@ -1,0 +1,77 @@
+"""`engine="ray"` writes the same bytes on two worker processes of a local Ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import windeck as wd
+from support.prepare_cases import SMALL, contents, unsorted_rows, write_file, write_files
+
+ray = pytest.importorskip("ray")
+
+OPTIONS: dict[str, Any] = {
+    "id_columns": "site",
+    "timestamp_column": "time",
+    "file_bytes": SMALL,
+    "scaler": "standard",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", unsorted_rows(), 6)
+    wd.prepare(tmp_path / "in", tmp_path / "here", **OPTIONS)
+    calls: list[tuple[int, int]] = []
+    result = wd.prepare(
+        tmp_path / "in",
+        tmp_path / "there",
+        **OPTIONS,
+        engine="ray",
+        progress=lambda *call: calls.append(call),
+    )
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    assert len(result.files) > 2
+    assert len(calls) > len(result.files)
+    assert ray.is_initialized()  # it was not ours to end
+
+
+@pytest.mark.usefixtures("cluster")
+def test_work_is_done_by_several_processes_none_of_them_this_one(tmp_path: Path) -> None:
+    from windeck.preparation.engines import run_tasks
+
+    def note(folder: str, number: int) -> None:
+        import time
+
+        time.sleep(0.2)
+        Path(folder, str(number)).write_text(str(os.getpid()))
+
+    done: list[int] = []
+    run_tasks("ray", note, str(tmp_path), 6, None, done.append)
+    assert sorted(done) == list(range(6))
+    processes = {path.read_text() for path in tmp_path.iterdir()}
+    assert len(processes) == 2
+    assert str(os.getpid()) not in processes
+
+
+@pytest.mark.usefixtures("cluster")
+def test_errors_are_those_of_the_local_engine(tmp_path: Path) -> None:
+    rows = unsorted_rows()
+    write_files(tmp_path / "in", rows, 3)
+    write_file(tmp_path / "in" / "9.parquet", rows.slice(3, 1))
+    with pytest.raises(ValueError, match="has several rows with time"):
+        wd.prepare(tmp_path / "in", tmp_path / "out", **OPTIONS, engine="ray")
+    wd.prepare(tmp_path / "in", tmp_path / "out2", **OPTIONS, engine="ray", duplicates="first")
+    wd.prepare(tmp_path / "in", tmp_path / "out3", **OPTIONS, duplicates="first")
+    assert contents(tmp_path / "out2") == contents(tmp_path / "out3")

@@ -1,0 +1,138 @@
+"""Groups in memory: read once, dropped by use, read ahead, and retried after errors."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windeck.table.group_cache import Blocks, GroupCache, cover
+
+
+class Source:
+    """A source whose groups of k blocks have 10 * k bytes."""
+
+    reading_bytes = 5
+
+    def __init__(self, resident: int = 40) -> None:
+        self.resident_bytes = resident
+        self.loaded: list[Blocks] = []
+        self.failing = False
+
+    def bytes_of(self, blocks: Blocks) -> int:
+        return 10 * len(blocks)
+
+    def load(self, blocks: Blocks) -> list[int]:
+        self.loaded.append(blocks)
+        if self.failing:
+            raise OSError("the disk is gone")
+        return list(blocks)
+
+
+def test_groups_are_read_once_and_dropped_by_use() -> None:
+    cache, source = GroupCache(None), Source()
+    for blocks in ((1, 2), (3, 4), (1, 2), (5, 6), (1, 2), (3, 4)):
+        assert cache.get(source, blocks) == list(blocks)
+    assert source.loaded == [(1, 2), (3, 4), (5, 6), (3, 4)]
+    assert cache.reads == 4
+    assert cache.held(source) == [(3, 4), (1, 2)]
+    cache.drop(source)
+    assert cache.held(source) == []
+
+
+def test_the_limit_is_of_all_sources_less_what_is_read() -> None:
+    cache, one, other = GroupCache(45), Source(), Source()
+    cache.get(one, (1, 2))
+    cache.get(other, (1, 2))
+    assert (cache.held(one), cache.held(other)) == ([(1, 2)], [(1, 2)])
+    cache.get(other, (3,))
+    assert (cache.held(one), cache.held(other)) == ([], [(3,), (1, 2)])
+
+
+def test_the_following_group_is_read_in_the_background() -> None:
+    cache, source = GroupCache(None), Source()
+    done = threading.Event()
+    load = source.load
+
+    def announced(blocks: Blocks) -> list[int]:
+        found = load(blocks)
+        if blocks == (3, 4):
+            assert threading.current_thread().name.startswith("windeck-groups")
+            done.set()
+        return found
+
+    source.load = announced  # type: ignore[method-assign]
+    cache.get(source, (1, 2), (3, 4))
+    assert done.wait(30)
+    assert cache.get(source, (3, 4), (5, 6)) == [3, 4]
+    assert cache.get(source, (5, 6)) == [5, 6]
+    assert source.loaded == [(1, 2), (3, 4), (5, 6)]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_errors_are_raised_and_the_group_is_read_again(ahead: bool) -> None:
+    cache, source = GroupCache(None), Source()
+    if ahead:
+        cache.get(source, (1,))
+        source.failing = True
+        cache.get(source, (1,), (2,))
+    source.failing = True
+    with pytest.raises(OSError, match="the disk is gone"):
+        cache.get(source, (2,))
+    source.failing = False
+    assert cache.get(source, (2,)) == [2]
+
+
+def test_threads_read_a_group_once() -> None:
+    cache, source = GroupCache(None), Source()
+    barrier, found = threading.Barrier(8), []
+
+    def take() -> None:
+        barrier.wait()
+        found.append(cache.get(source, (1, 2)))
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert found == [[1, 2]] * 8
+    assert source.loaded == [(1, 2)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_reads_its_own_groups() -> None:
+    cache, source = GroupCache(None), Source()
+    cache.get(source, (1, 2), (3, 4))
+    context = multiprocessing.get_context("fork")
+    queue: Any = context.SimpleQueue()
+
+    def child() -> None:
+        queue.put((cache.held(source), cache.get(source, (1, 2), (3, 4))))
+
+    with cache._lock:  # as another thread may hold it
+        process = context.Process(target=child)
+        process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert queue.get() == ([], [1, 2])
+
+
+@given(
+    blocks=st.sets(st.integers(0, 30), min_size=1),
+    groups=st.lists(st.sets(st.integers(0, 30), min_size=1), max_size=6),
+    most=st.integers(1, 7),
+)
+def test_cover_has_every_block_once(blocks: set[int], groups: list[set[int]], most: int) -> None:
+    preferred = [tuple(sorted(group)) for group in groups]
+    found = cover(sorted(blocks), preferred, most)
+    assert sorted(block for _, taken in found for block in taken) == sorted(blocks)
+    for group, taken in found:
+        assert set(taken) <= set(group)
+        assert group in preferred or len(group) <= most
