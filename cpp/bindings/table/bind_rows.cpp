@@ -91,7 +91,7 @@ void insert(Table& table, py::handle keys, py::handle versions, py::handle frequ
     whole.values = {static_cast<const float*>(floats.data()),
                     static_cast<std::size_t>(floats.size())};
     const py::gil_scoped_release unlocked;
-    table.insert(whole);
+    table.insert({&whole, 1});
 }
 
 }  // namespace

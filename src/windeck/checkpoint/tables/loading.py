@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from windeck.checkpoint.format.table_entries import TableEntry
-from windeck.checkpoint.tables.entries import ROW
 from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.tables.writing import check_table, check_tables, forget_saves, remember_save
 
@@ -103,9 +102,5 @@ def _check_target(name: str, table: Any, saved: TableEntry) -> Any:
 
 def _fill(core: Any, saved: SavedTable) -> None:
     forget_saves(core)
-    for found in saved.entries(core.first_bucket, core.end_bucket, reuse=True):
-        core.insert(
-            found.keys, found.versions, found.frequencies, found.seen, found.states == ROW,
-            found.values,
-        )  # fmt: skip
+    saved.insert(core)
     core.set_clock(saved.info.clock)
