@@ -1,5 +1,4 @@
 #include <pybind11/stl.h>
-#include <pybind11/typing.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -54,10 +53,7 @@ Examples
 (bytearray(b'<'), bytearray(b'body'), bytearray(b'>'), True)
 )";
 
-using Wanted = py::typing::Tuple<int, py::buffer, py::buffer, py::buffer>;
-
-std::vector<std::optional<std::uint32_t>> read(const IntegerLike& file,
-                                               const py::typing::List<Wanted>& wanted,
+std::vector<std::optional<std::uint32_t>> read(const IntegerLike& file, const py::sequence& wanted,
                                                bool streamed, const py::object& threads) {
     const auto handle = static_cast<int>(integer(file.value, "file", 0, 1 << 30));
     const int workers = thread_count(threads);

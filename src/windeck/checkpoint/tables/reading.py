@@ -109,16 +109,14 @@ class BlockReader:
         numbers = self.index.touching(piece.first, piece.end)
         groups = list(self._groups(numbers, INSERT_BYTES))
         memory = self._new_memory(max(groups, key=self._size_of, default=[]))
-        before, every = (
-            len(core) + core.counted,
-            self.index.total(numbers.start, numbers.stop).entries,
-        )
+        before = len(core) + core.counted
+        every = self.index.total(numbers.start, numbers.stop).entries
         after: int | None = None
         for group in groups:
             payloads = list(self._payloads(group, memory))
             # Few resizes, but no memory for entries that the index claims and the blocks lack.
             read = self.index.total(numbers.start, group[-1] + 1).entries
-            core.reserve(before + min(every, 8 * read))
+            core.reserve(before + min(every, 64 * read))
             lines = self.index.lines(group[0], group[-1] + 1)
             wrong = core.insert_blocks(
                 payloads, lines, piece.first, piece.end, after=after, threads=THREADS
