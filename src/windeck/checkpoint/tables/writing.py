@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from windeck._core import bucket_of
-from windeck._util.parallel import read_ahead
+from windeck._util.parallel import THREADS, read_ahead
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.table_entries import (
@@ -107,7 +107,7 @@ def _clock_at_save(core: Any, save: int, name: str, history: int) -> int | None:
 
 #: Bytes of entries read from a snapshot at once, so few that they are still in the cache when they
 #: are sent.
-READ_BYTES = 1 << 20
+READ_BYTES = 2 << 20
 # First buckets of the ranges that 2 to 8 shards own. Blocks end there, so that a block is read for
 # one shard only; but not in a table below `_SMALL_BYTES`, which would get too many small blocks.
 _SHARD_BORDERS = sorted({rank * BUCKETS // n for n in range(2, 9) for rank in range(1, n)})
@@ -192,8 +192,9 @@ def _read_blocks(
     if len(dead) or native is None:
         return pack_entries(_read_entries(snapshot, since, first, end, dead), shape, borders)
     found = native(
-        first, end, since, dim=shape.dim, slots=shape.slots, most=BLOCK_BYTES, borders=borders
-    )
+        first, end, since, dim=shape.dim, slots=shape.slots, most=BLOCK_BYTES, borders=borders,
+        threads=THREADS,
+    )  # fmt: skip
     return [Block(*block) for block in found]
 
 
