@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from windeck._core import EmbeddingCore, default_threads
@@ -27,7 +28,7 @@ class EmbeddingTable(torch.nn.Module):
     Parameters
     ----------
     dim
-        Number of floats of an embedding.
+        Number of elements of an embedding.
     optimizer
         ``sgd``, ``adagrad`` or ``adam`` (lazy, as `torch.optim.SparseAdam`: only rows that have a
         gradient change).
@@ -40,6 +41,10 @@ class EmbeddingTable(torch.nn.Module):
     admit_after
         Number of lookups after which an id gets a row. Before that a lookup gives the initial
         value, and gradients of the id are discarded.
+    dtype
+        ``torch.float32`` or ``torch.bfloat16``, or its name: of rows, of the optimizer's state (as
+        in torch.optim), and of lookups and their gradients. Updates compute in float32 and round
+        each result once.
     threads
         Number of threads of a lookup or a step; None: the number of processors. It does not change
         results.
@@ -94,6 +99,7 @@ class EmbeddingTable(torch.nn.Module):
         scale: float = 0.01,
         seed: int = 0,
         admit_after: int = 1,
+        dtype: torch.dtype | str = torch.float32,
         threads: int | None = None,
         name: str | None = None,
         _buckets: tuple[int, int] = (0, 1024),
@@ -112,6 +118,7 @@ class EmbeddingTable(torch.nn.Module):
             admit_after=admit_after,
             first_bucket=_buckets[0],
             end_bucket=_buckets[1],
+            dtype=str(dtype).removeprefix("torch."),
         )
         self.dim, self.name, self._lr = self.core.dim, name, self._optimizer.lr
         self._threads = default_threads() if threads is None else threads
@@ -130,6 +137,11 @@ class EmbeddingTable(torch.nn.Module):
         self._lr = nonnegative_number("lr", value)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of rows, of the optimizer's state and of lookups."""
+        return torch.bfloat16 if self.core.dtype == "bfloat16" else torch.float32
+
+    @property
     def rows(self) -> int:
         """Number of ids that have a row, on this rank."""
         return len(self.core)
@@ -146,6 +158,7 @@ class EmbeddingTable(torch.nn.Module):
             "scale": core.scale,
             "seed": core.seed,
             "admit_after": core.admit_after,
+            **({"dtype": core.dtype} if core.dtype != "float32" else {}),
             "name": self.name,
         }
 
@@ -180,7 +193,7 @@ class EmbeddingTable(torch.nn.Module):
 
         Returns
         -------
-        float32 tensor, shape (*ids.shape, dim)
+        tensor of the table's dtype, shape (*ids.shape, dim)
             On the device of `ids`. Gradients are kept until `step`.
 
         Raises
@@ -201,7 +214,7 @@ class EmbeddingTable(torch.nn.Module):
             raise TypeError(f"`ids` must be a tensor of torch.int64, got {ids.dtype}")
         if type(count) is not bool:
             raise TypeError(f"`count` must be a bool, got a {type(count).__name__}")
-        token = torch.empty(0)
+        token = torch.empty(0, dtype=self.dtype)
         number, dim, insert = self._number, self.dim, self.training and count
         return embedding_lookup(ids.to(torch.int64), self._anchor, token, number, dim, insert)
 
@@ -227,14 +240,14 @@ class EmbeddingTable(torch.nn.Module):
             Bag b has ``ids[offsets[b]:offsets[b + 1]]``, from 0 to n.
         mode
             ``"sum"``, ``"mean"`` or ``"max"``.
-        weights : float32 tensor, shape (n,), optional
+        weights : tensor of the table's dtype, shape (n,), optional
             Factors of the embeddings, for ``"sum"``. They may require gradients.
         count
             As for a lookup: if False, no id is counted and no row is created.
 
         Returns
         -------
-        float32 tensor, shape (bags, dim)
+        tensor of the table's dtype, shape (bags, dim)
             0 for an empty list. The embeddings of all n ids are in memory as well.
 
         Raises
@@ -305,7 +318,9 @@ class EmbeddingTable(torch.nn.Module):
 
     def _apply_rows(self, ids: torch.Tensor, gradients: torch.Tensor) -> int:
         options = self._optimizer.apply_options(self._lr)
-        return self.core.apply(ids.numpy(), gradients.numpy(), threads=self._threads, **options)
+        return self.core.apply(
+            ids.numpy(), gradients.float().numpy(), threads=self._threads, **options
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Discard the gradients collected since the last `step`."""
@@ -351,13 +366,15 @@ class EmbeddingTable(torch.nn.Module):
         return torch.from_numpy(removed)
 
     def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
-        """Return the rows, float32 (n, dim), of int64 ids (n,) on the CPU, without gradients."""
+        """Return the rows, (n, dim), of int64 ids (n,) on the CPU, without gradients."""
         # An array of the core uses pages of its pool again; torch.empty may get fresh ones.
         rows = self.core.lookup(ids.numpy(), insert=insert, threads=self._threads)
+        if self.core.dtype == "bfloat16":
+            return torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(rows)
 
     def collect(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
-        """Keep gradients, float32 (n, dim), of ids (n,) until `step`; called by backward passes."""
+        """Keep gradients, (n, dim), of ids (n,) until `step`; called by backward passes."""
         with self._lock:
             self._pending.append((ids, gradients))
 

@@ -138,7 +138,7 @@ FOREIGN = next(key for key in range(1, 9999) if bucket(key) < bucket(IDS[1]))
         (BLOCK, 4, "<I", (2**32 - 1,), "rows=4294967295, .*expected BlockSize.entries=4, rows=4"),
         (BLOCK, 12, "<I", (2**32 - 1,), "rows of dim 4294967295 with 1 slots, expected 2 with 1"),
         (BLOCK, 16, "<I", (0,), "rows of dim 2 with 0 slots, expected 2 with 1"),
-        (BLOCK, 20, "<I", (1,), "rows of dim 2 with 1 slots, expected 2 with 1"),
+        (BLOCK, 20, "<I", (1,), "rows of dtype 1, expected 0, float32"),
         (BLOCK, 24, "<qq", (IDS[0], IDS[0]), f"id {IDS[0]} after {IDS[0]}, expected each id once"),
         (BLOCK, 24, "<qq", (IDS[1], IDS[0]), f"id {IDS[0]} after {IDS[1]}, expected each id once"),
         (
