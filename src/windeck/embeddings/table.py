@@ -142,6 +142,11 @@ class EmbeddingTable(torch.nn.Module):
         return torch.bfloat16 if self.core.dtype == "bfloat16" else torch.float32
 
     @property
+    def pending(self) -> int:
+        """Number of backward passes since the last `step`, whose gradients wait for the next."""
+        return len(self._pending)
+
+    @property
     def rows(self) -> int:
         """Number of ids that have a row, on this rank."""
         return len(self.core)

@@ -28,7 +28,7 @@ _COPIED_BUCKETS = 16
 
 @dataclass(frozen=True)
 class TableLoadOptions:
-    """How tables are loaded; see `windeck.checkpoint.load`."""
+    """Options of loading tables; see `windeck.checkpoint.load`."""
 
     cast: bool = False
     reset_slots: bool = False
