@@ -226,27 +226,33 @@ class EmbeddingTable(torch.nn.Module):
     def bag(
         self,
         ids: torch.Tensor,
-        offsets: torch.Tensor,
+        offsets: torch.Tensor | None = None,
         *,
         mode: str = "sum",
         weights: torch.Tensor | None = None,
+        include_last_offset: bool = True,
+        padding_idx: int | None = None,
         count: bool = True,
     ) -> torch.Tensor:
         """Look up lists of ids, and reduce the embeddings of each list to one.
 
-        As `torch.nn.EmbeddingBag` with ``include_last_offset=True``. Takes the lists of a
-        `JaggedTable`: ``table.bag(batch["seen"], batch["seen_offsets"])``.
+        As `torch.nn.EmbeddingBag`, to the bit. Takes the lists of a `JaggedTable`:
+        ``table.bag(batch["seen"], batch["seen_offsets"])``.
 
         Parameters
         ----------
-        ids : int64 or int32 tensor, shape (n,)
+        ids : int64 or int32 tensor, shape (n,), or (bags, length) without `offsets`
             The ids of all lists, end to end.
         offsets : int64 or int32 tensor, shape (bags + 1,)
             Bag b has ``ids[offsets[b]:offsets[b + 1]]``, from 0 to n.
         mode
             ``"sum"``, ``"mean"`` or ``"max"``.
-        weights : tensor of the table's dtype, shape (n,), optional
+        weights : tensor of the table's dtype, shape of `ids`, optional
             Factors of the embeddings, for ``"sum"``. They may require gradients.
+        include_last_offset
+            If False, `offsets` has shape (bags,): the last offset, n, is left out.
+        padding_idx
+            An id that is not looked up: it counts for no list, nor for a mean.
         count
             As for a lookup: if False, no id is counted and no row is created.
 
@@ -258,7 +264,8 @@ class EmbeddingTable(torch.nn.Module):
         Raises
         ------
         TypeError
-            If `ids` or `offsets` is not a tensor of int64 or int32, or `count` is not a bool.
+            If `ids` or `offsets` is not a tensor of int64 or int32, `count` is not a bool, or
+            `padding_idx` is not an int.
         ValueError
             If the offsets do not ascend from 0 to n, or shapes or the mode are wrong.
 
@@ -271,11 +278,21 @@ class EmbeddingTable(torch.nn.Module):
         """
         if mode not in ("sum", "mean", "max"):
             raise ValueError(f"`mode` must be 'sum', 'mean' or 'max', got {mode!r}")
+        if not isinstance(ids, torch.Tensor):
+            raise TypeError(f"`ids` must be a tensor of torch.int64, got {type(ids).__name__}")
+        if padding_idx is not None and type(padding_idx) is not int:
+            raise TypeError(f"`padding_idx` must be an int, got a {type(padding_idx).__name__}")
+        if offsets is None and ids.dim() == 2:
+            offsets = torch.arange(len(ids) + 1, device=ids.device) * ids.shape[1]
+            weights = (
+                weights if weights is None or weights.shape != ids.shape else weights.flatten()
+            )
+            ids, include_last_offset = ids.flatten(), True
         if not isinstance(offsets, torch.Tensor) or offsets.dtype not in (torch.int64, torch.int32):
             found = getattr(offsets, "dtype", type(offsets).__name__)
             raise TypeError(f"`offsets` must be a tensor of torch.int64, got {found}")
-        if not isinstance(ids, torch.Tensor):
-            raise TypeError(f"`ids` must be a tensor of torch.int64, got {type(ids).__name__}")
+        if not include_last_offset:
+            offsets = torch.cat([offsets, offsets.new_full((1,), len(ids) if ids.dim() else 0)])
         if ids.dim() != 1 or offsets.dim() != 1 or not len(offsets):
             raise ValueError(
                 "`ids` must have shape (n,) and `offsets` (bags + 1,), got "
@@ -289,18 +306,25 @@ class EmbeddingTable(torch.nn.Module):
         if not torch.compiler.is_compiling():  # The values of tensors are not known there.
             _check_offsets(offsets, len(ids))
         offsets = offsets.to(torch.int64)
-        rows: torch.Tensor = self(ids, count=count)  # after all checks: a lookup makes rows
+        kept = None if padding_idx is None else ids != padding_idx
+        looked_up = ids if kept is None else ids[kept]
+        rows: torch.Tensor = self(looked_up, count=count)  # after all checks: it makes rows
         if not len(ids):
             # A pass without ids all the same: ranks of a sharded table need as many of them.
             nothing = rows.sum() if weights is None else (rows.sum(1) * weights).sum()
             return nothing + rows.new_zeros(len(offsets) - 1, self.dim)
+        places = torch.arange(len(ids), device=ids.device)
+        if kept is not None:  # padding is one more row, which torch leaves out
+            places = torch.where(kept, kept.cumsum(0) - 1, len(rows))
+            rows = torch.cat([rows, rows.new_zeros(1, self.dim)])
         bags: torch.Tensor = torch.nn.functional.embedding_bag(
-            torch.arange(len(ids), device=ids.device),
+            places,
             rows,
             offsets,
             mode=mode,
             per_sample_weights=weights,
             include_last_offset=True,
+            padding_idx=None if kept is None else len(rows) - 1,
         )
         return bags
 
