@@ -58,6 +58,13 @@ def test_killed_and_resumed(count: int, every: int, kill_at: int, tmp_path: Path
         assert list(found.tables) == ["user"]
 
 
+def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/run"
+    assert KILLED in launch(2, fit, tmp_path, url, 10, 4)
+    assert launch(1, fit, tmp_path, url, None, 4) == [0]
+    assert read_end(tmp_path, 1)[0].startswith(f"{STEPS * EPOCHS} ")
+
+
 def lose(folder: Path, url: str) -> None:
     """A save between backward and step is refused; tables may have been forgotten."""
     from windeck.checkpoint.accelerate import AccelerateCheckpoint

@@ -86,6 +86,13 @@ def test_killed_and_resumed(count: int, every: int, kill_at: int, tmp_path: Path
         assert list(found.tables) == ["scorer.user"]
 
 
+def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/run"
+    assert KILLED in launch(2, fit, tmp_path, url, 10, 4)
+    assert launch(1, fit, tmp_path, url, None, 4) == [0]
+    assert read_end(tmp_path, 1)[0].startswith(f"{STEPS * EPOCHS} ")
+
+
 def refuse(folder: Path, url: str) -> None:
     """Another callback that saves is refused; so is a loader without a length."""
     from windeck.checkpoint.lightning import LightningCheckpoint

@@ -73,11 +73,21 @@ def test_killed_and_resumed(count: int, every: int, kill_at: int, tmp_path: Path
         assert list(found.tables) == ["user"]
 
 
+def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/run"
+    assert KILLED in launch(2, fit, tmp_path, url, 10, 4, False)
+    assert launch(1, fit, tmp_path, url, None, 4, True) == [0]
+    assert read_end(tmp_path, 1)[0].startswith(f"{STEPS * EPOCHS} ")
+
+
 def refuse(folder: Path, url: str) -> None:
     trainer = make_trainer(folder, url, None, 4)
     with pytest.raises(TypeError, match="`resume_from_checkpoint` must be a bool, got 'checkpoint"):
         trainer.train(resume_from_checkpoint="checkpoint-4")
+    trainer.args.load_best_model_at_end = True
+    with pytest.raises(ValueError, match="`load_best_model_at_end` must be False, got True"):
+        trainer_of_one_checkpoint(url, make_loader(), Scorer(None), trainer.args)
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path: Path) -> None:
     assert launch(1, refuse, tmp_path, f"rocksdb://{tmp_path}/run") == [0]

@@ -45,6 +45,11 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
     options
         Arguments of `transformers.Trainer`.
 
+    Raises
+    ------
+    ValueError
+        For arguments with ``load_best_model_at_end=True``.
+
     Notes
     -----
     For one process and DDP. `TrainingArguments(save_total_limit=)` has no effect.
@@ -60,6 +65,11 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         incremental: bool = False,
         **options: Any,
     ) -> None:
+        if getattr(options.get("args"), "load_best_model_at_end", False):
+            raise ValueError(
+                "`load_best_model_at_end` must be False, got True: a CheckpointTrainer writes no "
+                "folders that Trainer could load the best model from"
+            )
         super().__init__(**options)
         self.url, self.loader = url, loader
         self._save_options: dict[str, Any] = {"keep": keep, "incremental": incremental}

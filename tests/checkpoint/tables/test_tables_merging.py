@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 from typing import Any
 
@@ -266,6 +267,22 @@ def test_bfloat16_is_saved_as_it_is(shards: int, memory: Store) -> None:
         checkpoint.load(memory, embeddings={"t": part})
         assert part.core.clock == table.core.clock
     assert contents(*parts) == contents(table)
+
+
+def test_the_format_of_blocks_of_bfloat16(memory: Store) -> None:
+    """The documented bytes, taken to pieces."""
+    table = wd.EmbeddingTable(3, optimizer="adagrad", scale=1.0, dtype="bfloat16")
+    ids = torch.tensor([5, -7])
+    table(ids)
+    checkpoint.save(memory, step=1, embeddings={"t": table})
+    [(_, value)] = memory.scan(b"windeck/e/")
+    assert struct.unpack_from("<6I", value, 64) == (2, 2, 0, 3, 1, 1)
+    keys = list(struct.unpack_from("<2q", value, 88))
+    assert len(value) == 64 + 24 + 33 * 2 + 6 + 2 * 6 * 2
+    found = np.frombuffer(value, "<u2", 12, len(value) - 24).reshape(2, 6).copy()
+    rows = torch.from_numpy(found.view(np.int16)).view(torch.bfloat16)
+    assert torch.equal(rows[:, :3], table(torch.tensor(keys), count=False))
+    assert not rows[:, 3:].any()
 
 
 def test_rows_of_bfloat16_take_half_the_bytes(memory: Store) -> None:
