@@ -52,6 +52,7 @@ __all__ = [
     "forget_saves",
     "iter_entries",
     "remember_save",
+    "table_shape",
 ]
 
 
@@ -165,7 +166,7 @@ def _plan_reads(
     Ranges without entries are left out.
     """
     ids, clocks = snapshot.dead(since) if since >= 0 else (np.empty(0, np.int64),) * 2
-    dead, dead_buckets = entries_from_removed(ids, clocks, shape.width), bucket_of(ids)
+    dead, dead_buckets = entries_from_removed(ids, clocks, shape), bucket_of(ids)
     counts = snapshot.counts(since) + np.bincount(dead_buckets, minlength=BUCKETS)
     for first, end, size in _split_buckets(counts.tolist(), buckets, _entry_bytes(shape)):
         start, stop = (int(place) for place in np.searchsorted(dead_buckets, [first, end]))
@@ -198,7 +199,7 @@ def _read_blocks(
 
 
 def _entry_bytes(shape: TableShape) -> int:
-    return ENTRY_BYTES + 4 * shape.width
+    return ENTRY_BYTES + shape.row_bytes
 
 
 def _split_buckets(
@@ -241,6 +242,11 @@ def check_table(name: str, table: Any) -> Any:
             f"{type(table).__name__}"
         )
     return core
+
+
+def table_shape(core: Any) -> TableShape:
+    """Return the shape of the rows of a core; one without a dtype has float32."""
+    return TableShape(core.dim, core.slots, getattr(core, "dtype", "float32"))
 
 
 class TablesWriter:
@@ -331,7 +337,7 @@ class _EmbeddingWriter:
             raise TypeError(f"keys of `embeddings` must be str, got {type(name).__name__}")
         self.core, self.name, self._item = check_table(name, table), name, item
         self._config = _check_config(name, table.config)
-        self._shape = TableShape(self.core.dim, self.core.slots)
+        self._shape = table_shape(self.core)
         if (longest := BlockSize(1, 1, 0).bytes(self._shape)) > LARGEST_PAYLOAD:
             raise ValueError(
                 f"a row of embeddings/{name} has {longest:,} bytes as a block, expected at most "
@@ -394,7 +400,7 @@ class _EmbeddingWriter:
         )  # fmt: skip
         rows = int(self._snapshot.rows)
         return {
-            "name": self.name, "dim": self._shape.dim, "dtype": "float32",
+            "name": self.name, "dim": self._shape.dim, "dtype": self._shape.dtype,
             "slots": self._shape.slots, "config": self._config, "clock": self.clock,
             "rows": rows, "counted": int(self._snapshot.counts(-1).sum()) - rows,
             "shard": asdict(shard),
