@@ -137,6 +137,7 @@ class _FileValues(MutableMapping[bytes, bytes]):
         commit = Commit(1, 0, state.step, time, len(manifest), crc32c(manifest))
         self._head = {
             keys.head("windeck"): encode_head([commit]),
+            keys.next_generation("windeck"): encode(Label(Kind.NEXT), (2).to_bytes(8, "little")),
             keys.manifest("windeck", 1): manifest,
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,9 @@ def _reason(path: Path, error: Exception) -> str:
 
 def first_sentence(error: Exception) -> str:
     """Return the first sentence of the message of an error of torch."""
-    return (str(error).split("\n")[0].split(". ")[0] or type(error).__name__)[:200]
+    if not isinstance(error, (RuntimeError, pickle.UnpicklingError)):  # an accident of the reader
+        return "it is damaged, or of another kind"
+    return str(error).split("\n")[0].split(". ")[0][:200]
 
 
 def _unsafe_names(path: str | os.PathLike[str]) -> list[str]:
