@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,6 @@ def open_path(path: str) -> Store:
 
     if Path(path).suffix in TABLE_SUFFIXES:
         return _open_table(path)
-    if os.path.isfile(os.path.join(path, "CURRENT")):  # a database of RocksDB or LevelDB
-        raise FileNotFoundError(
-            f"{path} is a database, expected its URL: rocksdb://{os.path.abspath(path)} or "
-            f"leveldb://{os.path.abspath(path)}"
-        )
     return open_file(path)
 
 

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.utils import _create_file_view
 
 from windeck.checkpoint.foreign.contents import build_state
 from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
-from windeck.checkpoint.foreign.torch_files import describe_tensor, first_sentence
+from windeck.checkpoint.foreign.torch_files import describe_tensor, first_sentence, is_of_system
 from windeck.checkpoint.format.boxes import Box, shape_of, whole
 from windeck.checkpoint.format.chunks import read_elements
 from windeck.checkpoint.format.entries import check_tiling
@@ -83,10 +83,8 @@ def read_dcp_folder(
             value = _value(folder, name, pieces, on_unreadable)
         try:
             set_element(state, paths[name], value)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{name} in {folder} has the path {paths[name]}, expected another"
-            ) from error
+        except Exception as error:  # a list where another path has a dict
+            raise ValueError(f"{name} in {folder} has the path {paths[name]!r:.80}") from error
 
     def describe(name: str, tensor: torch.Tensor) -> tuple[ForeignTensor, Any]:
         if id(tensor) not in tensors:  # inside a value
@@ -162,6 +160,12 @@ def _paths(found: PickledObject, contents: Mapping[str, Any]) -> dict[str, tuple
         ):
             raise ValueError(f"{name} has the path {path!r:.80}, expected keys and positions")
         paths[name] = path if path and type(path[0]) is str else (name,)
+    known = set(paths.values())
+    for name, path in paths.items():
+        if any(path[:end] in known for end in range(len(path))):
+            raise ValueError(f"{name} has the path {path!r:.80}, which is inside another value")
+    if len(known) != len(paths):
+        raise ValueError("two names have one path, expected one of each")
     return paths
 
 
@@ -224,9 +228,9 @@ def _load_piece(piece: _StoredPiece, name: str) -> Any:
         view: Any = _create_file_view(file, piece.offset, piece.length)
         try:
             return torch.load(view, map_location="cpu", weights_only=True)
-        except OSError:
-            raise
         except Exception as error:  # of any kind, for damaged data
+            if is_of_system(error):
+                raise
             raise ValueError(
                 f"{name} in {piece.file} cannot be read with weights_only=True: "
                 f"{first_sentence(error)}"

@@ -72,6 +72,9 @@ def _file_in(folder: Path) -> Path:
     """Return the file that describes a folder: metadata of DCP, an index, or the only file."""
     if (folder / METADATA_FILE).is_file():
         return folder / METADATA_FILE
+    if (folder / "CURRENT").is_file():
+        url = f"://{folder.absolute()}"
+        raise ValueError(f"{folder} is a database, expected its URL: rocksdb{url} or leveldb{url}")
     for suffix in (".safetensors", ".bin", ".pt", ".pth"):
         for pattern in (f"*{suffix}.index.json", f"*{suffix}"):
             found = sorted(folder.glob(pattern))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import zipfile
@@ -55,9 +56,9 @@ def load_weights(path: Path) -> Any:
     """Return what a file holds, by torch's restricted reader; tensors are mapped if they can be."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
-    except OSError:
-        raise
     except Exception as error:  # of any kind, for files that are damaged
+        if is_of_system(error):
+            raise
         raise ValueError(f"{path} {_reason(path, error)}") from error
 
 
@@ -83,11 +84,17 @@ def _reason(path: Path, error: Exception) -> str:
     return f"cannot be read as a file of torch.save: {first_sentence(error)}"
 
 
+def is_of_system(error: Exception) -> bool:
+    """Return True for errors of reading, but for those of torch's jumps to invalid places."""
+    return isinstance(error, OSError) and error.errno != errno.EINVAL
+
+
 def first_sentence(error: Exception) -> str:
     """Return the first sentence of the message of an error of torch."""
-    if not isinstance(error, (RuntimeError, pickle.UnpicklingError)):  # an accident of the reader
-        return "it is damaged, or of another kind"
-    return str(error).split("\n")[0].split(". ")[0][:200]
+    text = str(error).split("\n")[0].split(". ")[0][:200]
+    if not isinstance(error, (RuntimeError, pickle.UnpicklingError)) or not text[:1].isalpha():
+        return "it is damaged, or of another kind"  # torch did not expect it either
+    return text
 
 
 def _unsafe_names(path: str | os.PathLike[str]) -> list[str]:
