@@ -63,8 +63,8 @@ def checked_namespace(namespace: str) -> str:
 
 
 def is_file(url: str) -> bool:
-    """Return True for the path of a file or folder, which is no URL."""
-    return "://" not in url and os.path.exists(url)
+    """Return True for the path of a file or folder, or of a TensorFlow checkpoint, not a URL."""
+    return "://" not in url and (os.path.exists(url) or os.path.exists(f"{url}.index"))
 
 
 def redacted_url(url: str) -> str:

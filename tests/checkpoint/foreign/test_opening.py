@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,6 +102,48 @@ def test_leaving_out_tensors(memory: Store, tmp_path: Path) -> None:
         assert found.tree("optimizer") == {"x": 1}
     with pytest.raises(ValueError, match="no tensor matches 'd', expected a glob of names"):
         checkpoint.import_(tmp_path / "m.pt", memory, without="d")
+
+
+def anonymous_bytes() -> int:
+    """Return the memory of this process but for mapped files."""
+    text = Path("/proc/self/status").read_text()
+    return 1024 * int(
+        next(line for line in text.splitlines() if line.startswith("RssAnon")).split()[1]
+    )
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("kind", ["pt", "dcp"])
+def test_memory_is_bounded(kind: str, memory: Store, tmp_path: Path) -> None:
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    path = tmp_path / f"m.{kind}"
+    model = {f"w{i}": torch.full((4 << 20,), float(i)) for i in range(8)}  # 16 MiB each
+    if kind == "pt":
+        torch.save(model, path)
+    else:
+        save(model, checkpoint_id=path, no_dist=True)
+    del model
+    before, most = anonymous_bytes(), 0
+
+    class Sink:
+        """Counts values instead of storing them."""
+
+        def bulk_load(self, items: Any) -> int:
+            nonlocal most
+            count = 0
+            for _ in items:
+                most = max(most, anonymous_bytes() - before)
+                count += 1
+            assert count == 128
+            return count
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(memory, name)
+
+    sink: Any = Sink()
+    checkpoint.import_(path, sink)
+    assert most < (8 << 20 if kind == "pt" else 40 << 20)
 
 
 def test_a_failed_import_leaves_the_former_checkpoint(memory: Store, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ whose parts are the shards.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -73,7 +73,7 @@ def read_dcp_folder(
     tensors: dict[int, tuple[torch.Tensor, ForeignTensor]] = {}
     state: dict[Any, Any] = {}
     # Rows of a tensor that is cut by columns are read from several shards in turn.
-    load = lru_cache(maxsize=_count_columns(contents))(_load_piece)
+    load = partial(_load_cached, OrderedDict(), _count_columns(contents))
     for name, stored in contents.items():
         if type(stored).__name__ == "TensorStorageMetadata":
             placeholder = torch.empty(0, device="meta")
@@ -120,28 +120,34 @@ def _sizes(found: Any) -> tuple[int, ...]:
 
 def _find_pieces(folder: Path, found: PickledObject) -> _Pieces:
     """Return the place of each object, by its name, and its offset in the tensor."""
-    sizes: dict[str, int] = {}
+    files: dict[Any, tuple[Path, int]] = {}
     pieces = {}
     for index, info in _dict_of(found, "storage_data").items():
         name, offset = index.get("fqn"), index.get("offset")
         file, first, length = (info.get(key) for key in ("relative_path", "offset", "length"))
         if info.get("transform_descriptors"):
             raise ValueError(f"{name} is stored with {info.get('transform_descriptors')}")
-        if type(file) is not str or Path(file).name != file or file in (".", ".."):
-            raise ValueError(f"{name} is in the file {file!r}, expected one in the folder")
-        if file not in sizes:
-            if not (folder / file).is_file():
-                raise ValueError(f"{name} is in {file}, which is missing")
-            sizes[file] = (folder / file).stat().st_size
+        if file not in files:
+            files[file] = _find_file(folder, name, file)
+        path, size = files[file]
         if type(first) is not int or type(length) is not int or first < 0 or length < 0:
             raise ValueError(f"{name} is at {first!r}, {length!r}, expected a place in {file}")
-        if first + length > sizes[file]:
+        if first + length > size:
             raise ValueError(
-                f"{name} ends at {first + length:,} in {file}, which has {sizes[file]:,} bytes"
+                f"{name} ends at {first + length:,} in {file}, which has {size:,} bytes"
             )
         place = None if offset is None else _sizes(offset)
-        pieces[name, place] = _StoredPiece(folder / file, first, length)
+        pieces[name, place] = _StoredPiece(path, first, length)
     return pieces
+
+
+def _find_file(folder: Path, name: Any, file: Any) -> tuple[Path, int]:
+    """Return the path of a file of the folder, and its bytes."""
+    if type(file) is not str or Path(file).name != file or file in (".", ".."):
+        raise ValueError(f"{name} is in the file {file!r}, expected one in the folder")
+    if not (folder / file).is_file():
+        raise ValueError(f"{name} is in {file}, which is missing")
+    return folder / file, (folder / file).stat().st_size
 
 
 def _paths(found: PickledObject, contents: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -220,6 +226,19 @@ def _read_shard(
             f"a shard of {name} in {piece.file} is {kind}, expected {dtype} of shape {shape}"
         )
     return read_elements(tensor, first, stop)
+
+
+def _load_cached(
+    cache: OrderedDict[_StoredPiece, Any], most: int, piece: _StoredPiece, name: str
+) -> Any:
+    """Return an object by way of a cache, which releases older ones before a new one is loaded."""
+    found = cache.pop(piece, None)
+    if found is None:
+        while len(cache) >= most:
+            cache.popitem(last=False)
+        found = _load_piece(piece, name)
+    cache[piece] = found
+    return found
 
 
 def _load_piece(piece: _StoredPiece, name: str) -> Any:

@@ -68,7 +68,8 @@ def import_(
     Notes
     -----
     O(bytes) time. Nothing is unpickled except by torch with ``weights_only=True``. Memory: a few
-    chunks; of a DCP folder the largest shard of a tensor; of an archive the largest array.
+    chunks; of a DCP folder two shards of a tensor, or all shards of the same rows if it is cut by
+    columns; of an archive two arrays.
 
     Examples
     --------
