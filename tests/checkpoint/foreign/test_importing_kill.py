@@ -22,6 +22,7 @@ from windeck.checkpoint.stores import open_store
 torch.set_num_threads(1)
 url, _, folder = sys.argv[1:]
 ids = np.arange(40)
+checkpoint.import_, checkpoint.import_table  # imported before the forks
 
 def rows(step):
     return np.full((40, 4), step, np.float32)

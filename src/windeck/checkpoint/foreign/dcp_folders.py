@@ -18,6 +18,7 @@ from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.utils import _create_file_view
 
 from windeck.checkpoint.foreign.contents import build_state
+from windeck.checkpoint.foreign.opening import METADATA_FILE
 from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
 from windeck.checkpoint.foreign.torch_files import describe_tensor, first_sentence, is_of_system
 from windeck.checkpoint.format.boxes import Box, shape_of, whole
@@ -26,9 +27,8 @@ from windeck.checkpoint.format.entries import check_tiling
 from windeck.checkpoint.write.imports import ForeignPart, ForeignState, ForeignTensor
 from windeck.columns.dtypes import DTYPES, dtype_name, torch_dtype
 
-__all__ = ["METADATA_FILE", "read_dcp_folder"]
+__all__ = ["OnUnreadable", "read_dcp_folder"]
 
-METADATA_FILE = ".metadata"
 #: A function of the name of a value that cannot be read and of the error.
 OnUnreadable = Callable[[str, ValueError], Any]
 

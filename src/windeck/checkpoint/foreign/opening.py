@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windeck._core import crc32c
 from windeck.checkpoint.foreign.archives import read_npz
-from windeck.checkpoint.foreign.dcp_folders import METADATA_FILE, OnUnreadable, read_dcp_folder
 from windeck.checkpoint.foreign.torch_files import read_torch_file, read_torch_index
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import Commit, encode_head, encode_manifest
@@ -19,8 +19,13 @@ from windeck.checkpoint.stores.memory import FACTS, MappingStore
 from windeck.checkpoint.write.imports import ForeignState
 from windeck.checkpoint.write.plans import CHUNK_BYTES
 
-__all__ = ["TABLE_SUFFIXES", "open_file", "read_file"]
+if TYPE_CHECKING:
+    from windeck.checkpoint.foreign.dcp_folders import OnUnreadable
 
+__all__ = ["METADATA_FILE", "TABLE_SUFFIXES", "open_file", "read_file"]
+
+#: The file of a DCP folder that describes the others.
+METADATA_FILE = ".metadata"
 _TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 #: Of files that hold one embedding table.
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc")
@@ -51,6 +56,9 @@ def read_file(
     if not found.exists():
         raise FileNotFoundError(f"there is no file or folder {found}, expected a checkpoint")
     if found.name == METADATA_FILE:
+        # Its import takes as long as that of torch.
+        from windeck.checkpoint.foreign.dcp_folders import read_dcp_folder
+
         return read_dcp_folder(found.parent, root=root, on_unreadable=on_unreadable)
     if found.name.endswith(".bin.index.json"):
         return read_torch_index(found, root=root)
