@@ -6,6 +6,8 @@ Reading parts
     `open` for single tensors and rows, `log` for the list of generations.
 Maintenance
     `verify`, `search`, `diff`, `copy`, `gc`; `tag` and `untag` for generations that `gc` keeps.
+Files of other frameworks
+    `import_`, `import_table`; see also `windeck.checkpoint.safetensors`.
 Serving of embedding tables
     `export`, `import_rows`.
 Stores
@@ -20,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from windeck.checkpoint import stores
+    from windeck.checkpoint.foreign.importing import import_
+    from windeck.checkpoint.foreign.keyed import import_table
     from windeck.checkpoint.format.boxes import Partition
     from windeck.checkpoint.format.manifests import Commit
     from windeck.checkpoint.format.table_entries import TableInfo
@@ -50,7 +54,9 @@ __all__ = [
     "diff",
     "export",
     "gc",
+    "import_",
     "import_rows",
+    "import_table",
     "load",
     "log",
     "merge",
@@ -79,7 +85,9 @@ _MODULE_OF = {
     "diff": "read.comparing",
     "export": "tables.serving",
     "gc": "maintenance",
+    "import_": "foreign.importing",
     "import_rows": "tables.serving",
+    "import_table": "foreign.keyed",
     "load": "loading",
     "log": "maintenance",
     "merge": "saving",
