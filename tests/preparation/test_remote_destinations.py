@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import windeck as wd
 from support.object_servers import ACCESS, SECRET, Bucket, Fault
 from support.prepare_cases import SMALL, contents, unsorted_rows, write_file, write_files
+from windeck.io import filesystem
 
 OPTIONS: dict[str, Any] = {
     "id_columns": "site",
@@ -179,6 +181,19 @@ def test_an_error_of_the_data_leaves_no_object(s3: Bucket, tmp_path: Path, sourc
     assert names_of(s3) == []
     assert not list((tmp_path / "scratch").iterdir())
     assert wd.prepare(source, f"{s3.url}/out", **OPTIONS, **call, duplicates="first").rows == 300
+
+
+def test_a_large_upload_that_fails_in_the_middle_leaves_no_object(s3: Bucket) -> None:
+    path = filesystem.absolute(f"{s3.url}/large", storage_options=s3.options)
+    content = os.urandom(12 << 20)  # in two parts
+    s3.proxy.plan("status", r"^PUT .*partNumber=2", times=10**6, amount=503)
+    with pytest.raises(ConnectionError, match=r"cannot write .*large': 4 attempts failed"):
+        filesystem.upload(path, content)
+    gc.collect()
+    assert not filesystem.exists(path)
+    s3.proxy.clear()
+    filesystem.upload(path, content)
+    assert filesystem.read_bytes(path) == content
 
 
 def test_objects_of_others_are_refused(s3: Bucket, tmp_path: Path, source: Path) -> None:

@@ -122,7 +122,7 @@ class BlockedWindows:
             f"{2 * self.lanes} groups of {self.blocks_in_group} blocks with the rows behind them "
             f"and the part of a file that is read, got {int(budget)}; pass a larger "
             "memory_budget=, a smaller group_bytes=, or files with smaller row groups or record "
-            "batches"
+            "batches, which `windeck prepare` writes"
         )
 
     def use_lanes(self, lanes: int, budget: float | None) -> None:
