@@ -56,9 +56,7 @@ def test_a_row_group_larger_than_the_budget_is_refused_with_the_cure(tmp_path: P
         assert all((one[name] == other[name]).all() for name in other)  # without masks
         if number == 20:
             break
-    for one, other in zip(
-        wd.Loader(enough, batch_size=512, shuffle=False),
-        wd.Loader(in_memory, batch_size=512, shuffle=False),
-        strict=True,
-    ):
-        assert (one["past_target"] == other["past_target"]).all()
+    assert (
+        enough.gather([0, ROWS // 2])["past_target"]
+        == in_memory.gather([0, ROWS // 2])["past_target"]
+    ).all()
