@@ -494,5 +494,5 @@ def test_sources_are_read_from_urls_and_other_file_systems(tmp_path: Path) -> No
         assert_sorted_as_by_polars(tmp_path / "out2", rows, ["site", "time"])
     finally:
         memory.rm("/windeck-prepare", recursive=True)
-    with pytest.raises(ValueError, match="`dest` must be a local directory, got the URL"):
+    with pytest.raises(ValueError, match=r"`dest` is the URL .*, expected scratch="):
         wd.prepare(tmp_path / "in", "memory://out", **KEYS)

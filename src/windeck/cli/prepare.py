@@ -26,6 +26,7 @@ sorted by series and time, in bounded memory.
   windeck prepare 'raw/*.csv' sorted --id site --time hour
   windeck prepare raw sorted --id site --time hour --columns load,wind --dtype float32 \\
       --scaler standard --train-stop 2024-01-01
+  windeck prepare s3://bucket/raw s3://bucket/sorted --id site --time hour --scratch /local/disk
 
 The same command goes on where it was interrupted. `Table.read` reads the directory DEST."""
 
@@ -33,6 +34,7 @@ The same command goes on where it was interrupted. `Table.read` reads the direct
 _PASSED = (
     *("dtype", "duplicates", "on_error", "sample", "seed", "file_bytes"),
     *("row_group_bytes", "compression", "memory_budget", "threads", "engine", "overwrite"),
+    *("per_series", "scratch"),
 )
 
 
@@ -45,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add = parser.add_argument
     add("src", metavar="SRC", nargs="+", help="files, directories or globs")
-    add("dest", metavar="DEST", help="a new directory, or one to go on with")
+    add("dest", metavar="DEST", help="a new directory or URL, or one to go on with")
     add("--id", metavar="COLUMN", action="append", dest="id_columns", type=comma_names,
         help="columns of series names, with commas or repeated")  # fmt: skip
     add("--time", metavar="COLUMN", help="column of times")
@@ -64,6 +66,7 @@ def add_parser(subparsers: Any) -> None:
         help="rows that scalers are fitted to, or 'all' (default: %(default)s)")  # fmt: skip
     add("--seed", metavar="N", type=at_least(0), default=0,
         help="seed of the sample (default: %(default)s)")  # fmt: skip
+    add("--per-series", action="store_true", help="a scaling for each series")
     add("--file-bytes", metavar="SIZE",
         help="uncompressed bytes of a file, such as 256MiB (default: 128MiB and more)")  # fmt: skip
     add("--row-group-bytes", metavar="SIZE", default="16MiB",
@@ -75,6 +78,8 @@ def add_parser(subparsers: Any) -> None:
     add("--threads", metavar="N", type=at_least(1), help="workers (default: one for each core)")
     add("--engine", choices=("local", "ray"), default="local",
         help="ray runs the work on a Ray cluster (default: %(default)s)")  # fmt: skip
+    add("--scratch", metavar="DIR",
+        help="local directory for sorted rows, if DEST is a URL (default: DEST)")  # fmt: skip
     add("--overwrite", action="store_true", help="replace the result of another command in DEST")
     add("--quiet", action="store_true", help="show no progress, and print no summary")
     add("--storage-option", metavar="NAME=VALUE", action="append", default=[], type=_option,

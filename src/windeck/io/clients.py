@@ -7,6 +7,7 @@ requests and turns errors into sentences.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -83,6 +84,12 @@ class Client(Protocol):
 
     def open(self, key: str) -> OpenObject:
         """Open an object."""
+
+    def write(self, key: str, content: Any) -> None:
+        """Write a buffer as an object: readers see the former object, or all of the new one."""
+
+    def delete(self, key: str) -> None:
+        """Delete an object."""
 
 
 class WrongAnswer(Exception):
@@ -207,6 +214,26 @@ class ArrowClient:
     def open(self, key: str) -> ArrowObject:
         file = self._fs.open_input_file(key)
         return ArrowObject(file, self._version(key, file), self._fs, key)
+
+    def write(self, key: str, content: Any) -> None:
+        base = self._fs
+        while base.type_name == "subtree":
+            base = base.base_fs
+        if base.type_name != "local":
+            # One call: an upload that is closed between two of them would be a shorter object.
+            stream = self._fs.open_output_stream(key, compression=None)
+            stream.write(content)
+            stream.close()
+            return
+        folder, _, name = key.rpartition("/")
+        self._fs.create_dir(folder)
+        temporary = f"{folder}/.{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+        with self._fs.open_output_stream(temporary, compression=None) as file:
+            file.write(content)
+        self._fs.move(temporary, key)
+
+    def delete(self, key: str) -> None:
+        self._fs.delete_file(key)
 
 
 def _metadata(file: Any) -> dict[str, str]:
@@ -338,6 +365,15 @@ class FsspecClient:
 
     def open(self, key: str) -> FsspecObject:
         return FsspecObject(self._fs, key, self.version(key))
+
+    def write(self, key: str, content: Any) -> None:
+        if self._web:
+            raise NotImplementedError("a web server takes no files")
+        self._fs.pipe_file(key, content.to_pybytes())
+
+    def delete(self, key: str) -> None:
+        self._fs.invalidate_cache()
+        self._fs.rm_file(key)
 
 
 def _as_tuple(protocol: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:

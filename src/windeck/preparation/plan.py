@@ -54,6 +54,7 @@ class PrepareOptions:
     sample: int | None = 100_000
     seed: int = 0
     train: tuple[Any, Any] = (None, None)
+    per_series: bool = False
 
     def document(self) -> dict[str, Any]:
         """Return the options as JSON, for the manifest and the fingerprint."""
@@ -78,6 +79,8 @@ class PrepareOptions:
             "sample": self.sample,
             "seed": self.seed,
             "train": [None if end is None else str(end) for end in self.train],
+            # Only if it is given: fingerprints of earlier versions do not have it.
+            **({"per_series": True} if self.per_series else {}),
         }
 
 

@@ -16,11 +16,11 @@ from windeck.io.csv import CsvFile, ParsedCsv
 from windeck.io.filesystem import RangeReader
 from windeck.io.formats import open_file
 from windeck.io.reading import common_types
-from windeck.io.writing import remove, write_batches
+from windeck.io.writing import write_batches
 from windeck.preparation.plan import BAD_FILE, PreparationPlan, SourceFile, SourcePart
 from windeck.preparation.sorting import SortKeys, gathered, staged_column
 
-__all__ = ["SortedRun", "TaskResult", "read_task", "task_result"]
+__all__ = ["SortedRun", "SourceChangedError", "TaskResult", "read_task", "task_result"]
 
 #: SortKeys of a run that are known to all tasks, for each `file_bytes` of its rows.
 _SAMPLES = 64
@@ -101,10 +101,14 @@ def read_task(plan: PreparationPlan, number: int) -> None:
     writer.finish()
 
 
+class SourceChangedError(RuntimeError):
+    """A source file is another one than at the start."""
+
+
 def _check_unchanged(source: SourceFile) -> None:
     with RangeReader(source.path) as reader:
         if (reader.size, reader.modified) != (source.size, source.modified):
-            raise RuntimeError(
+            raise SourceChangedError(
                 f"source file {source.name!r} changed while it was prepared; expected the "
                 f"{source.size} bytes it had at the start"
             )
@@ -142,7 +146,7 @@ class _TaskWriter:
             self._add(piece, nbytes)
         elif alone:
             for run in self.runs:
-                remove(run.path)
+                filesystem.remove(run.path)
             self.runs = []
 
     def _next(self, part: SourcePart, staged: Iterator[Any]) -> Any:
