@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from windeck._util.parallel import run_in_threads
 from windeck.checkpoint.background import spare_memory
 from windeck.checkpoint.format.boxes import Box
-from windeck.checkpoint.format.chunks import iter_chunks
+from windeck.checkpoint.format.chunks import is_plain, iter_chunks
 from windeck.checkpoint.write.local_tensors import LocalTensor, TensorPiece
 
 __all__ = ["LentTensors", "check_background", "copy_tensors"]
 
 #: Bytes copied at a time.
 _PIECE_BYTES = 16 << 20
+#: Threads that copy, of at least this many bytes in all.
+_MAX_THREADS, _MIN_THREADED_BYTES = 4, 64 << 20
 #: Copies begin at multiples of this.
 _ALIGNMENT = 64
 
@@ -107,16 +111,25 @@ def copy_tensors(
             starts[name] = total
             total += size
     memory = _take_memory(total)
+    parts = list[tuple[Any, Any]]()
     for name, at in starts.items():
         copies = []
         for piece in chosen[name]:
             size = _bytes_of(piece.tensor)
-            copies.append(TensorPiece(piece.box, _copy(piece.tensor, memory[at : at + size])))
+            held = memory[at : at + size]
+            parts += _plan_copy(piece.tensor, held)
+            made = torch.from_numpy(held).view(piece.tensor.dtype).view(piece.tensor.shape)
+            copies.append(TensorPiece(piece.box, made))
             at += _aligned(size)
         tensors[name] = replace(
             tensors[name], pieces=tuple(copies), data=torch.empty(0, dtype=tensors[name].dtype)
         )
-    return LentTensors({name for name in chosen if name not in starts}), memory
+    _copy_all(parts, total)
+    lent = {name: pieces for name, pieces in chosen.items() if name not in starts}
+    devices = {piece.tensor.device for pieces in lent.values() for piece in pieces}
+    for device in (device for device in devices if device.type == "cuda"):
+        torch.cuda.synchronize(device)  # the thread that writes has another current stream
+    return LentTensors(set(lent)), memory
 
 
 def _chosen_pieces(
@@ -134,13 +147,26 @@ def _take_memory(size: int) -> Any:
     return found
 
 
-def _copy(tensor: torch.Tensor, into: Any) -> torch.Tensor:
-    """Copy the elements of a tensor, in row-major order."""
-    held, at = torch.from_numpy(into), 0
+def _plan_copy(tensor: torch.Tensor, into: Any) -> list[tuple[Any, Any]]:
+    """Return targets and sources of plain copies, or copy a tensor that has no plain bytes."""
+    if is_plain(tensor):
+        (data,) = iter_chunks(tensor, len(into))
+        starts = range(0, len(into), _PIECE_BYTES)
+        return [(into[i : i + _PIECE_BYTES], data[i : i + _PIECE_BYTES]) for i in starts]
+    at = 0
     for data in iter_chunks(tensor, _PIECE_BYTES):
-        held[at : at + data.size].copy_(torch.from_numpy(data))  # by several threads
+        into[at : at + data.size] = data
         at += data.size
-    return held.view(tensor.dtype).view(tensor.shape)
+    return []
+
+
+def _copy_all(parts: Sequence[tuple[Any, Any]], total: int) -> None:
+    def copy(number: int) -> None:
+        target, source = parts[number]
+        target[:] = source
+
+    threads = 1 if total < _MIN_THREADED_BYTES else min(_MAX_THREADS, os.cpu_count() or 1)
+    run_in_threads(copy, len(parts), threads, portion=1)
 
 
 def _bytes_of(tensor: torch.Tensor) -> int:
