@@ -148,6 +148,27 @@ def test_the_bytes_are_those_of_a_plain_save() -> None:
     }
 
 
+def test_an_incremental_save_refers_to_the_one_before() -> None:
+    found, choices = [], list[dict[str, Any]]([{}, {"background": True}])
+    for options in choices:
+        store, training = open_store("memory://"), Training()
+        sizes = list[int]()
+        for step in range(4):
+            training.step()
+            before = sum(len(value) for _, value in store.scan(b"windeck/"))
+            checkpoint.save(
+                store, step=step, **training.state, incremental=True, chunk_bytes=256, **options
+            )
+            checkpoint.wait()
+            sizes.append(sum(len(value) for _, value in store.scan(b"windeck/")) - before)
+        found.append((sizes, [commit.bases for commit in checkpoint.log(store)]))
+    (plain, bases), (background_sizes, background_bases) = found
+    assert bases == background_bases == [(2, 3), (2,), (), ()]
+    # Numbers of saves are written with 17 to 19 digits.
+    for one, other in zip(plain, background_sizes, strict=True):
+        assert abs(one - other) < 60
+
+
 def test_the_second_waits_for_the_first() -> None:
     first, second = memory(), memory()
     weights = torch.zeros(100)
