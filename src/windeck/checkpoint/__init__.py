@@ -1,7 +1,8 @@
 """Checkpoints in key-value stores: model, optimizer, loader and more, each step in one commit.
 
 Saving and loading
-    `save`, `load`; `begin`, `save_shard` and `merge` for saves by many processes.
+    `save`, `load`; `wait` for a save in the background; `begin`, `save_shard` and `merge` for saves
+    by many processes.
 Reading parts
     `open` for single tensors and rows, `log` for the list of generations.
 Maintenance
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from windeck.checkpoint import stores
+    from windeck.checkpoint.background import BackgroundSave, wait
     from windeck.checkpoint.foreign.importing import import_
     from windeck.checkpoint.foreign.keyed import import_table
     from windeck.checkpoint.format.boxes import Partition
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from windeck.checkpoint.write.plans import Plan, begin
 
 __all__ = [
+    "BackgroundSave",
     "Checkpoint",
     "Commit",
     "Loaded",
@@ -68,9 +71,11 @@ __all__ = [
     "tag",
     "untag",
     "verify",
+    "wait",
 ]
 
 _MODULE_OF = {
+    "BackgroundSave": "background",
     "Checkpoint": "inspecting",
     "Commit": "format.manifests",
     "Loaded": "loading",
@@ -98,6 +103,7 @@ _MODULE_OF = {
     "tag": "tagging",
     "untag": "tagging",
     "verify": "read.verifying",
+    "wait": "background",
 }
 
 
