@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from windeck.checkpoint import stores
+    from windeck.checkpoint.copying import copy
     from windeck.checkpoint.format.boxes import Partition
     from windeck.checkpoint.format.manifests import Commit
     from windeck.checkpoint.format.table_entries import TableInfo
     from windeck.checkpoint.inspecting import Checkpoint, TensorInfo, open
     from windeck.checkpoint.loading import Loaded, load
-    from windeck.checkpoint.maintenance import copy, gc, log
+    from windeck.checkpoint.maintenance import gc, log
     from windeck.checkpoint.read.comparing import diff
     from windeck.checkpoint.read.searching import search
     from windeck.checkpoint.read.verifying import verify
@@ -75,7 +76,7 @@ _MODULE_OF = {
     "TableRows": "tables.reading",
     "TensorInfo": "inspecting",
     "begin": "write.plans",
-    "copy": "maintenance",
+    "copy": "copying",
     "diff": "read.comparing",
     "export": "tables.serving",
     "gc": "maintenance",

@@ -155,7 +155,7 @@ def _gc(arguments: Namespace) -> None:
 
 
 def _copy(arguments: Namespace) -> None:
-    from windeck.checkpoint import maintenance
+    from windeck.checkpoint import copying
 
     url, target = redacted_url(arguments.url), redacted_url(arguments.target)
     generations = arguments.generations
@@ -166,17 +166,17 @@ def _copy(arguments: Namespace) -> None:
     if (url, namespace) == (target, to_namespace):
         raise UsageError(f"source and target are both {namespace} in {url}, expected two")
     with opened_store(arguments.url) as source:
-        maintenance.select_commits(source, namespace, generations)  # before a target is made
+        copying.select_commits(source, namespace, generations)  # before a target is made
         with opened_store(arguments.target, create=True) as store:
             head = store.get(keys.head(to_namespace))
-            if head is not None and not arguments.replace:
+            if head is not None and not arguments.replace and not keys.has_segments(store):
                 raise UsageError(
                     f"{target} has a checkpoint in {to_namespace} already, expected none, "
                     "or --replace to remove it first"
                 )
             if head is not None and head == source.get(keys.head(namespace)):
-                raise UsageError(maintenance.same_checkpoint_message(target, to_namespace))
-            done = maintenance.copy(
+                raise UsageError(copying.same_checkpoint_message(target, to_namespace))
+            done = copying.copy(
                 source,
                 store,
                 generations=generations,

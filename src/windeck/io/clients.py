@@ -41,10 +41,11 @@ class Version(NamedTuple):
 
 
 class ListedName(NamedTuple):
-    """A name below a folder, relative to it."""
+    """A name below a folder, relative to it, and the bytes of a file (-1 if not known)."""
 
     name: str
     is_directory: bool
+    size: int = -1
 
 
 class OpenObject(Protocol):
@@ -78,11 +79,17 @@ class Client(Protocol):
     def version(self, key: str) -> Version:
         """Return the present version of an object."""
 
-    def entries(self, key: str, *, recursive: bool) -> list[ListedName]:
+    def entries(self, key: str, *, recursive: bool = False) -> list[ListedName]:
         """Return the names in a folder, or the files below it; none if it does not exist."""
 
     def open(self, key: str) -> OpenObject:
         """Open an object."""
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write an object, or replace one."""
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
 
 
 class WrongAnswer(Exception):
@@ -194,12 +201,12 @@ class ArrowClient:
         info = self._fs.get_file_info(key)
         return Version(file.size(), max(info.mtime_ns or 0, 0), tag)
 
-    def entries(self, key: str, *, recursive: bool) -> list[ListedName]:
+    def entries(self, key: str, *, recursive: bool = False) -> list[ListedName]:
         from pyarrow.fs import FileSelector, FileType
 
         found = self._fs.get_file_info(FileSelector(key, recursive=recursive))
         return [
-            ListedName(_below(one.path, key), one.type == FileType.Directory)
+            ListedName(_below(one.path, key), one.type == FileType.Directory, one.size or 0)
             for one in found
             if not (recursive and one.type == FileType.Directory)
         ]
@@ -207,6 +214,16 @@ class ArrowClient:
     def open(self, key: str) -> ArrowObject:
         file = self._fs.open_input_file(key)
         return ArrowObject(file, self._version(key, file), self._fs, key)
+
+    def write(self, key: str, content: bytes) -> None:
+        if self._fs.type_name in ("local", "mock", "hdfs"):  # others have no folders
+            self._fs.create_dir(key.rpartition("/")[0], recursive=True)
+        # Large objects are uploaded in parts, and appear when the stream is closed.
+        with self._fs.open_output_stream(key, compression=None) as file:
+            file.write(content)
+
+    def delete(self, key: str) -> None:
+        self._fs.delete_file(key)
 
 
 def _metadata(file: Any) -> dict[str, str]:
@@ -322,7 +339,7 @@ class FsspecClient:
         changed = next((info[name] for name in times if info.get(name)), 0)
         return Version(int(info["size"]), _nanoseconds(changed), tag)
 
-    def entries(self, key: str, *, recursive: bool) -> list[ListedName]:
+    def entries(self, key: str, *, recursive: bool = False) -> list[ListedName]:
         self._fs.invalidate_cache()
         if recursive:
             found = self._fs.find(key, detail=True).values()
@@ -333,11 +350,23 @@ class FsspecClient:
             name = unquote(one["name"]) if self._web else one["name"]
             name = _below(name, unquote(key) if self._web else key)
             if name and not (self._web and ("?" in name or "://" in name)):
-                listed.append(ListedName(name, one["type"] == "directory"))
+                size = one.get("size")
+                size = -1 if size is None else int(size)
+                listed.append(ListedName(name, one["type"] == "directory", size))
         return listed
 
     def open(self, key: str) -> FsspecObject:
         return FsspecObject(self._fs, key, self.version(key))
+
+    def write(self, key: str, content: bytes) -> None:
+        try:
+            self._fs.pipe_file(key, content)
+        except FileNotFoundError:  # of a file system that has folders
+            self._fs.makedirs(key.rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(key, content)
+
+    def delete(self, key: str) -> None:
+        self._fs.rm_file(key)
 
 
 def _as_tuple(protocol: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:

@@ -193,7 +193,8 @@ def _kind(path: RemotePath) -> str:
 
 
 def _entries(path: RemotePath, *, recursive: bool = False) -> list[tuple[str, bool]]:
-    return list(path.attempt("list", lambda client, key: client.entries(key, recursive=recursive)))
+    found = path.attempt("list", lambda client, key: client.entries(key, recursive=recursive))
+    return [(one.name, one.is_directory) for one in found]
 
 
 def _is_data_in_memory(source: Any) -> bool:

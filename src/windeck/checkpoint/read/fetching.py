@@ -17,6 +17,7 @@ from windeck.checkpoint.format.chunks import chunk_elements, target_memory, writ
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import DirectView, Store
+from windeck.checkpoint.stores.protocol import read_bytes
 from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["Job", "ChunkRun", "group_runs", "read_many", "chunk_runs"]
@@ -141,14 +142,17 @@ def _element_range(part: Box, box: Box) -> tuple[int, int]:
     return low, high + 1
 
 
-def group_runs(some: Iterable[ChunkRun], *, direct: bool) -> Iterator[tuple[bool, list[ChunkRun]]]:
+def group_runs(
+    some: Iterable[ChunkRun], *, direct: bool, group_bytes: int = GROUP_BYTES
+) -> Iterator[tuple[bool, list[ChunkRun]]]:
     """Group and split runs into groups that are read together, each with a flag.
 
     The flag is True for groups of large chunks, which are read directly if `direct` is True.
+    `group_bytes` are those of other groups.
     """
     # The last small chunks come before the last large ones: both are read at the same time, and a
     # small group at the end would leave one of the threads idle.
-    groups = {False: _RunGroup(GROUP_BYTES), True: _RunGroup(LARGE_GROUP_BYTES)}
+    groups = {False: _RunGroup(group_bytes), True: _RunGroup(LARGE_GROUP_BYTES)}
     for run in some:
         large = direct and run.chunk_bytes >= LARGE_BYTES
         for full in groups[large].add(run):
@@ -187,8 +191,11 @@ def read_many(
     """Read tensors into existing ones; see `windeck.checkpoint.Checkpoint.read_many`."""
     reader = _GroupReader(store, namespace)
     direct = reader.direct is not None
-    groups = group_runs(chunk_runs(entries, jobs, direct=direct), direct=direct)
-    if not direct:  # reads through `get_many` hold the interpreter's lock: threads do not help
+    group_bytes = max(GROUP_BYTES, read_bytes(store))
+    runs = chunk_runs(entries, jobs, direct=direct)
+    groups = group_runs(runs, direct=direct, group_bytes=group_bytes)
+    # Reads through `get_many` hold the interpreter's lock: threads do not help, but for requests.
+    if not direct and group_bytes == GROUP_BYTES:
         for group in groups:
             yield from reader.read(group)
     else:

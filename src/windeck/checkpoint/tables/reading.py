@@ -24,6 +24,7 @@ from windeck.checkpoint.format.table_entries import (
 )
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
+from windeck.checkpoint.stores.protocol import read_bytes
 from windeck.checkpoint.tables.blocks import (
     INDEX_LINE_BYTES,
     INDEX_LINES,
@@ -43,9 +44,6 @@ from windeck.checkpoint.tables.entries import (
 __all__ = ["BlockReader", "SavedTable", "TableRows"]
 
 
-#: Bytes of blocks requested at once, so few that they are still in the processor's cache when the
-#: rows are inserted.
-READ_BYTES = 1 << 20
 #: Bytes of memory that blocks are read into one after the other.
 _SCRATCH_BYTES = 256 << 10
 
@@ -107,10 +105,10 @@ class BlockReader:
 
     def _groups(self, numbers: Iterable[int]) -> Iterator[list[int]]:
         group: list[int] = []
-        held = 0
+        held, limit = 0, read_bytes(self._view)
         for number in numbers:
             size = self._size(number)
-            if group and held + size > READ_BYTES:
+            if group and held + size > limit:
                 yield group
                 group, held = [], 0
             group.append(number)

@@ -1,0 +1,99 @@
+"""Objects in folders of any file system: listed, written whole, removed, and read in ranges."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from windeck.io.filesystem import atomic_file, parent, remote_reader
+from windeck.io.remote import RemotePath
+
+__all__ = ["ObjectReader", "list_objects", "remove_object", "write_object"]
+
+
+def list_objects(folder: str) -> dict[str, int]:
+    """Return the files in a folder with their bytes; none if there is no folder.
+
+    Names that begin with a dot are left out: local files that are being written.
+    """
+    try:
+        if isinstance(folder, RemotePath):
+            entries = folder.attempt("list", lambda client, key: client.entries(key))
+            found = {one.name: one.size for one in entries if not one.is_directory}
+        else:
+            with os.scandir(folder) as listed:
+                found = {one.name: one.stat().st_size for one in listed if one.is_file()}
+    except FileNotFoundError:
+        return {}
+    return {name: size for name, size in found.items() if name and not name.startswith(".")}
+
+
+def write_object(path: str, content: bytes) -> None:
+    """Write a file that appears as a whole, or replaces another one; make its folder.
+
+    It is durable when this returns. A write that was killed may leave a local file whose name
+    begins with a dot, or parts of an upload that the store keeps for itself.
+    """
+    if isinstance(path, RemotePath):
+        path.attempt("write", lambda client, key: client.write(key, content))
+        return
+    folder = parent(path)
+    os.makedirs(folder, exist_ok=True)
+    with atomic_file(path) as temporary, open(temporary, "xb") as file:
+        file.write(content)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)  # makes its name durable
+    finally:
+        os.close(handle)
+
+
+def remove_object(path: str) -> None:
+    """Remove a file, if there is one."""
+    try:
+        if isinstance(path, RemotePath):
+            path.attempt("remove", lambda client, key: client.delete(key))
+        else:
+            os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+class ObjectReader:
+    """A file that does not change, for reading ranges of bytes. Thread-safe; it holds no handle.
+
+    Attributes
+    ----------
+    size
+        Bytes of the file when it was opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._remote = path, remote_reader(path)
+        self.size = os.stat(path).st_size if self._remote is None else self._remote.version.size
+
+    def read(self, ranges: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill buffers with the bytes at their places, remote ones by parallel requests.
+
+        Raises
+        ------
+        OSError
+            See `windeck.io.remote.RemotePath.attempt`.
+        ValueError
+            The file ends before, or is another one than when it was opened.
+        """
+        if self._remote is not None:
+            self._remote.read_ranges(ranges)
+            return
+        with open(self._path, "rb", buffering=0) as file:
+            for start, out in ranges:
+                file.seek(start)
+                done = 0
+                while done < len(out):
+                    count = file.readinto(out[done:])
+                    if not count:
+                        raise ValueError(
+                            f"{self._path!r} ends at {start + done:,}, expected "
+                            f"{start + len(out):,} bytes"
+                        )
+                    done += count
