@@ -72,8 +72,11 @@ class ObjectReader:
         self._path, self._remote = path, remote_reader(path)
         self.size = os.stat(path).st_size if self._remote is None else self._remote.version.size
 
-    def read(self, ranges: Sequence[tuple[int, memoryview]]) -> None:
+    def read(self, ranges: Sequence[tuple[int, memoryview]], *, compared: bool = True) -> None:
         """Fill buffers with the bytes at their places, remote ones by parallel requests.
+
+        If `compared` is False, the caller has to compare checksums: a server may have sent other
+        bytes.
 
         Raises
         ------
@@ -83,7 +86,7 @@ class ObjectReader:
             The file ends before, or is another one than when it was opened.
         """
         if self._remote is not None:
-            self._remote.read_ranges(ranges)
+            self._remote.read_ranges(ranges, compared=compared)
             return
         with open(self._path, "rb", buffering=0) as file:
             for start, out in ranges:

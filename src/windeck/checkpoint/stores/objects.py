@@ -182,13 +182,7 @@ class ObjectStore:
             wanted.setdefault(found[0], []).append((i, found[1]))
         for segment, some in wanted.items():
             read = self._read(segment, [place for _, place in some])
-            for (i, place), value in zip(some, read, strict=True):
-                if (crc := crc32c(value)) != place.crc:
-                    key = checked[i].decode(errors="replace")
-                    raise CorruptStoreError(
-                        f"{self._segment_path(segment)} is damaged: found {key} with CRC32C "
-                        f"{crc:08x}, expected {place.crc:08x} as in its index"
-                    )
+            for (i, _), value in zip(some, read, strict=True):
                 values[i] = value
         return values
 
@@ -277,12 +271,27 @@ class ObjectStore:
         return found
 
     def _read(self, segment: SegmentFile, places: Sequence[ValuePlace]) -> list[bytes]:
-        """Read values of a segment, near ones by one request."""
+        """Read values of a segment, near ones by one request, and compare their checksums."""
+        for compared in (False, True):  # wrong bytes may be a wrong answer, or damage
+            found = self._read_once(segment, places, compared)
+            sums = [crc32c(value) for value in found]
+            if sums == [place.crc for place in places]:
+                return found
+        wrong = next(n for n, place in enumerate(places) if place.crc != sums[n])
+        raise CorruptStoreError(
+            f"{self._segment_path(segment)} is damaged: found {places[wrong].size:,} bytes at "
+            f"{places[wrong].offset:,} with CRC32C {sums[wrong]:08x}, expected "
+            f"{places[wrong].crc:08x} as listed"
+        )
+
+    def _read_once(
+        self, segment: SegmentFile, places: Sequence[ValuePlace], compared: bool
+    ) -> list[bytes]:
         ranges = merge_ranges([(one.offset, one.offset + one.size) for one in places], GAP_BYTES)
         buffers = [(start, memoryview(bytearray(stop - start))) for start, stop in ranges]
         with self._reported(segment):
             reader = self._readers.get(segment, lambda: self._open_segment(segment))
-            reader.read(buffers)
+            reader.read(buffers, compared=compared)
         starts, found = [start for start, _ in ranges], []
         for offset, size, _ in places:
             start, buffer = buffers[bisect_right(starts, offset) - 1] if size else (offset, b"")

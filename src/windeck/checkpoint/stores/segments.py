@@ -24,7 +24,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from windeck._core import crc32c
 from windeck._util.validation import check_integer
@@ -108,22 +108,16 @@ def encode_segment(group: str, pairs: Sequence[tuple[bytes, bytes]]) -> tuple[Se
     )
 
 
-def parse_index(name: str, segment: SegmentFile, data: Any) -> dict[bytes, ValuePlace]:
+def parse_index(name: str, segment: SegmentFile, data: bytes) -> dict[bytes, ValuePlace]:
     """Return the places of the values of a segment, by key and in order of keys.
 
     Raises
     ------
     CorruptStoreError
-        When the index is damaged, or that of another segment. `name` is for the message.
+        When the index is not valid, or that of another segment. `name` is for the message.
     """
-    found = crc32c(data)
-    if found != segment.index_crc:
-        raise CorruptStoreError(
-            f"{name} is damaged: found an index with CRC32C {found:08x}, expected "
-            f"{segment.index_crc:08x} as listed"
-        )
     try:
-        return _parse_index(segment, bytes(data))
+        return _parse_index(segment, data)
     except (struct.error, ValueError) as error:
         raise CorruptStoreError(f"{name} is damaged: its index cannot be read: {error}") from error
 
