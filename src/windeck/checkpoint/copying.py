@@ -238,7 +238,7 @@ class _Copier:
             if number in new:
                 parts += [self._digests(new[number]), self._manifests([new[number]])]
             items = heapq.merge(*parts, key=itemgetter(0))
-            added += place.write_segments(group, items, files)
+            added += place.write_segments(group, items, files, self._letter_prefix)
         former = {*place.segments}
         small = place.small_values
         small[keys.head(self._space)] = encode_head(_merge_commits(there, commits))
@@ -325,6 +325,10 @@ class _Copier:
         if self._progress is not None:
             self._progress(len(value))
         return self._new_key(key), value
+
+    def _letter_prefix(self, key: bytes) -> bytes:
+        """Return the prefix of a new key up to its letter: keys of a save with it are a range."""
+        return key[: len(self._space) + 2]
 
     def _new_key(self, key: bytes) -> bytes:
         return self._space.encode() + key[len(self._namespace) :]

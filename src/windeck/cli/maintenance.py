@@ -10,6 +10,7 @@ from typing import Any
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import read_commits
+from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.urls import takes_parts
 from windeck.cli.output import (
     colored,
@@ -169,13 +170,8 @@ def _copy(arguments: Namespace) -> None:
         copying.select_commits(source, namespace, generations)  # before a target is made
         with opened_store(arguments.target, create=True) as store:
             head = store.get(keys.head(to_namespace))
-            if head is not None and not arguments.replace and not keys.has_segments(store):
-                raise UsageError(
-                    f"{target} has a checkpoint in {to_namespace} already, expected none, "
-                    "or --replace to remove it first"
-                )
-            if head is not None and head == source.get(keys.head(namespace)):
-                raise UsageError(copying.same_checkpoint_message(target, to_namespace))
+            if head is not None and not keys.has_segments(store):  # it takes what it lacks
+                _check_replaced(arguments, source, head)
             done = copying.copy(
                 source,
                 store,
@@ -193,6 +189,23 @@ def _copy(arguments: Namespace) -> None:
         f"copied generations {numbers}: {done.values:,} values, {format_size(done.bytes)}, "
         f"to {escaped(target)}"
     )
+
+
+def _check_replaced(arguments: Namespace, source: Store, head: bytes) -> None:
+    """Raise a UsageError unless the checkpoint of a target, by its HEAD, may be replaced."""
+    from windeck.checkpoint import copying
+
+    target, namespace = (
+        redacted_url(arguments.target),
+        arguments.to_namespace or arguments.namespace,
+    )
+    if not arguments.replace:
+        raise UsageError(
+            f"{target} has a checkpoint in {namespace} already, expected none, or --replace to "
+            "remove it first"
+        )
+    if head == source.get(keys.head(arguments.namespace)):
+        raise UsageError(copying.same_checkpoint_message(target, namespace))
 
 
 def _progress() -> Callable[[int], object] | None:

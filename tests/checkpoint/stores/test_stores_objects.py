@@ -30,7 +30,9 @@ def write(folder: Path, *groups: Pairs, small: Pairs | None = None) -> ObjectSto
     files = store.segment_files()
     found = [*store.segments]
     for number, pairs in enumerate(groups):
-        found += store.write_segments(f"g{number}", sorted(pairs.items()), files)
+        found += store.write_segments(
+            f"g{number}", sorted(pairs.items()), files, lambda key: key[:1]
+        )
     store.commit(found, {**store.small_values, **(small or {})})
     return store
 
@@ -205,15 +207,17 @@ def as_list(content: Any) -> bytes:
     return b"windeck-segments 1 %d %08x\n" % (len(data), crc32c(data)) + data
 
 
-GOOD: list[Any] = ["g-00", 100, 50, 7, "a", "b"]
+GOOD: list[Any] = ["g-00", 100, 50, 7, [["a", "b"], ["d", "e"]]]
 #: Wrong values of each of these.
 WRONG: list[list[Any]] = [
     ["../../etc/passwd", "a/b-0", "", "nohyphen", ".", 7, "g-" + "0" * 300],
     [-1, 1 << 64, 1.5, "100", None, True, 20],
     [-1, 1 << 64, 97, None],
     [-1, 1 << 32, "7"],
-    ["c", "", 7, "\u1234", "a" * 70_000],
-    ["A", "", None],
+    [
+        *([], None, 7, [["a"]], [["b", "a"]], [["a", "c"], ["b", "d"]], [["", "a"]], [["a", 7]]),
+        *([["a", "\u1234"]], [["a", "a" * 70_000]]),
+    ],
 ]
 
 
@@ -308,9 +312,7 @@ def test_a_segment_that_vanished_is_not_listed(tmp_path: Path) -> None:
         store.begin_copy()
         some = store.write_segments("g", [(b"a", b"1")], {})
         store.remove_segments(store.segment_files())
-        with pytest.raises(
-            CorruptStoreError, match=r"has no bytes, .* nothing was listed"
-        ):
+        with pytest.raises(CorruptStoreError, match=r"has no bytes, .* nothing was listed"):
             store.commit(some, {})
     with open_store(f"file://{tmp_path}") as found:
         assert list(found.scan()) == []

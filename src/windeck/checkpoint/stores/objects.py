@@ -18,7 +18,7 @@ import re
 import secrets
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import accumulate, islice
@@ -96,7 +96,7 @@ class ObjectStore:
     Attributes
     ----------
     segments
-        The segments in force, in order of their first keys.
+        The segments in force, in order of their names.
     """
 
     def __init__(self, folder: str) -> None:
@@ -134,9 +134,10 @@ class ObjectStore:
         segments, values = parse_list(self._path(name), content) if name else ([], {})
         self._number, self._values = self._number_of(name) or 0, values
         self.segments: list[SegmentFile] = segments
-        self._firsts = [segment.first for segment in segments]
-        # The largest key up to each segment: finds those with a key, if ranges overlap, too.
-        self._reach = list(accumulate((segment.last for segment in segments), max))
+        self._ranges = sorted((*pair, segment) for segment in segments for pair in segment.ranges)
+        self._firsts = [first for first, _, _ in self._ranges]
+        # The largest key up to each range: finds those with a key, if ranges overlap, too.
+        self._reach = list(accumulate((last for _, last, _ in self._ranges), max))
 
     def _newest_lists(self) -> list[str]:
         """Return the names of the lists of the highest number: one, but for copies that collide."""
@@ -209,21 +210,28 @@ class ObjectStore:
                 yield key, value
 
     def _segment_keys(self, first: bytes, end: bytes | None) -> Iterator[bytes]:
-        """Iterate over the keys of the segments that may have any in [first, end)."""
-        group: list[SegmentFile] = []
+        """Iterate over the keys of the ranges that may have any in [first, end)."""
+        some: list[tuple[bytes, bytes, SegmentFile]] = []
         reach = b""
-        for segment in self.segments:
-            if segment.last < first or (end is not None and segment.first >= end):
+        for one in self._ranges:
+            if one[1] < first or (end is not None and one[0] >= end):
                 continue
-            if group and segment.first > reach:  # segments whose ranges overlap are merged
-                yield from self._merged_keys(group)
-                group = []
-            group.append(segment)
-            reach = max(reach, segment.last)
-        yield from self._merged_keys(group)
+            if some and one[0] > reach:  # ranges that overlap are merged
+                yield from self._merged_keys(some)
+                some = []
+            some.append(one)
+            reach = max(reach, one[1])
+        yield from self._merged_keys(some)
 
-    def _merged_keys(self, group: Sequence[SegmentFile]) -> list[bytes]:
-        return sorted({key for segment in group for key in self.index(segment)})
+    def _merged_keys(self, ranges: Sequence[tuple[bytes, bytes, SegmentFile]]) -> list[bytes]:
+        return sorted(
+            {
+                key
+                for first, last, segment in ranges
+                for key in self.index(segment)
+                if first <= key <= last
+            }
+        )
 
     def find(self, key: bytes) -> SegmentFile | None:
         """Return the segment that has a key, or None."""
@@ -261,12 +269,12 @@ class ObjectStore:
                     break
 
     def _candidates(self, key: bytes) -> list[SegmentFile]:
-        """Return the segments whose range of keys has a key."""
+        """Return the segments that have a key in one of their ranges."""
         found = []
         at = bisect_right(self._firsts, key) - 1
         while at >= 0 and self._reach[at] >= key:
-            if self.segments[at].last >= key:
-                found.append(self.segments[at])
+            if self._ranges[at][1] >= key:
+                found.append(self._ranges[at][2])
             at -= 1
         return found
 
@@ -336,7 +344,11 @@ class ObjectStore:
             self.commit([], {})
 
     def write_segments(
-        self, group: str, items: Items, there: Mapping[str, int]
+        self,
+        group: str,
+        items: Items,
+        there: Mapping[str, int],
+        prefix_of: Callable[[bytes], bytes] = lambda key: b"",
     ) -> list[SegmentFile]:
         """Write the pairs of a group as segments, which are durable when this returns.
 
@@ -348,13 +360,15 @@ class ObjectStore:
             Pairs in ascending order of keys; read once, in the memory of some segments.
         there
             Names and bytes of segments that need not be written.
+        prefix_of
+            As for `windeck.checkpoint.stores.segments.encode_segment`.
         """
         self._check_open()
         done: list[SegmentFile] = []
         waiting: deque[Future[None]] = deque()
         with ThreadPoolExecutor(_UPLOADS, thread_name_prefix="windeck-upload") as pool:
             for pairs in group_by_size(iter_ascending(items), SEGMENT_BYTES):
-                segment, contents = encode_segment(group, pairs)
+                segment, contents = encode_segment(group, pairs, prefix_of)
                 pairs.clear()  # release their memory
                 done.append(segment)
                 if there.get(segment.name) == segment.size:

@@ -9,8 +9,11 @@ Its name ends in a hash of its contents, so a name never has two contents.
 
 A list is two lines: ``windeck-segments 1 <bytes> <CRC32C>`` of the second line, which is JSON::
 
-    {"segments": [[name, bytes, bytes of values, CRC32C of index, first key, last key], ...],
+    {"segments": [[name, bytes, bytes of values, CRC32C of index, [[first key, last key], ...]],
+                  ...],
      "values": {key: base64 of a small value, ...}}
+
+A segment has a pair of keys for each prefix of its keys, so few segments are looked into for a key.
 
 Sizes and offsets are checked before they are used.
 """
@@ -21,10 +24,10 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from itertools import accumulate, groupby, pairwise
+from typing import Any, NamedTuple
 
 from windeck._core import crc32c
 from windeck._util.validation import check_integer
@@ -51,16 +54,15 @@ class SegmentFile(NamedTuple):
         Bytes of the file, and of the values in it; the others are the index.
     index_crc
         CRC32C of the index.
-    first, last
-        The first and the last key.
+    ranges
+        In ascending order, the first and the last key of each range of its keys.
     """
 
     name: str
     size: int
     values_size: int
     index_crc: int
-    first: bytes
-    last: bytes
+    ranges: tuple[tuple[bytes, bytes], ...]
 
     @property
     def group(self) -> str:
@@ -76,7 +78,11 @@ class ValuePlace(NamedTuple):
     crc: int
 
 
-def encode_segment(group: str, pairs: Sequence[tuple[bytes, bytes]]) -> tuple[SegmentFile, bytes]:
+def encode_segment(
+    group: str,
+    pairs: Sequence[tuple[bytes, bytes]],
+    prefix_of: Callable[[bytes], bytes] = lambda key: b"",
+) -> tuple[SegmentFile, bytes]:
     """Return the description and the contents of a segment.
 
     Parameters
@@ -85,6 +91,8 @@ def encode_segment(group: str, pairs: Sequence[tuple[bytes, bytes]]) -> tuple[Se
         Letters, digits and hyphens.
     pairs
         At least one, in ascending order of keys.
+    prefix_of
+        A function that returns a prefix of a key. Keys of one prefix are one range.
 
     Examples
     --------
@@ -103,9 +111,16 @@ def encode_segment(group: str, pairs: Sequence[tuple[bytes, bytes]]) -> tuple[Se
     name = f"{group}-{blake2b(contents, digest_size=16).hexdigest()}"
     size = len(contents)
     return (
-        SegmentFile(name, size, size - len(index), crc32c(index), keys[0], keys[-1]),
+        SegmentFile(name, size, size - len(index), crc32c(index), _key_ranges(keys, prefix_of)),
         contents,
     )
+
+
+def _key_ranges(
+    keys: Sequence[bytes], prefix_of: Callable[[bytes], bytes]
+) -> tuple[tuple[bytes, bytes], ...]:
+    some = (list(own) for _, own in groupby(keys, prefix_of))
+    return tuple((own[0], own[-1]) for own in some)
 
 
 def parse_index(name: str, segment: SegmentFile, data: bytes) -> dict[bytes, ValuePlace]:
@@ -140,10 +155,10 @@ def _parse_index(segment: SegmentFile, data: bytes) -> dict[bytes, ValuePlace]:
     keys = [data[start:end] for start, end in pairwise(ends)]
     if any(a >= b for a, b in pairwise((b"", *keys))):
         raise ValueError("its keys are not in ascending order")
-    if (keys[0], keys[-1]) != (segment.first, segment.last):
+    first, last = segment.ranges[0][0], segment.ranges[-1][1]
+    if (keys[0], keys[-1]) != (first, last):
         raise ValueError(
-            f"its keys are {keys[0]!r} to {keys[-1]!r}, expected {segment.first!r} to "
-            f"{segment.last!r}"
+            f"its keys are {keys[0]!r} to {keys[-1]!r}, expected {first!r} to {last!r}"
         )
     offsets = accumulate(sizes, initial=0)
     return dict(zip(keys, map(ValuePlace, offsets, sizes, sums), strict=True))
@@ -153,8 +168,8 @@ def encode_list(segments: Iterable[SegmentFile], values: Mapping[bytes, bytes]) 
     """Encode a list of segments, and small values."""
     content = {
         "segments": [
-            [*one[:4], one.first.decode("latin-1"), one.last.decode("latin-1")]
-            for one in sorted(segments, key=lambda one: (one.first, one.name))
+            [*one[:4], [[key.decode("latin-1") for key in pair] for pair in one.ranges]]
+            for one in sorted(segments)
         ],
         "values": {
             key.decode("latin-1"): base64.b64encode(values[key]).decode() for key in sorted(values)
@@ -197,20 +212,19 @@ def parse_list(name: str, data: bytes) -> tuple[list[SegmentFile], dict[bytes, b
         }
     except _UNREADABLE as error:
         raise CorruptStoreError(f"{name} cannot be read as a list of segments: {error}") from error
-    return sorted(segments, key=lambda one: (one.first, one.name)), values
+    return sorted(segments), values
 
 
-def _parse_segment(
-    name: str, size: int, values: int, crc: int, first: str, last: str
-) -> SegmentFile:
+def _parse_segment(name: str, size: int, values: int, crc: int, pairs: Any) -> SegmentFile:
     if type(name) is not str or _NAME.fullmatch(name) is None or "-" not in name:
         raise ValueError(f"expected the name of a segment, found {str(name)[:80]!r}")
     for what, number in (("bytes", size), ("values", values), ("CRC32C", crc)):
         check_integer(f"{what} of {name}", number)
-    segment = SegmentFile(name, size, values, crc, _key(first), _key(last))
-    if values > size - 4 or crc >= 1 << 32 or segment.first > segment.last:
+    ranges = tuple((_key(first), _key(last)) for first, last in pairs)
+    ends = [key for pair in ranges for key in pair]
+    if values > size - 4 or crc >= 1 << 32 or not ends or ends != sorted(ends):
         raise ValueError(f"the numbers or keys of {name} are not valid")
-    return segment
+    return SegmentFile(name, size, values, crc, ranges)
 
 
 def _key(text: str) -> bytes:
