@@ -418,10 +418,14 @@ def test_a_damaged_segment_is_an_error_that_names_it(what: str, s3: Bucket, memo
             with pytest.raises(CorruptStoreError, match=second.name):
                 copy(found, back)
             assert checkpoint.log(back) == []
-    # Copied again to another folder, or from another store.
-    with opened(s3, "again") as again:
-        copy(memory, again)
-        assert verify(again, deep=True).ok
+    with opened(s3) as target:
+        if what in ("shorter", "longer", "missing"):
+            with pytest.raises(CorruptStoreError, match=rf"{second.name} .*replace=True"):
+                copy(memory, target)
+        copy(memory, target, replace=True)
+        assert verify(target, deep=True).ok
+    with opened(s3) as found:
+        assert contents(found) == contents(memory)
 
 
 PROGRAM = """

@@ -66,7 +66,7 @@ def copy(
         Prefixes of the keys in source and target, by default the same.
     replace
         First remove a checkpoint in the namespace of the target. If the copy fails then, the target
-        has no checkpoint.
+        has no checkpoint. In an object store the former one stays until the copy is complete.
     progress
         A function that is called with the bytes of each value that was copied.
 
@@ -215,7 +215,7 @@ class _Copier:
     def run_in_segments(
         self, place: ObjectStore, commits: list[Commit], *, replace: bool
     ) -> CopyResult:
-        """Copy into an object store what it does not have; with `replace`, drop all other data."""
+        """Copy into an object store what it does not have; with `replace`, write all anew."""
         there = [] if replace else read_head(place, self._space).commits
         self._check_same_run(there, commits)
         known = {commit.generation for commit in there}
@@ -228,18 +228,20 @@ class _Copier:
                 own = groups.setdefault((values.generation, values.save), [])
                 own.append((number, values))
         place.begin_copy()
-        files, kept = place.segment_files(), {*place.segments}
-        if replace:
-            kept = {one for one in kept if not self._is_own(one)}
+        former, files = {*place.segments}, place.segment_files()
+        if replace:  # also repairs what is damaged
+            files, kept = {}, {segment for segment in former if not self._is_own(segment)}
+        else:
+            kept = former
+            place.check_files(former, files, "pass replace=True to write all of it anew")
         added: list[SegmentFile] = []
         for (number, save), ranges in sorted(groups.items()):
             group = keys.segment_group(self._space, number, save)
-            parts = [self._data(ranges, self._found_in(place, group, kept, replace=replace))]
+            parts = [self._data(ranges, None if replace else self._is_there(place, group))]
             if number in new:
                 parts += [self._digests(new[number]), self._manifests([new[number]])]
             items = heapq.merge(*parts, key=itemgetter(0))
             added += place.write_segments(group, items, files, self._letter_prefix)
-        former = {*place.segments}
         small = place.small_values
         small[keys.head(self._space)] = encode_head(_merge_commits(there, commits))
         key, value = self._next_value(small.get(keys.next_generation(self._space)), commits)
@@ -271,31 +273,26 @@ class _Copier:
     def _is_own(self, segment: SegmentFile) -> bool:
         return keys.segment_generation(self._space, segment.name) is not None
 
-    def _found_in(
-        self, place: ObjectStore, group: str, kept: set[SegmentFile], *, replace: bool
-    ) -> Callable[[bytes], bool]:
-        """Return a function that keeps the segment with a key, and returns True if there is one."""
+    def _is_there(self, place: ObjectStore, group: str) -> Callable[[bytes], bool]:
+        """Return a function that returns True for keys that the target has from the same save."""
 
         def is_there(key: bytes) -> bool:
             segment = place.find(self._new_key(key))
-            if segment is not None and segment.group == group:
-                kept.add(segment)
-                return True
-            if segment is not None and not replace:  # of another save
+            if segment is not None and segment.group != group:
                 raise FileExistsError(self._other_run_message())
-            return False
+            return segment is not None
 
         return is_there
 
     def _data(
         self,
         ranges: list[tuple[int, ValueRange]],
-        is_there: Callable[[bytes], bool] = lambda key: False,
+        is_there: Callable[[bytes], bool] | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
         wanted = (
             (values, number)
             for key, _, values, number in expected_keys(self._namespace, ranges)
-            if not is_there(key)
+            if is_there is None or not is_there(key)
         )
         for value in read_values(self._view, self._namespace, wanted):
             if value.error is not None:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -312,7 +313,7 @@ def test_a_segment_that_vanished_is_not_listed(tmp_path: Path) -> None:
         store.begin_copy()
         some = store.write_segments("g", [(b"a", b"1")], {})
         store.remove_segments(store.segment_files())
-        with pytest.raises(CorruptStoreError, match=r"has no bytes, .* nothing was listed"):
+        with pytest.raises(CorruptStoreError, match=r"is missing, .* nothing was listed"):
             store.commit(some, {})
     with open_store(f"file://{tmp_path}") as found:
         assert list(found.scan()) == []
@@ -339,3 +340,19 @@ def test_a_write_that_fails_leaves_no_segment(
         monkeypatch.setattr(objects_module, "write_object", full)
         with pytest.raises(OSError, match="no space for the test"):
             store.write_segments("g", [(b"%03d" % i, bytes(60)) for i in range(9)], {})
+
+
+def test_memory_is_that_of_some_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects_module, "SEGMENT_BYTES", 2 << 20)
+    rng = random.Random(1)
+    store = write(tmp_path / "first", {b"a": b""})
+    tracemalloc.start()
+    try:
+        found = store.write_segments(
+            "g", ((b"%03d" % i, rng.randbytes(1 << 18)) for i in range(256)), {}
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 37  # of 64 MiB
+    assert peak < 20 << 20

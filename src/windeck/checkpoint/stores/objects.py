@@ -387,6 +387,19 @@ class ObjectStore:
         self._check_open()
         return self._segment_files()
 
+    def check_files(
+        self, segments: Iterable[SegmentFile], files: Mapping[str, int], hint: str
+    ) -> None:
+        """Raise a CorruptStoreError for a segment that is not there, or has another size."""
+        for segment in segments:
+            found = files.get(segment.name)
+            if found != segment.size:
+                raise CorruptStoreError(
+                    f"{self._segment_path(segment)} "
+                    + ("is missing" if found is None else f"has {found:,} bytes")
+                    + f", expected {segment.size:,} bytes; {hint}"
+                )
+
     def commit(self, segments: Iterable[SegmentFile], values: Mapping[bytes, bytes]) -> None:
         """Put a list of segments and small values in force.
 
@@ -398,13 +411,8 @@ class ObjectStore:
             When a segment is missing or has another size.
         """
         self._check_open()
-        listed, found = list(segments), self._segment_files()
-        for segment in listed:
-            if found.get(segment.name) != segment.size:
-                raise CorruptStoreError(
-                    f"{self._segment_path(segment)} has {found.get(segment.name, 'no')} bytes, "
-                    f"expected {segment.size} before it is listed; nothing was listed"
-                )
+        listed = list(segments)
+        self.check_files(listed, self._segment_files(), "nothing was listed: do it again")
         number, content = self._number + 1, encode_list(listed, values)
         name = f"lists/{number:016x}-{secrets.token_hex(8)}"
         write_object(join(self._folder, name), content)
