@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Sequence
+from itertools import accumulate
 
 from windeck.io.filesystem import atomic_file, parent, remote_reader
 from windeck.io.remote import RemotePath
@@ -72,11 +74,16 @@ class ObjectReader:
         self._path, self._remote = path, remote_reader(path)
         self.size = os.stat(path).st_size if self._remote is None else self._remote.version.size
 
-    def read(self, ranges: Sequence[tuple[int, memoryview]], *, compared: bool = True) -> None:
-        """Fill buffers with the bytes at their places, remote ones by parallel requests.
+    def read(self, spans: Sequence[tuple[int, Sequence[memoryview]]], *, careful: bool) -> None:
+        """Fill buffers, each span of them with contiguous bytes, remote ones in parallel.
 
-        If `compared` is False, the caller has to compare checksums: a server may have sent other
-        bytes.
+        Parameters
+        ----------
+        spans
+            The place of the first byte in the file, and buffers.
+        careful
+            Compare answers of a server that may have sent other bytes than those asked for. If
+            False, the caller compares checksums, and reads again with `careful`.
 
         Raises
         ------
@@ -85,18 +92,26 @@ class ObjectReader:
         ValueError
             The file ends before, or is another one than when it was opened.
         """
-        if self._remote is not None:
-            self._remote.read_ranges(ranges, compared=compared)
-            return
-        with open(self._path, "rb", buffering=0) as file:
-            for start, out in ranges:
-                file.seek(start)
-                done = 0
-                while done < len(out):
-                    count = file.readinto(out[done:])
-                    if not count:
-                        raise ValueError(
-                            f"{self._path!r} ends at {start + done:,}, expected "
-                            f"{start + len(out):,} bytes"
-                        )
-                    done += count
+        if self._remote is None:
+            with open(self._path, "rb", buffering=0) as file:
+                for start, buffers in spans:
+                    file.seek(start)
+                    for buffer in buffers:
+                        self._fill(file, buffer)
+        elif careful:
+            for start, buffers in spans:
+                places = accumulate(map(len, buffers), initial=start)
+                self._remote.read_ranges([*zip(places, buffers, strict=False)])
+        else:
+            self._remote.read_spans(spans)
+
+    def _fill(self, file: io.FileIO, buffer: memoryview) -> None:
+        done = 0
+        while done < len(buffer):
+            count = file.readinto(buffer[done:])
+            if not count:
+                end = file.tell()
+                raise ValueError(
+                    f"{self._path!r} ends at {end:,}, expected {end + len(buffer) - done:,} bytes"
+                )
+            done += count

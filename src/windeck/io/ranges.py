@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from windeck._util.parallel import run_in_threads
@@ -84,16 +84,8 @@ class RemoteReader:
             self.check_unchanged()
         return list(map(bytes, outs))
 
-    def read_ranges(
-        self, ranges: Sequence[tuple[int, memoryview]], *, compared: bool = True
-    ) -> None:
+    def read_ranges(self, ranges: Sequence[tuple[int, memoryview]]) -> None:
         """Fill buffers with the bytes at their places, by parallel requests.
-
-        Parameters
-        ----------
-        compared
-            Compare answers of a client that does not check ranges. If False, the caller has to
-            compare checksums of the bytes.
 
         Raises
         ------
@@ -103,11 +95,35 @@ class RemoteReader:
             The object has changed since it was opened.
         """
         self._is_dirty = True
-        try:
+        with self._reported_changes():
             # Requests are repeated one by one; all of them where two answers differ.
             self.path.attempt(
-                "read", lambda client, _: self._read_once(client, ranges, compared), WrongAnswer
+                "read", lambda client, _: self._read_once(client, ranges), WrongAnswer
             )
+
+    def read_spans(self, spans: Sequence[tuple[int, Sequence[memoryview]]]) -> None:
+        """Fill buffers, each span of them with contiguous bytes, by parallel requests.
+
+        The caller has to compare checksums: answers of a client that does not check ranges are not
+        compared with each other. Errors are those of `read_ranges`.
+        """
+        requests = [part for start, buffers in spans for part in _cut_span(start, buffers)]
+
+        def read(number: int) -> None:
+            start, buffers = requests[number]
+            found = memoryview(self._request(start, sum(map(len, buffers))))
+            for buffer in buffers:
+                buffer[:] = found[: len(buffer)]
+                found = found[len(buffer) :]
+
+        with self._reported_changes():
+            run_in_threads(read, len(requests), REQUESTS, portion=1)
+
+    @contextmanager
+    def _reported_changes(self) -> Iterator[None]:
+        """Raise a ValueError for an error of a request if the object has changed."""
+        try:
+            yield
         except PermissionError:
             raise
         except OSError:
@@ -116,16 +132,14 @@ class RemoteReader:
                 raise ValueError(change) from None
             raise
 
-    def _read_once(
-        self, client: Client, ranges: Sequence[tuple[int, memoryview]], compared: bool
-    ) -> None:
+    def _read_once(self, client: Client, ranges: Sequence[tuple[int, memoryview]]) -> None:
         """Read ranges, and compare bytes that two requests have in common.
 
         Some clients neither compare the range of an answer with the one asked for nor its length
         (pyarrow's of S3 fills the rest with arbitrary bytes). Each of their requests therefore
         overlaps with the next one, and the last one with a request for its end.
         """
-        overlap = OVERLAP_BYTES if compared and not client.checks_ranges else 0
+        overlap = 0 if client.checks_ranges else OVERLAP_BYTES
         requests: list[tuple[int, memoryview, memoryview]] = []
         for start, out in ranges:
             for place in range(0, len(out), PART_BYTES):
@@ -169,6 +183,22 @@ class RemoteReader:
         """Check for changes since the last check, if something has been read."""
         if self._is_dirty:
             self.check_unchanged()
+
+
+def _cut_span(start: int, buffers: Sequence[memoryview]) -> Iterator[tuple[int, list[memoryview]]]:
+    """Cut a span of buffers into requests of up to `PART_BYTES`."""
+    parts: list[memoryview] = []
+    held = 0
+    for buffer in buffers:
+        while len(buffer):
+            part = buffer[: PART_BYTES - held]
+            parts.append(part)
+            held, buffer = held + len(part), buffer[len(part) :]
+            if held == PART_BYTES:
+                yield start, parts
+                start, parts, held = start + held, [], 0
+    if parts:
+        yield start, parts
 
 
 Span: TypeAlias = tuple[int, memoryview]

@@ -217,7 +217,9 @@ class _GroupReader:
         large, some = group
         if large and self.direct is not None:
             return self._read_direct(self.direct, some)
-        return self._read_by_key(some)
+        return self._read_by_key(
+            [(run, number) for run in some for number in range(run.first, run.stop)]
+        )
 
     def attempt(
         self, group: tuple[bool, list[ChunkRun]]
@@ -230,8 +232,7 @@ class _GroupReader:
             return done, error
         return done, None
 
-    def _read_by_key(self, some: Sequence[ChunkRun]) -> Iterator[tuple[str, int]]:
-        chunks = [(run, number) for run in some for number in range(run.first, run.stop)]
+    def _read_by_key(self, chunks: Sequence[tuple[ChunkRun, int]]) -> Iterator[tuple[str, int]]:
         wanted = [run.wanted(self._namespace, number) for run, number in chunks]
         values = self._store.get_many([key for key, _ in wanted])
         for i, ((run, number), (key, label)) in enumerate(zip(chunks, wanted, strict=True)):
@@ -243,7 +244,7 @@ class _GroupReader:
     def _read_direct(
         self, store: DirectView, some: Sequence[ChunkRun]
     ) -> Iterator[tuple[str, int]]:
-        """Read the chunks with a place together, then the others one by one through a buffer."""
+        """Read the chunks with a place together, then the others, one by one through a buffer."""
         placed, others = list[tuple[ChunkRun, int, memoryview]](), list[tuple[ChunkRun, int]]()
         for run in some:
             for number in range(run.first, run.stop):
@@ -253,6 +254,9 @@ class _GroupReader:
                 else:
                     placed.append((run, number, memory))
         yield from self._read_into(store, placed, cached=False)
+        if read_bytes(store) > GROUP_BYTES:  # one call for each would be one round trip for each
+            yield from self._read_by_key(others)
+            return
         for run, number in others:
             buffer = self._buffer(run, run.bytes_of(number))
             yield from self._read_into(store, [(run, number, buffer)], cached=True)

@@ -25,13 +25,14 @@ from itertools import accumulate, islice
 from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
-from windeck._core import crc32c
+from windeck._core import crc32c, crc32c_joined
 from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import run_in_threads
 from windeck.checkpoint.stores.protocol import (
     CorruptStoreError,
     Facts,
     Items,
+    Wanted,
     check_key,
     check_keys,
     group_by_size,
@@ -49,7 +50,7 @@ from windeck.checkpoint.stores.segments import (
 )
 from windeck.io.filesystem import absolute, join, read_bytes
 from windeck.io.objects import ObjectReader, list_objects, remove_object, write_object
-from windeck.io.ranges import GAP_BYTES, REQUESTS, merge_ranges
+from windeck.io.ranges import GAP_BYTES, REQUESTS
 from windeck.io.remote import RETRY, RemotePath
 
 __all__ = ["FACTS", "SEGMENT_BYTES", "ObjectStore", "open_objects"]
@@ -178,14 +179,41 @@ class ObjectStore:
         self._check_open()
         checked = check_keys(keys)
         values = [self._values.get(key) for key in checked]
-        wanted: dict[SegmentFile, list[tuple[int, ValuePlace]]] = {}
-        for i, found in self._places([(i, k) for i, k in enumerate(checked) if values[i] is None]):
-            wanted.setdefault(found[0], []).append((i, found[1]))
-        for segment, some in wanted.items():
+        lost = [(i, key) for i, key in enumerate(checked) if values[i] is None]
+        for segment, some in self._by_segment(lost).items():
             read = self._read(segment, [place for _, place in some])
             for (i, _), value in zip(some, read, strict=True):
                 values[i] = value
         return values
+
+    def get_many_into(
+        self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
+    ) -> list[int | None]:
+        """See `windeck.checkpoint.stores.DirectView.get_many_into`; requests are parallel."""
+        self._check_open()
+        keys = enumerate(check_keys([key for key, _, _ in wanted]))
+        answers: list[int | None] = [None] * len(wanted)
+        for segment, some in self._by_segment([*keys]).items():
+            fitting = [
+                (place, wanted[i][1:], i)
+                for i, place in some
+                if place.size == len(wanted[i][1]) + len(wanted[i][2])
+            ]
+            self._fill(segment, [(place, buffers) for place, buffers, _ in fitting], careful=False)
+            for place, (head, body), i in fitting:
+                crc = crc32c(body)
+                if crc32c_joined(crc32c(head), crc, len(body)) == place.crc:
+                    answers[i] = crc
+        return answers
+
+    def _by_segment(
+        self, wanted: Sequence[tuple[int, bytes]]
+    ) -> dict[SegmentFile, list[tuple[int, ValuePlace]]]:
+        """Return the numbers and the places of the keys that are found, by segment."""
+        found: dict[SegmentFile, list[tuple[int, ValuePlace]]] = {}
+        for i, (segment, place) in self._places(wanted):
+            found.setdefault(segment, []).append((i, place))
+        return found
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
@@ -279,32 +307,45 @@ class ObjectStore:
         return found
 
     def _read(self, segment: SegmentFile, places: Sequence[ValuePlace]) -> list[bytes]:
-        """Read values of a segment, near ones by one request, and compare their checksums."""
-        for compared in (False, True):  # wrong bytes may be a wrong answer, or damage
-            found = self._read_once(segment, places, compared)
-            sums = [crc32c(value) for value in found]
-            if sums == [place.crc for place in places]:
-                return found
-        wrong = next(n for n, place in enumerate(places) if place.crc != sums[n])
+        """Read values of a segment, and compare their checksums."""
+        found = [bytearray(place.size) for place in places]
+        jobs = [(place, (memoryview(out),)) for place, out in zip(places, found, strict=True)]
+        for careful in (False, True):  # wrong bytes may be a wrong answer, or damage
+            self._fill(segment, jobs, careful=careful)
+            wrong = [
+                (place, crc)
+                for place, out in zip(places, found, strict=True)
+                if (crc := crc32c(out)) != place.crc
+            ]
+            if not wrong:
+                return [bytes(out) for out in found]
+        (offset, size, expected), crc = wrong[0]
         raise CorruptStoreError(
-            f"{self._segment_path(segment)} is damaged: found {places[wrong].size:,} bytes at "
-            f"{places[wrong].offset:,} with CRC32C {sums[wrong]:08x}, expected "
-            f"{places[wrong].crc:08x} as listed"
+            f"{self._segment_path(segment)} is damaged: found {size:,} bytes at {offset:,} with "
+            f"CRC32C {crc:08x}, expected {expected:08x} as listed"
         )
 
-    def _read_once(
-        self, segment: SegmentFile, places: Sequence[ValuePlace], compared: bool
-    ) -> list[bytes]:
-        ranges = merge_ranges([(one.offset, one.offset + one.size) for one in places], GAP_BYTES)
-        buffers = [(start, memoryview(bytearray(stop - start))) for start, stop in ranges]
+    def _fill(
+        self,
+        segment: SegmentFile,
+        jobs: Sequence[tuple[ValuePlace, Sequence[memoryview]]],
+        *,
+        careful: bool,
+    ) -> None:
+        """Read values of a segment into buffers, near ones by one request."""
+        spans: list[tuple[int, list[memoryview]]] = []
+        end = -1 - GAP_BYTES
+        for place, buffers in sorted(jobs, key=lambda job: job[0].offset):
+            gap = place.offset - end
+            if 0 <= gap <= GAP_BYTES:
+                spans[-1][1].append(memoryview(bytearray(gap)))
+            else:
+                spans.append((place.offset, []))
+            spans[-1][1].extend(buffers)
+            end = place.offset + place.size
         with self._reported(segment):
             reader = self._readers.get(segment, lambda: self._open_segment(segment))
-            reader.read(buffers, compared=compared)
-        starts, found = [start for start, _ in ranges], []
-        for offset, size, _ in places:
-            start, buffer = buffers[bisect_right(starts, offset) - 1] if size else (offset, b"")
-            found.append(bytes(buffer[offset - start :][:size]))
-        return found
+            reader.read(spans, careful=careful)
 
     def _open_segment(self, segment: SegmentFile) -> ObjectReader:
         reader = ObjectReader(join(self._folder, "segments", segment.name))

@@ -74,7 +74,7 @@ class BlockReader:
         reuse
             Allow the entries to be in memory that the next block is read into.
         """
-        if reuse and isinstance(self._view, DirectView):
+        if reuse and isinstance(self._view, DirectView) and read_bytes(self._view) <= 1 << 20:
             numbers = list(numbers)
             if all(self._size(number) <= _SCRATCH_BYTES for number in numbers):
                 yield from self._read_into_scratch(self._view, numbers)
