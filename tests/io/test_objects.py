@@ -48,11 +48,11 @@ def read(path: str, *ranges: tuple[int, int], careful: bool = True) -> list[byte
 
 def test_written_listed_read_and_removed(folder: str) -> None:
     assert list_objects(folder) == {}
-    write_object(join(folder, "a"), CONTENT)
-    write_object(join(folder, "b"), b"")
-    write_object(join(folder, "below", "c"), b"123")
+    write_object(join(folder, "a"), [CONTENT[:1000], b"", CONTENT[1000:]])
+    write_object(join(folder, "b"), [])
+    write_object(join(folder, "below", "c"), [b"123"])
     assert list_objects(folder) == {"a": len(CONTENT), "b": 0}
-    write_object(join(folder, "b"), b"replaced")
+    write_object(join(folder, "b"), [b"replaced"])
     assert list_objects(folder) == {"a": len(CONTENT), "b": 8}
     for careful in (True, False):
         wanted = [(0, 10), (300, 500), (len(CONTENT) - 7, 7), (5, 0)]
@@ -67,7 +67,7 @@ def test_written_listed_read_and_removed(folder: str) -> None:
 
 def test_local_files_appear_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = f"{tmp_path}/file"
-    write_object(path, b"former")
+    write_object(path, [b"former"])
 
     def broken(*_: object) -> None:
         raise OSError("the disk broke for the test")
@@ -75,7 +75,7 @@ def test_local_files_appear_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", broken)
         with pytest.raises(OSError, match="the disk broke"):
-            write_object(path, b"new")
+            write_object(path, [b"new"])
     assert list_objects(str(tmp_path)) == {"file": 6}
     (tmp_path / ".file.1-2.tmp").write_bytes(b"left by a killed process")
     assert list_objects(str(tmp_path)) == {"file": 6}
@@ -94,7 +94,7 @@ def test_a_local_file_that_shrank_is_an_error(tmp_path: Path) -> None:
 def test_writes_are_repeated(kind: str, amount: float, s3: Bucket) -> None:
     path = absolute(f"{s3.url}/file", storage_options=s3.options)
     faults = [s3.proxy.plan(kind, one, amount=amount) for one in ("^PUT", r"^POST.*\?uploadId")]
-    write_object(path, CONTENT)
+    write_object(path, [CONTENT])
     assert all(fault.fired for fault in faults)
     assert read(path, (0, len(CONTENT))) == [CONTENT]
     s3.proxy.plan(kind, "^DELETE", amount=amount)
@@ -106,6 +106,6 @@ def test_a_write_that_is_not_allowed(s3: Bucket) -> None:
     path = absolute(f"{s3.url}/file", storage_options=s3.options)
     s3.proxy.plan("status", "^(PUT|POST)", amount=403, code="AccessDenied", times=99)
     with pytest.raises(PermissionError, match=r"^cannot write 's3://.*access is denied") as caught:
-        write_object(path, CONTENT)
+        write_object(path, [CONTENT])
     assert SECRET not in str(caught.value)
     assert objects.list_objects(absolute(s3.url, storage_options=s3.options)) == {}

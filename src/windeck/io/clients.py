@@ -7,7 +7,7 @@ requests and turns errors into sentences.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
@@ -85,7 +85,7 @@ class Client(Protocol):
     def open(self, key: str) -> OpenObject:
         """Open an object."""
 
-    def write(self, key: str, content: bytes) -> None:
+    def write(self, key: str, pieces: Sequence[bytes]) -> None:
         """Write an object, or replace one."""
 
     def delete(self, key: str) -> None:
@@ -215,12 +215,13 @@ class ArrowClient:
         file = self._fs.open_input_file(key)
         return ArrowObject(file, self._version(key, file), self._fs, key)
 
-    def write(self, key: str, content: bytes) -> None:
+    def write(self, key: str, pieces: Sequence[bytes]) -> None:
         if self._fs.type_name in ("local", "mock", "hdfs"):  # others have no folders
             self._fs.create_dir(key.rpartition("/")[0], recursive=True)
         # Large objects are uploaded in parts, and appear when the stream is closed.
         with self._fs.open_output_stream(key, compression=None) as file:
-            file.write(content)
+            for piece in pieces:
+                file.write(piece)
 
     def delete(self, key: str) -> None:
         self._fs.delete_file(key)
@@ -358,7 +359,8 @@ class FsspecClient:
     def open(self, key: str) -> FsspecObject:
         return FsspecObject(self._fs, key, self.version(key))
 
-    def write(self, key: str, content: bytes) -> None:
+    def write(self, key: str, pieces: Sequence[bytes]) -> None:
+        content = b"".join(pieces)
         try:
             self._fs.pipe_file(key, content)
         except FileNotFoundError:  # of a file system that has folders

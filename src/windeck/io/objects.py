@@ -30,19 +30,19 @@ def list_objects(folder: str) -> dict[str, int]:
     return {name: size for name, size in found.items() if name and not name.startswith(".")}
 
 
-def write_object(path: str, content: bytes) -> None:
+def write_object(path: str, pieces: Sequence[bytes]) -> None:
     """Write a file that appears as a whole, or replaces another one; make its folder.
 
     It is durable when this returns. A write that was killed may leave a local file whose name
     begins with a dot, or parts of an upload that the store keeps for itself.
     """
     if isinstance(path, RemotePath):
-        path.attempt("write", lambda client, key: client.write(key, content))
+        path.attempt("write", lambda client, key: client.write(key, pieces))
         return
     folder = parent(path)
     os.makedirs(folder, exist_ok=True)
     with atomic_file(path) as temporary, open(temporary, "xb") as file:
-        file.write(content)
+        file.writelines(pieces)
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)  # makes its name durable

@@ -456,7 +456,7 @@ class ObjectStore:
         self.check_files(listed, self._segment_files(), "nothing was listed: do it again")
         number, content = self._number + 1, encode_list(listed, values)
         name = f"lists/{number:016x}-{secrets.token_hex(8)}"
-        write_object(join(self._folder, name), content)
+        write_object(join(self._folder, name), [content])
         names = self._lists()
         if any(self._number_of(other) >= number and other != name for other in names):
             remove_object(join(self._folder, name))

@@ -82,8 +82,8 @@ def encode_segment(
     group: str,
     pairs: Sequence[tuple[bytes, bytes]],
     prefix_of: Callable[[bytes], bytes] = lambda key: b"",
-) -> tuple[SegmentFile, bytes]:
-    """Return the description and the contents of a segment.
+) -> tuple[SegmentFile, list[bytes]]:
+    """Return the description and the contents of a segment, in pieces.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def encode_segment(
     Examples
     --------
     >>> segment, contents = encode_segment("g", [(b"a", b"12"), (b"b", b"3")])
-    >>> parse_index("g", segment, contents[segment.values_size :])[b"b"][:2]
+    >>> parse_index("g", segment, contents[-1])[b"b"][:2]
     (2, 1)
     """
     keys, values = [key for key, _ in pairs], [value for _, value in pairs]
@@ -106,14 +106,13 @@ def encode_segment(
         f"<I{count}H{count}I{count}I", count, *map(len, keys), *map(len, values),
         *map(crc32c, values),
     )  # fmt: skip
-    index = b"".join((head, *keys))
-    contents = b"".join((*values, index))
-    name = f"{group}-{blake2b(contents, digest_size=16).hexdigest()}"
-    size = len(contents)
-    return (
-        SegmentFile(name, size, size - len(index), crc32c(index), _key_ranges(keys, prefix_of)),
-        contents,
-    )
+    contents = [*values, b"".join((head, *keys))]
+    hashed = blake2b(digest_size=16)
+    for piece in contents:
+        hashed.update(piece)
+    size, index = sum(map(len, contents)), contents[-1]
+    name, ranges = f"{group}-{hashed.hexdigest()}", _key_ranges(keys, prefix_of)
+    return SegmentFile(name, size, size - len(index), crc32c(index), ranges), contents
 
 
 def _key_ranges(
