@@ -9,16 +9,24 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.object_servers import Website
 from windeck._core import crc32c
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
 from windeck.checkpoint.stores import objects as objects_module
 from windeck.checkpoint.stores.objects import ObjectStore, open_objects
-from windeck.checkpoint.stores.segments import encode_list, encode_segment, parse_index, parse_list
+from windeck.checkpoint.stores.segments import (
+    SegmentFile,
+    encode_list,
+    encode_segment,
+    parse_index,
+    parse_list,
+)
 from windeck.checkpoint.stores.urls import is_url, takes_parts, takes_turns
 
 Pairs = dict[bytes, bytes]
@@ -356,3 +364,65 @@ def test_memory_is_that_of_some_segments(tmp_path: Path, monkeypatch: pytest.Mon
         tracemalloc.stop()
     assert len(found) == 37  # of 64 MiB
     assert peak < 20 << 20
+
+
+def test_the_format_is_the_documented_one() -> None:
+    pairs = [(b"n/a/1", b"one"), (b"n/b/1", b""), (b"n/b/2", b"four")]
+    segment, contents = encode_segment("group", pairs, lambda key: key[:3])
+    lengths = struct.pack("<I3H3I", 3, 5, 5, 5, 3, 0, 4)
+    sums = struct.pack("<3I", *(crc32c(value) for _, value in pairs))
+    index = lengths + sums + b"n/a/1n/b/1n/b/2"
+    assert b"".join(contents) == b"onefour" + index
+    name = f"group-{blake2b(b'onefour' + index, digest_size=16).hexdigest()}"
+    ranges = ((b"n/a/1", b"n/a/1"), (b"n/b/1", b"n/b/2"))
+    assert segment == SegmentFile(name, 7 + len(index), 7, crc32c(index), ranges)
+    data = json.dumps(
+        {
+            "segments": [
+                [name, 7 + len(index), 7, crc32c(index), [["n/a/1"] * 2, ["n/b/1", "n/b/2"]]]
+            ],
+            "values": {"n/HEAD": "AAH/"},
+        },
+        separators=(",", ":"),
+    ).encode()
+    line = b"windeck-segments 1 %d %08x\n" % (len(data), crc32c(data))
+    small = {b"n/HEAD": b"\0\1\xff"}
+    assert encode_list([segment], small) == line + data
+    assert parse_list("place", line + data) == ([segment], small)
+
+
+def test_a_web_server_is_enough_to_read(tmp_path: Path, web: Website) -> None:
+    pairs = keys_and_values(3)
+    write(tmp_path, pairs, small={b"b/HEAD": b"small"})
+    for path in tmp_path.rglob("*-*"):
+        web.objects[f"run/{path.relative_to(tmp_path)}"] = path.read_bytes()
+    with open_store(f"{web.url}/run") as store:
+        assert dict(store.scan()) == {**pairs, b"b/HEAD": b"small"}
+        assert isinstance(store, ObjectStore)
+        with pytest.raises(OSError, match="cannot write"):
+            store.commit(store.segments, {})
+
+
+def test_values_into_memory(tmp_path: Path) -> None:
+    pairs = keys_and_values(4)
+    with write(tmp_path, pairs, small={b"small": b"x"}) as store:
+        keys = [*pairs, b"absent", b"small"]
+        wanted = []
+        for key in keys:
+            size = len(pairs.get(key, b""))
+            first = min(size, 7)
+            wanted.append((key, memoryview(bytearray(first)), memoryview(bytearray(size - first))))
+        found = store.get_many_into(wanted)
+        assert found[-2:] == [None, None]
+        for (key, head, body), crc in zip(wanted[:-2], found[:-2], strict=True):
+            assert bytes(head) + bytes(body) == pairs[key]
+            assert crc == crc32c(body)
+        longer = [(key, head, memoryview(bytearray(1000))) for key, head, _ in wanted[:5]]
+        assert store.get_many_into(longer) == [None] * 5
+    (file,) = (tmp_path / "segments").iterdir()
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(content)
+    with open_store(f"file://{tmp_path}") as damaged:
+        assert isinstance(damaged, ObjectStore)
+        assert damaged.get_many_into(wanted[:-2]).count(None) == 1
