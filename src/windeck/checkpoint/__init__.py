@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from windeck.checkpoint import stores
     from windeck.checkpoint.background import BackgroundSave, wait
+    from windeck.checkpoint.copying import copy
     from windeck.checkpoint.foreign.importing import import_
     from windeck.checkpoint.foreign.keyed import import_table
     from windeck.checkpoint.format.boxes import Partition
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from windeck.checkpoint.format.table_entries import TableInfo
     from windeck.checkpoint.inspecting import Checkpoint, TensorInfo, open
     from windeck.checkpoint.loading import Loaded, load
-    from windeck.checkpoint.maintenance import copy, gc, log
+    from windeck.checkpoint.maintenance import gc, log
     from windeck.checkpoint.read.comparing import diff
     from windeck.checkpoint.read.searching import search
     from windeck.checkpoint.read.verifying import verify
@@ -86,7 +87,7 @@ _MODULE_OF = {
     "TableRows": "tables.reading",
     "TensorInfo": "inspecting",
     "begin": "write.plans",
-    "copy": "maintenance",
+    "copy": "copying",
     "diff": "read.comparing",
     "export": "tables.serving",
     "gc": "maintenance",

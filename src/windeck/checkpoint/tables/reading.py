@@ -24,6 +24,7 @@ from windeck.checkpoint.format.table_entries import (
 )
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
+from windeck.checkpoint.stores.protocol import read_bytes
 from windeck.checkpoint.tables.blocks import (
     INDEX_LINE_BYTES,
     INDEX_LINES,
@@ -44,9 +45,6 @@ from windeck.checkpoint.tables.entries import (
 __all__ = ["BlockReader", "SavedTable", "TableRows"]
 
 
-#: Bytes of blocks requested at once, so few that they are still in the processor's cache when the
-#: rows are inserted.
-READ_BYTES = 1 << 20
 #: Bytes of memory that blocks are read into one after the other.
 _SCRATCH_BYTES = 256 << 10
 
@@ -77,7 +75,7 @@ class BlockReader:
         reuse
             Allow the entries to be in memory that the next block is read into.
         """
-        if reuse and isinstance(self._view, DirectView):
+        if reuse and isinstance(self._view, DirectView) and read_bytes(self._view) <= 1 << 20:
             numbers = list(numbers)
             if all(self._size(number) <= _SCRATCH_BYTES for number in numbers):
                 yield from self._read_into_scratch(self._view, numbers)
@@ -108,10 +106,10 @@ class BlockReader:
 
     def _groups(self, numbers: Iterable[int]) -> Iterator[list[int]]:
         group: list[int] = []
-        held = 0
+        held, limit = 0, read_bytes(self._view)
         for number in numbers:
             size = self._size(number)
-            if group and held + size > READ_BYTES:
+            if group and held + size > limit:
                 yield group
                 group, held = [], 0
             group.append(number)
