@@ -94,6 +94,8 @@ def test_errors_are_one_line() -> None:
         (["in", "out", "--scaler", "max"], 2, "invalid choice: 'max'"),
         (["none", "out"], 1, "file 'none' does not exist"),
         (["in", "s3://bucket/out"], 1, "is the URL 's3://bucket/out', expected scratch="),
+        (["in", "s3://bucket/out"], 1, "(here: --scratch)\n"),
+        (["in", "out", "--id", "site"], 1, "(here: --columns, --time)\n"),
         (["in", "out", "--id", "sight"], 1, "did you mean 'site'"),
         (["in", "out", "--memory-budget", "x"], 1, "`memory_budget` must be bytes as text"),
         (["in", "out", "--columns", "load", "--memory-budget", "1MB"], 1, "one worker takes about"),
@@ -138,4 +140,5 @@ def test_a_file_can_be_added_after_an_error(source: Path) -> None:
     code, _, err = command(*words)
     assert code == 1
     assert "has several rows with time" in err
+    assert err.endswith("(here: --duplicates)\n")
     assert command(*words, "--duplicates", "first")[0] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -36,6 +37,17 @@ _PASSED = (
     *("row_group_bytes", "compression", "memory_budget", "threads", "engine", "overwrite"),
     *("per_series", "scratch"),
 )
+
+#: Options of arguments that errors advise to give.
+_OPTIONS = {
+    "columns": "--columns",
+    "duplicates": "--duplicates",
+    "file_bytes": "--file-bytes",
+    "memory_budget": "--memory-budget",
+    "overwrite": "--overwrite",
+    "scratch": "--scratch",
+    "timestamp_column": "--time",
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -98,13 +110,19 @@ def run(options: Namespace) -> None:
         print_error("windeck prepare", "--train-start and --train-stop need --time")
         sys.exit(USAGE_ERROR)
     with (
-        one_line_errors("windeck prepare", name_csv_options),
+        one_line_errors("windeck prepare", _name_options),
         warnings.catch_warnings(record=True) as found,
     ):
         warnings.simplefilter("always", UserWarning)
         _prepare(options, None if train == (None, None) else train)
     for warning in found:
         print_error("windeck prepare", str(warning.message))
+
+
+def _name_options(text: str) -> str:
+    """Add the options of the command line to an error that names arguments of `prepare`."""
+    found = [option for name, option in _OPTIONS.items() if re.search(rf"\b{name}=", text)]
+    return name_csv_options(f"{text} (here: {', '.join(found)})" if found else text)
 
 
 def _prepare(options: Namespace, train: tuple[Any, Any] | None) -> None:

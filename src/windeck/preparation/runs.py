@@ -19,6 +19,7 @@ from windeck.io.reading import common_types
 from windeck.io.writing import write_batches
 from windeck.preparation.plan import BAD_FILE, PreparationPlan, SourceFile, SourcePart
 from windeck.preparation.sorting import SortKeys, gathered, staged_column
+from windeck.preparation.widening import convert, retyped_schema
 
 __all__ = ["SortedRun", "SourceChangedError", "TaskResult", "read_task", "task_result"]
 
@@ -263,14 +264,17 @@ def _staged_batches(plan: PreparationPlan, part: SourcePart) -> Iterator[tuple[A
     """Yield the schema of a file and None, and then the schema with each staged record batch."""
     source, read = plan.sources[part.source], plan.options.read
     schema, batches = _open_part(plan, part)
+    schema = retyped_schema(schema, plan.wider)
     yield schema, None
     row = part.start
     for batch in batches:
         if batch.num_rows:
             places = map(batch.schema.get_field_index, plan.wanted)
             columns = [
-                staged_column(name, batch.column(place), read, source.name, row)
-                for name, place in zip(plan.wanted, places, strict=True)
+                staged_column(
+                    name, convert(name, column, plan.wider, source.name), read, source.name, row
+                )
+                for name, column in zip(plan.wanted, map(batch.column, places), strict=True)
             ]
             yield schema, pa.RecordBatch.from_arrays(columns, list(plan.wanted))
         row += batch.num_rows
