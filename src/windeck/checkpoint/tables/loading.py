@@ -175,8 +175,12 @@ def _fill(core: Any, saved: SavedTable, options: TableLoadOptions) -> None:
         core.advance(clock - core.clock)
     shift = clock - saved.info.clock
     shape = table_shape(core)
+    is_plain = options == TableLoadOptions(cast=options.cast)
+    if is_plain and shape == saved.shape and saved.insert_blocks(core):
+        core.set_clock(clock)
+        return
     slots = np.float32(getattr(core, "slot_value", 0.0))
-    for found in saved.entries(core.first_bucket, core.end_bucket, reuse=True):
+    for found in saved.entries(core.first_bucket, core.end_bucket, direct=True):
         if options.merge is not None:
             found = found.take(np.flatnonzero(_wins(core, found, options.merge)))
             core.remove(found.keys)
@@ -189,7 +193,7 @@ def _fill(core: Any, saved: SavedTable, options: TableLoadOptions) -> None:
             found.keys, _shifted(found.versions, shift), found.frequencies,
             _shifted(found.seen, shift), found.states == ROW, values,
         )  # fmt: skip
-    if options == TableLoadOptions(cast=options.cast):
+    if is_plain:
         core.set_clock(clock)
 
 
