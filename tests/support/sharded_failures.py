@@ -62,7 +62,7 @@ def doomed_save(
     """Save by all ranks, of which one is killed or fails at some stage."""
     whole = torch.full((60, 50), float(step))
     model: dict[str, Any] = {"w": rows(whole, rank, dist.get_world_size())}
-    model["b"] = torch.full((3,), float(step))}
+    model["b"] = torch.full((3,), float(step))
     store: Store | str = url
     if rank == victim:
         if rank and url.split(":")[0] in ("rocksdb", "leveldb"):
