@@ -491,3 +491,35 @@ def test_a_fork_leaves_the_save_to_its_parent(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)
     printed(FORKS, url)
     assert [commit.step for commit in checkpoint.log(url)] == [7]
+
+
+MEMORY = """
+import sys, torch
+from windeck import checkpoint
+from windeck.checkpoint.stores import open_store
+
+def mark(name):
+    status = open("/proc/self/status").read()
+    return int(status.split(name + ":")[1].split()[0]) / 1024
+
+model = {f"w{i}": torch.ones(1 << 20) for i in range(32)}            # 4 MiB each
+with open_store(sys.argv[1]) as store:
+    warm = {"w": torch.ones(16 << 20)}                              # what the store needs itself
+    checkpoint.save(store, step=1, model=warm)
+    del warm
+    for most in map(int, sys.argv[2:]):
+        checkpoint.wait()
+        open("/proc/self/clear_refs", "w").write("5")
+        before = mark("VmRSS")
+        limit = None if most < 0 else most << 20
+        checkpoint.save(store, step=1, model=model, background=True, background_bytes=limit).wait()
+        print(mark("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_is_that_of_the_copies(fresh: Fresh) -> None:
+    bounds = [16, 0, 64, -1]
+    found = map(float, printed(MEMORY, fresh("rocksdb"), *map(str, bounds)).split())
+    for extra, allowed in zip(found, [16, 0, 64, 128], strict=True):
+        assert allowed - 1 < extra + 1 < allowed + 48, (extra, allowed)
