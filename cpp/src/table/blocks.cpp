@@ -30,7 +30,7 @@ class BlockPlanner {
     BlockPlanner(std::span<const std::int64_t> ids, std::span<const std::uint8_t> states,
                  const BlockRules& rules)
         : most_(rules.most), before_(ids.size() + 1), buckets_(ids.size()) {
-        const std::size_t row = rules.width() * sizeof(float);
+        const std::size_t row = rules.row_bytes();
         for (std::size_t i = 0; i < ids.size(); ++i) {
             before_[i + 1] = before_[i] + entry_bytes + (states[i] == state_row ? row : 0);
             buckets_[i] = static_cast<std::uint16_t>(bucket_of(ids[i]));
@@ -91,7 +91,8 @@ class BlockPlanner {
 /// The fields before the columns. There are little-endian processors only.
 std::array<std::uint32_t, 6> prelude_of(const EntryBlock& block, const BlockRules& rules) {
     static_assert(sizeof(std::array<std::uint32_t, 6>) == prelude_bytes);
-    return {block.entries, block.rows, block.dead, rules.dim, rules.slots, 0};
+    const std::uint32_t narrow = rules.dtype == DType::bfloat16 ? 1 : 0;
+    return {block.entries, block.rows, block.dead, rules.dim, rules.slots, narrow};
 }
 
 struct Columns {
@@ -100,7 +101,7 @@ struct Columns {
     std::int64_t* frequencies;
     std::int64_t* seen;
     std::uint8_t* states;
-    float* values;
+    std::byte* values;
 };
 
 /// Writes a block but for its columns, has `fill` write these, and sums up all of it.
@@ -113,7 +114,7 @@ void write(EntryBlock& block, const BlockRules& rules, std::byte* memory, const 
     const std::size_t n = block.entries;
     auto* const states = reinterpret_cast<std::uint8_t*>(ids + 4 * n);
     std::byte* const rows = begin + rows_at(n);
-    fill(Columns{ids, ids + n, ids + 2 * n, ids + 3 * n, states, reinterpret_cast<float*>(rows)});
+    fill(Columns{ids, ids + n, ids + 2 * n, ids + 3 * n, states, rows});
     std::fill(reinterpret_cast<std::byte*>(states + n), rows, std::byte{0});
     block.sum = crc32c({begin, block.bytes});
 }
@@ -128,14 +129,13 @@ WholeRows rows_of(const StoredBlock& block, const BlockRules& rules) {
             .frequencies = numbers.subspan(2 * n, n),
             .seen = numbers.subspan(3 * n, n),
             .admitted = {reinterpret_cast<const std::uint8_t*>(ids + 4 * n), n},
-            .values = {reinterpret_cast<const float*>(block.memory + rows_at(n)),
-                       rules.width() * block.known.rows}};
+            .values = {block.memory + rows_at(n), rules.row_bytes() * block.known.rows}};
 }
 
 /// Whether the fields and the size of a block are as known, and it has no dead entries.
 bool begins_as_known(const StoredBlock& block, const BlockRules& rules) {
     const EntryBlock& known = block.known;
-    const std::size_t bytes = rows_at(known.entries) + rules.width() * sizeof(float) * known.rows;
+    const std::size_t bytes = rows_at(known.entries) + rules.row_bytes() * known.rows;
     if (known.entries == 0 || known.dead != 0 || known.bytes != bytes) return false;
     const auto prelude = prelude_of(known, rules);
     return std::memcmp(block.memory, prelude.data(), prelude_bytes) == 0;
@@ -162,7 +162,7 @@ bool are_as_known(const WholeRows& rows, const EntryBlock& known) {
 }
 
 /// The entries in the buckets [first, end) of sorted ones.
-WholeRows in_buckets(const WholeRows& rows, std::size_t width, int first, int end) {
+WholeRows in_buckets(const WholeRows& rows, std::size_t row_bytes, int first, int end) {
     const auto at = [&](int bucket) {
         const auto found = std::ranges::lower_bound(rows.ids, bucket, {}, bucket_of);
         return static_cast<std::size_t>(found - rows.ids.begin());
@@ -177,8 +177,8 @@ WholeRows in_buckets(const WholeRows& rows, std::size_t width, int first, int en
             rows.frequencies.subspan(from, size),
             rows.seen.subspan(from, size),
             admitted,
-            rows.values.subspan(width * static_cast<std::size_t>(before),
-                                width * static_cast<std::size_t>(inside))};
+            rows.values.subspan(row_bytes * static_cast<std::size_t>(before),
+                                row_bytes * static_cast<std::size_t>(inside))};
 }
 
 template <typename T>
@@ -207,7 +207,7 @@ std::vector<EntryBlock> plan_blocks(std::span<const std::int64_t> ids,
         // So that its rows begin with a cache line.
         const std::size_t front = rows_at(block.entries);
         block.at = (at + front + line - 1) / line * line - front;
-        block.bytes = front + rules.width() * sizeof(float) * block.rows;
+        block.bytes = front + rules.row_bytes() * block.rows;
         at = block.at + block.bytes;
         out.push_back(block);
         first = end;
@@ -221,7 +221,7 @@ std::size_t bytes_of(std::span<const EntryBlock> blocks) {
 
 void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
                   const EntryColumns& entries, std::byte* memory) {
-    const float* values = entries.values;
+    const std::byte* values = entries.values;
     for (EntryBlock& block : blocks) {
         write(block, rules, memory, [&](const Columns& to) {
             copy(to.ids, entries.ids + block.first, block.entries);
@@ -229,9 +229,9 @@ void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
             copy(to.frequencies, entries.frequencies + block.first, block.entries);
             copy(to.seen, entries.seen + block.first, block.entries);
             copy(to.states, entries.states + block.first, block.entries);
-            copy(to.values, values, rules.width() * block.rows);
+            copy(to.values, values, rules.row_bytes() * block.rows);
         });
-        values += rules.width() * block.rows;
+        values += rules.row_bytes() * block.rows;
     }
 }
 
@@ -288,7 +288,7 @@ std::optional<std::size_t> insert_blocks(Table& table, std::span<const StoredBlo
         WholeRows& rows = parts[i];
         if (right[i] == 0 || (after && !before_by_bucket(*after, rows.ids.front()))) return i;
         after = rows.ids.back();
-        rows = in_buckets(rows, rules.width(), first, end);
+        rows = in_buckets(rows, rules.row_bytes(), first, end);
     }
     table.insert(parts, threads);
     return std::nullopt;

@@ -20,10 +20,13 @@ namespace {
 constexpr std::size_t ahead = 16;  // ids to prefetch
 
 /// The embedding's Euclidean norm, summed in double precision in order.
-double norm(const float* values, std::size_t dim) {
+double norm(const RowFormat& format, const std::byte* values, std::size_t dim) {
     double sum = 0;
-    for (std::size_t j = 0; j < dim; ++j)
-        sum += static_cast<double>(values[j]) * static_cast<double>(values[j]);
+    for (std::size_t j = 0; j < dim; ++j) {
+        float value;
+        format.read(values + format.bytes(j), {&value, 1});
+        sum += static_cast<double>(value) * static_cast<double>(value);
+    }
     return std::sqrt(sum);
 }
 
@@ -109,11 +112,11 @@ std::vector<std::int64_t> Table::evict(const Eviction& which) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
     const auto dim = static_cast<std::size_t>(options_.dim);
-    const auto matches = [&](const RowHead& head, const float* values) {
+    const auto matches = [&](const RowHead& head, const std::byte* values) {
         if (which.seen_before && head.seen >= *which.seen_before) return false;
         if (which.frequency_below && head.frequency >= *which.frequency_below) return false;
         if (!which.l2_below) return true;
-        return values != nullptr && norm(values, dim) < *which.l2_below;
+        return values != nullptr && norm(s.format, values, dim) < *which.l2_below;
     };
     std::vector<std::int64_t> ids;
     for (std::uint64_t row = 0; row < s.rows.size(); ++row) {
@@ -132,12 +135,12 @@ std::vector<std::int64_t> Table::evict(const Eviction& which) {
 void Table::insert(std::span<const WholeRows> parts, int threads) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
-    const auto floats = static_cast<std::size_t>(width());
+    const std::size_t bytes = s.format.bytes(static_cast<std::size_t>(width()));
     Appended to{{s.rows.size()}, {s.counters.size()}};
     for (const WholeRows& part : parts) {
         require_own_buckets(options_, part.ids);
         require_counts(part);
-        const std::size_t rows = part.values.size() / floats;
+        const std::size_t rows = part.values.size() / bytes;
         to.rows.push_back(to.rows.back() + rows);
         to.counters.push_back(to.counters.back() + part.ids.size() - rows);
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from windeck.checkpoint.format.table_entries import (
 )
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
-from windeck.checkpoint.stores.protocol import Wanted
+from windeck.checkpoint.stores.protocol import Wanted, read_bytes
 from windeck.checkpoint.tables.blocks import (
     INDEX_LINE_BYTES,
     INDEX_LINES,
@@ -39,6 +39,7 @@ from windeck.checkpoint.tables.entries import (
     ROW,
     Entries,
     Int64s,
+    convert_values,
     merge_streams,
     search_pairs,
 )
@@ -46,10 +47,7 @@ from windeck.checkpoint.tables.entries import (
 __all__ = ["BlockReader", "SavedTable", "TableRows"]
 
 
-#: Bytes of blocks requested at once, so few that they are still in the processor's cache when the
-#: rows are inserted.
-READ_BYTES = 1 << 20
-#: The same where blocks are read into memory that is used again, and inserted by several threads.
+#: Bytes of blocks that are read into memory that is used again, and inserted by several threads.
 INSERT_BYTES = 4 << 20
 
 
@@ -82,7 +80,7 @@ class BlockReader:
         direct
             Read into memory past the store's caches, if the store can do so.
         """
-        for group in self._groups(numbers, READ_BYTES):
+        for group in self._groups(numbers, read_bytes(self._view)):
             memory = self._new_memory(group) if direct else None
             for number, payload in zip(group, self._payloads(group, memory), strict=True):
                 yield number, self._block(number, payload)
@@ -107,7 +105,7 @@ class BlockReader:
     def insert(self, core: Any, piece: ShardRange) -> None:
         """Insert the entries of a piece's buckets, which have to be new, into a native table."""
         numbers = self.index.touching(piece.first, piece.end)
-        groups = list(self._groups(numbers, INSERT_BYTES))
+        groups = list(self._groups(numbers, max(INSERT_BYTES, read_bytes(self._view))))
         memory = self._new_memory(max(groups, key=self._size_of, default=[]))
         before = len(core) + core.counted
         every = self.index.total(numbers.start, numbers.stop).entries
@@ -239,7 +237,8 @@ class TableRows:
     admitted : bool[n]
         Whether the id has a row.
     values : float32[admitted.sum(), (1 + slots) * dim]
-        Of the ids that have a row, in order: the embedding, then the optimizer's slots.
+        Of the ids that have a row, in order: the embedding, then the optimizer's slots. Those of
+        a table of bfloat16 are converted, which is exact.
     """
 
     keys: Int64s
@@ -278,7 +277,7 @@ class SavedTable:
         self._view, self._namespace, self._entry = view, namespace, entry
         self._opener = opener  # keeps the view open: its opener closes it when deleted
         self._readers: dict[tuple[TableLink, TableShard], BlockReader] = {}
-        self.info = table_info(entry)
+        self.info, self.shape = table_info(entry), entry.shape
 
     def __repr__(self) -> str:
         return f"<saved table {self.info.name}, {self.info.rows:,} rows of {self.info.dim}>"
@@ -305,7 +304,7 @@ class SavedTable:
         """
         keys = _check_ids(ids)
         wanted, inverse = np.unique(keys, return_inverse=True)
-        found = _RowCollector(wanted, self._entry.shape.width)
+        found = _RowCollector(wanted, self._entry.shape)
         buckets, known = bucket_of(wanted), np.zeros(len(wanted), bool)
         for link_pieces in ranges_to_read(self._entry.links):
             for piece in link_pieces:
@@ -328,7 +327,8 @@ class SavedTable:
         OSError
             For damaged or missing values.
         """
-        return map(_to_rows, self.entries(first_bucket, end_bucket))
+        shape = replace(self._entry.shape, dtype="float32")
+        return (_to_rows(found, shape) for found in self.entries(first_bucket, end_bucket))
 
     def entries(
         self, first_bucket: int = 0, end_bucket: int = BUCKETS, *, direct: bool = False
@@ -342,19 +342,17 @@ class SavedTable:
         chain = [own for own in ranges_to_read(self._entry.links, first_bucket, end_bucket) if own]
         return merge_streams([self._read_link(own, direct) for own in chain]) if chain else iter(())
 
-    def insert(self, core: Any) -> None:
-        """Insert the entries of a table's buckets, which have to be new, into its native core."""
+    def insert_blocks(self, core: Any) -> bool:
+        """Insert the entries of a table's buckets, which have to be new, into its native core.
+
+        Return False, with nothing inserted, if they are not blocks of one generation.
+        """
         chain = ranges_to_read(self._entry.links, core.first_bucket, core.end_bucket)
-        pieces = [piece for own in chain for piece in own]
-        if len(chain) == 1 and hasattr(core, "insert_blocks"):
-            for piece in pieces:
-                self._reader(piece).insert(core, piece)
-            return
-        for found in self.entries(core.first_bucket, core.end_bucket, direct=True):
-            core.insert(
-                found.keys, found.versions, found.frequencies, found.seen, found.states == ROW,
-                found.values,
-            )  # fmt: skip
+        if len(chain) != 1 or not hasattr(core, "insert_blocks"):
+            return False
+        for piece in chain[0]:
+            self._reader(piece).insert(core, piece)
+        return True
 
     def _read_link(self, link_pieces: Sequence[ShardRange], direct: bool) -> Iterator[Entries]:
         for piece in link_pieces:
@@ -387,11 +385,12 @@ class SavedTable:
 class _RowCollector:
     """Collects the entries found of distinct ids."""
 
-    def __init__(self, wanted: Int64s, width: int) -> None:
+    def __init__(self, wanted: Int64s, shape: TableShape) -> None:
         self._columns = [np.zeros(len(wanted), np.int64) for _ in range(3)]
         self._found = np.zeros(len(wanted), bool)
         self._row = np.full(len(wanted), -1, np.int64)
-        self._values = [np.empty((0, width), np.float32)]
+        self._values = [np.empty((0, shape.width), shape.storage)]
+        self._shape = replace(shape, dtype="float32")
         self._rows = 0
 
     def add(self, places: Int64s, entries: Entries) -> None:
@@ -409,7 +408,7 @@ class _RowCollector:
     def rows(self, keys: Int64s, inverse: npt.NDArray[np.intp]) -> TableRows:
         """Return the rows of `keys`; `inverse` is their places among the distinct ids."""
         row = self._row[inverse]
-        values = np.concatenate(self._values)[row[row >= 0]]
+        values = convert_values(np.concatenate(self._values)[row[row >= 0]], self._shape)
         versions, frequencies, seen = (column[inverse] for column in self._columns)
         return TableRows(keys, self._found[inverse], versions, frequencies, seen, row >= 0, values)
 
@@ -421,10 +420,10 @@ def _find_ids(entries: Entries, keys: Int64s) -> Int64s:
     return np.where(there, found, -1)
 
 
-def _to_rows(found: Entries) -> TableRows:
+def _to_rows(found: Entries, shape: TableShape) -> TableRows:
     return TableRows(
         found.keys, np.ones(len(found), bool), found.versions, found.frequencies, found.seen,
-        found.states == ROW, found.values,
+        found.states == ROW, convert_values(found.values, shape),
     )  # fmt: skip
 
 
