@@ -189,7 +189,7 @@ class BlockIndex:
         """Return the bytes of the payload of each block."""
         entries, rows = (self._lines[name].astype(np.int64) for name in ("entries", "rows"))
         head = PRELUDE_BYTES + ENTRY_BYTES * entries
-        found: Int64s = head + -head % 8 + 4 * shape.width * rows
+        found: Int64s = head + -head % 8 + shape.row_bytes * rows
         return found
 
     def lines(self, first: int, stop: int) -> bytes:
