@@ -485,7 +485,7 @@ class TestKilled:
                 self.run(folder, points.tick)
 
             status = child(doomed)
-            # Whoever comes next finds what is complete, and removes the rest.
+            # The next process uses what is complete, and removes the rest.
             caching._verified.clear()
             self.run(folder)
             at += step
