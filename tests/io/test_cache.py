@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -464,10 +465,9 @@ class TestKilled:
             assert found is not None
             assert found.to_pybytes() == content
         for number in range(3):
-            found = cache.get_result(
-                object_key("result", str(number)), lambda n=number: b"%d" % n * 300, bytes, bytes
-            )
-            assert found == b"%d" % number * 300
+            result = b"%d" % number * 300
+            key = object_key("result", str(number))
+            assert cache.get_result(key, partial(bytes, result), bytes, bytes) == result
         assert used(folder) <= self.limit
         assert not [name for name in objects_in(folder) if name.endswith(".tmp")]
 
