@@ -98,8 +98,9 @@ class Source(Protocol):
 
     A source that reads its data in blocks, such as files and row groups, may say which: by
     ``block_bytes``, int64 of shape (blocks,), and ``blocks_of(samples)``, which returns pairs
-    (row, block) as two int64 arrays: ``samples[row]`` has data in the block. `Loader.explain_io`
-    uses them.
+    (row, block) as two int64 arrays: ``samples[row]`` has data in the block. What a process reads
+    once with a block beside it may be stated by ``bytes_behind_blocks``, int64 of shape (blocks,).
+    `Loader.explain_io` uses them.
 
     A source of data that are not in memory may have ``default_order``, the order factory of
     ``shuffle=True``, and a function ``expect(parts, following)`` (or None), which a stream calls

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
-from windeck.io import filesystem
+from support.counted_files import Counted
 from windeck.io.blocks import RangedIpcFile, open_parted, unchanged
 
 ROWS = 300
@@ -110,37 +110,30 @@ def test_only_the_bytes_in_use_are_read(tmp_path: Path, monkeypatch: pytest.Monk
     assert counted.bytes <= 8 * 108
 
 
-class Counted:
-    """Counts the bytes that files give through `open_input`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bytes = 0
-        opened = filesystem.open_input
-
-        def open_input(path: str, *options: Any) -> Any:
-            return pa.PythonFile(CountedFile(opened(path, *options), self), mode="r")
-
-        monkeypatch.setattr(filesystem, "open_input", open_input)
-
-
-class CountedFile:
-    def __init__(self, source: Any, counted: Counted) -> None:
-        self._source, self._counted = source, counted
-        self.closed = False
-
-    def read(self, count: int = -1) -> bytes:
-        found: bytes = self._source.read(None if count < 0 else count)
-        self._counted.bytes += len(found)
-        return found
-
-    def seek(self, place: int, whence: int = 0) -> int:
-        return int(self._source.seek(place, whence))
-
-    def tell(self) -> int:
-        return int(self._source.tell())
-
-    def close(self) -> None:
-        self.closed = True
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("row_group_size", [30_000, 90_000])
+def test_first_rows_of_a_row_group_take_its_first_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str, row_group_size: int
+) -> None:
+    path = tmp_path / "a.parquet"
+    data = pa.table({f"x{c}": np.random.default_rng(c).normal(size=90_000) for c in range(3)})
+    parquet.write_table(
+        data,
+        path,
+        row_group_size=row_group_size,
+        data_page_size=1 << 14,
+        use_dictionary=False,
+        compression=compression,
+    )
+    file = open_parted(str(path)).file
+    counted = Counted(monkeypatch)
+    start = 90_000 - row_group_size
+    for first, last in ((start, start + 100), (start, start + 5000)):
+        counted.bytes = 0
+        found = pa.Table.from_batches(file.batches(["x2", "x0"], first, last))
+        assert found.equals(data.select(["x2", "x0"]).slice(first, last - first))
+        # Of either column a page, and twice what is read at a time.
+        assert counted.bytes <= 2 * (8 * (last - start) + (1 << 14) + 2 * (1 << 15))
 
 
 @settings(max_examples=150, deadline=None)

@@ -11,11 +11,13 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.doomed import child
 from support.object_servers import Bucket
 from windeck.io import cache as caching
 from windeck.io import filesystem
@@ -414,3 +416,78 @@ class TestProcesses:
         requests = len(s3.proxy.requests)
         assert filesystem.read_bytes(path) == content
         assert not [one for one in s3.proxy.requests[requests:] if one.startswith("GET")]
+
+
+class Points:
+    """Calls of the system after which a process may be killed, counted."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def tick(self) -> None:
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Count before and after each change of a folder."""
+        for name in ("replace", "unlink", "fsync", "utime", "makedirs"):
+            call = getattr(os, name)
+
+            def watched(*args: Any, _call: Any = call, **options: Any) -> Any:
+                self.tick()
+                found = _call(*args, **options)
+                self.tick()
+                return found
+
+            monkeypatch.setattr(os, name, watched)
+
+
+class TestKilled:
+    """A process that is killed anywhere leaves nothing that another one takes for complete."""
+
+    contents = {name: os.urandom(1000 + place) for place, name in enumerate("abcde")}  # noqa: RUF012
+    limit = 3 * (1010 + _TRAILER)
+
+    def run(self, folder: Path, tick: Any = lambda: None) -> None:
+        """Download, evict, and keep results, more than fit together."""
+        cache = ObjectCache(str(folder), self.limit)
+        for name in "abcadbe":
+            content = self.contents[name]
+
+            def download(content: bytes = content) -> Iterator[bytes]:
+                for start in range(0, len(content), 400):
+                    tick()
+                    yield content[start : start + 400]
+
+            version = f"{len(content)} {content[:8]!r}"
+            found = cache.get(object_key("", name), version, len(content), download)
+            assert found is not None
+            assert found.to_pybytes() == content
+        for number in range(3):
+            result = b"%d" % number * 300
+            key = object_key("result", str(number))
+            assert cache.get_result(key, partial(bytes, result), bytes, bytes) == result
+        assert used(folder) <= self.limit
+        assert not [name for name in objects_in(folder) if name.endswith(".tmp")]
+
+    @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+    def test_at_changes_of_the_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+    ) -> None:
+        at, status = 0, -9
+        while status == -9:
+            folder = tmp_path / str(at)
+
+            def doomed(at: int = at, folder: Path = folder) -> None:
+                points = Points(at)
+                points.watch(monkeypatch)
+                self.run(folder, points.tick)
+
+            status = child(doomed)
+            # The next process uses what is complete, and removes the rest.
+            caching._verified.clear()
+            self.run(folder)
+            at += step
+        assert status == 0
+        assert at > 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,20 @@ from pyarrow import parquet
 import windeck as wd
 from support.corpora import write_corpus
 from support.object_servers import Bucket, Fault, FaultyServer, Website
+from support.streamed_tables import READ, arrow_table, assert_same, write_files
 from windeck.io import ranges, remote
 
 #: Faults that a request recovers from if the next attempts have none.
 KINDS = ("status", "cut", "reset", "short", "whole", "shift", "delay")
-QUICK, SLOW = range(4), range(4, 104)
+#: Other plans are run by another first seed: WINDECK_FAULT_SEED=1000 pytest -m slow ...
+FIRST = int(os.environ.get("WINDECK_FAULT_SEED", "0"))
+
+WINDOWS: dict[str, Any] = {"context_length": 6, "prediction_length": 2, "target_columns": ["load"]}
 
 
-def seeds() -> list[Any]:
-    return [*QUICK, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SLOW)]
+def seeds(quick: int = 4) -> list[Any]:
+    every = range(FIRST, FIRST + 104)
+    return [*every[:quick], *(pytest.param(seed, marks=pytest.mark.slow) for seed in every[quick:])]
 
 
 def plan(server: FaultyServer, seed: int) -> list[Fault]:
@@ -85,4 +91,43 @@ def test_tables_and_documents(
         rows = np.arange(len(expected))
         here = packed.at_epoch(epoch, seed=seed).gather(rows)["inputs"]
         assert np.array_equal(here, expected.at_epoch(epoch, seed=seed).gather(rows)["inputs"])
+    assert [fault.fired for fault in faults] == [1] * len(faults), (seed, faults)
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("place", ["s3", "web"])
+def test_streamed_tables(
+    place: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    found: Bucket | Website = request.getfixturevalue(place)
+    chance = random.Random(seed)
+    kind = chance.choice(["parquet", "uncompressed", "lz4"])
+    lengths = [chance.randrange(100, 300) for _ in range(3)]
+    cuts = [chance.randrange(1, sum(lengths))]
+    paths = write_files(arrow_table(lengths, seed), tmp_path, cuts, chance.randrange(50, 200), kind)
+    for path in paths:
+        if isinstance(found, Bucket):
+            found.put(f"t/{path.name}", path.read_bytes())
+        else:
+            found.objects[f"t/{path.name}"] = path.read_bytes()
+    server = found.proxy if isinstance(found, Bucket) else found.server
+    options: dict[str, Any] = {"cache_dir": tmp_path / "cache"} if seed % 2 else {}
+    if isinstance(found, Bucket):
+        options["storage_options"] = found.options
+    memory = wd.Windows(wd.Table.read(paths, **READ).with_missing_counts(), **WINDOWS)
+
+    faults = plan(server, seed)
+    table = wd.Table.read(
+        f"{found.url}/t",
+        in_memory=False,
+        group_bytes=chance.choice([4000, 12_000]),
+        **READ,
+        **options,
+    )
+    windows = wd.Windows(table.with_missing_counts(), **WINDOWS)
+    order = windows.default_order
+    loaders = [wd.Loader(one, batch_size=16, order=order, seed=seed) for one in (windows, memory)]
+    for _ in range(2):
+        for one, other in zip(*loaders, strict=True):
+            assert_same(one, other)
     assert [fault.fired for fault in faults] == [1] * len(faults), (seed, faults)

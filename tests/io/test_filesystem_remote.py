@@ -212,6 +212,14 @@ class TestFaults:
             assert reader.read(1000, 100_000) == content[1000:101_000]
         assert fault.fired == 1
 
+    def test_two_answers_that_are_short(self, s3: Bucket) -> None:
+        """The request for a few bytes and the one that confirms them; pyarrow's client fills up."""
+        s3.put("a.arrow", b"ARROW1\0\0 and more")
+        fault = s3.proxy.plan("short", times=2)
+        with RangeReader(absolute(f"{s3.url}/a.arrow", storage_options=s3.options)) as reader:
+            assert reader.read(0, 8) == b"ARROW1\0\0"
+        assert fault.fired == 2
+
     @pytest.mark.parametrize("request_", ["^HEAD", "^GET .*list-type"])
     def test_faults_of_other_requests(self, s3: Bucket, request_: str) -> None:
         s3.put("d/a.parquet", b"x")

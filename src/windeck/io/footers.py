@@ -187,7 +187,8 @@ def _is_compressed(metadata: Any) -> bool:
 class ColumnChunk(NamedTuple):
     """A column chunk. `values` includes nulls and empty lists; `nulls` is None if unknown.
 
-    Its pages are the `compressed_bytes` at `start`.
+    Its pages are the `compressed_bytes` at `start`, the first `dictionary_bytes` of them those of
+    the dictionary.
     """
 
     path: tuple[bytes, ...]
@@ -196,6 +197,7 @@ class ColumnChunk(NamedTuple):
     uncompressed_bytes: int
     compressed_bytes: int
     start: int
+    dictionary_bytes: int
 
 
 class ParquetFooter(NamedTuple):
@@ -227,7 +229,8 @@ def _chunk(data: dict[int, Any]) -> ColumnChunk:
     # The dictionary, if there is one, precedes the pages of data. Some writers state 0 for none.
     start = min(_checked(int, data[9]), _checked(int, data.get(11, 0)) or data[9])
     values, uncompressed, compressed = (_checked(int, data[field]) for field in (5, 6, 7))
-    return ColumnChunk(path, values, nulls, uncompressed, compressed, start)
+    dictionary = min(data[9] - start, compressed)
+    return ColumnChunk(path, values, nulls, uncompressed, compressed, start, dictionary)
 
 
 def _checked(kind: type[_T], value: Any) -> _T:

@@ -24,6 +24,12 @@ from windeck.io.formats import (
 
 _KIND = "Parquet"
 _PAGE_BUFFER = 1 << 18
+#: Bytes that are read at a time of a column of which only the first pages are needed.
+_FIRST_PAGES_BUFFER = 1 << 15
+#: The same of a remote file: a request costs more than the bytes of a page that are not needed.
+_REMOTE_PAGES_BUFFER = 1 << 18
+#: Rows of a page if nothing else is known.
+_PAGE_ROWS = 1 << 12
 
 
 def read_column(path: str, name: str) -> Any:
@@ -32,6 +38,15 @@ def read_column(path: str, name: str) -> Any:
 
     with name_in_errors(path, _KIND), filesystem.open_input(path) as source:
         return column_of(parquet.ParquetFile(source).read(columns=[name]), name)
+
+
+def first_pages(chunk: ColumnChunk, count: int, rows: int, buffer: int) -> int:
+    """Return about how many bytes the first `rows` of `count` rows take, with some for a page."""
+    size = chunk.compressed_bytes
+    if rows >= count:
+        return size
+    dictionary = chunk.dictionary_bytes
+    return min(size, dictionary + (size - dictionary) * rows // count + buffer)
 
 
 class ParquetFile:
@@ -88,6 +103,23 @@ class ParquetFile:
         """Return the bytes of a column in each row group, as stored."""
         return self._stored_bytes.get(name.encode(), [0] * len(self._chunks))
 
+    def first_bytes(self, name: str, rows: int) -> list[int]:
+        """Return about how many bytes are read for the first rows of a column of each row group.
+
+        Those of the dictionary, and of pages.
+        """
+        buffer = _FIRST_PAGES_BUFFER
+        if filesystem.is_remote(self.path):
+            buffer = _REMOTE_PAGES_BUFFER
+        return [
+            sum(
+                first_pages(chunk, count, max(rows, _PAGE_ROWS), buffer)
+                for chunk in group
+                if chunk.path[:1] == (name.encode(),)
+            )
+            for group, count in zip(self._chunks, self.part_rows, strict=True)
+        ]
+
     def null_count(self, name: str) -> int | None:
         """Return the nulls of a column by the statistics in the footer; None if unknown."""
         total = 0
@@ -119,13 +151,21 @@ class ParquetFile:
     def overhead_bytes(self) -> int:
         return 0
 
-    def _plan(self, names: Sequence[str], groups: Sequence[int]) -> Iterator[list[tuple[int, int]]]:
-        """Yield the ranges of the columns, a unit for row groups with a batch of rows together."""
+    def _plan(
+        self, names: Sequence[str], groups: Sequence[int], stop: int
+    ) -> Iterator[list[tuple[int, int]]]:
+        """Yield the ranges of the columns, a unit for row groups with a batch of rows together.
+
+        Of the last row group, of which rows up to `stop` are needed, about the first pages.
+        """
         wanted, unit, rows = {name.encode() for name in names}, [], 0
         for group in groups:
-            chunks = [chunk for chunk in self._chunks[group] if chunk.path[0] in wanted]
-            unit += [(chunk.start, chunk.start + chunk.compressed_bytes) for chunk in chunks]
-            rows += self.part_rows[group]
+            count = self.part_rows[group]
+            for chunk in self._chunks[group]:
+                if chunk.path[0] in wanted:
+                    size = first_pages(chunk, count, stop, _REMOTE_PAGES_BUFFER)
+                    unit.append((chunk.start, chunk.start + size))
+            rows, stop = rows + count, stop - count
             if rows >= BATCH_ROWS:
                 yield unit
                 unit, rows = [], 0
@@ -146,16 +186,19 @@ class ParquetFile:
 
         column_indices(self._schema, names, self.path)
         groups, skipped = overlapping_parts(self.part_rows, start, stop)
+        # Pages behind the last row are neither read nor decoded.
+        rows = max(min(BATCH_ROWS, stop - skipped), 1)
+        buffer = _PAGE_BUFFER if rows == BATCH_ROWS else _FIRST_PAGES_BUFFER
         strings = [name for name in names if _is_string(self._schema.field(name).type)]
         with (
             name_in_errors(self.path, self.kind),
-            filesystem.open_input(self.path, self._plan(names, groups)) as source,
+            filesystem.open_input(self.path, self._plan(names, groups, stop - skipped)) as source,
         ):
             file = parquet.ParquetFile(
                 source,
                 metadata=self._metadata,
                 read_dictionary=strings,
-                buffer_size=0 if whole_groups else _PAGE_BUFFER,
+                buffer_size=0 if whole_groups else buffer,
                 pre_buffer=False,
                 page_checksum_verification=True,
             )
@@ -167,7 +210,7 @@ class ParquetFile:
                     for group in groups
                 )
             else:
-                read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
+                read = file.iter_batches(rows, row_groups=groups, columns=list(names))
             for batch in slice_rows(read, start - skipped, stop - skipped):
                 yield batch.select(list(names))
 

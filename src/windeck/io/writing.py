@@ -20,6 +20,8 @@ __all__ = ["publish", "read_batches", "remove_directory", "sha256", "write_batch
 __all__ += ["write_parquet"]
 
 _BLOCK_BYTES, _REMOTE_BLOCK_BYTES = 1 << 20, 1 << 25
+#: Bytes of a page. Windows that reach into the next row group take its first pages.
+_PAGE_BYTES = 1 << 15
 
 
 def write_parquet(path: str, schema: Any, groups: Iterator[Any], compression: str) -> int:
@@ -30,7 +32,11 @@ def write_parquet(path: str, schema: Any, groups: Iterator[Any], compression: st
     strings = [field.name for field in schema if is_categorical(field.type)]
     with atomic_file(path) as temporary:
         with parquet.ParquetWriter(
-            str(temporary), schema, compression=compression, use_dictionary=strings
+            str(temporary),
+            schema,
+            compression=compression,
+            use_dictionary=strings,
+            data_page_size=_PAGE_BYTES,
         ) as writer:
             for group in groups:
                 writer.write_table(group, row_group_size=max(group.num_rows, 1))

@@ -295,6 +295,12 @@ class Mixture:
         live = (stream for stream in self._streams if stream is not None)
         return np.concatenate([stream.block_bytes for stream in live])
 
+    @property
+    def bytes_behind_blocks(self) -> Indices:
+        """Bytes that are read with each block beside it, of all parts, int64."""
+        live = (stream for stream in self._streams if stream is not None)
+        return np.concatenate([stream.bytes_behind_blocks for stream in live])
+
     def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
         """Return the pieces of documents at each of some positions.
 

@@ -2,7 +2,8 @@
 
 A source states its blocks, the units in which it is read, such as shards and row groups, by two
 optional members: ``block_bytes``, int64 of shape (blocks,), and ``blocks_of(samples)``, which
-returns pairs (row, block) as two int64 arrays: ``samples[row]`` has data in the block.
+returns pairs (row, block) as two int64 arrays: ``samples[row]`` has data in the block. What is read
+with a block beside it may be stated too: ``bytes_behind_blocks``, int64 of shape (blocks,).
 """
 
 from __future__ import annotations
@@ -96,9 +97,10 @@ def plan_reads(
     """Return what ranks read in some steps from a position on; see `Loader.explain_io`."""
     blocks_of = require_method(stream, "blocks_of")
     sizes = np.asarray(stream.block_bytes, dtype=np.int64)
+    behind = np.broadcast_to(getattr(stream, "bytes_behind_blocks", 0), sizes.shape)
     reads, bytes_read = {}, {}
     for rank in ranks:
-        kept = _Resident(sizes, resident_bytes)
+        kept = _Resident(sizes, behind, resident_bytes)
         for positions, step_of in _positions(sharding, start, steps, rank):
             rows, blocks = blocks_of(positions)
             used = np.unique(step_of[rows] * len(sizes) + blocks)
@@ -129,19 +131,23 @@ def _positions(
 
 
 class _Resident:
-    """The blocks that a rank keeps: those used last, of at most so many bytes, and one."""
+    """The blocks that a rank keeps: those used last, of at most so many bytes, and one.
 
-    def __init__(self, sizes: Indices, most_bytes: int | None) -> None:
-        self._sizes, self._most = sizes, most_bytes
+    The bytes behind a block are read once, and kept besides.
+    """
+
+    def __init__(self, sizes: Indices, behind: Indices, most_bytes: int | None) -> None:
+        self._sizes, self._behind, self._most = sizes, behind, most_bytes
         self._kept: OrderedDict[int, None] = OrderedDict()
         self._seen = np.zeros(len(sizes), np.bool_)
         self._bytes = self.reads = self.bytes_read = 0
 
     def use(self, blocks: Indices) -> None:
         """Use blocks in turn: read those that are not kept."""
+        new = np.unique(blocks[~self._seen[blocks]])
+        self._seen[new] = True
+        self.bytes_read += int(self._behind[new].sum())
         if self._most is None:
-            new = np.unique(blocks[~self._seen[blocks]])
-            self._seen[new] = True
             self.reads += len(new)
             self.bytes_read += int(self._sizes[new].sum())
             return

@@ -481,6 +481,11 @@ class Stream:
         found = [_block_bytes(one.source) for one in self._epochs.ranges]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
+    @property
+    def bytes_behind_blocks(self) -> Indices:
+        """Bytes that are read with each block beside it, int64; see `windeck.sources.Source`."""
+        return np.concatenate([_bytes_behind(one.source) for one in self._epochs.ranges])
+
     @cached_property
     def _first_blocks(self) -> list[int]:
         """The number of the first block of each source."""
@@ -734,3 +739,8 @@ def _block_bytes(source: Any) -> Indices:
 
 def _prefixed(prefix: str, fields: Fingerprint) -> dict[str, str | int]:
     return {f"{prefix}{name}": value for name, value in fields.items()}
+
+
+def _bytes_behind(source: Any) -> Indices:
+    blocks = len(_block_bytes(source))
+    return np.asarray(getattr(source, "bytes_behind_blocks", np.zeros(blocks)), dtype=np.int64)

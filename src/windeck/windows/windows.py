@@ -50,6 +50,7 @@ from windeck.windows.filters import (
 )
 from windeck.windows.forecasts import latest_contexts, prediction_table
 from windeck.windows.index import WindowSpan, pad_sides
+from windeck.windows.rows_behind import bytes_behind
 from windeck.windows.scaler import Scaler
 from windeck.windows.splits import Split, warn_of_unseen
 from windeck.windows.streamed import BlockedWindows, StreamedGatherer
@@ -375,6 +376,16 @@ class Windows:
     def block_bytes(self) -> Int64:
         """Bytes in the files of the used columns of each block of a streamed table: int64."""
         return self._streamed_windows.block_bytes
+
+    @property
+    def bytes_behind_blocks(self) -> Int64:
+        """About how many bytes are read with each block, of rows behind it: int64.
+
+        They are read once by a process, as far as they can be kept.
+        """
+        blocked = self._streamed_windows
+        span, offsets = self._selection.span.rows, self._selection.offsets
+        return bytes_behind(blocked.reader, blocked.names, span, blocked._highs, offsets)
 
     @property
     def _streamed_windows(self) -> BlockedWindows:
