@@ -194,7 +194,8 @@ def _kind(path: RemotePath) -> str:
 
 
 def _entries(path: RemotePath, *, recursive: bool = False) -> list[tuple[str, bool]]:
-    return list(path.attempt("list", lambda client, key: client.entries(key, recursive=recursive)))
+    found = path.attempt("list", lambda client, key: client.entries(key, recursive=recursive))
+    return [(one.name, one.is_directory) for one in found]
 
 
 def _is_data_in_memory(source: Any) -> bool:
@@ -663,8 +664,8 @@ def write_bytes(path: str, content: bytes) -> None:
         file.write(content)
 
 
-def upload(path: str, content: Any) -> None:
-    """Replace a remote file by a buffer in one step, and compare its size.
+def upload(path: str, *pieces: Any) -> None:
+    """Replace a remote file by buffers end to end in one step, and compare its size.
 
     Raises
     ------
@@ -673,13 +674,14 @@ def upload(path: str, content: Any) -> None:
     """
     remote = _remote(path)
     assert remote is not None, path
-    buffer = pa.py_buffer(content)
+    buffers = list(map(pa.py_buffer, pieces))
+    size = sum(buffer.size for buffer in buffers)
 
     def write(client: Client, key: str) -> None:
-        client.write(key, buffer)
+        client.write(key, buffers)
         found = client.version(key).size
-        if found != buffer.size:
-            raise WrongAnswer(f"it has {found} bytes after {buffer.size} were written")
+        if found != size:
+            raise WrongAnswer(f"it has {found} bytes after {size} were written")
 
     remote.attempt("write", write)
 

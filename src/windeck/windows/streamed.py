@@ -241,6 +241,7 @@ class StreamedGatherer:
             assert own is not None
             for key, array in group.gather(own, None, threads).items():
                 made[key][rows] = array
+            del group  # It may be dropped while the next one is read.
         assert made is not None
         self._set_index_keys(made, series, starts)
         return made
