@@ -173,6 +173,22 @@ def test_refused_uploads_are_named_and_nothing_is_left(
     assert not list(scratch.iterdir())
 
 
+def test_credentials_that_workers_would_not_have_are_refused_at_once(
+    s3: Bucket, tmp_path: Path, source: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"do not get .*secret_key.* of `dest`") as caught:
+        wd.prepare(
+            source,
+            f"{s3.url}/out",
+            **OPTIONS,
+            scratch=tmp_path / "scratch",
+            storage_options=s3.options,
+            engine="ray",
+        )
+    assert SECRET not in str(caught.value)
+    assert s3.proxy.requests == []
+
+
 def test_an_error_of_the_data_leaves_no_object(s3: Bucket, tmp_path: Path, source: Path) -> None:
     write_file(source / "9.parquet", unsorted_rows().slice(0, 1))
     call: dict[str, Any] = {"scratch": tmp_path / "scratch", "storage_options": s3.options}

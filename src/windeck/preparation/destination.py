@@ -67,6 +67,16 @@ class Destination:
     def _lock_path(self) -> str:
         return os.path.join(self.home if self.is_remote else self.path, _LOCK)
 
+    def check_sendable(self) -> None:
+        """Raise ValueError for a URL with credentials that workers of an engine would not have."""
+        if isinstance(self.path, RemotePath):
+            _, (_, _, missing) = self.path.mount.__reduce__()
+            if missing:
+                raise ValueError(
+                    f"workers of another engine do not get {' and '.join(missing)} of `dest`, "
+                    "which may hold credentials; expected them in the environment of the workers"
+                )
+
     def holds(self, path: str) -> bool:
         """Return True for a file below the destination."""
         if isinstance(path, RemotePath) and isinstance(self.path, RemotePath):

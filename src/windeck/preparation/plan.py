@@ -139,7 +139,9 @@ def _public(path: str) -> str:
     return path if found is None else found[1] + found[2]
 
 
-def make_plan(paths: Sequence[str], options: PrepareOptions, threads: int) -> PreparationPlan:
+def make_plan(
+    paths: Sequence[str], options: PrepareOptions, threads: int | None
+) -> PreparationPlan:
     """Open all source files and divide them into tasks. Reads metadata only."""
     opened = run_in_threads(
         lambda number: _open(paths[number], options), len(paths), threads, portion=1

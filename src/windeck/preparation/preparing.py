@@ -12,7 +12,7 @@ from windeck._util.progress import Progress, check_progress
 from windeck._util.text import parse_bytes, plural
 from windeck._util.validation import check_integer
 from windeck.io.csv_options import Header
-from windeck.io.filesystem import PathLike, Paths, absolute, resolve
+from windeck.io.filesystem import PathLike, Paths, absolute, is_remote, resolve
 from windeck.io.options import ReadOptions, as_names, budget_bytes
 from windeck.io.remote import is_url
 from windeck.preparation.destination import Destination, destination_of
@@ -212,11 +212,15 @@ def prepare(
     own = _dest_options(dest, dest_filesystem, dest_storage_options, storage_options)
     located = absolute(dest, filesystem=dest_filesystem, storage_options=own)
     place = destination_of(located, scratch, dest)
+    if engine != "local":
+        place.check_sendable()
     paths = _sources(src, place, filesystem, storage_options)
     with place.locked():
         place.check_names()
         token = place.claim(overwrite=overwrite)
-        plan = make_plan(paths, options, limits.threads_here)
+        # Opening remote files waits for answers: more threads than cores.
+        remote = any(map(is_remote, paths))
+        plan = make_plan(paths, options, None if remote else limits.threads_here)
         done = place.finished(plan)
         if done is None:
             place.start(plan, overwrite=overwrite)
