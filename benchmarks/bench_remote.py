@@ -88,7 +88,7 @@ def store() -> Iterator[int]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(300):
+        for _ in range(900):
             try:
                 socket.create_connection(("127.0.0.1", port)).close()
                 break

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -170,3 +172,42 @@ def test_parts_are_read_one_by_one_if_they_are_large(
         found = table.reader.read(("load",), np.array([0]), np.array([60]))["load"]
         assert values_of(found) == plain(data, "load", list(range(60)))
         assert web.server.most == most
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1, 1), (1 << 30, row_reader.LOCAL_THREADS)])
+def test_pieces_of_all_reads_share_threads_and_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, most: int
+) -> None:
+    monkeypatch.setattr(row_reader, "READING_BYTES", limit)
+    monkeypatch.setattr(row_reader, "PIECE_BYTES", 100)
+    data = arrow_table([200])
+    reader = reader_of(write_files(data, tmp_path, [], 10, "parquet"))
+    lock, together, seen = threading.Lock(), threading.Event(), [0, 0]
+    batches = reader._batches
+
+    def counted(*arguments: Any) -> Any:
+        with lock:
+            seen[0] += 1
+            seen[1] = max(seen)
+            if seen[0] == most:
+                together.set()
+        assert together.wait(60)
+        yield from batches(*arguments)
+        with lock:
+            seen[0] -= 1
+
+    monkeypatch.setattr(reader, "_batches", counted)
+    found: list[Any] = [None, None]
+
+    def read(number: int) -> None:
+        rows = np.array([100 * number]), np.array([100 * number + 100])
+        found[number] = reader.read(["count"], *rows)["count"]
+
+    readers = [threading.Thread(target=read, args=(number,)) for number in range(2)]
+    for thread in readers:
+        thread.start()
+    for thread in readers:
+        thread.join(60)
+    assert seen[1] == most
+    values = [value for one in found for value in values_of(one)]
+    assert values == plain(data, "count", list(range(200)))

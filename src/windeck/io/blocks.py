@@ -168,7 +168,13 @@ class RangedParquetFile(ParquetFile):
     """A Parquet file, of which row groups are read one by one: small ones by few requests."""
 
     def batches(
-        self, names: Sequence[str], start: int, stop: int, *, whole_groups: bool = False
+        self,
+        names: Sequence[str],
+        start: int,
+        stop: int,
+        *,
+        whole_groups: bool = False,
+        use_threads: bool = True,
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         sizes = [self.stored_bytes(name) for name in names]
@@ -180,7 +186,9 @@ class RangedParquetFile(ParquetFile):
                 small = sum(size[part] for size in sizes) <= GROUP_READ_BYTES
                 # Of the first rows alone, the first pages are enough.
                 whole = small and last == row
-                yield from super().batches(names, first, last, whole_groups=whole)
+                yield from super().batches(
+                    names, first, last, whole_groups=whole, use_threads=not small
+                )
 
 
 class RangedIpcFile:
@@ -276,33 +284,52 @@ class RangedIpcFile:
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         fields = column_indices(self._schema, names, self.path)
-        parts, row = overlapping_parts(self._rows, start, stop)
         direct = [] if self._compressed else [i for i in fields if self._places[i].direct]
         others = [index for index in fields if index not in direct]
         schema = pa.schema([self._schema.field(index) for index in fields])
-        with name_in_errors(self.path, self.kind), filesystem.open_input(self.path) as source:
+        # Some rows of an object are not a reason to load it into a cache.
+        plan = self._plan(direct, start, stop) if direct else None
+        with (
+            name_in_errors(self.path, self.kind),
+            filesystem.open_input(self.path, plan, False) as source,
+        ):
             reader = open_reader(source, others) if others else None
-            for part in parts:
-                rows = self._rows[part]
-                first, last = max(start - row, 0), min(stop - row, rows)
-                row += rows
-                whole = reader.get_batch(part) if reader is not None else None
-                for low in range(first, last, RANGE_ROWS):
-                    high = min(low + RANGE_ROWS, last)
-                    arrays = self._read(source, part, direct, low, high)
-                    if whole is not None:
-                        (piece,) = slice_rows(iter([whole.slice(low, high - low)]), 0, high - low)
-                        arrays |= {i: piece.column(self._schema.field(i).name) for i in others}
-                    yield pa.RecordBatch.from_arrays([arrays[i] for i in fields], schema=schema)
+            last, whole = -1, None
+            for part, low, high in self._pieces(start, stop):
+                if reader is not None and part != last:
+                    last, whole = part, reader.get_batch(part)
+                arrays = self._read(source, part, direct, low, high)
+                if whole is not None:
+                    (piece,) = slice_rows(iter([whole.slice(low, high - low)]), 0, high - low)
+                    arrays |= {i: piece.column(self._schema.field(i).name) for i in others}
+                yield pa.RecordBatch.from_arrays([arrays[i] for i in fields], schema=schema)
 
-    def _read(
-        self, source: Any, part: int, columns: Sequence[int], low: int, high: int
-    ) -> dict[int, Any]:
-        """Return rows [low, high) of columns of fixed width."""
-        layout, (start, metadata, _) = self._layouts[part], self._blocks[part]
-        shift = low % 8
-        first = low - shift  # Bits are addressed by bytes.
-        ranges: dict[tuple[int, bool], tuple[int, int]] = {}
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (part, low, high) of rows [start, stop), no more than `RANGE_ROWS` at a time."""
+        parts, row = overlapping_parts(self._rows, start, stop)
+        for part in parts:
+            rows = self._rows[part]
+            first, last = max(start - row, 0), min(stop - row, rows)
+            row += rows
+            for low in range(first, last, RANGE_ROWS):
+                yield part, low, min(low + RANGE_ROWS, last)
+
+    def _plan(
+        self, columns: Sequence[int], start: int, stop: int
+    ) -> Iterator[list[tuple[int, int]]]:
+        """Yield the ranges of bytes of columns of fixed width that are read together."""
+        for part, low, high in self._pieces(start, stop):
+            body = sum(self._blocks[part][:2])
+            found = self._ranges(part, columns, low, high).values()
+            yield [(body + begin, body + end) for begin, end in found]
+
+    def _ranges(
+        self, part: int, columns: Sequence[int], low: int, high: int
+    ) -> dict[_Key, tuple[int, int]]:
+        """Return the bytes of rows [low, high) of columns of fixed width in the body of a batch."""
+        layout = self._layouts[part]
+        first = low - low % 8  # Bits are addressed by bytes.
+        ranges: dict[_Key, tuple[int, int]] = {}
         for index in columns:
             kind, place = self._schema.field(index).type, self._places[index]
             bits, values = layout.buffers[place.buffer], layout.buffers[place.buffer + 1]
@@ -313,7 +340,14 @@ class RangedIpcFile:
             else:
                 width = kind.bit_width // 8
                 ranges[index, False] = _range(values, first * width, high * width)
-        found = _read_ranges(source, start + metadata, ranges)
+        return ranges
+
+    def _read(
+        self, source: Any, part: int, columns: Sequence[int], low: int, high: int
+    ) -> dict[int, Any]:
+        """Return rows [low, high) of columns of fixed width."""
+        body, shift = sum(self._blocks[part][:2]), low % 8
+        found = _read_ranges(source, body, self._ranges(part, columns, low, high))
         arrays = {}
         for index in columns:
             kind, validity = self._schema.field(index).type, found.get((index, True))

@@ -454,7 +454,9 @@ def remote_reader(path: str) -> RemoteReader | None:
     return None if remote is None else RemoteReader(remote)
 
 
-def open_input(path: str, plan: Iterable[Sequence[tuple[int, int]]] | None = None) -> Any:
+def open_input(
+    path: str, plan: Iterable[Sequence[tuple[int, int]]] | None = None, use_cache: bool = True
+) -> Any:
     """Open a file as a `pyarrow.NativeFile` for sequential and random access.
 
     Parameters
@@ -463,11 +465,13 @@ def open_input(path: str, plan: Iterable[Sequence[tuple[int, int]]] | None = Non
     plan : iterable of lists of (start, stop), optional
         Ranges that will be read, in units that are read one after the other. Of a remote file they
         are fetched ahead, by parallel requests. Taken only from a remote file.
+    use_cache : bool
+        Read a remote file for which there is a plan as a whole into its cache, if it has one.
     """
     remote = _remote(path)
     if remote is None:
         return pa.OSFile(os.fsencode(path))  # As bytes: names of files need not be UTF-8.
-    if plan is not None and remote.mount.cache is not None:
+    if plan is not None and use_cache and remote.mount.cache is not None:
         remote = load(remote)
     if remote.contents is not None:
         return pa.BufferReader(remote.contents)

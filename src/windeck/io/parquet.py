@@ -132,7 +132,13 @@ class ParquetFile:
         yield unit
 
     def batches(
-        self, names: Sequence[str], start: int, stop: int, *, whole_groups: bool = False
+        self,
+        names: Sequence[str],
+        start: int,
+        stop: int,
+        *,
+        whole_groups: bool = False,
+        use_threads: bool = True,
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop).
 
@@ -141,6 +147,8 @@ class ParquetFile:
         whole_groups
             Read the column chunks of a row group as a whole before they are decoded, by this
             thread alone if they are small. Otherwise pages are read as they are decoded.
+        use_threads
+            Decode columns by Arrow's threads, each of which keeps memory.
         """
         from pyarrow import parquet
 
@@ -167,7 +175,9 @@ class ParquetFile:
                     for group in groups
                 )
             else:
-                read = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names))
+                read = file.iter_batches(
+                    BATCH_ROWS, row_groups=groups, columns=list(names), use_threads=use_threads
+                )
             for batch in slice_rows(read, start - skipped, stop - skipped):
                 yield batch.select(list(names))
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,8 +38,8 @@ HEAD_SHARE = 16
 PIECE_BYTES = 1 << 20
 #: Bytes of pieces that are in memory while they are read and decoded, as stored and decoded.
 READING_BYTES = 1 << 25
-#: Threads that read local files: one may decode while the other one waits for the file.
-LOCAL_THREADS = 2
+#: Threads that read local files: some decode while others wait for a file.
+LOCAL_THREADS = 4
 
 
 #: File, first row of a part in it, and columns.
@@ -59,6 +62,27 @@ class ColumnForm:
     kind: Any
     dtype: np.dtype[Any]
     names: CategoryNames | None = None
+
+
+class _Workers:
+    """Threads that read pieces for all groups, in turn, and the bytes that these take in memory."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads, self._used, self.changed = threads, 0, threading.Condition()
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="windeck-pieces")
+
+    @contextmanager
+    def memory(self, size: int) -> Iterator[None]:
+        """Wait until a piece fits into `READING_BYTES`, or is the only one."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self._used or self._used + size <= READING_BYTES)
+            self._used += size
+        try:
+            yield
+        finally:
+            with self.changed:
+                self._used -= size
+                self.changed.notify_all()
 
 
 @dataclass(repr=False)
@@ -84,6 +108,7 @@ class RowReader:
     _heads: dict[_HeadKey, Any] = field(default_factory=dict)
     _head_bytes: int = 0
     _largest: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _by_process: dict[int, _Workers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         counts = [stored.file.num_rows for stored in self.files]
@@ -108,7 +133,7 @@ class RowReader:
         return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _heads={}, _head_bytes=0, _largest={})
+        self.__dict__.update(state, _heads={}, _head_bytes=0, _largest={}, _by_process={})
         self.__post_init__()
 
     def _part_bytes(self, part: int, name: str) -> int:
@@ -194,26 +219,30 @@ class RowReader:
 
         heads: list[tuple[_HeadKey, list[Any]]] = []
 
+        workers, size = self._workers, self._largest_piece(names, pieces)
+
         def fill(number: int) -> dict[str, ColumnBuilder]:
             file, start, stop, place = pieces[number]
             builders = {name: one.part(place, stop - start) for name, one in whole.items()}
-            for batch in self._batches(file, tuple(names), start, stop, head_rows, heads):
-                for name, array in zip(names, batch.columns, strict=True):
-                    builders[name].append(self._cast(array, name, file))
-                del batch, array
-            if number >= len(pieces) - threads:
+            with workers.memory(size):
+                for batch in self._batches(file, tuple(names), start, stop, head_rows, heads):
+                    for name, array in zip(names, batch.columns, strict=True):
+                        builders[name].append(self._cast(array, name, file))
+                    del batch, array
+            if number >= len(pieces) - workers.threads:
                 # Otherwise Arrow's allocator keeps many freed pieces for each thread.
                 pa.default_memory_pool().release_unused()
             return builders
 
         used = [self.files[number] for number in sorted({piece.file for piece in pieces})]
-        threads = self._threads(names, used, pieces)
         with unchanged(used):
-            for parts in run_in_threads(fill, len(pieces), threads, portion=1):
+            found = run_in_threads(fill, len(pieces), workers.threads, portion=1, pool=workers.pool)
+            for parts in found:
                 for name, part in parts.items():
                     whole[name].append_part(part)
-        for key, batches in heads:
-            self._keep(key, batches)
+        with workers.changed:
+            for key, batches in heads:
+                self._keep(key, batches)
         return {name: builder.finish() for name, builder in whole.items()}
 
     def _builders(self, names: Sequence[str], rows: int) -> dict[str, ColumnBuilder]:
@@ -251,17 +280,23 @@ class RowReader:
                         place, start = place + border - start, border
         return pieces
 
-    def _threads(
-        self, names: Sequence[str], files: Sequence[StoredFile], pieces: Sequence[_RowPiece]
-    ) -> int:
-        """Return the number of threads that read pieces, by the bytes that are in memory then."""
+    def _largest_piece(self, names: Sequence[str], pieces: Sequence[_RowPiece]) -> int:
+        """Return the bytes in memory while a piece is read and decoded, at most."""
         rows = max((piece.stop - piece.start for piece in pieces), default=0)
         stored = rows * self.row_bytes(names)
         if not self.splits(names):
             stored, rows = self._largest_part(tuple(names)), min(rows, BATCH_ROWS)
-        size = max(stored + rows * self.row_bytes(names), self.largest_read(names), 1)
-        remote = any(filesystem.is_remote(stored.file.path) for stored in files)
-        return max(1, min(REQUESTS if remote else LOCAL_THREADS, READING_BYTES // size))
+        return max(stored + rows * self.row_bytes(names), self.largest_read(names))
+
+    @property
+    def _workers(self) -> _Workers:
+        """The threads of this process."""
+        found = self._by_process.get(os.getpid())
+        if found is None:
+            remote = any(filesystem.is_remote(stored.file.path) for stored in self.files)
+            made = _Workers(REQUESTS if remote else LOCAL_THREADS)
+            found = self._by_process.setdefault(os.getpid(), made)
+        return found
 
     def builder(self, name: str, rows: int) -> ColumnBuilder:
         """Return a builder of a column."""

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -192,8 +193,8 @@ class StreamedGatherer:
         self._budget = table.memory_budget
         windows.check_budget(self._budget)
         weakref.finalize(self, table.groups.drop, windows).atexit = False
-        #: Groups that the next windows belong to, and the group to read after each of them.
-        self._expected: dict[Blocks, Blocks | None] = {}
+        #: Groups that the next windows belong to, and the groups to read after each of them.
+        self._expected: dict[Blocks, list[Blocks]] = {}
         #: The group that was used last, if it is in memory.
         self._last: Callable[[], Group | None] = lambda: None
         #: The order of an epoch, and starts and ends of the groups in it that are expected.
@@ -216,15 +217,15 @@ class StreamedGatherer:
             self._set_index_keys(batch, series, starts)
             return batch
         block = windows.block_of(indices)
-        needed = {*expected, *expected.values()}
+        needed = {*expected, *chain.from_iterable(expected.values())}
         preferred = (*expected, *self._cache.held(windows))
         groups = cover(np.unique(block).tolist(), preferred, windows.blocks_in_group)
         made = out
         for blocks, wanted in groups:
-            after = expected.get(blocks)
+            after = expected.get(blocks, [])
             group: Group = self._cache.get(windows, blocks, after, needed)
             self._last = weakref.ref(group)
-            if after in expected:
+            if after and after[0] in expected:
                 needed.discard(blocks)  # The next call begins behind it.
             if len(groups) == 1:
                 own = group.numbers(indices)
@@ -252,7 +253,7 @@ class StreamedGatherer:
     def expect(
         self, parts: Sequence[tuple[Order, Indices]], following: Callable[[], Order] | None
     ) -> None:
-        """Note the groups of the next windows, and the group that comes after them.
+        """Note the groups of the next windows, and the groups that come after them.
 
         Without parts all groups are dropped.
         """
@@ -263,12 +264,14 @@ class StreamedGatherer:
         if len(parts) == 1 and self._is_inside(*parts[0]):
             return
         self._expected, self._stretches = {}, None
-        expected: dict[Blocks, Blocks | None] = {}
+        expected: dict[Blocks, list[Blocks]] = {}
         stretches: list[tuple[int, int]] = []
         lanes = 1
-        for order, places in parts:
+        for number, (order, places) in enumerate(parts):
             inner, left, ends = inner_positions(order, places)
             lanes = len(np.unique(ends))
+            ahead = self._cache.ahead(self.windows, lanes, self.windows.group_bytes)
+            then = following if inner is order and number == len(parts) - 1 else None
             while len(left):
                 first = int(np.argmin(left))
                 found = self._group_at(inner, int(left[first]))
@@ -276,18 +279,31 @@ class StreamedGatherer:
                     return
                 start, stop, blocks = found
                 stretches.append((start, stop))
-                after = None
-                if stop < int(ends[first]):
-                    after = self._group_at(inner, stop)
-                elif inner is order and following is not None:
-                    after = self._group_at(inner_positions(following(), left[:0])[0], 0)
-                expected[blocks] = None if after is None else after[2]
+                expected[blocks] = self._groups_behind(inner, stop, int(ends[first]), then, ahead)
                 behind = left >= stop
                 left, ends = left[behind], ends[behind]
         self._expected = expected
         if len(parts) == 1:
             self._stretches = (parts[0][0], *np.array(stretches, dtype=np.int64).T)
             self.windows.use_lanes(lanes, self._budget)
+
+    def _groups_behind(
+        self, order: Order, place: int, end: int, following: Callable[[], Order] | None, count: int
+    ) -> list[Blocks]:
+        """Return the next groups of an order from a place on, and of the order that follows it."""
+        behind: list[Blocks] = []
+        while len(behind) < count:
+            if place >= end:
+                if following is None:
+                    break
+                order, _, _ = inner_positions(following(), np.zeros(0, dtype=np.int64))
+                place, end, following = 0, len(order), None
+            found = self._group_at(order, place)
+            if found is None:
+                break
+            _, place, blocks = found
+            behind.append(blocks)
+        return behind
 
     def _is_inside(self, order: Order, places: Indices) -> bool:
         """Return True if places are in the groups that are expected already."""
