@@ -114,9 +114,9 @@ def test_first_rows_are_read_once_and_within_their_limit(
     file, reads = type(reader.files[0].file), []
     batches = file.batches
 
-    def counted(self: object, names: object, start: int, stop: int) -> object:
+    def counted(self: object, names: object, start: int, stop: int, **options: object) -> object:
         reads.append((start, stop))
-        return batches(self, names, start, stop)  # type: ignore[arg-type]
+        return batches(self, names, start, stop, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(file, "batches", counted)
     low, high = np.array([50]), np.array([105])
@@ -151,7 +151,25 @@ def test_remote_parts_are_read_by_parallel_requests(
     # Each of 24 row groups by one request, and files are compared once before and once after.
     if kind == "parquet":
         assert web.server.count("^GET .*bytes=") == 24
-        assert web.server.count("^HEAD ") == 2 * len(paths) + 2 * 24
+        assert web.server.count("^HEAD ") == 2 * len(paths)
+
+
+def test_remote_batches_are_read_by_their_ranges_and_first_rows_once(
+    tmp_path: Path, web: Website
+) -> None:
+    data = pa.table({"x": np.arange(40_000.0), "y": np.arange(40_000.0), "z": np.arange(40_000.0)})
+    (path,) = write_files(data, tmp_path, [], 20_000, "uncompressed")
+    web.objects["a.arrow"] = path.read_bytes()
+    table = wd.Table.read(f"{web.url}/a.arrow", in_memory=False, columns=["x", "z"])
+    assert isinstance(table, StreamedTable)
+    for first in (True, False):
+        web.server.clear()
+        rows = np.array([8]), np.array([20_005])
+        found = table.reader.read(("x", "z"), *rows, head_rows=5)
+        assert found["z"].values.tolist() == list(range(8, 20_005))
+        # A column of a batch has 160 kB: x and z are too far apart for one request.
+        assert web.server.count("^GET .*bytes=") == (4 if first else 2)
+        assert web.server.count("^HEAD ") == 2
 
 
 def test_parts_are_read_one_by_one_if_they_are_large(

@@ -18,10 +18,11 @@ from windeck._util.parallel import run_in_threads
 from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.arrow import open_reader
+from windeck.io.clients import Version
 from windeck.io.footers import BatchLayout, batch_layout, ipc_blocks
 from windeck.io.formats import column_indices, name_in_errors, overlapping_parts, slice_rows
 from windeck.io.parquet import ParquetFile
-from windeck.io.ranges import REQUESTS
+from windeck.io.ranges import REQUESTS, RemoteReader
 
 #: A column, and True for its validity bitmap.
 _Key: TypeAlias = tuple[int, bool]
@@ -72,8 +73,13 @@ class PartedFile(Protocol):
     def content_digest(self) -> str:
         """Return a digest of the file's metadata."""
 
-    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        """Yield record batches of some columns, together rows [start, stop)."""
+    def batches(
+        self, names: Sequence[str], start: int, stop: int, *, reader: RemoteReader | None = None
+    ) -> Iterator[Any]:
+        """Yield record batches of some columns, together rows [start, stop).
+
+        A remote file is read by `reader`, whose caller checks for changes, or opened.
+        """
 
 
 class StoredFile(NamedTuple):
@@ -122,11 +128,11 @@ def open_parted(path: str) -> StoredFile:
 
 
 @contextlib.contextmanager
-def unchanged(files: Sequence[StoredFile]) -> Iterator[None]:
+def unchanged(files: Sequence[StoredFile]) -> Iterator[list[RemoteReader | None]]:
     """Raise an error if one of some files changed since it was opened.
 
     Size and time of change are compared before and after the block, those of remote files by
-    parallel requests.
+    parallel requests. Yields the readers of remote files, which need not check again.
 
     Raises
     ------
@@ -135,29 +141,35 @@ def unchanged(files: Sequence[StoredFile]) -> Iterator[None]:
     ValueError
         The file was replaced, written to or truncated; the message names it.
     """
-    _check_all(files)
+    readers = _check_all(files)
     try:
-        yield
+        yield readers
     except ValueError:
         _check_all(files)  # A change explains damage.
         raise
     _check_all(files)
 
 
-def _check_all(files: Sequence[StoredFile]) -> None:
+def _check_all(files: Sequence[StoredFile]) -> list[RemoteReader | None]:
     remote = any(filesystem.is_remote(stored.file.path) for stored in files)
     threads = REQUESTS if remote else 1
-    run_in_threads(lambda number: _check(files[number]), len(files), threads, portion=1)
+    return run_in_threads(lambda number: _check(files[number]), len(files), threads, portion=1)
 
 
-def _check(stored: StoredFile) -> None:
-    with filesystem.RangeReader(stored.file.path) as now:
-        found, expected = (now.size, now.modified, now.tag), stored[1:4]
+def _check(stored: StoredFile) -> RemoteReader | None:
+    reader = filesystem.remote_reader(stored.file.path)
+    if reader is None:
+        with filesystem.RangeReader(stored.file.path) as now:
+            found = Version(now.size, now.modified, now.tag)
+    else:
+        found = reader.version
+    expected = Version(*stored[1:4])
     if found != expected:
         raise ValueError(
             f"{stored.file.path!r} changed while the table is in use: it has {_version(*found)}, "
             f"expected {_version(*expected)}; read the table again"
         )
+    return reader
 
 
 def _version(size: int, modified: int, tag: str) -> str:
@@ -175,6 +187,7 @@ class RangedParquetFile(ParquetFile):
         *,
         whole_groups: bool = False,
         use_threads: bool = True,
+        reader: RemoteReader | None = None,
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         sizes = [self.stored_bytes(name) for name in names]
@@ -187,7 +200,7 @@ class RangedParquetFile(ParquetFile):
                 # Of the first rows alone, the first pages are enough.
                 whole = small and last == row
                 yield from super().batches(
-                    names, first, last, whole_groups=whole, use_threads=not small
+                    names, first, last, whole_groups=whole, use_threads=not small, reader=reader
                 )
 
 
@@ -281,7 +294,9 @@ class RangedIpcFile:
         """Return a digest of the footer and of the metadata of all record batches."""
         return self._digest
 
-    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
+    def batches(
+        self, names: Sequence[str], start: int, stop: int, *, reader: RemoteReader | None = None
+    ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         fields = column_indices(self._schema, names, self.path)
         direct = [] if self._compressed else [i for i in fields if self._places[i].direct]
@@ -291,13 +306,13 @@ class RangedIpcFile:
         plan = self._plan(direct, start, stop) if direct else None
         with (
             name_in_errors(self.path, self.kind),
-            filesystem.open_input(self.path, plan, False) as source,
+            filesystem.open_input(self.path, plan, False, reader) as source,
         ):
-            reader = open_reader(source, others) if others else None
+            batches = open_reader(source, others) if others else None
             last, whole = -1, None
             for part, low, high in self._pieces(start, stop):
-                if reader is not None and part != last:
-                    last, whole = part, reader.get_batch(part)
+                if batches is not None and part != last:
+                    last, whole = part, batches.get_batch(part)
                 arrays = self._read(source, part, direct, low, high)
                 if whole is not None:
                     (piece,) = slice_rows(iter([whole.slice(low, high - low)]), 0, high - low)

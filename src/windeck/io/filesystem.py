@@ -455,7 +455,10 @@ def remote_reader(path: str) -> RemoteReader | None:
 
 
 def open_input(
-    path: str, plan: Iterable[Sequence[tuple[int, int]]] | None = None, use_cache: bool = True
+    path: str,
+    plan: Iterable[Sequence[tuple[int, int]]] | None = None,
+    use_cache: bool = True,
+    reader: RemoteReader | None = None,
 ) -> Any:
     """Open a file as a `pyarrow.NativeFile` for sequential and random access.
 
@@ -467,6 +470,9 @@ def open_input(
         are fetched ahead, by parallel requests. Taken only from a remote file.
     use_cache : bool
         Read a remote file for which there is a plan as a whole into its cache, if it has one.
+    reader : RemoteReader, optional
+        The open remote file; its caller checks for changes after reading. Otherwise it is opened,
+        and checked after each request.
     """
     remote = _remote(path)
     if remote is None:
@@ -475,7 +481,7 @@ def open_input(
         remote = load(remote)
     if remote.contents is not None:
         return pa.BufferReader(remote.contents)
-    file = RemoteFile(remote)
+    file = RemoteFile(remote, reader)
     if plan is not None:
         file.plan(plan)
     return pa.PythonFile(file, mode="r")

@@ -21,6 +21,7 @@ from windeck.io.formats import (
     slice_rows,
     split_columns,
 )
+from windeck.io.ranges import RemoteReader
 
 _KIND = "Parquet"
 _PAGE_BUFFER = 1 << 18
@@ -139,6 +140,7 @@ class ParquetFile:
         *,
         whole_groups: bool = False,
         use_threads: bool = True,
+        reader: RemoteReader | None = None,
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop).
 
@@ -149,6 +151,8 @@ class ParquetFile:
             thread alone if they are small. Otherwise pages are read as they are decoded.
         use_threads
             Decode columns by Arrow's threads, each of which keeps memory.
+        reader
+            Reader of a remote file, whose caller checks for changes.
         """
         from pyarrow import parquet
 
@@ -157,7 +161,7 @@ class ParquetFile:
         strings = [name for name in names if _is_string(self._schema.field(name).type)]
         with (
             name_in_errors(self.path, self.kind),
-            filesystem.open_input(self.path, self._plan(names, groups)) as source,
+            filesystem.open_input(self.path, self._plan(names, groups), True, reader) as source,
         ):
             file = parquet.ParquetFile(
                 source,

@@ -23,7 +23,7 @@ from windeck.io import filesystem
 from windeck.io.blocks import StoredFile, unchanged
 from windeck.io.conversion import CategoryNames, ColumnBuilder, take_rows
 from windeck.io.formats import BATCH_ROWS
-from windeck.io.ranges import REQUESTS
+from windeck.io.ranges import REQUESTS, RemoteReader
 from windeck.io.reading import cast_to_common
 
 __all__ = ["ColumnForm", "RowReader"]
@@ -120,6 +120,7 @@ class RowReader:
         borders: Int64s = np.unique(np.concatenate([[0], ends - self.first, [self.rows]]))
         #: Borders of the parts, int64 of shape (parts + 1,), without empty ones.
         self.part_offsets: Int64s = borders[(borders >= 0) & (borders <= self.rows)]
+        self._is_remote = any(filesystem.is_remote(stored.file.path) for stored in self.files)
         self._drop_parts()
 
     def _drop_parts(self) -> None:
@@ -146,6 +147,10 @@ class RowReader:
     def splits(self, names: Sequence[str]) -> bool:
         """Return True if any rows of a part can be read without the others."""
         return all(stored.file.splits(names) for stored in self.files)
+
+    def keeps_heads(self, names: Sequence[str]) -> bool:
+        """Return True if first rows of parts are kept: they cost a part, or requests."""
+        return self._is_remote or not self.splits(names)
 
     def largest_read(self, names: Sequence[str]) -> int:
         """Return the bytes of the largest part that is read as a whole; 0 if none is.
@@ -220,12 +225,16 @@ class RowReader:
         heads: list[tuple[_HeadKey, list[Any]]] = []
 
         workers, size = self._workers, self._largest_piece(names, pieces)
+        used = sorted({piece.file for piece in pieces})
 
         def fill(number: int) -> dict[str, ColumnBuilder]:
             file, start, stop, place = pieces[number]
             builders = {name: one.part(place, stop - start) for name, one in whole.items()}
             with workers.memory(size):
-                for batch in self._batches(file, tuple(names), start, stop, head_rows, heads):
+                reader = readers[used.index(file)]
+                for batch in self._batches(
+                    file, tuple(names), start, stop, head_rows, heads, reader
+                ):
                     for name, array in zip(names, batch.columns, strict=True):
                         builders[name].append(self._cast(array, name, file))
                     del batch, array
@@ -234,8 +243,7 @@ class RowReader:
                 pa.default_memory_pool().release_unused()
             return builders
 
-        used = [self.files[number] for number in sorted({piece.file for piece in pieces})]
-        with unchanged(used):
+        with unchanged([self.files[number] for number in used]) as readers:
             found = run_in_threads(fill, len(pieces), workers.threads, portion=1, pool=workers.pool)
             for parts in found:
                 for name, part in parts.items():
@@ -293,8 +301,7 @@ class RowReader:
         """The threads of this process."""
         found = self._by_process.get(os.getpid())
         if found is None:
-            remote = any(filesystem.is_remote(stored.file.path) for stored in self.files)
-            made = _Workers(REQUESTS if remote else LOCAL_THREADS)
+            made = _Workers(REQUESTS if self._is_remote else LOCAL_THREADS)
             found = self._by_process.setdefault(os.getpid(), made)
         return found
 
@@ -322,8 +329,8 @@ class RowReader:
         """
         for number, start, stop in self._in_files(low, high):
             row = int(self._file_rows[number]) + start
-            with unchanged([self.files[number]]):
-                for batch in self._batches(number, tuple(names), start, stop, 0, []):
+            with unchanged([self.files[number]]) as (reader,):
+                for batch in self._batches(number, tuple(names), start, stop, 0, [], reader):
                     arrays = [
                         self._cast(array, name, number)
                         for name, array in zip(names, batch.columns, strict=True)
@@ -339,11 +346,12 @@ class RowReader:
         stop: int,
         head_rows: int,
         heads: list[tuple[_HeadKey, list[Any]]],
+        reader: RemoteReader | None,
     ) -> Iterator[Any]:
         """Yield batches of rows [start, stop) of a file; append first rows to keep to `heads`."""
         stored = self.files[number]
         head = None
-        if head_rows and not stored.file.splits(names):
+        if head_rows and (self._is_remote or not stored.file.splits(names)):
             edges = np.concatenate([[0], np.cumsum(stored.file.part_rows)])
             part = int(np.searchsorted(edges, stop - 1, side="right")) - 1
             border, end = int(edges[part]), int(edges[part + 1])
@@ -352,18 +360,24 @@ class RowReader:
                 head, stop = (border, stop), border
         done = start
         if start < stop:
-            for batch in stored.file.batches(names, start, stop):
+            for batch in stored.file.batches(names, start, stop, reader=reader):
                 done += batch.num_rows
                 yield batch
         if head is not None:
-            yield from self._head((number, head[0], names), head[1], head_rows, heads)
+            key = (number, head[0], names)
+            yield from self._head(key, head[1], head_rows, heads, reader)
         if done != max(stop, start):
             raise ValueError(
                 f"{stored.file.path!r} has {stop - done} rows fewer than its metadata says"
             )
 
     def _head(
-        self, key: _HeadKey, stop: int, rows: int, heads: list[tuple[_HeadKey, list[Any]]]
+        self,
+        key: _HeadKey,
+        stop: int,
+        rows: int,
+        heads: list[tuple[_HeadKey, list[Any]]],
+        reader: RemoteReader | None,
     ) -> Iterator[Any]:
         """Yield the first rows up to `stop` of a part, kept from an earlier read if possible."""
         number, start, names = key
@@ -374,7 +388,7 @@ class RowReader:
             # Copies: a slice would keep the whole batch in memory.
             kept = [
                 take_rows(batch, np.arange(batch.num_rows))
-                for batch in stored.file.batches(names, start, last)
+                for batch in stored.file.batches(names, start, last, reader=reader)
             ]
             heads.append((key, kept))
         left = stop - start

@@ -102,14 +102,14 @@ class BlockedWindows:
     @property
     def reading_bytes(self) -> int:
         """Bytes that are resident beside the groups: the part that is read, and kept first rows."""
-        kept = 0 if self.reader.splits(self.names) else self.reader.head_limit
+        kept = self.reader.head_limit if self.reader.keeps_heads(self.names) else 0
         return self.reader.largest_read(self.names) + kept
 
     @property
     def least_budget(self) -> int:
         """The least memory budget."""
         least = self.resident_bytes + self.reader.largest_read(self.names)
-        if self.reader.splits(self.names):
+        if not self.reader.keeps_heads(self.names):
             return least
         return -(-least * HEAD_SHARE // (HEAD_SHARE - 1))
 
