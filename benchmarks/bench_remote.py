@@ -22,7 +22,9 @@ from pyarrow import feather, fs, parquet
 import windeck as wd
 
 LATENCY, RATE = 0.05, 20e6
-FILES, ROWS, COLUMNS, PART_ROWS = 4, 200_000, 10, 12_500
+FILES, ROWS, COLUMNS = 4, 200_000, 10
+#: Rows of a record batch or row group. A block has 250 kB, and blocks cut larger batches.
+PART_ROWS = {"Arrow": 3_000, "Parquet": 12_500}
 BATCH, ROUNDS, IN_FLIGHT, RANGE = 256, 3, 8, 1 << 20
 
 
@@ -30,7 +32,7 @@ class Line:
     """A line to a server that delays each way by half of the latency and limits all answers."""
 
     def __init__(self, port: int) -> None:
-        self._target, self._free = port, 0.0
+        self._target, self._free, self.bytes = port, 0.0, 0
         self.loop = asyncio.new_event_loop()
         self.port = 0
         ready = threading.Event()
@@ -43,6 +45,13 @@ class Line:
         self.port = server.sockets[0].getsockname()[1]
         ready.set()
         self.loop.run_forever()
+
+    def calm(self) -> None:
+        """Wait until nothing is sent."""
+        before = -1
+        while before != self.bytes:
+            before = self.bytes
+            time.sleep(0.5)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
@@ -70,6 +79,7 @@ class Line:
         try:
             while data := await source.read(1 << 15):
                 if limited:
+                    self.bytes += len(data)
                     self._free = max(self._free, time.monotonic()) + len(data) / RATE
                     await asyncio.sleep(max(self._free - time.monotonic(), 0))
                 await waiting.put((time.monotonic() + LATENCY / 2, data))
@@ -88,7 +98,7 @@ def store() -> Iterator[int]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(300):
+        for _ in range(900):
             try:
                 socket.create_connection(("127.0.0.1", port)).close()
                 break
@@ -119,23 +129,25 @@ def rows() -> Iterator[Row]:
                 if kind == "Arrow":
                     path = path.with_suffix(".arrow")
                     feather.write_feather(
-                        data, path, compression="uncompressed", chunksize=PART_ROWS
+                        data, path, compression="uncompressed", chunksize=PART_ROWS[kind]
                     )
                 else:
                     path = path.with_suffix(".parquet")
-                    parquet.write_table(data, path, row_group_size=PART_ROWS, use_dictionary=False)
+                    parquet.write_table(
+                        data, path, row_group_size=PART_ROWS[kind], use_dictionary=False
+                    )
                 with direct.open_output_stream(f"bench/{kind}/{path.name}") as out:
                     out.write(path.read_bytes())
-            yield from of_kind(kind, direct, client(line.port), line.port)
+            yield from of_kind(kind, direct, client(line.port), line)
 
 
 def of_kind(
-    kind: str, direct: fs.S3FileSystem, remote: fs.S3FileSystem, port: int
+    kind: str, direct: fs.S3FileSystem, remote: fs.S3FileSystem, line: Line
 ) -> Iterator[Row]:
     nbytes = FILES * ROWS * COLUMNS * 8
     table = wd.Table.read(
         f"s3://bench/{kind}", in_memory=False, memory_budget=nbytes // 2, group_bytes=nbytes // 8,
-        storage_options={"key": "a", "secret": "b", "endpoint_url": f"http://127.0.0.1:{port}",
+        storage_options={"key": "a", "secret": "b", "endpoint_url": f"http://127.0.0.1:{line.port}",
                          "region": "us-east-1"},
     )  # fmt: skip
     options = {"context_length": 48, "prediction_length": 16, "stride": 16}
@@ -152,12 +164,22 @@ def of_kind(
         for _ in loader:
             pass
 
+    def calm() -> None:
+        """Drop groups, and wait until nothing is read."""
+        windows.expect([], None)
+        line.calm()
+
     def download() -> None:
         for info in remote.get_file_info(fs.FileSelector(f"bench/{kind}")):
             with remote.open_input_file(info.path) as file, ThreadPoolExecutor(IN_FLIGHT) as pool:
                 list(pool.map(lambda at, f=file: f.read_at(RANGE, at), range(0, info.size, RANGE)))
 
-    pairs = [(seconds(epoch), seconds(download)) for _ in range(ROUNDS)]
+    pairs = []
+    for _ in range(ROUNDS):
+        calm()
+        ours = seconds(epoch)
+        calm()
+        pairs.append((ours, seconds(download)))
     yield Row(
         question=f"{kind}: epoch over {nbytes / 1e6:.0f} MB in S3, 50 ms away, 20 MB/s",
         ours="Loader(shuffle=True)",

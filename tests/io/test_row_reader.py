@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -112,9 +114,9 @@ def test_first_rows_are_read_once_and_within_their_limit(
     file, reads = type(reader.files[0].file), []
     batches = file.batches
 
-    def counted(self: object, names: object, start: int, stop: int) -> object:
+    def counted(self: object, names: object, start: int, stop: int, **options: object) -> object:
         reads.append((start, stop))
-        return batches(self, names, start, stop)  # type: ignore[arg-type]
+        return batches(self, names, start, stop, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(file, "batches", counted)
     low, high = np.array([50]), np.array([105])
@@ -149,7 +151,25 @@ def test_remote_parts_are_read_by_parallel_requests(
     # Each of 24 row groups by one request, and files are compared once before and once after.
     if kind == "parquet":
         assert web.server.count("^GET .*bytes=") == 24
-        assert web.server.count("^HEAD ") == 2 * len(paths) + 2 * 24
+        assert web.server.count("^HEAD ") == 2 * len(paths)
+
+
+def test_remote_batches_are_read_by_their_ranges_and_first_rows_once(
+    tmp_path: Path, web: Website
+) -> None:
+    data = pa.table({"x": np.arange(40_000.0), "y": np.arange(40_000.0), "z": np.arange(40_000.0)})
+    (path,) = write_files(data, tmp_path, [], 20_000, "uncompressed")
+    web.objects["a.arrow"] = path.read_bytes()
+    table = wd.Table.read(f"{web.url}/a.arrow", in_memory=False, columns=["x", "z"])
+    assert isinstance(table, StreamedTable)
+    for first in (True, False):
+        web.server.clear()
+        rows = np.array([8]), np.array([20_005])
+        found = table.reader.read(("x", "z"), *rows, head_rows=5)
+        assert found["z"].values.tolist() == list(range(8, 20_005))
+        # A column of a batch has 160 kB: x and z are too far apart for one request.
+        assert web.server.count("^GET .*bytes=") == (4 if first else 2)
+        assert web.server.count("^HEAD ") == 2
 
 
 def test_parts_are_read_one_by_one_if_they_are_large(
@@ -170,3 +190,42 @@ def test_parts_are_read_one_by_one_if_they_are_large(
         found = table.reader.read(("load",), np.array([0]), np.array([60]))["load"]
         assert values_of(found) == plain(data, "load", list(range(60)))
         assert web.server.most == most
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1, 1), (1 << 30, row_reader.LOCAL_THREADS)])
+def test_pieces_of_all_reads_share_threads_and_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, most: int
+) -> None:
+    monkeypatch.setattr(row_reader, "READING_BYTES", limit)
+    monkeypatch.setattr(row_reader, "PIECE_BYTES", 100)
+    data = arrow_table([200])
+    reader = reader_of(write_files(data, tmp_path, [], 10, "parquet"))
+    lock, together, seen = threading.Lock(), threading.Event(), [0, 0]
+    batches = reader._batches
+
+    def counted(*arguments: Any) -> Any:
+        with lock:
+            seen[0] += 1
+            seen[1] = max(seen)
+            if seen[0] == most:
+                together.set()
+        assert together.wait(60)
+        yield from batches(*arguments)
+        with lock:
+            seen[0] -= 1
+
+    monkeypatch.setattr(reader, "_batches", counted)
+    found: list[Any] = [None, None]
+
+    def read(number: int) -> None:
+        rows = np.array([100 * number]), np.array([100 * number + 100])
+        found[number] = reader.read(["count"], *rows)["count"]
+
+    readers = [threading.Thread(target=read, args=(number,)) for number in range(2)]
+    for thread in readers:
+        thread.start()
+    for thread in readers:
+        thread.join(60)
+    assert seen[1] == most
+    values = [value for one in found for value in values_of(one)]
+    assert values == plain(data, "count", list(range(200)))

@@ -67,11 +67,45 @@ def test_the_following_group_is_read_in_the_background() -> None:
         return found
 
     source.load = announced  # type: ignore[method-assign]
-    cache.get(source, (1, 2), (3, 4))
+    cache.get(source, (1, 2), [(3, 4)])
     assert done.wait(30)
-    assert cache.get(source, (3, 4), (5, 6)) == [3, 4]
+    assert cache.get(source, (3, 4), [(5, 6)]) == [3, 4]
     assert cache.get(source, (5, 6)) == [5, 6]
     assert source.loaded == [(1, 2), (3, 4), (5, 6)]
+
+
+def test_following_groups_are_read_at_once_as_far_as_they_fit() -> None:
+    cache, source = GroupCache(65), Source()  # six blocks, beside the bytes of reading
+    together, load = threading.Barrier(3), source.load
+
+    def beside_two_others(blocks: Blocks) -> list[int]:
+        if blocks != (1, 2):
+            together.wait(60)
+        return load(blocks)
+
+    source.load = beside_two_others  # type: ignore[method-assign]
+    following: list[Blocks] = [(3,), (4,), (5, 6), (7,)]
+    assert cache.ahead(source, 1, 20) == 2
+    cache.get(source, (1, 2), following)
+    for blocks in following[:3]:
+        assert cache.get(source, blocks, (), following) == list(blocks)
+    assert sorted(source.loaded) == [(1, 2), (3,), (4,), (5, 6)]
+    source.load = load  # type: ignore[method-assign]
+    # Groups of the past are dropped for them.
+    cache.get(source, (3,), [(4,), (7,), (8,), (9,), (10,)])
+    assert set(cache.held(source)) == {(3,), (4,), (7,), (8,), (9,), (10,)}
+
+
+def test_groups_that_are_read_far_ahead_do_not_displace_those_of_others() -> None:
+    cache, one, other = GroupCache(65), Source(), Source()
+    cache.get(other, (1, 2))
+    cache.get(one, (1,), [(2,), (3, 4), (5,)])
+    assert set(cache.held(one)) == {(1,), (2,), (3, 4)}
+    assert cache.held(other) == [(1, 2)]
+    # They are dropped first, and the next group is read in any case.
+    cache.get(other, (1, 2), [(3, 4)])
+    assert set(cache.held(other)) == {(1, 2), (3, 4)}
+    assert set(cache.held(one)) == {(1,), (2,)}
 
 
 def test_a_group_is_not_read_beside_two_others_of_which_one_is_dropped() -> None:
@@ -87,7 +121,7 @@ def test_a_group_is_not_read_beside_two_others_of_which_one_is_dropped() -> None
         return load(blocks)
 
     source.load = slow  # type: ignore[method-assign]
-    cache.get(source, (1, 2), (3, 4))
+    cache.get(source, (1, 2), [(3, 4)])
     assert begun.wait(30)
     cache.drop(source)
     other.load = slow  # type: ignore[method-assign]
@@ -108,7 +142,7 @@ def test_errors_are_raised_and_the_group_is_read_again(ahead: bool) -> None:
     if ahead:
         cache.get(source, (1,))
         source.failing = True
-        cache.get(source, (1,), (2,))
+        cache.get(source, (1,), [(2,)])
     source.failing = True
     with pytest.raises(OSError, match="the disk is gone"):
         cache.get(source, (2,))
@@ -137,12 +171,12 @@ def test_threads_read_a_group_once() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_reads_its_own_groups() -> None:
     cache, source = GroupCache(None), Source()
-    cache.get(source, (1, 2), (3, 4))
+    cache.get(source, (1, 2), [(3, 4)])
     context = multiprocessing.get_context("fork")
     queue: Any = context.SimpleQueue()
 
     def child() -> None:
-        queue.put((cache.held(source), cache.get(source, (1, 2), (3, 4))))
+        queue.put((cache.held(source), cache.get(source, (1, 2), [(3, 4)])))
 
     with cache._lock:  # as another thread may hold it
         process = context.Process(target=child)

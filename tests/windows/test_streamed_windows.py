@@ -25,6 +25,7 @@ from support.streamed_tables import (
     read_both,
     write_files,
 )
+from windeck.table.group_cache import Blocks, GroupCache
 
 OPTIONS: dict[str, Any] = {
     "context_length": 8,
@@ -151,6 +152,34 @@ def test_every_window_is_served_once_in_each_new_grouping(files: list[Path]) -> 
     )
     assert groups > 2
     assert streamed.groups.reads <= 3 * groups + 1
+
+
+@pytest.mark.parametrize("budget", [None, 10_000])
+def test_the_next_groups_of_the_order_are_read_ahead(
+    files: list[Path], budget: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = wd.Windows(read_both(files, group_bytes=600, memory_budget=budget)[1], **OPTIONS)
+    calls: list[tuple[Blocks, list[Blocks]]] = []
+    get = GroupCache.get
+
+    def noted(cache: Any, reader: Any, blocks: Blocks, following: Any, needed: Any) -> Any:
+        if not calls or calls[-1][0] != blocks:
+            calls.append((blocks, list(following)))
+        return get(cache, reader, blocks, following, needed)
+
+    monkeypatch.setattr(GroupCache, "get", noted)
+    loader = wd.Loader(windows, batch_size=5, shuffle=True)
+    for _ in range(3):
+        assert sum(len(batch["start"]) for batch in loader) == len(windows)
+    used = [blocks for blocks, _ in calls]
+    ahead = [following for _, following in calls]
+    most = max(map(len, ahead))
+    assert (most == 1) == (budget is None)
+    for place, following in enumerate(ahead):
+        known = used[place + 1 : place + 1 + len(following)]
+        assert following[: len(known)] == known
+    # Only the end of the epoch after this one is not looked beyond.
+    assert all(len(following) == most for following in ahead[: len(ahead) // 3])
 
 
 def test_splits_subsets_scalers_and_derived_windows(files: list[Path]) -> None:

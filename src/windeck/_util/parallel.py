@@ -26,11 +26,13 @@ def run_in_threads(
     advance: Callable[[int], None] = lambda portions: None,
     *,
     portion: int = PORTION,
+    pool: ThreadPoolExecutor | None = None,
 ) -> list[T]:
     """Return ``[work(0), work(1), ..., work(count - 1)]``, computed by several threads.
 
     After an error no new portions are started; of several errors that of the lowest number is
-    raised. `advance` is called with the number of items of each finished portion.
+    raised. `advance` is called with the number of items of each finished portion. The threads are
+    those of `pool`, which does the work of several calls in turn, or new ones.
     """
     workers = min(threads or min(16, 4 * (os.cpu_count() or 1)), -(-count // portion))
     firsts, lock = iter(range(0, count, portion)), threading.Lock()
@@ -52,14 +54,22 @@ def run_in_threads(
             except BaseException as error:
                 errors[first] = error
 
-    if workers <= 1:
+    def run(pool: ThreadPoolExecutor) -> None:
+        tasks: list[Future[None]] = []
+        try:
+            tasks += (pool.submit(take) for _ in range(workers))
+            wait(tasks)
+        except BaseException as error:  # such as KeyboardInterrupt: let the threads end
+            errors[-1] = error
+            wait(tasks)
+
+    if pool is not None:
+        run(pool)
+    elif workers <= 1:
         take()
     else:
-        with ThreadPoolExecutor(workers, thread_name_prefix="windeck-files") as pool:
-            try:
-                wait([pool.submit(take) for _ in range(workers)])
-            except BaseException as error:  # such as KeyboardInterrupt: let the threads end
-                errors[-1] = error
+        with ThreadPoolExecutor(workers, thread_name_prefix="windeck-files") as own:
+            run(own)
     if errors:
         raise errors[min(errors)]
     return [one for first in sorted(found) for one in found[first]]

@@ -18,10 +18,11 @@ from windeck._util.parallel import run_in_threads
 from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.arrow import open_reader
+from windeck.io.clients import Version
 from windeck.io.footers import BatchLayout, batch_layout, ipc_blocks
 from windeck.io.formats import column_indices, name_in_errors, overlapping_parts, slice_rows
 from windeck.io.parquet import ParquetFile
-from windeck.io.ranges import REQUESTS
+from windeck.io.ranges import REQUESTS, RemoteReader
 
 #: A column, and True for its validity bitmap.
 _Key: TypeAlias = tuple[int, bool]
@@ -72,8 +73,13 @@ class PartedFile(Protocol):
     def content_digest(self) -> str:
         """Return a digest of the file's metadata."""
 
-    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
-        """Yield record batches of some columns, together rows [start, stop)."""
+    def batches(
+        self, names: Sequence[str], start: int, stop: int, *, reader: RemoteReader | None = None
+    ) -> Iterator[Any]:
+        """Yield record batches of some columns, together rows [start, stop).
+
+        A remote file is read by `reader`, whose caller checks for changes, or opened.
+        """
 
 
 class StoredFile(NamedTuple):
@@ -124,11 +130,11 @@ def open_parted(path: str) -> StoredFile:
 
 
 @contextlib.contextmanager
-def unchanged(files: Sequence[StoredFile]) -> Iterator[None]:
+def unchanged(files: Sequence[StoredFile]) -> Iterator[list[RemoteReader | None]]:
     """Raise an error if one of some files changed since it was opened.
 
     Size and time of change are compared before and after the block, those of remote files by
-    parallel requests.
+    parallel requests. Yields the readers of remote files, which need not check again.
 
     Raises
     ------
@@ -137,29 +143,35 @@ def unchanged(files: Sequence[StoredFile]) -> Iterator[None]:
     ValueError
         The file was replaced, written to or truncated; the message names it.
     """
-    _check_all(files)
+    readers = _check_all(files)
     try:
-        yield
+        yield readers
     except ValueError:
         _check_all(files)  # A change explains damage.
         raise
     _check_all(files)
 
 
-def _check_all(files: Sequence[StoredFile]) -> None:
+def _check_all(files: Sequence[StoredFile]) -> list[RemoteReader | None]:
     remote = any(filesystem.is_remote(stored.file.path) for stored in files)
     threads = REQUESTS if remote else 1
-    run_in_threads(lambda number: _check(files[number]), len(files), threads, portion=1)
+    return run_in_threads(lambda number: _check(files[number]), len(files), threads, portion=1)
 
 
-def _check(stored: StoredFile) -> None:
-    with filesystem.RangeReader(stored.file.path) as now:
-        found, expected = (now.size, now.modified, now.tag), stored[1:4]
+def _check(stored: StoredFile) -> RemoteReader | None:
+    reader = filesystem.remote_reader(stored.file.path)
+    if reader is None:
+        with filesystem.RangeReader(stored.file.path) as now:
+            found = Version(now.size, now.modified, now.tag)
+    else:
+        found = reader.version
+    expected = Version(*stored[1:4])
     if found != expected:
         raise ValueError(
             f"{stored.file.path!r} changed while the table is in use: it has {_version(*found)}, "
             f"expected {_version(*expected)}; read the table again"
         )
+    return reader
 
 
 def _version(size: int, modified: int, tag: str) -> str:
@@ -170,7 +182,14 @@ class RangedParquetFile(ParquetFile):
     """A Parquet file, of which row groups are read one by one: small ones by few requests."""
 
     def batches(
-        self, names: Sequence[str], start: int, stop: int, *, whole_groups: bool = False
+        self,
+        names: Sequence[str],
+        start: int,
+        stop: int,
+        *,
+        whole_groups: bool = False,
+        use_threads: bool = True,
+        reader: RemoteReader | None = None,
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         sizes = [self.stored_bytes(name) for name in names]
@@ -182,7 +201,9 @@ class RangedParquetFile(ParquetFile):
                 small = sum(size[part] for size in sizes) <= GROUP_READ_BYTES
                 # Of the first rows alone, the first pages are enough.
                 whole = small and last == row
-                yield from super().batches(names, first, last, whole_groups=whole)
+                yield from super().batches(
+                    names, first, last, whole_groups=whole, use_threads=not small, reader=reader
+                )
 
 
 class RangedIpcFile:
@@ -275,36 +296,57 @@ class RangedIpcFile:
         """Return a digest of the footer and of the metadata of all record batches."""
         return self._digest
 
-    def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
+    def batches(
+        self, names: Sequence[str], start: int, stop: int, *, reader: RemoteReader | None = None
+    ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         fields = column_indices(self._schema, names, self.path)
-        parts, row = overlapping_parts(self._rows, start, stop)
         direct = [] if self._compressed else [i for i in fields if self._places[i].direct]
         others = [index for index in fields if index not in direct]
         schema = pa.schema([self._schema.field(index) for index in fields])
-        with name_in_errors(self.path, self.kind), filesystem.open_input(self.path) as source:
-            reader = open_reader(source, others) if others else None
-            for part in parts:
-                rows = self._rows[part]
-                first, last = max(start - row, 0), min(stop - row, rows)
-                row += rows
-                whole = reader.get_batch(part) if reader is not None else None
-                for low in range(first, last, RANGE_ROWS):
-                    high = min(low + RANGE_ROWS, last)
-                    arrays = self._read(source, part, direct, low, high)
-                    if whole is not None:
-                        (piece,) = slice_rows(iter([whole.slice(low, high - low)]), 0, high - low)
-                        arrays |= {i: piece.column(self._schema.field(i).name) for i in others}
-                    yield pa.RecordBatch.from_arrays([arrays[i] for i in fields], schema=schema)
+        # Some rows of an object are not a reason to load it into a cache.
+        plan = self._plan(direct, start, stop) if direct else None
+        with (
+            name_in_errors(self.path, self.kind),
+            filesystem.open_input(self.path, plan, False, reader) as source,
+        ):
+            batches = open_reader(source, others) if others else None
+            last, whole = -1, None
+            for part, low, high in self._pieces(start, stop):
+                if batches is not None and part != last:
+                    last, whole = part, batches.get_batch(part)
+                arrays = self._read(source, part, direct, low, high)
+                if whole is not None:
+                    (piece,) = slice_rows(iter([whole.slice(low, high - low)]), 0, high - low)
+                    arrays |= {i: piece.column(self._schema.field(i).name) for i in others}
+                yield pa.RecordBatch.from_arrays([arrays[i] for i in fields], schema=schema)
 
-    def _read(
-        self, source: Any, part: int, columns: Sequence[int], low: int, high: int
-    ) -> dict[int, Any]:
-        """Return rows [low, high) of columns of fixed width."""
-        layout, (start, metadata, _) = self._layouts[part], self._blocks[part]
-        shift = low % 8
-        first = low - shift  # Bits are addressed by bytes.
-        ranges: dict[tuple[int, bool], tuple[int, int]] = {}
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (part, low, high) of rows [start, stop), no more than `RANGE_ROWS` at a time."""
+        parts, row = overlapping_parts(self._rows, start, stop)
+        for part in parts:
+            rows = self._rows[part]
+            first, last = max(start - row, 0), min(stop - row, rows)
+            row += rows
+            for low in range(first, last, RANGE_ROWS):
+                yield part, low, min(low + RANGE_ROWS, last)
+
+    def _plan(
+        self, columns: Sequence[int], start: int, stop: int
+    ) -> Iterator[list[tuple[int, int]]]:
+        """Yield the ranges of bytes of columns of fixed width that are read together."""
+        for part, low, high in self._pieces(start, stop):
+            body = sum(self._blocks[part][:2])
+            found = self._ranges(part, columns, low, high).values()
+            yield [(body + begin, body + end) for begin, end in found]
+
+    def _ranges(
+        self, part: int, columns: Sequence[int], low: int, high: int
+    ) -> dict[_Key, tuple[int, int]]:
+        """Return the bytes of rows [low, high) of columns of fixed width in the body of a batch."""
+        layout = self._layouts[part]
+        first = low - low % 8  # Bits are addressed by bytes.
+        ranges: dict[_Key, tuple[int, int]] = {}
         for index in columns:
             kind, place = self._schema.field(index).type, self._places[index]
             bits, values = layout.buffers[place.buffer], layout.buffers[place.buffer + 1]
@@ -315,7 +357,14 @@ class RangedIpcFile:
             else:
                 width = kind.bit_width // 8
                 ranges[index, False] = _range(values, first * width, high * width)
-        found = _read_ranges(source, start + metadata, ranges)
+        return ranges
+
+    def _read(
+        self, source: Any, part: int, columns: Sequence[int], low: int, high: int
+    ) -> dict[int, Any]:
+        """Return rows [low, high) of columns of fixed width."""
+        body, shift = sum(self._blocks[part][:2]), low % 8
+        found = _read_ranges(source, body, self._ranges(part, columns, low, high))
         arrays = {}
         for index in columns:
             kind, validity = self._schema.field(index).type, found.get((index, True))

@@ -456,7 +456,12 @@ def remote_reader(path: str) -> RemoteReader | None:
     return None if remote is None else RemoteReader(remote)
 
 
-def open_input(path: str, plan: Iterable[Sequence[tuple[int, int]]] | None = None) -> Any:
+def open_input(
+    path: str,
+    plan: Iterable[Sequence[tuple[int, int]]] | None = None,
+    use_cache: bool = True,
+    reader: RemoteReader | None = None,
+) -> Any:
     """Open a file as a `pyarrow.NativeFile` for sequential and random access.
 
     Parameters
@@ -465,15 +470,20 @@ def open_input(path: str, plan: Iterable[Sequence[tuple[int, int]]] | None = Non
     plan : iterable of lists of (start, stop), optional
         Ranges that will be read, in units that are read one after the other. Of a remote file they
         are fetched ahead, by parallel requests. Taken only from a remote file.
+    use_cache : bool
+        Read a remote file for which there is a plan as a whole into its cache, if it has one.
+    reader : RemoteReader, optional
+        The open remote file; its caller checks for changes after reading. Otherwise it is opened,
+        and checked after each request.
     """
     remote = _remote(path)
     if remote is None:
         return pa.OSFile(os.fsencode(path))  # As bytes: names of files need not be UTF-8.
-    if plan is not None and remote.mount.cache is not None:
+    if plan is not None and use_cache and remote.mount.cache is not None:
         remote = load(remote)
     if remote.contents is not None:
         return pa.BufferReader(remote.contents)
-    file = RemoteFile(remote)
+    file = RemoteFile(remote, reader)
     if plan is not None:
         file.plan(plan)
     return pa.PythonFile(file, mode="r")

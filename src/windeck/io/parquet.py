@@ -21,6 +21,7 @@ from windeck.io.formats import (
     slice_rows,
     split_columns,
 )
+from windeck.io.ranges import RemoteReader
 
 _KIND = "Parquet"
 _PAGE_BUFFER = 1 << 18
@@ -172,7 +173,14 @@ class ParquetFile:
         yield unit
 
     def batches(
-        self, names: Sequence[str], start: int, stop: int, *, whole_groups: bool = False
+        self,
+        names: Sequence[str],
+        start: int,
+        stop: int,
+        *,
+        whole_groups: bool = False,
+        use_threads: bool = True,
+        reader: RemoteReader | None = None,
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop).
 
@@ -181,6 +189,10 @@ class ParquetFile:
         whole_groups
             Read the column chunks of a row group as a whole before they are decoded, by this
             thread alone if they are small. Otherwise pages are read as they are decoded.
+        use_threads
+            Decode columns by Arrow's threads, each of which keeps memory.
+        reader
+            Reader of a remote file, whose caller checks for changes.
         """
         from pyarrow import parquet
 
@@ -192,7 +204,9 @@ class ParquetFile:
         strings = [name for name in names if _is_string(self._schema.field(name).type)]
         with (
             name_in_errors(self.path, self.kind),
-            filesystem.open_input(self.path, self._plan(names, groups, stop - skipped)) as source,
+            filesystem.open_input(
+                self.path, self._plan(names, groups, stop - skipped), True, reader
+            ) as source,
         ):
             file = parquet.ParquetFile(
                 source,
@@ -210,7 +224,9 @@ class ParquetFile:
                     for group in groups
                 )
             else:
-                read = file.iter_batches(rows, row_groups=groups, columns=list(names))
+                read = file.iter_batches(
+                    rows, row_groups=groups, columns=list(names), use_threads=use_threads
+                )
             for batch in slice_rows(read, start - skipped, stop - skipped):
                 yield batch.select(list(names))
 

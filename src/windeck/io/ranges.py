@@ -210,11 +210,12 @@ class RemoteFile:
     """A file object on ranges of an object, for `pyarrow.PythonFile`: one thread at a time.
 
     `plan` names the ranges that will be read; they are fetched ahead in another thread. A read of
-    any other place fetches `AHEAD_BYTES`.
+    any other place fetches `AHEAD_BYTES`. What is fetched is checked for changes, unless a reader
+    is given: its owner checks.
     """
 
-    def __init__(self, path: RemotePath) -> None:
-        self._reader = RemoteReader(path)
+    def __init__(self, path: RemotePath, reader: RemoteReader | None = None) -> None:
+        self._reader, self._checks = reader or RemoteReader(path), reader is None
         self._size, self._place, self.closed = self._reader.version.size, 0, False
         self._units: deque[Sequence[Range]] = deque()
         self._coming: tuple[list[Range], Future[list[Span]]] | None = None
@@ -244,7 +245,8 @@ class RemoteFile:
     def _fetch(self, ranges: Sequence[Range]) -> list[Span]:
         spans = [(start, memoryview(bytearray(stop - start))) for start, stop in ranges]
         self._reader.read_ranges(spans)
-        self._reader.check_unchanged()
+        if self._checks:
+            self._reader.check_unchanged()
         return spans
 
     def read(self, count: int = -1) -> bytes:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,7 +23,7 @@ from windeck.io import filesystem
 from windeck.io.blocks import StoredFile, unchanged
 from windeck.io.conversion import CategoryNames, ColumnBuilder, take_rows
 from windeck.io.formats import BATCH_ROWS
-from windeck.io.ranges import REQUESTS
+from windeck.io.ranges import REQUESTS, RemoteReader
 from windeck.io.reading import cast_to_common
 
 __all__ = ["ColumnForm", "RowReader"]
@@ -35,8 +38,8 @@ HEAD_SHARE = 16
 PIECE_BYTES = 1 << 20
 #: Bytes of pieces that are in memory while they are read and decoded, as stored and decoded.
 READING_BYTES = 1 << 25
-#: Threads that read local files: one may decode while the other one waits for the file.
-LOCAL_THREADS = 2
+#: Threads that read local files: some decode while others wait for a file.
+LOCAL_THREADS = 4
 
 
 #: File, first row of a part in it, and columns.
@@ -59,6 +62,27 @@ class ColumnForm:
     kind: Any
     dtype: np.dtype[Any]
     names: CategoryNames | None = None
+
+
+class _Workers:
+    """Threads that read pieces for all groups, in turn, and the bytes that these take in memory."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads, self._used, self.changed = threads, 0, threading.Condition()
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="windeck-pieces")
+
+    @contextmanager
+    def memory(self, size: int) -> Iterator[None]:
+        """Wait until a piece fits into `READING_BYTES`, or is the only one."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self._used or self._used + size <= READING_BYTES)
+            self._used += size
+        try:
+            yield
+        finally:
+            with self.changed:
+                self._used -= size
+                self.changed.notify_all()
 
 
 @dataclass(repr=False)
@@ -84,6 +108,7 @@ class RowReader:
     _heads: dict[_HeadKey, Any] = field(default_factory=dict)
     _head_bytes: int = 0
     _largest: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _by_process: dict[int, _Workers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         counts = [stored.file.num_rows for stored in self.files]
@@ -95,6 +120,7 @@ class RowReader:
         borders: Int64s = np.unique(np.concatenate([[0], ends - self.first, [self.rows]]))
         #: Borders of the parts, int64 of shape (parts + 1,), without empty ones.
         self.part_offsets: Int64s = borders[(borders >= 0) & (borders <= self.rows)]
+        self._is_remote = any(filesystem.is_remote(stored.file.path) for stored in self.files)
         self._drop_parts()
 
     def _drop_parts(self) -> None:
@@ -108,7 +134,7 @@ class RowReader:
         return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _heads={}, _head_bytes=0, _largest={})
+        self.__dict__.update(state, _heads={}, _head_bytes=0, _largest={}, _by_process={})
         self.__post_init__()
 
     def _part_bytes(self, part: int, name: str) -> int:
@@ -121,6 +147,10 @@ class RowReader:
     def splits(self, names: Sequence[str]) -> bool:
         """Return True if any rows of a part can be read without the others."""
         return all(stored.file.splits(names) for stored in self.files)
+
+    def keeps_heads(self, names: Sequence[str]) -> bool:
+        """Return True if first rows of parts are kept: they cost a part, or requests."""
+        return self._is_remote or not self.splits(names)
 
     def largest_read(self, names: Sequence[str]) -> int:
         """Return the bytes of the largest part that is read as a whole; 0 if none is.
@@ -194,26 +224,33 @@ class RowReader:
 
         heads: list[tuple[_HeadKey, list[Any]]] = []
 
+        workers, size = self._workers, self._largest_piece(names, pieces)
+        used = sorted({piece.file for piece in pieces})
+
         def fill(number: int) -> dict[str, ColumnBuilder]:
             file, start, stop, place = pieces[number]
             builders = {name: one.part(place, stop - start) for name, one in whole.items()}
-            for batch in self._batches(file, tuple(names), start, stop, head_rows, heads):
-                for name, array in zip(names, batch.columns, strict=True):
-                    builders[name].append(self._cast(array, name, file))
-                del batch, array
-            if number >= len(pieces) - threads:
+            with workers.memory(size):
+                reader = readers[used.index(file)]
+                for batch in self._batches(
+                    file, tuple(names), start, stop, head_rows, heads, reader
+                ):
+                    for name, array in zip(names, batch.columns, strict=True):
+                        builders[name].append(self._cast(array, name, file))
+                    del batch, array
+            if number >= len(pieces) - workers.threads:
                 # Otherwise Arrow's allocator keeps many freed pieces for each thread.
                 pa.default_memory_pool().release_unused()
             return builders
 
-        used = [self.files[number] for number in sorted({piece.file for piece in pieces})]
-        threads = self._threads(names, used, pieces)
-        with unchanged(used):
-            for parts in run_in_threads(fill, len(pieces), threads, portion=1):
+        with unchanged([self.files[number] for number in used]) as readers:
+            found = run_in_threads(fill, len(pieces), workers.threads, portion=1, pool=workers.pool)
+            for parts in found:
                 for name, part in parts.items():
                     whole[name].append_part(part)
-        for key, batches in heads:
-            self._keep(key, batches)
+        with workers.changed:
+            for key, batches in heads:
+                self._keep(key, batches)
         return {name: builder.finish() for name, builder in whole.items()}
 
     def _builders(self, names: Sequence[str], rows: int) -> dict[str, ColumnBuilder]:
@@ -251,17 +288,22 @@ class RowReader:
                         place, start = place + border - start, border
         return pieces
 
-    def _threads(
-        self, names: Sequence[str], files: Sequence[StoredFile], pieces: Sequence[_RowPiece]
-    ) -> int:
-        """Return the number of threads that read pieces, by the bytes that are in memory then."""
+    def _largest_piece(self, names: Sequence[str], pieces: Sequence[_RowPiece]) -> int:
+        """Return the bytes in memory while a piece is read and decoded, at most."""
         rows = max((piece.stop - piece.start for piece in pieces), default=0)
         stored = rows * self.row_bytes(names)
         if not self.splits(names):
             stored, rows = self._largest_part(tuple(names)), min(rows, BATCH_ROWS)
-        size = max(stored + rows * self.row_bytes(names), self.largest_read(names), 1)
-        remote = any(filesystem.is_remote(stored.file.path) for stored in files)
-        return max(1, min(REQUESTS if remote else LOCAL_THREADS, READING_BYTES // size))
+        return max(stored + rows * self.row_bytes(names), self.largest_read(names))
+
+    @property
+    def _workers(self) -> _Workers:
+        """The threads of this process."""
+        found = self._by_process.get(os.getpid())
+        if found is None:
+            made = _Workers(REQUESTS if self._is_remote else LOCAL_THREADS)
+            found = self._by_process.setdefault(os.getpid(), made)
+        return found
 
     def builder(self, name: str, rows: int) -> ColumnBuilder:
         """Return a builder of a column."""
@@ -287,8 +329,8 @@ class RowReader:
         """
         for number, start, stop in self._in_files(low, high):
             row = int(self._file_rows[number]) + start
-            with unchanged([self.files[number]]):
-                for batch in self._batches(number, tuple(names), start, stop, 0, []):
+            with unchanged([self.files[number]]) as (reader,):
+                for batch in self._batches(number, tuple(names), start, stop, 0, [], reader):
                     arrays = [
                         self._cast(array, name, number)
                         for name, array in zip(names, batch.columns, strict=True)
@@ -304,11 +346,12 @@ class RowReader:
         stop: int,
         head_rows: int,
         heads: list[tuple[_HeadKey, list[Any]]],
+        reader: RemoteReader | None,
     ) -> Iterator[Any]:
         """Yield batches of rows [start, stop) of a file; append first rows to keep to `heads`."""
         stored = self.files[number]
         head = None
-        if head_rows and not stored.file.splits(names):
+        if head_rows and (self._is_remote or not stored.file.splits(names)):
             edges = np.concatenate([[0], np.cumsum(stored.file.part_rows)])
             part = int(np.searchsorted(edges, stop - 1, side="right")) - 1
             border, end = int(edges[part]), int(edges[part + 1])
@@ -317,18 +360,24 @@ class RowReader:
                 head, stop = (border, stop), border
         done = start
         if start < stop:
-            for batch in stored.file.batches(names, start, stop):
+            for batch in stored.file.batches(names, start, stop, reader=reader):
                 done += batch.num_rows
                 yield batch
         if head is not None:
-            yield from self._head((number, head[0], names), head[1], head_rows, heads)
+            key = (number, head[0], names)
+            yield from self._head(key, head[1], head_rows, heads, reader)
         if done != max(stop, start):
             raise ValueError(
                 f"{stored.file.path!r} has {stop - done} rows fewer than its metadata says"
             )
 
     def _head(
-        self, key: _HeadKey, stop: int, rows: int, heads: list[tuple[_HeadKey, list[Any]]]
+        self,
+        key: _HeadKey,
+        stop: int,
+        rows: int,
+        heads: list[tuple[_HeadKey, list[Any]]],
+        reader: RemoteReader | None,
     ) -> Iterator[Any]:
         """Yield the first rows up to `stop` of a part, kept from an earlier read if possible."""
         number, start, names = key
@@ -339,7 +388,7 @@ class RowReader:
             # Copies: a slice would keep the whole batch in memory.
             kept = [
                 take_rows(batch, np.arange(batch.num_rows))
-                for batch in stored.file.batches(names, start, last)
+                for batch in stored.file.batches(names, start, last, reader=reader)
             ]
             heads.append((key, kept))
         left = stop - start

@@ -1,4 +1,4 @@
-"""Groups of blocks of rows in memory, the next of which is read in the background."""
+"""Groups of blocks of rows in memory, the next of which are read in the background."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ __all__ = ["Blocks", "GroupCache", "GroupSource"]
 
 #: Numbers of blocks, ascending.
 Blocks: TypeAlias = "tuple[int, ...]"
+
+
+#: Groups that are read ahead at most, and the threads that read them.
+AHEAD = 8
 
 
 class GroupSource(Protocol):
@@ -33,6 +37,13 @@ class GroupSource(Protocol):
         """Read a group."""
 
 
+_Key: TypeAlias = tuple[GroupSource, Blocks]
+
+
+def _bytes_of(key: _Key) -> int:
+    return key[0].bytes_of(key[1])
+
+
 class GroupCache:
     """The groups in memory of all readers of a table; the least recently used are dropped first.
 
@@ -47,7 +58,7 @@ class GroupCache:
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._lock, self._process = threading.Lock(), os.getpid()
-        self._groups: OrderedDict[tuple[GroupSource, Blocks], Future[Any]] = OrderedDict()
+        self._groups: OrderedDict[_Key, Future[Any]] = OrderedDict()
         #: Groups that were dropped while they were read, until they have been, and their bytes.
         self._dropped: dict[Future[Any], int] = {}
         self._pool: ThreadPoolExecutor | None = None
@@ -67,29 +78,41 @@ class GroupCache:
         with self._lock:
             return [blocks for one, blocks in reversed(self._groups) if one is reader]
 
+    def ahead(self, reader: GroupSource, groups: int, group_bytes: int) -> int:
+        """Return how many groups to read ahead of each of some groups in use; 1 or more."""
+        most = self._limit_of(reader) // max(groups * group_bytes, 1) - 1
+        return max(1, min(most, AHEAD))
+
+    def _limit_of(self, reader: GroupSource) -> int:
+        if self._limit is None:
+            return reader.resident_bytes
+        return self._limit - reader.reading_bytes
+
     def get(
         self,
         reader: GroupSource,
         blocks: Blocks,
-        following: Blocks | None = None,
-        needed: Collection[Blocks | None] = (),
+        following: Sequence[Blocks] = (),
+        needed: Collection[Blocks] = (),
     ) -> Any:
-        """Return a group, and begin to read the `following` one.
+        """Return a group, and begin to read the `following` ones.
 
-        Groups that are `needed` next are dropped last.
+        The first of them is read in any case, the others as far as nothing else that is needed has
+        to be dropped for them. Groups of the reader that are `needed` next are dropped last.
         """
         if self._process != os.getpid():
             self._reset_after_fork()
-        key = (reader, blocks)
+        key, needed = (reader, blocks), {*following, *needed}
         with self._lock:
             future = self._groups.get(key)
-            mine = future is None
+            task = None
             if future is None:
-                future, before = self._add(key, None, needed)
+                task = self._add(key, self._by_use(reader, needed))
+                future = task[0]
             else:
                 self._groups.move_to_end(key)
-        if mine:
-            self._fill(key, future, before)
+        if task is not None:
+            self._fill(key, *task)
         try:
             found = future.result()
         except CancelledError:  # Another thread dropped it before it was read.
@@ -99,8 +122,9 @@ class GroupCache:
                 if self._groups.get(key) is future:
                     del self._groups[key]
             raise
-        if following is not None:
-            self._read_ahead((reader, following), key, needed)
+        with self._lock:
+            for place, one in enumerate(following):
+                self._read_ahead((reader, one), key, needed, optional=place > 0)
         return found
 
     def drop(self, reader: GroupSource) -> None:
@@ -109,59 +133,61 @@ class GroupCache:
             with self._lock:
                 self._drop((reader, blocks))
 
-    def _drop(self, key: tuple[GroupSource, Blocks]) -> None:
+    def _drop(self, key: _Key) -> None:
         future = self._groups.pop(key, None)
         if future is not None and not future.cancel() and not future.done():
-            self._dropped[future] = key[0].bytes_of(key[1])
+            self._dropped[future] = _bytes_of(key)
             future.add_done_callback(lambda done: self._dropped.pop(done, None))
 
     def _read_ahead(
-        self,
-        key: tuple[GroupSource, Blocks],
-        keep: tuple[GroupSource, Blocks],
-        needed: Collection[Blocks | None],
+        self, key: _Key, current: _Key, needed: Collection[Blocks], *, optional: bool
     ) -> None:
-        with self._lock:
-            if key in self._groups:
+        """Begin to read a group. The lock is held."""
+        if key in self._groups:
+            if not optional:
+                self._groups.move_to_end(key)
+            return
+        others = [one for one in self._by_use(key[0], needed) if one != current]
+        if optional:
+            others = [one for one in others if one[0] is key[0] and one[1] not in needed]
+            if self._used(key) - sum(map(_bytes_of, others)) > self._limit_of(key[0]):
                 return
-            future, before = self._add(key, keep, needed)
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, thread_name_prefix="windeck-groups")
-            try:
-                self._pool.submit(self._fill, key, future, before)
-            except RuntimeError:  # The interpreter is shutting down.
-                del self._groups[key]
+        task = self._add(key, others)
+        if optional:  # It is dropped before the groups in use of other readers.
+            self._groups.move_to_end(key, last=False)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="windeck-groups")
+        try:
+            self._pool.submit(self._fill, key, *task)
+        except RuntimeError:  # The interpreter is shutting down.
+            del self._groups[key]
 
-    def _add(
-        self,
-        key: tuple[GroupSource, Blocks],
-        keep: tuple[GroupSource, Blocks] | None,
-        needed: Collection[Blocks | None],
-    ) -> tuple[Future[Any], list[Future[Any]]]:
-        """Add a group that is not read yet, and drop others until it fits.
+    def _used(self, added: _Key) -> int:
+        return sum(map(_bytes_of, (*self._groups, added)))
 
-        Returns it and reads of dropped groups that must end before it is read.
-        """
-        limit = key[0].resident_bytes
-        if self._limit is not None:
-            limit = self._limit - key[0].reading_bytes
-        used = sum(reader.bytes_of(blocks) for reader, blocks in (*self._groups, key))
+    def _by_use(self, reader: GroupSource, needed: Collection[Blocks]) -> list[_Key]:
+        """Return all groups in the order in which they are dropped for one of a reader."""
         # A stable sort: among equals the least recently used comes first.
-        for other in sorted(self._groups, key=lambda one: one[0] is key[0] and one[1] in needed):
+        return sorted(self._groups, key=lambda one: one[0] is reader and one[1] in needed)
+
+    def _add(self, key: _Key, others: Sequence[_Key]) -> tuple[Future[Any], list[Future[Any]]]:
+        """Add a group that is not read yet, and drop others in their order until it fits.
+
+        Returns it and the reads of dropped groups that must end before it is read.
+        """
+        limit, used = self._limit_of(key[0]), self._used(key)
+        for other in others:
             if used <= limit:
                 break
-            if other != keep:
-                self._drop(other)
-                used -= other[0].bytes_of(other[1])
+            self._drop(other)
+            used -= _bytes_of(other)
         future: Future[Any] = Future()
         self._groups[key] = future
         self.reads += 1
         dropped = dict(self._dropped)
         return future, list(dropped) if used + sum(dropped.values()) > limit else []
 
-    def _fill(
-        self, key: tuple[GroupSource, Blocks], future: Future[Any], before: list[Future[Any]]
-    ) -> None:
+    def _fill(self, key: _Key, future: Future[Any], before: list[Future[Any]]) -> None:
         if not future.set_running_or_notify_cancel():
             return
         wait(before)

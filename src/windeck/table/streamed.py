@@ -264,7 +264,7 @@ class StreamedTable(Table):
         lines = [
             super().explain(),
             f"{self.num_blocks:,} blocks, read in groups of {format_bytes(self.group_bytes)}",
-            f"resident: two groups{budget and f', within memory_budget{budget}'}",
+            f"resident: two groups{budget and f', or more within memory_budget{budget}'}",
         ]
         return "\n".join(lines)
 

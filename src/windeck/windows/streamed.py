@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -104,14 +105,14 @@ class BlockedWindows:
     @property
     def reading_bytes(self) -> int:
         """Bytes that are resident beside the groups: the part that is read, and kept first rows."""
-        kept = 0 if self.reader.splits(self.names) else self.reader.head_limit
+        kept = self.reader.head_limit if self.reader.keeps_heads(self.names) else 0
         return self.reader.largest_read(self.names) + kept
 
     @property
     def least_budget(self) -> int:
         """The least memory budget."""
         least = self.resident_bytes + self.reader.largest_read(self.names)
-        if self.reader.splits(self.names):
+        if not self.reader.keeps_heads(self.names):
             return least
         return -(-least * HEAD_SHARE // (HEAD_SHARE - 1))
 
@@ -195,8 +196,8 @@ class StreamedGatherer:
         self._budget = table.memory_budget
         windows.check_budget(self._budget)
         weakref.finalize(self, table.groups.drop, windows).atexit = False
-        #: Groups that the next windows belong to, and the group to read after each of them.
-        self._expected: dict[Blocks, Blocks | None] = {}
+        #: Groups that the next windows belong to, and the groups to read after each of them.
+        self._expected: dict[Blocks, list[Blocks]] = {}
         #: The group that was used last, if it is in memory.
         self._last: Callable[[], Group | None] = lambda: None
         #: The order of an epoch, and starts and ends of the groups in it that are expected.
@@ -219,15 +220,15 @@ class StreamedGatherer:
             self._set_index_keys(batch, series, starts)
             return batch
         block = windows.block_of(indices)
-        needed = {*expected, *expected.values()}
+        needed = {*expected, *chain.from_iterable(expected.values())}
         preferred = (*expected, *self._cache.held(windows))
         groups = cover(np.unique(block).tolist(), preferred, windows.blocks_in_group)
         made = out
         for blocks, wanted in groups:
-            after = expected.get(blocks)
+            after = expected.get(blocks, [])
             group: Group = self._cache.get(windows, blocks, after, needed)
             self._last = weakref.ref(group)
-            if after in expected:
+            if after and after[0] in expected:
                 needed.discard(blocks)  # The next call begins behind it.
             if len(groups) == 1:
                 own = group.numbers(indices)
@@ -258,7 +259,7 @@ class StreamedGatherer:
         following: Callable[[], Order] | None,
         group_at: GroupAt | None = None,
     ) -> None:
-        """Note the groups of the next windows, and the group that comes after them.
+        """Note the groups of the next windows, and the groups that come after them.
 
         Without parts all groups are dropped. `group_at` returns start, end and blocks of the group
         at a place of an order, by default of one that shuffles these blocks.
@@ -271,12 +272,14 @@ class StreamedGatherer:
         if len(parts) == 1 and self._is_inside(*parts[0]):
             return
         self._expected, self._stretches = {}, None
-        expected: dict[Blocks, Blocks | None] = {}
+        expected: dict[Blocks, list[Blocks]] = {}
         stretches: list[tuple[int, int]] = []
         lanes = 1
-        for order, places in parts:
+        for number, (order, places) in enumerate(parts):
             inner, left, ends = inner_positions(order, places)
             lanes = len(np.unique(ends))
+            ahead = self._cache.ahead(self.windows, lanes, self.windows.group_bytes)
+            then = following if inner is order and number == len(parts) - 1 else None
             while len(left):
                 first = int(np.argmin(left))
                 found = group_at(inner, int(left[first]))
@@ -284,18 +287,39 @@ class StreamedGatherer:
                     return
                 start, stop, blocks = found
                 stretches.append((start, stop))
-                after = None
-                if stop < int(ends[first]):
-                    after = group_at(inner, stop)
-                elif inner is order and following is not None:
-                    after = group_at(inner_positions(following(), left[:0])[0], 0)
-                expected[blocks] = None if after is None else after[2]
+                expected[blocks] = self._groups_behind(
+                    group_at, inner, stop, int(ends[first]), then, ahead
+                )
                 behind = left >= stop
                 left, ends = left[behind], ends[behind]
         self._expected = expected
         if len(parts) == 1:
             self._stretches = (parts[0][0], *np.array(stretches, dtype=np.int64).T)
             self.windows.use_lanes(lanes, self._budget)
+
+    @staticmethod
+    def _groups_behind(
+        group_at: GroupAt,
+        order: Order,
+        place: int,
+        end: int,
+        following: Callable[[], Order] | None,
+        count: int,
+    ) -> list[Blocks]:
+        """Return the next groups of an order from a place on, and of the order that follows it."""
+        behind: list[Blocks] = []
+        while len(behind) < count:
+            if place >= end:
+                if following is None:
+                    break
+                order, _, _ = inner_positions(following(), np.zeros(0, dtype=np.int64))
+                place, end, following = 0, len(order), None
+            found = group_at(order, place)
+            if found is None:
+                break
+            _, place, blocks = found
+            behind.append(blocks)
+        return behind
 
     def _is_inside(self, order: Order, places: Indices) -> bool:
         """Return True if places are in the groups that are expected already."""
