@@ -111,7 +111,13 @@ def test_wrong_paths(fresh: Fresh, tmp_path: Path) -> None:
     assert told.endswith(words)
     (tmp_path / "m.pt").unlink()
     assert "has no .metadata of torch.distributed.ch" in refused(str(tmp_path), code=3)
-    assert "got a text that has no ://" in refused(str(tmp_path / "none.pt"), code=2)
+    told = refused(str(tmp_path / "none.pt"), code=2)
+    assert told.startswith(
+        f"there is no file or folder {tmp_path}/none.pt, expected one, or the URL"
+    )
+    told = refused("redis:secret@host/0.5", code=2)
+    assert "got a text that has no ://" in told
+    assert "secret" not in told
     url = fresh("rocksdb")
     checkpoint.save(url, step=1, model={"w": torch.ones(1)})
     path = url.removeprefix("rocksdb://").partition("?")[0]

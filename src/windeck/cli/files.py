@@ -33,11 +33,13 @@ def _open_table(path: str) -> Store:
     with opened_arrow(path) as (schema, read):
         dim = _dim(path, schema, read)
         slots = [name for name in ("slot0", "slot1") if name in schema.names]
-        columns = {role: name for role, name in _COLUMNS.items() if name in schema.names}
+        columns: dict[str, Any] = {
+            role: name for role, name in _COLUMNS.items() if name in schema.names
+        }
     optimizer: Any = _OPTIMIZERS[len(slots)]
     name = Path(path).stem
     table = EmbeddingTable(dim, optimizer=optimizer, name=name)
-    checkpoint.import_table(path, table, slots=slots, **columns)
+    checkpoint.import_table(path, table, slots=slots, clock=0, **columns)
     store = open_store("memory://")
     checkpoint.save(store, step=0, embeddings={name: table})
     return store

@@ -43,8 +43,8 @@ def opened_store(url: str, *, writing: bool = False, create: bool = False) -> It
         with open_path(url) as store:
             yield store
         return
+    redacted_url(url)
     try:
-        StoreURL.parse(url)
         if writing:
             make_room(url)
         store = open_store(url if create else existing_url(url) if writing else reading_url(url))
@@ -71,6 +71,12 @@ def redacted_url(url: str) -> str:
     """Return the URL without its password."""
     if is_file(url):
         return url
+    # Anything else may be a URL with a password in it, which is not quoted.
+    if ("/" in url or "." in url) and not {":", "@"} & {*url}:
+        raise UsageError(
+            f"there is no file or folder {escaped(url)}, expected one, or the URL of a store, such "
+            "as rocksdb:///path"
+        )
     try:
         return str(StoreURL.parse(url))
     except ValueError as error:

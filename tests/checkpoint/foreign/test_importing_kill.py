@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+import windeck as wd
+from support.failing import WRITES, Between
 from support.programs import printed
 from support.view_cases import Fresh
+from windeck import checkpoint
+from windeck.checkpoint.stores import Store
 
 SCRIPT = """
 import json, sys
@@ -61,7 +67,7 @@ def code_of(step):
 
 assert child(lambda: imported(0, None)) == 0
 force, seen = [0], []
-for left in range(0, 100, 3):
+for left in range(100):
     step = left + 1
     code = child(lambda: imported(step, left))
     assert code in (0, -9), code
@@ -75,12 +81,38 @@ print(json.dumps(seen))
 """
 
 
+def test_an_import_that_fails_at_each_write_changes_nothing(memory: Store, tmp_path: Path) -> None:
+    model = {"w": torch.arange(5000.0), "b": torch.ones(3)}
+    torch.save(model, tmp_path / "m.pt")
+    checkpoint.save(memory, step=1, model={name: 0 * tensor for name, tensor in model.items()})
+    failed = 0
+    for left in range(100):
+        table = wd.EmbeddingTable(2, optimizer="sgd", lr=0.1)
+        table(torch.arange(9))
+
+        def fail() -> None:
+            raise OSError("no space left for the test")
+
+        place: Any = Between(memory, WRITES, left, fail)
+        try:
+            checkpoint.import_(tmp_path / "m.pt", place, step=2, embeddings={"t": table})
+        except OSError:
+            failed += 1
+        target = {name: tensor - 1 for name, tensor in model.items()}
+        found = checkpoint.load(memory, model=target, strict=False).step
+        assert all(torch.equal(target[n], (found - 1) * tensor) for n, tensor in model.items())
+        if found == 2 and failed == left:
+            break  # this one was the first to be complete
+    assert failed > 6
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_a_killed_import_changes_nothing(fresh: Fresh, tmp_path: Path) -> None:
     tests = str(Path(__file__).parents[2])
     seen = json.loads(printed(SCRIPT, fresh("rocksdb"), tests, str(tmp_path)))
     assert [code for code, _ in seen[:-1]] == [-9] * (len(seen) - 1)
-    assert len(seen) > 5
+    assert len(seen) > 15
     new = [committed for _, committed in seen]
     assert new == sorted(new)  # once it was committed, it stays so
     assert new[-1]

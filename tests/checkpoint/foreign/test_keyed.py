@@ -105,6 +105,30 @@ def test_all_kinds_of_files(
     assert np.array_equal(other.core.lookup(IDS, insert=False), ROWS)
 
 
+def test_adam_goes_on_from_its_moments(tmp_path: Path) -> None:
+    """A table that is exported and imported takes the same next step as the original."""
+    table = empty(optimizer="adam", initial_accumulator_value=0.0)
+    ids = torch.arange(20)
+    for _ in range(30):
+        (table(ids) * torch.arange(6.0)).sum().backward()
+        table.step()
+    parts = table.core.snapshot().read(0, 1024)
+    moments = np.split(parts["values"], 3, axis=1)
+    arrays: dict[str, Any] = dict(zip(("rows", "one", "two"), moments, strict=True))
+    np.savez(tmp_path / "t.npz", ids=parts["keys"], **arrays)
+    other = empty(optimizer="adam", initial_accumulator_value=0.0)
+    names: Any = {"ids": "model/ids", "rows": "model/rows", "slots": ["model/one", "model/two"]}
+    with pytest.raises(ValueError, match="`clock` must be the number of steps that made the slots"):
+        checkpoint.import_table(tmp_path / "t.npz", other, **names)
+    with pytest.raises(ValueError, match="`clock` must be at least 0, got -1"):
+        checkpoint.import_table(tmp_path / "t.npz", other, clock=-1, **names)
+    checkpoint.import_table(tmp_path / "t.npz", other, clock=30, **names)
+    for one in (table, other):
+        (one(ids) * torch.arange(6.0)).sum().backward()
+        one.step()
+    assert torch.equal(table(ids), other(ids))
+
+
 def test_rows_of_an_embedding_have_numbers(tmp_path: Path) -> None:
     embedding = torch.nn.Embedding(50, 6)
     torch.save({"state_dict": {"e.weight": embedding.weight.to(torch.bfloat16)}}, tmp_path / "m.pt")

@@ -53,6 +53,16 @@ def test_metadata_of_torch(protocol: int) -> None:
     }
 
 
+def test_metadata_of_torch_before_2_3() -> None:
+    from torch.distributed._shard.sharded_tensor.metadata import TensorProperties
+
+    properties: Any = TensorProperties(torch.float16)
+    size = torch.Size([2])
+    tensor = theirs.TensorStorageMetadata(properties, size, [])
+    found = load_metadata(pickle.dumps(theirs.Metadata({"w": tensor})))
+    assert found.get("state_dict_metadata")["w"].get("properties").state[0] == "float16"
+
+
 class Call:
     """Pickled as the call of a function."""
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from windeck._core import bucket_of
+from windeck._util.validation import check_integer
 from windeck.checkpoint.foreign.opening import TABLE_SUFFIXES, open_file
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.tables.entries import Int64s
@@ -43,6 +44,7 @@ def import_table(
     versions: str | None = None,
     seen: str | None = None,
     slots: Sequence[str] = (),
+    clock: int | None = None,
 ) -> int:
     """Insert the ids and rows of a file into an empty embedding table, those that it owns.
 
@@ -69,6 +71,9 @@ def import_table(
     slots
         Names of the optimizer's slots, of the shape of `rows`. Without them they get the initial
         values of the table's optimizer.
+    clock
+        Number of steps that the optimizer has made, on which Adam's correction of its moments
+        depends. None: the largest version; with Adam's slots and without versions it is needed.
 
     Returns
     -------
@@ -109,6 +114,10 @@ def import_table(
         raise ValueError(
             f"`slots` has {len(slots)} names, expected none, or {core.slots} as the table has slots"
         )
+    if clock is not None:
+        check_integer("clock", clock, most=_LARGEST)
+    elif slots and versions is None and core.slots == 2:  # Adam
+        raise ValueError("`clock` must be the number of steps that made the slots, got None")
     is_columns = Path(path).suffix in TABLE_SUFFIXES
     names = {"ids": ids, "rows": rows, "frequencies": frequencies, "versions": versions}
     names |= {"seen": seen} | {f"slot {i}": name for i, name in enumerate(slots)}
@@ -120,14 +129,15 @@ def import_table(
     forget_saves(core)
     try:
         batches = _read_columns if is_columns else _read_tensors
-        count = sum(_insert(table, core, batch) for batch in batches(path, given, core.dim))
+        count = sum(_insert(core, batch) for batch in batches(path, given, core.dim))
+        core.set_clock(max(core.clock, clock or 0))
     except BaseException:
         core.clear()
         raise
     return count
 
 
-def _insert(table: Any, core: Any, batch: _Batch) -> int:
+def _insert(core: Any, batch: _Batch) -> int:
     """Insert the ids that the table owns; return their number."""
     ids = batch["ids"]
     buckets = bucket_of(ids)

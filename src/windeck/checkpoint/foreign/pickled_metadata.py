@@ -24,6 +24,8 @@ _OPCODES = {
 }  # fmt: skip
 _METADATA = "torch.distributed.checkpoint.metadata"
 _FILES = "torch.distributed.checkpoint.filesystem"
+#: Of torch before 2.3.
+_BEFORE = "torch.distributed._shard.sharded_tensor.metadata"
 
 
 class PickledObject:
@@ -82,6 +84,8 @@ def _stand_ins() -> dict[tuple[str, str], Any]:
 
     found: dict[tuple[str, str], Any] = {
         (_METADATA, "_MEM_FORMAT_ENCODING"): lambda number: number,
+        (_BEFORE, "MEM_FORMAT_ENCODING"): lambda number: number,
+        (_BEFORE, "TensorProperties"): type("TensorProperties", (PickledObject,), {}),
         ("torch.serialization", "_get_layout"): lambda name: name,
         ("torch", "Size"): lambda sizes: tuple(sizes),
         ("collections", "OrderedDict"): dict,
