@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'ShareTree', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'permute_keyed', 'pool_stats', 'round_keys', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'ShareTree', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'permute_keyed', 'pool_stats', 'read_values', 'round_keys', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -907,6 +907,40 @@ class EmbeddingCore:
         TypeError
             A wrong dtype.
         """
+    def insert_blocks(self, payloads: collections.abc.Sequence, lines: typing.Any, first_bucket: typing.SupportsIndex, end_bucket: typing.SupportsIndex, *, after: typing.SupportsInt | typing.SupportsIndex | None = None, threads: typing.Any = 1) -> int | None:
+        """
+        Insert the entries of stored blocks.
+        
+        Parameters
+        ----------
+        payloads : sequence of buffers
+            Blocks in the format of `docs/tables.md`, aligned to 8 bytes, of rows as the table's. Their
+            memory must not change meanwhile.
+        lines : buffer
+            For each block its line of the index: its first id as int64; the buckets of its first and its
+            last id, its numbers of entries, rows and dead ids, and 0, as uint32.
+        first_bucket, end_bucket : int
+            Entries in other buckets are left out.
+        after : int or None
+            The id that the first block has to come after.
+        threads : int or None
+            The number of threads; None for the number of processors.
+        
+        Returns
+        -------
+        int or None
+            The number of the first block that is not as its line says, has dead ids, is not in order, or
+            does not begin after the block before; then nothing was inserted. None if all are right.
+        
+        Raises
+        ------
+        TypeError, ValueError
+            As `insert`; fewer lines than payloads.
+        
+        Notes
+        -----
+        Releases the GIL. Copies ids and states, but not rows.
+        """
     def lookup(self, ids: typing.Any, out: typing.Any = None, *, insert: bool, threads: typing.Any = 1) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
         Return the embedding of each id.
@@ -1620,6 +1654,48 @@ def permute_keyed(sizes: typing.Any, keys: typing.Any, epochs: typing.Any, posit
 def pool_stats() -> dict:
     """
     Return the statistics of the memory pool of batches: slabs allocated and taken so far, and slabs and bytes in use (live) and free.
+    """
+def read_values(file: typing.SupportsIndex, values: collections.abc.Sequence, *, streamed: bool, threads: typing.Any = 1) -> list[int | None]:
+    """
+    Read values from a file, with the CRC32C of their bodies.
+    
+    Parameters
+    ----------
+    file : int
+        A file descriptor. Its position is not used.
+    values : sequence of (int, buffer, buffer, buffer)
+        For each value its offset in the file, and writable memory for the consecutive bytes of its
+        head, its body and its end.
+    streamed : bool
+        Write bodies past the processor's caches: for memory that is not read soon.
+    threads : int
+        The number of values that are read at a time.
+    
+    Returns
+    -------
+    list of int or None
+        The CRC32C of each body; None if the file ends early or cannot be read. The memory is undefined
+        then.
+    
+    Raises
+    ------
+    TypeError, ValueError, BufferError
+        A wrong type, a negative number, memory that is strided or read-only.
+    
+    Notes
+    -----
+    Releases the GIL.
+    
+    Examples
+    --------
+    >>> import tempfile
+    >>> from windeck._core import crc32c, read_values
+    >>> head, body, end = bytearray(1), bytearray(4), bytearray(1)
+    >>> with tempfile.TemporaryFile() as file:
+    ...     _ = file.write(b"--<body>"), file.flush()
+    ...     sums = read_values(file.fileno(), [(2, head, body, end)], streamed=False)
+    >>> head, body, end, sums == [crc32c(b"body")]
+    (bytearray(b'<'), bytearray(b'body'), bytearray(b'>'), True)
     """
 def round_keys(order: Permutation) -> tuple[int, list[int]]:
     """

@@ -1,8 +1,7 @@
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
-#include "base/arrays.hpp"
+#include "base/buffers.hpp"
 #include "bindings.hpp"
 #include "windeck/checkpoint/crc32c.hpp"
 
@@ -74,40 +73,12 @@ Examples
 True
 )";
 
-/// The buffer of a Python object, released by the destructor. The constructor and the destructor
-/// need the GIL. A TypeError for an object without a buffer, a ValueError for a strided buffer.
-class ReadBuffer {
-  public:
-    explicit ReadBuffer(py::handle object) {
-        if (PyObject_CheckBuffer(object.ptr()) == 0) {
-            throw py::type_error("buffer is of type " + type_name(object) +
-                                 ", expected bytes or another buffer");
-        }
-        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FULL_RO) != 0)
-            throw py::error_already_set();
-        if (PyBuffer_IsContiguous(&view_, 'C') == 0) {
-            PyBuffer_Release(&view_);
-            throw py::value_error("the buffer is strided, expected a contiguous one");
-        }
-    }
-    ~ReadBuffer() { PyBuffer_Release(&view_); }
-    ReadBuffer(const ReadBuffer&) = delete;
-    ReadBuffer& operator=(const ReadBuffer&) = delete;
-
-    [[nodiscard]] std::span<const std::byte> bytes() const {
-        return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
-    }
-
-  private:
-    Py_buffer view_{};
-};
-
 /// From this size on, the sum takes longer than a switch of threads.
 constexpr std::size_t worth_unlocking = 16 << 10;
 
 std::uint32_t sum(const py::object& buffer, const py::object& crc) {
     const auto before = static_cast<std::uint32_t>(integer(crc, "crc", 0, 0xffffffff));
-    const ReadBuffer held(buffer);
+    const Buffer held(buffer);
     if (held.bytes().size() < worth_unlocking) return crc32c(held.bytes(), before);
     const py::gil_scoped_release unlocked;
     return crc32c(held.bytes(), before);

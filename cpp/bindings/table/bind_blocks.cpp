@@ -1,12 +1,16 @@
+#include <pybind11/stl.h>
 #include <pybind11/typing.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/batch.hpp"
+#include "base/buffers.hpp"
 #include "base/numbers.hpp"
 #include "table/docstrings.hpp"
 #include "table/objects.hpp"
@@ -152,6 +156,56 @@ BlockList blocks_of_columns(py::handle keys, py::handle versions, py::handle fre
         blocks, [&](std::byte* memory) { write_blocks(blocks, given.rules, entries, memory); });
 }
 
+/// A block's line of an index.
+struct IndexLine {
+    std::int64_t first_id;
+    std::uint32_t first_bucket;
+    std::uint32_t last_bucket;
+    std::uint32_t entries;
+    std::uint32_t rows;
+    std::uint32_t dead;
+    std::uint32_t zero;
+};
+
+std::optional<std::size_t> insert_blocks_into(Table& table, const py::sequence& payloads,
+                                              py::handle lines, const IntegerLike& first_bucket,
+                                              const IntegerLike& end_bucket,
+                                              const std::optional<std::int64_t>& after,
+                                              const py::object& threads) {
+    const int workers = thread_count(threads);
+    const auto first =
+        static_cast<int>(integer(first_bucket.value, "first_bucket", 0, bucket_count));
+    const auto end = static_cast<int>(integer(end_bucket.value, "end_bucket", first, bucket_count));
+    const Buffer index(lines);
+    std::vector<Buffer> held;
+    std::vector<StoredBlock> blocks;
+    for (const py::handle payload : payloads) {
+        const std::span<const std::byte> bytes = held.emplace_back(payload).bytes();
+        if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::int64_t) != 0)
+            throw py::value_error("a payload is not aligned to 8 bytes");
+        const std::size_t at = blocks.size() * sizeof(IndexLine);
+        if (index.bytes().size() < at + sizeof(IndexLine))
+            throw py::value_error("there are more payloads than lines, expected as many");
+        IndexLine line;
+        std::memcpy(&line, index.bytes().data() + at, sizeof(line));
+        StoredBlock& block = blocks.emplace_back();
+        block.memory = bytes.data();
+        block.known.bytes = bytes.size();
+        block.known.entries = line.entries;
+        block.known.rows = line.rows;
+        block.known.dead = line.dead;
+        block.known.first_id = line.first_id;
+        block.known.first_bucket = line.first_bucket;
+        block.known.last_bucket = line.last_bucket;
+    }
+    BlockRules rules;
+    rules.dim = static_cast<std::uint32_t>(table.options().dim);
+    rules.slots = static_cast<std::uint32_t>(table.options().slots);
+    rules.dtype = table.options().dtype;
+    const py::gil_scoped_release unlocked;
+    return insert_blocks(table, blocks, rules, after, first, end, workers);
+}
+
 }  // namespace
 
 void bind_table_blocks(py::module_& m) {
@@ -163,6 +217,10 @@ void bind_table_blocks(py::module_& m) {
         .def("blocks", &snapshot_blocks, py::arg("first_bucket"), py::arg("end_bucket"),
              py::arg("since") = -1, py::kw_only(), py::arg("dim"), py::arg("slots"),
              py::arg("most"), py::arg("borders"), docs::blocks);
+    py::cast<py::class_<Table>>(m.attr("EmbeddingCore"))
+        .def("insert_blocks", &insert_blocks_into, py::arg("payloads"), py::arg("lines"),
+             py::arg("first_bucket"), py::arg("end_bucket"), py::kw_only(),
+             py::arg("after") = py::none(), py::arg("threads") = 1, docs::insert_blocks);
 }
 
 }  // namespace windeck

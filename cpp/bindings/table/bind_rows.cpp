@@ -90,7 +90,7 @@ void insert(Table& table, py::handle keys, py::handle versions, py::handle frequ
     whole.values = {static_cast<const std::byte*>(given_rows.data()),
                     static_cast<std::size_t>(given_rows.nbytes())};
     const py::gil_scoped_release unlocked;
-    table.insert(whole);
+    table.insert({&whole, 1});
 }
 
 }  // namespace

@@ -278,6 +278,39 @@ Notes
 Releases the GIL. The memory is reused after the last of the blocks is deleted.
 )";
 
+inline constexpr const char* insert_blocks = R"(Insert the entries of stored blocks.
+
+Parameters
+----------
+payloads : sequence of buffers
+    Blocks in the format of `docs/tables.md`, aligned to 8 bytes, of rows as the table's. Their
+    memory must not change meanwhile.
+lines : buffer
+    For each block its line of the index: its first id as int64; the buckets of its first and its
+    last id, its numbers of entries, rows and dead ids, and 0, as uint32.
+first_bucket, end_bucket : int
+    Entries in other buckets are left out.
+after : int or None
+    The id that the first block has to come after.
+threads : int or None
+    The number of threads; None for the number of processors.
+
+Returns
+-------
+int or None
+    The number of the first block that is not as its line says, has dead ids, is not in order, or
+    does not begin after the block before; then nothing was inserted. None if all are right.
+
+Raises
+------
+TypeError, ValueError
+    As `insert`; fewer lines than payloads.
+
+Notes
+-----
+Releases the GIL. Copies ids and states, but not rows.
+)";
+
 inline constexpr const char* pack_blocks = R"(Return sorted entries as blocks.
 
 Parameters

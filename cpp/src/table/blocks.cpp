@@ -4,7 +4,9 @@
 #include <array>
 #include <cstring>
 
+#include "table/snapshot_order.hpp"
 #include "table/table_state.hpp"
+#include "windeck/base/parallel.hpp"
 #include "windeck/checkpoint/crc32c.hpp"
 
 namespace windeck {
@@ -86,6 +88,13 @@ class BlockPlanner {
     std::vector<std::size_t> ends_;
 };
 
+/// The fields before the columns. There are little-endian processors only.
+std::array<std::uint32_t, 6> prelude_of(const EntryBlock& block, const BlockRules& rules) {
+    static_assert(sizeof(std::array<std::uint32_t, 6>) == prelude_bytes);
+    const std::uint32_t narrow = rules.dtype == DType::bfloat16 ? 1 : 0;
+    return {block.entries, block.rows, block.dead, rules.dim, rules.slots, narrow};
+}
+
 struct Columns {
     std::int64_t* ids;
     std::int64_t* versions;
@@ -95,16 +104,12 @@ struct Columns {
     std::byte* values;
 };
 
-/// Writes a block but for its columns, has `fill` write these, and sums up all of it. There are
-/// little-endian processors only.
+/// Writes a block but for its columns, has `fill` write these, and sums up all of it.
 template <typename Fill>
 void write(EntryBlock& block, const BlockRules& rules, std::byte* memory, const Fill& fill) {
     std::byte* const begin = memory + block.at;
-    const std::uint32_t narrow = rules.dtype == DType::bfloat16 ? 1 : 0;
-    const std::uint32_t prelude[] = {block.entries, block.rows,  block.dead,
-                                     rules.dim,     rules.slots, narrow};
-    static_assert(sizeof(prelude) == prelude_bytes);
-    std::memcpy(begin, prelude, prelude_bytes);
+    const auto prelude = prelude_of(block, rules);
+    std::memcpy(begin, prelude.data(), prelude_bytes);
     auto* const ids = reinterpret_cast<std::int64_t*>(begin + prelude_bytes);
     const std::size_t n = block.entries;
     auto* const states = reinterpret_cast<std::uint8_t*>(ids + 4 * n);
@@ -112,6 +117,68 @@ void write(EntryBlock& block, const BlockRules& rules, std::byte* memory, const 
     fill(Columns{ids, ids + n, ids + 2 * n, ids + 3 * n, states, rows});
     std::fill(reinterpret_cast<std::byte*>(states + n), rows, std::byte{0});
     block.sum = crc32c({begin, block.bytes});
+}
+
+/// The entries of a block, as views of its memory.
+WholeRows rows_of(const StoredBlock& block, const BlockRules& rules) {
+    const std::size_t n = block.known.entries;
+    const auto* const ids = reinterpret_cast<const std::int64_t*>(block.memory + prelude_bytes);
+    const std::span<const std::int64_t> numbers(ids, 4 * n);
+    return {.ids = numbers.first(n),
+            .versions = numbers.subspan(n, n),
+            .frequencies = numbers.subspan(2 * n, n),
+            .seen = numbers.subspan(3 * n, n),
+            .admitted = {reinterpret_cast<const std::uint8_t*>(ids + 4 * n), n},
+            .values = {block.memory + rows_at(n), rules.row_bytes() * block.known.rows}};
+}
+
+/// Whether the fields and the size of a block are as known, and it has no dead entries.
+bool begins_as_known(const StoredBlock& block, const BlockRules& rules) {
+    const EntryBlock& known = block.known;
+    const std::size_t bytes = rows_at(known.entries) + rules.row_bytes() * known.rows;
+    if (known.entries == 0 || known.dead != 0 || known.bytes != bytes) return false;
+    const auto prelude = prelude_of(known, rules);
+    return std::memcmp(block.memory, prelude.data(), prelude_bytes) == 0;
+}
+
+/// Whether entries are as many as known, sorted, and begin and end as known.
+bool are_as_known(const WholeRows& rows, const EntryBlock& known) {
+    const std::size_t n = rows.ids.size();
+    std::size_t admitted = 0;
+    bool right = true;
+    for (const std::uint8_t state : rows.admitted) {
+        admitted += state;
+        right = right && state <= state_row;
+    }
+    std::int64_t before = bucket_of(rows.ids[0]);
+    right = right && admitted == known.rows && rows.ids[0] == known.first_id &&
+            before == known.first_bucket;
+    for (std::size_t i = 1; i < n; ++i) {
+        const std::int64_t bucket = bucket_of(rows.ids[i]);
+        right = right && (bucket > before || (bucket == before && rows.ids[i] > rows.ids[i - 1]));
+        before = bucket;
+    }
+    return right && before == known.last_bucket;
+}
+
+/// The entries in the buckets [first, end) of sorted ones.
+WholeRows in_buckets(const WholeRows& rows, std::size_t row_bytes, int first, int end) {
+    const auto at = [&](int bucket) {
+        const auto found = std::ranges::lower_bound(rows.ids, bucket, {}, bucket_of);
+        return static_cast<std::size_t>(found - rows.ids.begin());
+    };
+    const std::size_t from = at(first);
+    const std::size_t size = at(end) - from;
+    const auto admitted = rows.admitted.subspan(from, size);
+    const auto before = std::ranges::count(rows.admitted.first(from), state_row);
+    const auto inside = std::ranges::count(admitted, state_row);
+    return {rows.ids.subspan(from, size),
+            rows.versions.subspan(from, size),
+            rows.frequencies.subspan(from, size),
+            rows.seen.subspan(from, size),
+            admitted,
+            rows.values.subspan(row_bytes * static_cast<std::size_t>(before),
+                                row_bytes * static_cast<std::size_t>(inside))};
 }
 
 template <typename T>
@@ -191,6 +258,38 @@ void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
                           {to.versions, to.frequencies, to.seen, to.states}, to.values);
         });
     }
+}
+
+std::optional<std::size_t> insert_blocks(Table& table, std::span<const StoredBlock> blocks,
+                                         const BlockRules& rules, std::optional<std::int64_t> after,
+                                         int first, int end, int threads) {
+    std::vector<std::size_t> starts{0};
+    for (const StoredBlock& block : blocks)
+        starts.push_back(starts.back() + block.known.entries);
+    // Copies of what addresses depend on: the memory might be changed after it was checked.
+    std::vector<std::int64_t> ids(starts.back());
+    std::vector<std::uint8_t> states(starts.back());
+    std::vector<WholeRows> parts(blocks.size());
+    std::vector<std::uint8_t> right(blocks.size());
+    const auto count = static_cast<std::int64_t>(blocks.size());
+    parallel_for(count, 1, threads, [&](std::int64_t number, std::int64_t) {
+        const auto i = static_cast<std::size_t>(number);
+        if (!begins_as_known(blocks[i], rules)) return;
+        WholeRows& rows = parts[i] = rows_of(blocks[i], rules);
+        std::ranges::copy(rows.ids, ids.data() + starts[i]);
+        std::ranges::copy(rows.admitted, states.data() + starts[i]);
+        rows.ids = {ids.data() + starts[i], rows.ids.size()};
+        rows.admitted = {states.data() + starts[i], rows.admitted.size()};
+        right[i] = are_as_known(rows, blocks[i].known) ? 1 : 0;
+    });
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        WholeRows& rows = parts[i];
+        if (right[i] == 0 || (after && !before_by_bucket(*after, rows.ids.front()))) return i;
+        after = rows.ids.back();
+        rows = in_buckets(rows, rules.row_bytes(), first, end);
+    }
+    table.insert(parts, threads);
+    return std::nullopt;
 }
 
 }  // namespace windeck

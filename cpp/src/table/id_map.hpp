@@ -63,10 +63,18 @@ class IdMap {
     /// Sets the number of an id, below `absent`. A new id needs reserved memory.
     void set(std::int64_t id, std::uint64_t number) noexcept;
 
-    /// The same for an id that is not in the map, without a search for it.
-    void add(std::int64_t id, std::uint64_t number, std::uint64_t hash) noexcept {
+    /// Adds an id and its number unless the map has the id; returns the number that it has then,
+    /// else `absent`. Needs reserved memory.
+    std::uint64_t add(std::int64_t id, std::uint64_t number, std::uint64_t hash) noexcept {
+        std::uint64_t at = home(hash);
+        for (;; at = (at + line) & mask_) {
+            const std::uint64_t known = in_line(&slots_[at], id);
+            if (known != 0) return known - 1;
+            if (!is_full(&slots_[at])) break;
+        }
+        slots_[at + taken(&slots_[at])] = {id, number + 1};
         ++size_;
-        put(id, number + 1, hash);
+        return absent;
     }
 
     /// Removes an id that is in the map.

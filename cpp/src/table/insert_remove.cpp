@@ -7,9 +7,11 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "table/batch.hpp"
 #include "table/snapshot_order.hpp"
+#include "windeck/base/parallel.hpp"
 #include "windeck/table/table.hpp"
 
 namespace windeck {
@@ -35,44 +37,59 @@ void require_count(std::int64_t value, std::int64_t id, const char* name) {
                                 ", expected an integer from 0 to 2^62");
 }
 
-/// Whether ids are in the order of snapshots, strictly ascending.
-bool in_order(std::span<const std::int64_t> ids) {
-    bool ascend = true;
-    for (std::size_t i = 1; i < ids.size(); ++i)
-        ascend = ascend && before_by_bucket(ids[i - 1], ids[i]);
-    return ascend;
-}
-
-/// The first id that is given twice; none if all differ.
-std::optional<std::int64_t> given_twice(std::span<const std::int64_t> ids) {
-    if (in_order(ids)) return std::nullopt;
-    IdMap given;
-    given.reserve(ids.size());
-    for (const std::int64_t id : ids) {
-        if (given.find(id) != IdMap::absent) return id;
-        given.add(id, 0, hash_id(id));
-    }
-    return std::nullopt;
-}
-
-/// Throws std::invalid_argument for an id that cannot be inserted.
-void require_insertable(const IdMap& map, const WholeRows& rows) {
+/// Throws std::invalid_argument for a number that is out of range.
+void require_counts(const WholeRows& rows) {
     for (std::size_t i = 0; i < rows.ids.size(); ++i) {
         require_count(rows.versions[i], rows.ids[i], "version");
         require_count(rows.frequencies[i], rows.ids[i], "frequency");
         require_count(rows.seen[i], rows.ids[i], "seen");
     }
-    if (const auto id = given_twice(rows.ids)) {
-        throw std::invalid_argument("id " + std::to_string(*id) +
-                                    " is given twice, expected each id once");
-    }
-    for (std::size_t i = 0; i < rows.ids.size(); ++i) {
-        if (i + ahead < rows.ids.size()) map.prefetch(hash_id(rows.ids[i + ahead]));
-        if (map.find(rows.ids[i]) != IdMap::absent) {
-            throw std::invalid_argument("id " + std::to_string(rows.ids[i]) +
-                                        " is in the table already, expected ids that are not");
+}
+
+/// Rows and counters that are appended for the parts of an insertion: the first of each part, and
+/// the end.
+struct Appended {
+    std::vector<std::uint64_t> rows;
+    std::vector<std::uint64_t> counters;
+};
+
+/// An id that cannot be inserted; `place` is where the map has it.
+struct Conflict {
+    std::int64_t id;
+    EntryLocation place;
+};
+
+/// Adds the ids of all parts to the map, which has memory for them; on a conflict, none.
+std::optional<Conflict> add_to_map(IdMap& map, std::span<const WholeRows> parts,
+                                   const Appended& appended) noexcept {
+    std::optional<Conflict> found;
+    std::size_t added = 0;
+    std::uint64_t row = appended.rows.front();
+    std::uint64_t counter = appended.counters.front();
+    for (const WholeRows& part : parts) {
+        const std::size_t size = part.ids.size();
+        for (std::size_t i = 0; i < size && !found; ++i) {
+            if (i + ahead < size) map.prefetch(hash_id(part.ids[i + ahead]));
+            const EntryLocation place = part.admitted[i] != 0 ? EntryLocation::row(row++)
+                                                              : EntryLocation::counter(counter++);
+            const EntryLocation had{map.add(part.ids[i], place.packed, hash_id(part.ids[i]))};
+            if (!had.is_absent()) found = Conflict{part.ids[i], had};
+            added += had.is_absent() ? 1U : 0U;
         }
     }
+    for (const WholeRows& part : parts) {
+        for (std::size_t i = 0; found && i < part.ids.size() && added != 0; ++i, --added)
+            map.erase(part.ids[i]);
+    }
+    return found;
+}
+
+[[noreturn]] void throw_conflict(const Conflict& conflict, const Appended& appended) {
+    const auto& firsts = conflict.place.is_row() ? appended.rows : appended.counters;
+    const bool twice = conflict.place.number() >= firsts.front();
+    throw std::invalid_argument("id " + std::to_string(conflict.id) +
+                                (twice ? " is given twice, expected each id once"
+                                       : " is in the table already, expected ids that are not"));
 }
 
 }  // namespace
@@ -115,40 +132,54 @@ std::vector<std::int64_t> Table::evict(const Eviction& which) {
     return ids;
 }
 
-void Table::insert(const WholeRows& rows) {
+void Table::insert(std::span<const WholeRows> parts, int threads) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
-    require_own_buckets(options_, rows.ids);
-    require_insertable(s.map, rows);
-    s.map.reserve(s.map.size() + rows.ids.size());
-    s.dead_to_change();
     const std::size_t bytes = s.format.bytes(static_cast<std::size_t>(width()));
-    const std::byte* values = rows.values.data();
-    std::size_t done = 0;
+    Appended to{{s.rows.size()}, {s.counters.size()}};
+    for (const WholeRows& part : parts) {
+        require_own_buckets(options_, part.ids);
+        require_counts(part);
+        const std::size_t rows = part.values.size() / bytes;
+        to.rows.push_back(to.rows.back() + rows);
+        to.counters.push_back(to.counters.back() + part.ids.size() - rows);
+    }
+    const std::uint64_t rows = to.rows.back() - to.rows.front();
+    const std::uint64_t counters = to.counters.back() - to.counters.front();
+    s.map.reserve(s.map.size() + rows + counters);
+    s.dead_to_change();
+    s.rows.append(rows);
+    std::optional<Conflict> conflict;
     try {
-        // The dead are left as they are until nothing can fail any more.
-        for (; done < rows.ids.size(); ++done) {
-            if (done + ahead < rows.ids.size()) s.map.prefetch(hash_id(rows.ids[done + ahead]));
-            const std::int64_t id = rows.ids[done];
-            const bool admitted = rows.admitted[done] != 0;
-            RowStore& store = admitted ? s.rows : s.counters;
-            const std::uint64_t number = store.append();
-            s.map.add(
-                id, (admitted ? EntryLocation::row(number) : EntryLocation::counter(number)).packed,
-                hash_id(id));
-            store.head_to_change(number) = {id, rows.versions[done], rows.frequencies[done],
-                                            rows.seen[done]};
-            if (!admitted) continue;
-            copy_row(s.rows.values_to_change(number), values, bytes);
-            values += bytes;
-        }
+        s.counters.append(counters);
+        // The map is one piece of work, the rows of each part another; nothing in them throws.
+        const auto count = static_cast<std::int64_t>(parts.size()) + 1;
+        parallel_for(count, 1, threads, [&](std::int64_t piece, std::int64_t) {
+            if (piece == 0) {
+                conflict = add_to_map(s.map, parts, to);
+                return;
+            }
+            const auto number = static_cast<std::size_t>(piece - 1);
+            const WholeRows& part = parts[number];
+            std::uint64_t row = to.rows[number];
+            std::uint64_t counter = to.counters[number];
+            s.rows.write_values(row, to.rows[number + 1] - row, part.values.data());
+            for (std::size_t i = 0; i < part.ids.size(); ++i) {
+                RowHead& head = part.admitted[i] != 0 ? s.rows.head_to_change(row++)
+                                                      : s.counters.head_to_change(counter++);
+                head = {part.ids[i], part.versions[i], part.frequencies[i], part.seen[i]};
+            }
+        });
+        if (conflict) throw_conflict(*conflict, to);
     } catch (...) {
-        while (done-- > 0)
-            s.erase_entry(rows.ids[done], s.find(rows.ids[done]));  // the last one: moves nothing
+        s.rows.shrink(to.rows.front());
+        s.counters.shrink(to.counters.front());
         throw;
     }
-    for (std::size_t i = 0; i < rows.ids.size() && s.dead->size() != 0; ++i) {
-        if (s.dead->find(rows.ids[i]) != IdMap::absent) s.dead->erase(rows.ids[i]);
+    for (const WholeRows& part : parts) {
+        for (std::size_t i = 0; i < part.ids.size() && s.dead->size() != 0; ++i) {
+            if (s.dead->find(part.ids[i]) != IdMap::absent) s.dead->erase(part.ids[i]);
+        }
     }
     ++s.history;
 }

@@ -48,19 +48,29 @@ SlabRef RowStore::new_slab() {
 }
 
 std::uint64_t RowStore::append() {
-    const std::uint64_t slab = size_ >> shift_;
-    if (slab == slabs_.size()) {
-        if (shared_.size() == slab) shared_.push_back(0);  // there already if what follows threw
+    const std::uint64_t row = append(1);
+    head_to_change(row) = RowHead{};
+    return row;
+}
+
+std::uint64_t RowStore::append(std::uint64_t count) {
+    const std::uint64_t first = size_;
+    if (count == 0) return first;
+    const std::uint64_t end = ((first + count - 1) >> shift_) + 1;  // the slab after the last row's
+    if (shared_.size() < end) shared_.resize(end, 0);  // more than slabs_ if what follows threw
+    while (slabs_.size() < end) {
         SlabRef fresh = new_slab();
         slabs_.push_back(std::move(fresh));
     }
-    make_writable(size_);
-    head_to_change(size_) = RowHead{};
-    return size_++;
+    for (std::uint64_t slab = first >> shift_; slab < end; ++slab) {
+        if (shared_[slab] != 0) copy_shared_slab(slab);
+    }
+    size_ += count;
+    return first;
 }
 
-void RowStore::pop() noexcept {
-    --size_;
+void RowStore::shrink(std::uint64_t size) noexcept {
+    size_ = size;
     // One slab is kept in reserve, so that rows that come and go at its edge cost nothing.
     while (slabs_.size() > (size_ >> shift_) + 2) {
         slabs_.pop_back();
@@ -77,7 +87,8 @@ void RowStore::clear() noexcept {
 void RowStore::copy_shared_slab(std::uint64_t slab) {
     if (!slabs_[slab].is_unique()) {
         // Rows behind the last one were never written to.
-        const std::size_t used = std::min<std::size_t>(size_ - (slab << shift_), slab_rows());
+        const std::uint64_t first = std::min(slab << shift_, size_);
+        const std::size_t used = std::min<std::size_t>(size_ - first, slab_rows());
         SlabRef copy = new_slab();
         const std::byte* const from = slabs_[slab].memory();
         std::memcpy(copy.memory() + sizeof(TableSlab), from + sizeof(TableSlab),
@@ -86,6 +97,16 @@ void RowStore::copy_shared_slab(std::uint64_t slab) {
         slabs_[slab] = std::move(copy);
     }
     shared_[slab] = 0;
+}
+
+void RowStore::write_values(std::uint64_t first, std::uint64_t count,
+                            const std::byte* from) noexcept {
+    for (std::uint64_t row = first; row_bytes_ != 0 && row < first + count;) {
+        const std::uint64_t rows = std::min(first + count - row, slab_rows() - within(row));
+        std::memcpy(values_to_change(row), from, rows * row_bytes_);
+        from += rows * row_bytes_;
+        row += rows;
+    }
 }
 
 void RowStore::move_row(std::uint64_t from, std::uint64_t to) noexcept {

@@ -120,8 +120,10 @@ class RowStore : public RowView {
     /// Appends a row with a zeroed head and uninitialised values; returns its number. Throws
     /// std::bad_alloc; the store is then unchanged.
     std::uint64_t append();
-    /// Removes the last row.
-    void pop() noexcept;
+    /// The same for several rows, with heads that are not initialised; returns the first number.
+    std::uint64_t append(std::uint64_t count);
+    /// Removes the last rows, so that `size` are left.
+    void shrink(std::uint64_t size) noexcept;
     void clear() noexcept;
 
     /// Must be called before a row is changed: copies its slab if a snapshot holds it. Throws
@@ -135,6 +137,9 @@ class RowStore : public RowView {
     std::byte* values_to_change(std::uint64_t row) noexcept {
         return values_of(row >> shift_) + within(row) * row_bytes_;
     }
+
+    /// Copies the values of consecutive rows from `from`; make_writable() must have been called.
+    void write_values(std::uint64_t first, std::uint64_t count, const std::byte* from) noexcept;
 
     /// Copies a row; make_writable() must have been called for both.
     void move_row(std::uint64_t from, std::uint64_t to) noexcept;

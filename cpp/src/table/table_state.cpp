@@ -46,7 +46,7 @@ void Table::State::erase_entry(std::int64_t id, EntryLocation place) {
         store.move_row(last, place.number());
         map.set(store.head(last).id, place.packed);
     }
-    store.pop();
+    store.shrink(last);
     map.erase(id);
 }
 

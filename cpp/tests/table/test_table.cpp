@@ -132,7 +132,7 @@ void insert_does_all_or_nothing() {
     Table other(options_of(2));
     const WholeRows rows{whole.ids,  whole.versions, whole.frequencies,
                          whole.seen, whole.admitted, std::as_bytes(std::span(whole.values))};
-    other.insert(rows);
+    other.insert({&rows, 1});
     check(shown(*other.snapshot()) == whole, "restored otherwise");
     check_throws<std::invalid_argument>([&] { other.insert(rows); }, "is in the table already");
     check(shown(*other.snapshot()) == whole, "a refused insert changes something");

@@ -20,12 +20,15 @@ void equals_the_model(std::uint64_t seed, std::int64_t range) {
         if (random() % 3 != 0) {
             map.reserve(map.size() + 1);
             const std::uint64_t number = random() >> 1;
-            if (random() % 2 == 0 && !model.contains(id)) {
-                map.add(id, number, hash_id(id));
+            const auto known = model.find(id);
+            if (random() % 2 == 0) {
+                const std::uint64_t had = map.add(id, number, hash_id(id));
+                check(had == (known == model.end() ? IdMap::absent : known->second), "another one");
+                model.emplace(id, number);
             } else {
                 map.set(id, number);
+                model[id] = number;
             }
-            model[id] = number;
         } else if (model.erase(id) != 0) {
             map.erase(id);
         }

@@ -16,7 +16,8 @@ from support.store_servers import KINDS
 from support.threads import at_once
 from windeck import checkpoint
 from windeck._core import EmbeddingCore
-from windeck.checkpoint.stores import open_store
+from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.stores import CorruptStoreError, open_store
 
 Fresh = Callable[[str], str]
 
@@ -121,7 +122,8 @@ import resource, sys
 import numpy as np
 from windeck import checkpoint
 from windeck._core import EmbeddingCore
-from windeck.checkpoint.stores import open_store
+from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.stores import CorruptStoreError, open_store
 
 class Table:
     config = {}
@@ -150,3 +152,48 @@ with open_store(sys.argv[1]) as store:
 def test_memory_beyond_the_table_is_bounded(kind: str, fresh: Fresh) -> None:
     # 150 MB of rows, so a copy of half of them would show.
     assert_little_memory(MEMORY, fresh(kind))
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+def test_a_damaged_block_of_a_full_save_is_found(kind: str, fresh: Fresh) -> None:
+    """Flipped bytes, and blocks whose sums are right but whose ids are in another order."""
+    core = trained(1)
+    with open_store(fresh(kind)) as store:
+        checkpoint.save(store, step=0, embeddings={"t": ModelTable(core)})
+        found = dict(store.scan(b"windeck/e/"))
+        first, second = sorted(found)[3:5]
+
+        def refused(key: bytes, value: bytes, text: str = "is damaged: found") -> None:
+            store.put_many([(key, value)])
+            target = EmbeddingCore(8, slots=1)
+            with pytest.raises(CorruptStoreError, match=f"{key.decode()} {text}"):
+                checkpoint.load(store, embeddings={"t": ModelTable(target)})
+            assert len(target) == target.counted == 0
+            store.put_many([(key, found[key])])
+
+        for at in range(0, len(found[first]), 9973):
+            wrong = bytearray(found[first])
+            wrong[at] ^= 1
+            refused(first, bytes(wrong))
+        label = Label(Kind.BLOCK, *_save_of(store), 0, 0, 3)
+        payload = bytearray(decode(first, found[first], label))
+        for at, other, text in [
+            (24, 1, "is damaged: found id"),  # the first id
+            (12, 9, "is damaged: found rows of dim 9"),
+            (4, 1, "is damaged: found BlockSize"),
+        ]:
+            changed = payload.copy()
+            changed[at : at + 4] = other.to_bytes(4, "little")
+            refused(first, encode(label, changed), text)
+        store.delete_many([second])
+        target = EmbeddingCore(8, slots=1)
+        with pytest.raises(CorruptStoreError, match=f"{second.decode()} is missing"):
+            checkpoint.load(store, embeddings={"t": ModelTable(target)})
+        store.put_many([(second, found[second])])
+        checkpoint.load(store, embeddings={"t": ModelTable(target)})
+        assert told_by(target) == told_by(core)
+
+
+def _save_of(store: Any) -> tuple[int, int]:
+    with checkpoint.open(store) as saved:
+        return saved.generation, saved.save

@@ -13,12 +13,13 @@
 //
 // plan_blocks() computes the bounds and the addresses of blocks; write_blocks() writes them and
 // computes their checksums while they are in the cache. O(n); thread-safe; sizes of arrays are not
-// checked.
+// checked. insert_blocks() checks blocks that were stored, and inserts them.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -82,5 +83,20 @@ std::vector<EntryBlock> plan_blocks(const TableSnapshot::Selection& selection,
 void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
                   const TableSnapshot& snapshot, const TableSnapshot::Selection& selection,
                   std::byte* memory);
+
+/// A block in memory that is aligned to 8 bytes, and what is known of it: all but at, first, sum.
+struct StoredBlock {
+    const std::byte* memory;
+    EntryBlock known;
+};
+
+/// Inserts the entries of blocks that are in the buckets [first, end) into a table with as many
+/// bytes a row. Before, it checks of each block that it is as known, without dead entries and
+/// sorted, and that it begins after the block before; the first block, after the id `after`.
+/// Returns the number of the first block that is not so; then nothing was inserted. Throws as
+/// Table::insert(). `rules` are those of the blocks; `most` and `borders` are ignored.
+std::optional<std::size_t> insert_blocks(Table& table, std::span<const StoredBlock> blocks,
+                                         const BlockRules& rules, std::optional<std::int64_t> after,
+                                         int first, int end, int threads);
 
 }  // namespace windeck

@@ -261,7 +261,9 @@ class DirectView(View, Protocol):
     Optional: where a view has no such method or returns None, use `get`.
     """
 
-    def get_many_into(self, wanted: Sequence[Wanted], *, cached: bool = True) -> list[int | None]:
+    def get_many_into(
+        self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
+    ) -> list[int | None]:
         """Read values into memory: the first bytes of each into its head, the rest into its body.
 
         Parameters
@@ -269,6 +271,8 @@ class DirectView(View, Protocol):
         cached
             True if the caller reads the bodies soon. Otherwise the store may bypass the caches of
             the processor.
+        threads
+            Number of values that may be read at a time.
 
         Returns
         -------

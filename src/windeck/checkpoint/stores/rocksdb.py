@@ -152,10 +152,12 @@ class RocksDBStore:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._reader.get_many(check_keys(keys))
 
-    def get_many_into(self, wanted: Sequence[Wanted], *, cached: bool = True) -> list[int | None]:
+    def get_many_into(
+        self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
+    ) -> list[int | None]:
         self._open  # noqa: B018
         check_keys([key for key, _, _ in wanted])
-        return self._direct.get_many_into(wanted)
+        return self._direct.get_many_into(wanted, cached=cached, threads=threads)
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None

@@ -31,7 +31,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from windeck._core import crc32c, crc32c_joined
+from windeck._core import crc32c, crc32c_joined, read_values
 from windeck.checkpoint.stores.protocol import Pieces, Wanted
 
 __all__ = ["LiveTables", "TableWriter"]
@@ -58,7 +58,6 @@ INDEX_BYTES = 4 << 20
 SMALL_BYTES = 64 << 10
 #: Tables kept open.
 OPEN_TABLES = 64
-_HAS_PREADV = hasattr(os, "preadv")
 _MEMORY = ("rocksdb.num-entries-active-mem-table", "rocksdb.num-entries-imm-mem-tables")
 
 
@@ -396,7 +395,9 @@ class LiveTables:
     def close(self) -> None:
         self._db = self._tables = None
 
-    def get_many_into(self, wanted: Sequence[Wanted]) -> list[int | None]:
+    def get_many_into(
+        self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
+    ) -> list[int | None]:
         """See `windeck.checkpoint.stores.DirectView.get_many_into`."""
         tables = self._tables if self._listed_at == self._writes else self._list()
         answers: list[int | None] = [None] * len(wanted)
@@ -411,13 +412,11 @@ class LiveTables:
                     places.setdefault(table, []).append((number, one, offset, size))
         for table, some in places.items():
             with suppress(OSError, ValueError):
-                for number, crc in table.read(some):
+                for number, crc in table.read(some, streamed=not cached, threads=threads):
                     answers[number] = crc
         return answers
 
     def _list(self) -> _TableFiles | None:
-        if not _HAS_PREADV:
-            return None
         with self._lock:
             writes, db = self._writes, self._db
             if db is None:
@@ -458,6 +457,8 @@ class _TableFiles:
                 if block is not None:
                     found.append((table, *block))
         if len(found) > 1:  # usually one has the key, the others only span it
+            found = [place for place in found if place[0].may_hold(key, *place[1:])]
+        if len(found) > 1:
             found = [place for place in found if place[0].holds(key, *place[1:])]
         return found[0] if len(found) == 1 else None
 
@@ -498,6 +499,8 @@ class _TableFile:
         blocks = list(index_entries(self._block(*index)))
         self._last_keys = [key for key, _, _ in blocks]
         self._places = [(offset, size) for _, offset, size in blocks]
+        # Offset and keys of the small block that was looked at last: keys are asked for in order.
+        self._small: tuple[int, set[bytes]] = -1, set()
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
@@ -512,10 +515,19 @@ class _TableFile:
         at = bisect_left(self._last_keys, key)
         return self._places[at] if at < len(self._places) else None
 
+    def may_hold(self, key: bytes, offset: int, size: int) -> bool:
+        """Return True if a block is large, or a small one that has a key."""
+        if size > SMALL_BYTES:
+            return True
+        if self._small[0] != offset:
+            keys = {found[:-8] for found, _ in entries(self._block(offset, size))}
+            self._small = offset, keys
+        return key in self._small[1]
+
     def holds(self, key: bytes, offset: int, size: int) -> bool:
         """Return True if a block has a key; a large block has one entry."""
         if size <= SMALL_BYTES:
-            return any(found[:-8] == key for found, _ in entries(self._block(offset, size)))
+            return self.may_hold(key, offset, size)
         begin = self._bytes(offset, min(size, 20 + len(key) + 8))
         shared, at = varint_at(begin, 0)
         length, at = varint_at(begin, at)
@@ -524,21 +536,26 @@ class _TableFile:
             raise ValueError("a large block has more than one entry")
         return length == len(key) + 8 and begin[at:][: len(key)] == key
 
-    def read(self, places: Sequence[_BlockRead]) -> Iterator[tuple[int, int]]:
+    def read(
+        self, places: Sequence[_BlockRead], *, streamed: bool, threads: int
+    ) -> Iterator[tuple[int, int]]:
         """Read values of valid blocks of one entry; yield numbers and CRC32C of bodies."""
+        found, reads = [], []
         for number, (key, head, body), offset, size in places:
             begin = _begin(len(key), len(head) + len(body)) + key
             first = bytearray(len(begin) + 8 + len(head))
             end = bytearray(len(_ALONE) + 4)
-            if len(first) + len(body) + len(_ALONE) - 1 != size:
-                continue
-            if os.preadv(self._file, (first, body, end), offset) != size + TRAILER_BYTES:
-                continue
+            if len(first) + len(body) + len(_ALONE) - 1 == size:
+                found.append((number, begin, head))
+                reads.append((offset, first, body, end))
+        sums = read_values(self._file, reads, streamed=streamed, threads=threads)
+        for (number, begin, head), (_, first, body, end), body_crc in zip(
+            found, reads, sums, strict=True
+        ):
             # The kind (1: a value, not a deletion); the other seven bytes are a sequence number.
-            if not first.startswith(begin) or first[len(begin)] != 1:
+            if body_crc is None or not first.startswith(begin) or first[len(begin)] != 1:
                 continue
             head[:] = first[len(begin) + 8 :]
-            body_crc = crc32c(body)
             crc = crc32c(_ALONE, crc32c_joined(crc32c(first), body_crc, len(body)))
             if end == _ALONE + masked(crc).to_bytes(4, "little"):
                 yield number, body_crc

@@ -21,7 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._core import bucket_of, pack_blocks
-from windeck.checkpoint.format.table_entries import PRELUDE_BYTES, BlockSize, TableShape
+from windeck.checkpoint.format.table_entries import (
+    ENTRY_BYTES,
+    PRELUDE_BYTES,
+    BlockSize,
+    TableShape,
+)
 from windeck.checkpoint.format.values import HEADER_BYTES, Label, header
 from windeck.checkpoint.stores import CorruptStoreError, Pieces
 from windeck.checkpoint.tables.entries import DEAD, ROW, Entries, Int64s, search_pairs
@@ -33,6 +38,7 @@ __all__ = [
     "Block",
     "BlockIndex",
     "index_line",
+    "last_key",
     "pack_entries",
     "parse_index",
     "unpack_block",
@@ -124,6 +130,12 @@ def unpack_block(name: str, payload: memoryview, shape: TableShape, size: BlockS
     return found
 
 
+def last_key(payload: memoryview) -> int:
+    """Return the id of the last entry of a block that was checked."""
+    count = _PRELUDE.unpack_from(payload)[0]
+    return int.from_bytes(payload[PRELUDE_BYTES + 8 * count - 8 :][:8], "little", signed=True)
+
+
 def _views(payload: memoryview, size: BlockSize, shape: TableShape) -> Entries:
     count, at = size.entries, PRELUDE_BYTES
     numbers = [np.frombuffer(payload, "<i8", count, at + 8 * count * i) for i in range(4)]
@@ -173,6 +185,17 @@ class BlockIndex:
         line = self._lines[number]
         return BlockSize(int(line["entries"]), int(line["rows"]), int(line["dead"]))
 
+    def payload_bytes(self, shape: TableShape) -> Int64s:
+        """Return the bytes of the payload of each block."""
+        entries, rows = (self._lines[name].astype(np.int64) for name in ("entries", "rows"))
+        head = PRELUDE_BYTES + ENTRY_BYTES * entries
+        found: Int64s = head + -head % 8 + shape.row_bytes * rows
+        return found
+
+    def lines(self, first: int, stop: int) -> bytes:
+        """Return the lines of the blocks [first, stop), as `EmbeddingCore.insert_blocks` asks."""
+        return self._lines[first:stop].tobytes()
+
     def check(self, name: str, number: int, entries: Entries) -> Entries:
         """Return the entries of a block, after checking their order and ends against the index."""
         buckets, keys = entries.buckets, entries.keys
@@ -193,10 +216,10 @@ class BlockIndex:
             )  # fmt: skip
         return entries
 
-    def total(self) -> BlockSize:
-        """Return the numbers of entries of all blocks."""
-        names = ("entries", "rows", "dead")
-        return BlockSize(*(int(self._lines[name].sum(dtype=np.int64)) for name in names))
+    def total(self, first: int = 0, stop: int | None = None) -> BlockSize:
+        """Return the numbers of entries of the blocks [first, stop), by default of all."""
+        lines, names = self._lines[first:stop], ("entries", "rows", "dead")
+        return BlockSize(*(int(lines[name].sum(dtype=np.int64)) for name in names))
 
     def touching(self, first: int, end: int) -> range:
         """Return the numbers of the blocks with entries in the buckets [first, end)."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._core import bucket_of
+from windeck._util.parallel import THREADS
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.table_entries import (
     BUCKETS,
@@ -24,10 +25,12 @@ from windeck.checkpoint.format.table_entries import (
 )
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
+from windeck.checkpoint.stores.protocol import Wanted
 from windeck.checkpoint.tables.blocks import (
     INDEX_LINE_BYTES,
     INDEX_LINES,
     BlockIndex,
+    last_key,
     parse_index,
     unpack_block,
 )
@@ -47,8 +50,8 @@ __all__ = ["BlockReader", "SavedTable", "TableRows"]
 #: Bytes of blocks requested at once, so few that they are still in the processor's cache when the
 #: rows are inserted.
 READ_BYTES = 1 << 20
-#: Bytes of memory that blocks are read into one after the other.
-_SCRATCH_BYTES = 256 << 10
+#: The same where blocks are read into memory that is used again, and inserted by several threads.
+INSERT_BYTES = 4 << 20
 
 
 class BlockReader:
@@ -60,40 +63,36 @@ class BlockReader:
         self._view, self._namespace = view, namespace
         self._link, self._shard, self._shape = link, shard, shape
         self._index: BlockIndex | None = None
-        self._scratch = np.empty(0, np.uint8)
+        self._sizes: list[int] = []  # of the payloads, with the index
 
     @property
     def index(self) -> BlockIndex:
         """The index, read on first access."""
         if self._index is None:
             self._index = self._read_index()
+            self._sizes = self._index.payload_bytes(self._shape).tolist()
         return self._index
 
-    def read(self, numbers: Iterable[int], *, reuse: bool = False) -> Iterator[tuple[int, Entries]]:
+    def read(
+        self, numbers: Iterable[int], *, direct: bool = False
+    ) -> Iterator[tuple[int, Entries]]:
         """Yield blocks by number, reading some at a time.
 
         Parameters
         ----------
-        reuse
-            Allow the entries to be in memory that the next block is read into.
+        direct
+            Read into memory past the store's caches, if the store can do so.
         """
-        if reuse and isinstance(self._view, DirectView):
-            numbers = list(numbers)
-            if all(self._size(number) <= _SCRATCH_BYTES for number in numbers):
-                yield from self._read_into_scratch(self._view, numbers)
-                return
-        for group in self._groups(numbers):
-            names = [self._key(number) for number in group]
-            values = self._view.get_many(names)
-            for i, number in enumerate(group):
-                value, values[i] = values[i], None  # let go of as soon as it is used
-                yield number, self._block(number, self._decode(number, value))
+        for group in self._groups(numbers, READ_BYTES):
+            memory = self._new_memory(group) if direct else None
+            for number, payload in zip(group, self._payloads(group, memory), strict=True):
+                yield number, self._block(number, payload)
 
-    def read_piece(self, piece: ShardRange, *, reuse: bool = False) -> Iterator[Entries]:
+    def read_piece(self, piece: ShardRange, *, direct: bool = False) -> Iterator[Entries]:
         """Yield the entries of a piece's buckets, in order, block by block."""
         before: tuple[int, int] | None = None
         numbers = self.index.touching(piece.first, piece.end)
-        for number, found in self.read(numbers, reuse=reuse):
+        for number, found in self.read(numbers, direct=direct):
             first = int(self.index.first[number]), int(found.keys[0])
             if before is not None and first <= before:
                 raise CorruptStoreError(
@@ -106,12 +105,37 @@ class BlockReader:
             if len(found):
                 yield found
 
-    def _groups(self, numbers: Iterable[int]) -> Iterator[list[int]]:
+    def insert(self, core: Any, piece: ShardRange) -> None:
+        """Insert the entries of a piece's buckets, which have to be new, into a native table."""
+        numbers = self.index.touching(piece.first, piece.end)
+        groups = list(self._groups(numbers, INSERT_BYTES))
+        memory = self._new_memory(max(groups, key=self._size_of, default=[]))
+        before = len(core) + core.counted
+        every = self.index.total(numbers.start, numbers.stop).entries
+        after: int | None = None
+        for group in groups:
+            payloads = list(self._payloads(group, memory))
+            # Few resizes, but no memory for entries that the index claims and the blocks lack.
+            read = self.index.total(numbers.start, group[-1] + 1).entries
+            core.reserve(before + min(every, 64 * read))
+            lines = self.index.lines(group[0], group[-1] + 1)
+            wrong = core.insert_blocks(
+                payloads, lines, piece.first, piece.end, after=after, threads=THREADS
+            )
+            if wrong is not None:
+                self._block(group[wrong], payloads[wrong])  # raises an error that says what
+                raise CorruptStoreError(
+                    f"{self._key(group[wrong]).decode()} is damaged: found an id first that is not "
+                    "after the last of the block before"
+                )
+            after = last_key(payloads[-1])
+
+    def _groups(self, numbers: Iterable[int], limit: int) -> Iterator[list[int]]:
         group: list[int] = []
         held = 0
         for number in numbers:
-            size = self._size(number)
-            if group and held + size > READ_BYTES:
+            size = self._sizes[number]
+            if group and held + size > limit:
                 yield group
                 group, held = [], 0
             group.append(number)
@@ -119,25 +143,41 @@ class BlockReader:
         if group:
             yield group
 
-    def _read_into_scratch(
-        self, view: DirectView, numbers: Iterable[int]
-    ) -> Iterator[tuple[int, Entries]]:
-        if not len(self._scratch):
-            self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
-        head = bytearray(HEADER_BYTES)
-        for number in numbers:
-            key, body = self._key(number), self._scratch[: self._size(number)].data
-            (crc,) = view.get_many_into([(key, memoryview(head), body)])
-            if crc is None or head != header(self._label(Kind.BLOCK, number), len(body), crc):
-                body = self._decode(number, self._view.get(key))
-            yield number, self._block(number, body)
+    def _size_of(self, group: Iterable[int]) -> int:
+        """Return the bytes of memory for a group of blocks."""
+        return sum(map(_aligned, (self._sizes[number] for number in group)))
 
-    def _size(self, number: int) -> int:
-        return self.index.size(number).bytes(self._shape)
+    def _new_memory(self, group: Iterable[int]) -> memoryview | None:
+        """Return memory for a group of blocks, or None if the store cannot read into memory."""
+        if not isinstance(self._view, DirectView):
+            return None
+        return np.empty(self._size_of(group), np.uint8).data
+
+    def _payloads(self, group: Sequence[int], memory: memoryview | None) -> Iterator[memoryview]:
+        """Yield the payloads of blocks, read into memory if some is given."""
+        names = [self._key(number) for number in group]
+        if memory is None or not isinstance(self._view, DirectView):
+            values = self._view.get_many(names)
+            for i, number in enumerate(group):
+                value, values[i] = values[i], None  # let go of as soon as it is used
+                yield self._decode(number, value)
+            return
+        wanted, at = list[Wanted](), 0
+        for number, name in zip(group, names, strict=True):
+            body = memory[at : at + self._sizes[number]]
+            wanted.append((name, memoryview(bytearray(HEADER_BYTES)), body))
+            at += _aligned(len(body))
+        sums = self._view.get_many_into(wanted, threads=THREADS)
+        for number, (key, head, body), crc in zip(group, wanted, sums, strict=True):
+            label = self._label(Kind.BLOCK, number)
+            if crc is None or head != header(label, len(body), crc):
+                yield self._decode(number, self._view.get(key))
+            else:
+                yield body
 
     def _decode(self, number: int, value: bytes | None) -> memoryview:
         label = self._label(Kind.BLOCK, number)
-        return decode(self._key(number), value, label, length=self._size(number))
+        return decode(self._key(number), value, label, length=self._sizes[number])
 
     def _block(self, number: int, payload: memoryview) -> Entries:
         name, size = self._key(number).decode(), self.index.size(number)
@@ -178,6 +218,11 @@ class BlockReader:
     def _index_key(self, number: int) -> bytes:
         shard = self._shard
         return keys.index(self._namespace, self._link.generation, shard.writer, shard.item, number)
+
+
+def _aligned(size: int) -> int:
+    """Return a size rounded up to cache lines."""
+    return size + -size % 64
 
 
 @dataclass(frozen=True)
@@ -289,20 +334,34 @@ class SavedTable:
         return (_to_rows(found, shape) for found in self.entries(first_bucket, end_bucket))
 
     def entries(
-        self, first_bucket: int = 0, end_bucket: int = BUCKETS, *, reuse: bool = False
+        self, first_bucket: int = 0, end_bucket: int = BUCKETS, *, direct: bool = False
     ) -> Iterator[Entries]:
-        """Yield entries as `scan` does; with `reuse`, each is valid until the next is requested."""
+        """Yield entries as `scan` does; with `direct`, past the store's caches where possible."""
         if not 0 <= first_bucket <= end_bucket <= BUCKETS:
             raise ValueError(
                 f"the buckets are {first_bucket} to {end_bucket}, expected a range within 0 to "
                 f"{BUCKETS}"
             )
         chain = [own for own in ranges_to_read(self._entry.links, first_bucket, end_bucket) if own]
-        return merge_streams([self._read_link(own, reuse) for own in chain]) if chain else iter(())
+        return merge_streams([self._read_link(own, direct) for own in chain]) if chain else iter(())
 
-    def _read_link(self, link_pieces: Sequence[ShardRange], reuse: bool) -> Iterator[Entries]:
+    def insert(self, core: Any) -> None:
+        """Insert the entries of a table's buckets, which have to be new, into its native core."""
+        chain = ranges_to_read(self._entry.links, core.first_bucket, core.end_bucket)
+        pieces = [piece for own in chain for piece in own]
+        if len(chain) == 1 and hasattr(core, "insert_blocks"):
+            for piece in pieces:
+                self._reader(piece).insert(core, piece)
+            return
+        for found in self.entries(core.first_bucket, core.end_bucket, direct=True):
+            core.insert(
+                found.keys, found.versions, found.frequencies, found.seen, found.states == ROW,
+                found.values,
+            )  # fmt: skip
+
+    def _read_link(self, link_pieces: Sequence[ShardRange], direct: bool) -> Iterator[Entries]:
         for piece in link_pieces:
-            yield from self._reader(piece).read_piece(piece, reuse=reuse)
+            yield from self._reader(piece).read_piece(piece, direct=direct)
 
     def _reader(self, piece: ShardRange) -> BlockReader:
         key = piece.link, piece.shard

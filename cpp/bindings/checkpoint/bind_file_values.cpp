@@ -1,0 +1,90 @@
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/buffers.hpp"
+#include "bindings.hpp"
+#include "windeck/checkpoint/file_values.hpp"
+
+namespace windeck {
+namespace {
+
+constexpr const char* doc = R"(Read values from a file, with the CRC32C of their bodies.
+
+Parameters
+----------
+file : int
+    A file descriptor. Its position is not used.
+values : sequence of (int, buffer, buffer, buffer)
+    For each value its offset in the file, and writable memory for the consecutive bytes of its
+    head, its body and its end.
+streamed : bool
+    Write bodies past the processor's caches: for memory that is not read soon.
+threads : int
+    The number of values that are read at a time.
+
+Returns
+-------
+list of int or None
+    The CRC32C of each body; None if the file ends early or cannot be read. The memory is undefined
+    then.
+
+Raises
+------
+TypeError, ValueError, BufferError
+    A wrong type, a negative number, memory that is strided or read-only.
+
+Notes
+-----
+Releases the GIL.
+
+Examples
+--------
+>>> import tempfile
+>>> from windeck._core import crc32c, read_values
+>>> head, body, end = bytearray(1), bytearray(4), bytearray(1)
+>>> with tempfile.TemporaryFile() as file:
+...     _ = file.write(b"--<body>"), file.flush()
+...     sums = read_values(file.fileno(), [(2, head, body, end)], streamed=False)
+>>> head, body, end, sums == [crc32c(b"body")]
+(bytearray(b'<'), bytearray(b'body'), bytearray(b'>'), True)
+)";
+
+std::vector<std::optional<std::uint32_t>> read(const IntegerLike& file, const py::sequence& wanted,
+                                               bool streamed, const py::object& threads) {
+    const auto handle = static_cast<int>(integer(file.value, "file", 0, 1 << 30));
+    const int workers = thread_count(threads);
+    std::vector<Buffer> held;
+    std::vector<FileValue> values;
+    held.reserve(3 * wanted.size());
+    for (const py::handle one : wanted) {
+        const auto pieces = py::cast<py::tuple>(one);
+        if (pieces.size() != 4) throw py::value_error("expected an offset and three buffers");
+        FileValue value;
+        value.offset = static_cast<std::uint64_t>(integer(pieces[0], "offset", 0));
+        value.head = held.emplace_back(pieces[1], true).writable_bytes();
+        value.body = held.emplace_back(pieces[2], true).writable_bytes();
+        value.end = held.emplace_back(pieces[3], true).writable_bytes();
+        values.push_back(value);
+    }
+    {
+        const py::gil_scoped_release unlocked;
+        read_values(handle, values, streamed, workers);
+    }
+    std::vector<std::optional<std::uint32_t>> sums;
+    for (const FileValue& value : values)
+        sums.push_back(value.sum);
+    return sums;
+}
+
+}  // namespace
+
+void bind_file_values(py::module_& m) {
+    m.def("read_values", &read, py::arg("file"), py::arg("values"), py::kw_only(),
+          py::arg("streamed"), py::arg("threads") = 1, doc);
+}
+
+}  // namespace windeck
