@@ -13,7 +13,7 @@ from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
 from windeck import checkpoint
-from windeck.checkpoint.maintenance import copy
+from windeck.checkpoint.copying import copy
 from windeck.checkpoint.read.comparing import ValueDifference, diff
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 

@@ -16,7 +16,7 @@ from models.table_model import ModelCore
 from support.failing import Between, error_of
 from support.store_servers import EMBEDDED, KINDS
 from windeck import checkpoint
-from windeck.checkpoint.maintenance import copy
+from windeck.checkpoint.copying import copy
 from windeck.checkpoint.read.comparing import diff
 from windeck.checkpoint.read.verifying import verify
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store

@@ -75,7 +75,8 @@ BlockList write_pooled(std::vector<EntryBlock>& blocks, const Write& write) {
 BlockList snapshot_blocks(const PySnapshot& self, const IntegerLike& first_bucket,
                           const IntegerLike& end_bucket, const IntegerLike& since,
                           const IntegerLike& dim, const IntegerLike& slots, const IntegerLike& most,
-                          const py::sequence& borders) {
+                          const py::sequence& borders, const py::object& threads) {
+    const int workers = thread_count(threads);
     const auto first =
         static_cast<int>(integer(first_bucket.value, "first_bucket", 0, bucket_count));
     const auto end = static_cast<int>(integer(end_bucket.value, "end_bucket", first, bucket_count));
@@ -96,7 +97,7 @@ BlockList snapshot_blocks(const PySnapshot& self, const IntegerLike& first_bucke
         blocks = plan_blocks(selection, given.rules);
     }
     return write_pooled(blocks, [&](std::byte* memory) {
-        write_blocks(blocks, given.rules, *snapshot, selection, memory);
+        write_blocks(blocks, given.rules, *snapshot, selection, memory, workers);
     });
 }
 
@@ -216,7 +217,7 @@ void bind_table_blocks(py::module_& m) {
     py::cast<py::class_<PySnapshot>>(m.attr("EmbeddingSnapshot"))
         .def("blocks", &snapshot_blocks, py::arg("first_bucket"), py::arg("end_bucket"),
              py::arg("since") = -1, py::kw_only(), py::arg("dim"), py::arg("slots"),
-             py::arg("most"), py::arg("borders"), docs::blocks);
+             py::arg("most"), py::arg("borders"), py::arg("threads") = 1, docs::blocks);
     py::cast<py::class_<Table>>(m.attr("EmbeddingCore"))
         .def("insert_blocks", &insert_blocks_into, py::arg("payloads"), py::arg("lines"),
              py::arg("first_bucket"), py::arg("end_bucket"), py::kw_only(),

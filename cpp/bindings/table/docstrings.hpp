@@ -260,6 +260,8 @@ most : int
     block ends where the next bucket does not fit; a bucket larger than a block is cut.
 borders : sequence of int
     Buckets that must begin a block.
+threads : int or None
+    The number of threads; None for the number of processors.
 
 Returns
 -------

@@ -250,14 +250,16 @@ std::vector<EntryBlock> plan_blocks(const TableSnapshot::Selection& selection,
 
 void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
                   const TableSnapshot& snapshot, const TableSnapshot::Selection& selection,
-                  std::byte* memory) {
-    for (EntryBlock& block : blocks) {
+                  std::byte* memory, int threads) {
+    const auto count = static_cast<std::int64_t>(blocks.size());
+    parallel_for(count, 1, threads, [&](std::int64_t number, std::int64_t) {
+        EntryBlock& block = blocks[static_cast<std::size_t>(number)];
         write(block, rules, memory, [&](const Columns& to) {
             // Of an entry that is not dead, its state is whether it was admitted.
             snapshot.read(selection.entries.subspan(block.first, block.entries), to.ids,
                           {to.versions, to.frequencies, to.seen, to.states}, to.values);
         });
-    }
+    });
 }
 
 std::optional<std::size_t> insert_blocks(Table& table, std::span<const StoredBlock> blocks,

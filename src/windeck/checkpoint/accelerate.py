@@ -62,7 +62,7 @@ class AccelerateCheckpoint:
             For a table with gradients that wait for `step`.
         """
         plain = {name: part.state_dict() for name, part in self._plain().items()}
-        return save(
+        generation: int = save(
             self.url,
             step=step,
             model=self._model,
@@ -73,6 +73,7 @@ class AccelerateCheckpoint:
             group=world_group(),
             **self._options,
         )
+        return generation
 
     def load(self) -> Loaded | None:
         """Load the checkpoint in force on all ranks; return None if there is none."""

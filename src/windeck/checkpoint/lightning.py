@@ -91,7 +91,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 trained = trainer.fit_loop.epoch_loop.batch_progress.total.processed
                 given["loader"] = self._loader.state_dict(step=trained)
         self._saved_step = trainer.global_step
-        return save(
+        generation: int = save(
             self.url,
             step=trainer.global_step,
             embeddings=tables or None,
@@ -99,6 +99,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             **given,
             **self._options,
         )
+        return generation
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Save if the number of steps is a multiple of `every`."""

@@ -1,39 +1,34 @@
-"""Maintenance of checkpoints: listing, removing and copying generations."""
+"""Maintenance of checkpoints: listing and removing generations."""
 
 from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.keys import drop_parts, list_parts
 from windeck.checkpoint.format.manifests import (
     Commit,
+    Head,
     encode_head,
-    read_commits,
     read_head,
     read_manifest,
 )
 from windeck.checkpoint.format.table_entries import TableEntry
-from windeck.checkpoint.format.values import Kind, Label, decode, encode
-from windeck.checkpoint.read.scanning import (
-    ValueRange,
-    expected_keys,
-    read_values,
-    referenced_ranges,
-)
+from windeck.checkpoint.format.values import Kind, Label, decode
+from windeck.checkpoint.read.scanning import referenced_ranges
 from windeck.checkpoint.stores import Store, View
 from windeck.checkpoint.stores.protocol import order_writes
 from windeck.checkpoint.stores.urls import make_room, opened, takes_parts
 
-__all__ = ["CopyResult", "check_keep", "copy", "gc", "gc_open_store", "log"]
-__all__ += ["remove_generations", "remove_old"]
+if TYPE_CHECKING:
+    from windeck.checkpoint.stores.objects import ObjectStore
+
+__all__ = ["check_keep", "gc", "gc_open_store", "log", "remove_generations", "remove_old"]
 
 
 #: Keys of one call of `delete_many`.
@@ -252,7 +247,8 @@ def gc(
     """Remove all generations but the newest ones, and data left by saves that were killed.
 
     Generations that have a tag are kept, as are data of removed generations that the remaining ones
-    refer to. RocksDB and LevelDB then free the space on the disk.
+    refer to. RocksDB and LevelDB then free the space on the disk. In an object store, files with
+    data that are needed are kept as a whole.
 
     Parameters
     ----------
@@ -343,6 +339,9 @@ def gc_open_store(
         If False, what was removed may be there again, whole, after a crash.
     """
     head = read_head(place, namespace)
+    if keys.has_segments(place):
+        kept = _select_kept(head.commits, keep, keep_every)
+        return _remove_segments(place, namespace, kept, head, dry_run=dry_run)
     while True:
         kept = _select_kept(head.commits, keep, keep_every)
         needed = find_needed(place, namespace, kept)
@@ -376,6 +375,45 @@ def gc_open_store(
     return gone
 
 
+def _remove_segments(
+    place: ObjectStore, namespace: str, kept: list[Commit], head: Head, *, dry_run: bool
+) -> list[int]:
+    """Do as `gc` in an object store: remove the segments of which nothing is needed."""
+    own = {commit.generation for commit in kept}
+    newest = kept[0].generation if kept else _ALL
+    needed = {
+        values.key(namespace, number)
+        for commit in kept
+        if commit.bases
+        for values in referenced_ranges(read_manifest(place, namespace, commit))
+        if values.generation not in own
+        for number in range(values.first, values.stop)
+    }
+
+    def generation(name: str) -> int | None:
+        return keys.segment_generation(namespace, name)
+
+    segments = [
+        segment
+        for segment in place.segments
+        if (number := generation(segment.name)) is None
+        or number in own
+        or not needed.isdisjoint(place.index(segment))
+    ]
+    listed = {segment.name for segment in segments}
+    # A copy in progress may own unlisted segments of later generations.
+    gone = {
+        name: number
+        for name in place.segment_files()
+        if name not in listed and (number := generation(name)) is not None and number <= newest
+    }
+    if not dry_run:
+        if len(kept) < len(head.commits) or len(segments) < len(place.segments):
+            place.commit(segments, {**place.small_values, keys.head(namespace): encode_head(kept)})
+        place.remove_segments(gone)
+    return sorted({*gone.values()})
+
+
 def _untagged(commits: list[Commit]) -> list[Commit]:
     return [commit._replace(tags=()) for commit in commits]
 
@@ -400,218 +438,3 @@ def _last_reserved(place: Store, namespace: str) -> int:
     if value is None:
         return 0
     return int.from_bytes(decode(key, value, Label(Kind.NEXT), length=8), "little") - 1
-
-
-@dataclass(frozen=True)
-class CopyResult:
-    """Result of `copy`: generations, the current one first, and numbers of values and bytes."""
-
-    generations: list[int]
-    values: int
-    bytes: int
-
-
-def copy(
-    source: Store | str,
-    target: Store | str,
-    *,
-    generations: Collection[int] | None = None,
-    namespace: str = "windeck",
-    target_namespace: str | None = None,
-    replace: bool = False,
-    progress: Callable[[int], object] | None = None,
-) -> CopyResult:
-    """Copy a checkpoint with its tags into another store, or under another namespace.
-
-    Parameters
-    ----------
-    source, target
-        Open stores or URLs of any kind.
-    generations
-        The generations to copy; None: all. Data of others that they refer to are copied, too.
-    namespace, target_namespace
-        Prefixes of the keys in source and target, by default the same.
-    replace
-        First remove a checkpoint in the namespace of the target. If the copy fails then, the target
-        has no checkpoint.
-    progress
-        A function that is called with the bytes of each value that was copied.
-
-    Raises
-    ------
-    FileExistsError
-        When the target has a checkpoint in that namespace.
-    FileNotFoundError
-        When the source has no checkpoint or no such generation.
-    ValueError
-        When source and target are the same, or have the same HEAD.
-    RuntimeError
-        When another process committed to the target meanwhile.
-    OSError
-        When data of the source are damaged or cannot be reached; then HEAD is not written.
-
-    Notes
-    -----
-    Every value is compared with its checksums. HEAD is set by compare-and-set after all other
-    values are durable, so a copy that was killed leaves data without references, no checkpoint.
-    O(bytes) time; memory for some chunks and the manifests.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from windeck import checkpoint
-    >>> a, b = (checkpoint.stores.open_store("memory://") for _ in range(2))
-    >>> number = checkpoint.save(a, step=1, model={"w": torch.ones(3)})
-    >>> copy(a, b).generations
-    [1]
-    >>> with checkpoint.open(b) as found:
-    ...     found.tensor("model/w")
-    tensor([1., 1., 1.])
-    """
-    keys.check_namespace(namespace)
-    space = keys.check_namespace(target_namespace or namespace)
-    same_store = source == target if isinstance(source, str) else source is target
-    if same_store and space == namespace:
-        raise ValueError(f"source and target are both {namespace} in one store, expected two")
-    with ExitStack() as stack:
-        # Open one URL only once, since an embedded store allows one writer. Open the source first,
-        # so that no target is created for a missing source.
-        view = stack.enter_context(opened(source, reading=not same_store))
-        commits = select_commits(view, namespace, generations)
-        place = view if same_store else stack.enter_context(opened(target))
-        there = place.get(keys.head(space))
-        if there is not None and (replace or read_head(place, space).commits):
-            if not replace:
-                raise FileExistsError(
-                    f"{place.url} has a checkpoint in {space} already, expected none; pass "
-                    "replace=True to remove it first"
-                )
-            if there == view.get(keys.head(namespace)):  # also the same store by two URLs
-                raise ValueError(same_checkpoint_message(place.url, space))
-            _remove_checkpoint(place, space)
-        return _Copier(view, namespace, place, space, progress).run(commits)
-
-
-def same_checkpoint_message(url: str, namespace: str) -> str:
-    """Return the error message for a copy that would replace its own source."""
-    return (
-        f"{namespace} in {url} is the checkpoint to be copied, or a copy of it, expected another "
-        "one to replace"
-    )
-
-
-def select_commits(view: View, namespace: str, generations: Collection[int] | None) -> list[Commit]:
-    """Return the commits to be copied, the current one first; all of them for None.
-
-    Raises
-    ------
-    FileNotFoundError
-        When a generation does not exist.
-    """
-    commits = read_commits(view, namespace)
-    wanted = {commit.generation for commit in commits} if generations is None else {*generations}
-    missing = wanted - {commit.generation for commit in commits}
-    if missing or not wanted:
-        kept = ", ".join(str(commit.generation) for commit in commits)
-        what = f"generation {min(missing)}" if missing else "generation asked for"
-        raise FileNotFoundError(f"there is no {what} in {namespace}, expected some of {kept}")
-    return [commit for commit in commits if commit.generation in wanted]
-
-
-def _remove_checkpoint(place: Store, namespace: str) -> None:
-    """Empty HEAD, then remove all values. NEXT stays, so that numbers of generations only grow."""
-    place.put_many([(keys.head(namespace), encode_head([]))])
-    order_writes(place)
-    for letter in keys.LETTERS:
-        place.delete_range(f"{namespace}/{letter}/".encode())
-
-
-class _Copier:
-    """Copies generations from a view to a store, and counts values and bytes."""
-
-    def __init__(
-        self,
-        view: View,
-        namespace: str,
-        place: Store,
-        space: str,
-        progress: Callable[[int], object] | None,
-    ) -> None:
-        self._view, self._namespace = view, namespace
-        self._place, self._space = place, space
-        self._progress = progress
-        self._values = self._bytes = 0
-
-    def run(self, commits: list[Commit]) -> CopyResult:
-        key = keys.head(self._space)
-        before = self._place.get(key)  # without a checkpoint in it
-        ranges: list[tuple[int, ValueRange]] = []
-        for commit in commits:
-            manifest = read_manifest(self._view, self._namespace, commit)
-            ranges += [(commit.generation, values) for values in referenced_ranges(manifest)]
-        for letter in keys.LETTERS:  # one load for each letter: key ranges of loads do not overlap
-            own = [pair for pair in ranges if pair[1].letter == letter]
-            if own:
-                self._place.bulk_load(self._data(own))
-        for commit in commits:
-            self._place.bulk_load(self._digests(commit))
-        order_writes(self._place)
-        if before is None:  # an empty one, see `create_head`
-            before = encode_head([])
-            if self._place.compare_and_set(key, None, before):
-                order_writes(self._place)
-        self._place.bulk_load(self._manifests(commits))
-        self._reserve(commits)
-        order_writes(self._place)
-        if not self._place.compare_and_set(key, before, encode_head(commits)):
-            raise RuntimeError(
-                f"a checkpoint was committed to {self._space} in {self._place.url} meanwhile, "
-                "expected no other writer"
-            )
-        self._place.sync()
-        numbers = [commit.generation for commit in commits]
-        return CopyResult(numbers, self._values, self._bytes)
-
-    def _data(self, ranges: list[tuple[int, ValueRange]]) -> Iterator[tuple[bytes, bytes]]:
-        wanted = (
-            (values, number) for _, _, values, number in expected_keys(self._namespace, ranges)
-        )
-        for value in read_values(self._view, self._namespace, wanted):
-            if value.error is not None:
-                raise value.error
-            yield self._moved(value.key, value.stored)
-
-    def _digests(self, commit: Commit) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over the digests of a generation, which only incremental saves need."""
-        prefix = f"{self._namespace}/d/{commit.generation:016x}/".encode()
-        for key, value in self._view.scan(prefix):
-            found = keys.parse_numbers(self._namespace, key)
-            if found is None or len(found) != 3:
-                continue
-            label = Label(Kind.DIGESTS, commit.generation, commit.save, 0, found[1], found[2])
-            decode(key, value, label)
-            yield self._moved(key, value)
-
-    def _manifests(self, commits: list[Commit]) -> Iterator[tuple[bytes, bytes]]:
-        for commit in reversed(commits):
-            key = keys.manifest(self._namespace, commit.generation)
-            value = self._view.get(key)
-            decode(key, value, Label(Kind.MANIFEST, commit.generation, commit.save))
-            yield self._moved(key, value or b"")
-
-    def _moved(self, key: bytes, value: bytes) -> tuple[bytes, bytes]:
-        self._values, self._bytes = self._values + 1, self._bytes + len(value)
-        if self._progress is not None:
-            self._progress(len(value))
-        return self._space.encode() + key[len(self._namespace) :], value
-
-    def _reserve(self, commits: list[Commit]) -> None:
-        """Set NEXT, so that later saves to the target get numbers after all copied generations."""
-        key, label = keys.next_generation(self._space), Label(Kind.NEXT)
-        number = 1 + max(commit.generation for commit in commits)
-        while True:
-            was = self._place.get(key)
-            if was is not None:
-                number = max(number, int.from_bytes(decode(key, was, label, length=8), "little"))
-            if self._place.compare_and_set(key, was, encode(label, number.to_bytes(8, "little"))):
-                return

@@ -10,6 +10,7 @@ from typing import Any
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import read_commits
+from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.urls import takes_parts
 from windeck.cli.output import (
     colored,
@@ -155,7 +156,7 @@ def _gc(arguments: Namespace) -> None:
 
 
 def _copy(arguments: Namespace) -> None:
-    from windeck.checkpoint import maintenance
+    from windeck.checkpoint import copying
 
     url, target = redacted_url(arguments.url), redacted_url(arguments.target)
     generations = arguments.generations
@@ -166,17 +167,12 @@ def _copy(arguments: Namespace) -> None:
     if (url, namespace) == (target, to_namespace):
         raise UsageError(f"source and target are both {namespace} in {url}, expected two")
     with opened_store(arguments.url) as source:
-        maintenance.select_commits(source, namespace, generations)  # before a target is made
+        copying.select_commits(source, namespace, generations)  # before a target is made
         with opened_store(arguments.target, create=True) as store:
             head = store.get(keys.head(to_namespace))
-            if head is not None and not arguments.replace:
-                raise UsageError(
-                    f"{target} has a checkpoint in {to_namespace} already, expected none, "
-                    "or --replace to remove it first"
-                )
-            if head is not None and head == source.get(keys.head(namespace)):
-                raise UsageError(maintenance.same_checkpoint_message(target, to_namespace))
-            done = maintenance.copy(
+            if head is not None and not keys.has_segments(store):  # it takes what it lacks
+                _check_replaced(arguments, source, head)
+            done = copying.copy(
                 source,
                 store,
                 generations=generations,
@@ -193,6 +189,23 @@ def _copy(arguments: Namespace) -> None:
         f"copied generations {numbers}: {done.values:,} values, {format_size(done.bytes)}, "
         f"to {escaped(target)}"
     )
+
+
+def _check_replaced(arguments: Namespace, source: Store, head: bytes) -> None:
+    """Raise a UsageError unless the checkpoint of a target, by its HEAD, may be replaced."""
+    from windeck.checkpoint import copying
+
+    target, namespace = (
+        redacted_url(arguments.target),
+        arguments.to_namespace or arguments.namespace,
+    )
+    if not arguments.replace:
+        raise UsageError(
+            f"{target} has a checkpoint in {namespace} already, expected none, or --replace to "
+            "remove it first"
+        )
+    if head == source.get(keys.head(arguments.namespace)):
+        raise UsageError(copying.same_checkpoint_message(target, namespace))
 
 
 def _progress() -> Callable[[int], object] | None:

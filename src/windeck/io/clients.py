@@ -7,7 +7,8 @@ requests and turns errors into sentences.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
@@ -41,10 +42,11 @@ class Version(NamedTuple):
 
 
 class ListedName(NamedTuple):
-    """A name below a folder, relative to it."""
+    """A name below a folder, relative to it, and the bytes of a file (-1 if not known)."""
 
     name: str
     is_directory: bool
+    size: int = -1
 
 
 class OpenObject(Protocol):
@@ -78,11 +80,17 @@ class Client(Protocol):
     def version(self, key: str) -> Version:
         """Return the present version of an object."""
 
-    def entries(self, key: str, *, recursive: bool) -> list[ListedName]:
+    def entries(self, key: str, *, recursive: bool = False) -> list[ListedName]:
         """Return the names in a folder, or the files below it; none if it does not exist."""
 
     def open(self, key: str) -> OpenObject:
         """Open an object."""
+
+    def write(self, key: str, pieces: Sequence[Any]) -> None:
+        """Write buffers as an object: readers see the former object, or all of the new one."""
+
+    def delete(self, key: str) -> None:
+        """Delete an object."""
 
 
 class WrongAnswer(Exception):
@@ -194,12 +202,12 @@ class ArrowClient:
         info = self._fs.get_file_info(key)
         return Version(file.size(), max(info.mtime_ns or 0, 0), tag)
 
-    def entries(self, key: str, *, recursive: bool) -> list[ListedName]:
+    def entries(self, key: str, *, recursive: bool = False) -> list[ListedName]:
         from pyarrow.fs import FileSelector, FileType
 
         found = self._fs.get_file_info(FileSelector(key, recursive=recursive))
         return [
-            ListedName(_below(one.path, key), one.type == FileType.Directory)
+            ListedName(_below(one.path, key), one.type == FileType.Directory, one.size or 0)
             for one in found
             if not (recursive and one.type == FileType.Directory)
         ]
@@ -207,6 +215,26 @@ class ArrowClient:
     def open(self, key: str) -> ArrowObject:
         file = self._fs.open_input_file(key)
         return ArrowObject(file, self._version(key, file), self._fs, key)
+
+    def write(self, key: str, pieces: Sequence[Any]) -> None:
+        base = self._fs
+        while base.type_name == "subtree":
+            base = base.base_fs
+        if base.type_name in ("local", "mock", "hdfs"):  # others have no folders
+            self._fs.create_dir(key.rpartition("/")[0], recursive=True)
+        temporary = key
+        if base.type_name == "local":
+            folder, _, name = key.rpartition("/")
+            temporary = f"{folder}/.{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+        # Large objects are uploaded in parts, and appear when the stream is closed.
+        with self._fs.open_output_stream(temporary, compression=None) as file:
+            for piece in pieces:
+                file.write(piece)
+        if temporary != key:
+            self._fs.move(temporary, key)
+
+    def delete(self, key: str) -> None:
+        self._fs.delete_file(key)
 
 
 def _metadata(file: Any) -> dict[str, str]:
@@ -322,7 +350,7 @@ class FsspecClient:
         changed = next((info[name] for name in times if info.get(name)), 0)
         return Version(int(info["size"]), _nanoseconds(changed), tag)
 
-    def entries(self, key: str, *, recursive: bool) -> list[ListedName]:
+    def entries(self, key: str, *, recursive: bool = False) -> list[ListedName]:
         self._fs.invalidate_cache()
         if recursive:
             found = self._fs.find(key, detail=True).values()
@@ -333,11 +361,27 @@ class FsspecClient:
             name = unquote(one["name"]) if self._web else one["name"]
             name = _below(name, unquote(key) if self._web else key)
             if name and not (self._web and ("?" in name or "://" in name)):
-                listed.append(ListedName(name, one["type"] == "directory"))
+                size = one.get("size")
+                size = -1 if size is None else int(size)
+                listed.append(ListedName(name, one["type"] == "directory", size))
         return listed
 
     def open(self, key: str) -> FsspecObject:
         return FsspecObject(self._fs, key, self.version(key))
+
+    def write(self, key: str, pieces: Sequence[Any]) -> None:
+        if self._web:
+            raise NotImplementedError("a web server takes no files")
+        content = b"".join(map(memoryview, pieces))
+        try:
+            self._fs.pipe_file(key, content)
+        except FileNotFoundError:  # of a file system that has folders
+            self._fs.makedirs(key.rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(key, content)
+
+    def delete(self, key: str) -> None:
+        self._fs.invalidate_cache()
+        self._fs.rm_file(key)
 
 
 def _as_tuple(protocol: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from windeck._util.parallel import run_in_threads
@@ -95,11 +95,35 @@ class RemoteReader:
             The object has changed since it was opened.
         """
         self._is_dirty = True
-        try:
+        with self._reported_changes():
             # Requests are repeated one by one; all of them where two answers differ.
             self.path.attempt(
                 "read", lambda client, _: self._read_once(client, ranges), WrongAnswer
             )
+
+    def read_spans(self, spans: Sequence[tuple[int, Sequence[memoryview]]]) -> None:
+        """Fill buffers, each span of them with contiguous bytes, by parallel requests.
+
+        The caller has to compare checksums: answers of a client that does not check ranges are not
+        compared with each other. Errors are those of `read_ranges`.
+        """
+        requests = [part for start, buffers in spans for part in _cut_span(start, buffers)]
+
+        def read(number: int) -> None:
+            start, buffers = requests[number]
+            found = memoryview(self._request(start, sum(map(len, buffers))))
+            for buffer in buffers:
+                buffer[:] = found[: len(buffer)]
+                found = found[len(buffer) :]
+
+        with self._reported_changes():
+            run_in_threads(read, len(requests), REQUESTS, portion=1)
+
+    @contextmanager
+    def _reported_changes(self) -> Iterator[None]:
+        """Raise a ValueError for an error of a request if the object has changed."""
+        try:
+            yield
         except PermissionError:
             raise
         except OSError:
@@ -159,6 +183,22 @@ class RemoteReader:
         """Check for changes since the last check, if something has been read."""
         if self._is_dirty:
             self.check_unchanged()
+
+
+def _cut_span(start: int, buffers: Sequence[memoryview]) -> Iterator[tuple[int, list[memoryview]]]:
+    """Cut a span of buffers into requests of up to `PART_BYTES`."""
+    parts: list[memoryview] = []
+    held = 0
+    for buffer in buffers:
+        while len(buffer):
+            part = buffer[: PART_BYTES - held]
+            parts.append(part)
+            held, buffer = held + len(part), buffer[len(part) :]
+            if held == PART_BYTES:
+                yield start, parts
+                start, parts, held = start + held, [], 0
+    if parts:
+        yield start, parts
 
 
 Span: TypeAlias = tuple[int, memoryview]

@@ -82,7 +82,7 @@ std::vector<EntryBlock> plan_blocks(const TableSnapshot::Selection& selection,
                                     const BlockRules& rules);
 void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
                   const TableSnapshot& snapshot, const TableSnapshot::Selection& selection,
-                  std::byte* memory);
+                  std::byte* memory, int threads = 1);
 
 /// A block in memory that is aligned to 8 bytes, and what is known of it: all but at, first, sum.
 struct StoredBlock {

@@ -21,19 +21,26 @@ A part is written beside an embedded database by a process that does not have it
 ``<namespace>-<generation>-<save>-<writer>-<attempt>-<kind>``: a hash and hexadecimal numbers. The
 kind is the letter of its keys. The writer's manifest is written last. Its kind is ``s`` and the
 letters of the parts before it; without it, the attempt is unfinished.
+
+In an object store, values are in segments. Names of those of a save begin with the hash of the
+namespace and two hexadecimal numbers: ``<namespace>-<generation>-<save>-``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from windeck.checkpoint.stores import PartStore, Store
 
+if TYPE_CHECKING:
+    from windeck.checkpoint.stores.objects import ObjectStore
+
 __all__ = ["LETTERS", "PartName", "block", "check_namespace", "chunk", "digests", "drop_parts"]
-__all__ += ["generation_prefixes", "has_parts", "head", "index", "list_parts", "manifest"]
-__all__ += ["next_generation", "parse_numbers", "shard"]
+__all__ += ["generation_prefixes", "has_parts", "has_segments", "head", "index", "list_parts"]
+__all__ += ["manifest", "next_generation", "parse_numbers", "segment_generation", "segment_group"]
+__all__ += ["shard"]
 
 #: The letters of the keys of a generation, its manifest first.
 LETTERS = "msdeit"
@@ -218,6 +225,34 @@ def drop_parts(store: Store, names: Iterable[PartName]) -> None:
     texts = [name.text for name in names]
     if texts and has_parts(store):
         store.drop_parts(texts)
+
+
+def has_segments(store: object) -> TypeGuard[ObjectStore]:
+    """Return True if a store holds copies of checkpoints in segments."""
+    return hasattr(store, "write_segments")
+
+
+def segment_group(namespace: str, generation: int, save: int) -> str:
+    """Return what the names of the segments of a save begin with.
+
+    Examples
+    --------
+    >>> segment_group("run", 10, 255)
+    'fb4b0d4947c68395-000000000000000a-00000000000000ff'
+    """
+    return f"{_hash(namespace)}-{generation:016x}-{save:016x}"
+
+
+def segment_generation(namespace: str, name: str) -> int | None:
+    """Return the generation of a segment, or None for one of another namespace.
+
+    Examples
+    --------
+    >>> segment_generation("run", segment_group("run", 10, 255) + "-00c0ffee")
+    10
+    """
+    found = re.fullmatch(_hash(namespace) + r"-([0-9a-f]{16})-[0-9a-f]{16}-[0-9a-f]+", name)
+    return int(found[1], 16) if found else None
 
 
 def _hash(namespace: str) -> str:

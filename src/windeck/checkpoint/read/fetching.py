@@ -17,6 +17,7 @@ from windeck.checkpoint.format.chunks import chunk_elements, target_memory, writ
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import DirectView, Store
+from windeck.checkpoint.stores.protocol import read_bytes
 from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["Job", "ChunkRun", "group_runs", "read_many", "chunk_runs"]
@@ -141,14 +142,17 @@ def _element_range(part: Box, box: Box) -> tuple[int, int]:
     return low, high + 1
 
 
-def group_runs(some: Iterable[ChunkRun], *, direct: bool) -> Iterator[tuple[bool, list[ChunkRun]]]:
+def group_runs(
+    some: Iterable[ChunkRun], *, direct: bool, group_bytes: int = GROUP_BYTES
+) -> Iterator[tuple[bool, list[ChunkRun]]]:
     """Group and split runs into groups that are read together, each with a flag.
 
     The flag is True for groups of large chunks, which are read directly if `direct` is True.
+    `group_bytes` are those of other groups.
     """
     # The last small chunks come before the last large ones: both are read at the same time, and a
     # small group at the end would leave one of the threads idle.
-    groups = {False: _RunGroup(GROUP_BYTES), True: _RunGroup(LARGE_GROUP_BYTES)}
+    groups = {False: _RunGroup(group_bytes), True: _RunGroup(LARGE_GROUP_BYTES)}
     for run in some:
         large = direct and run.chunk_bytes >= LARGE_BYTES
         for full in groups[large].add(run):
@@ -187,8 +191,11 @@ def read_many(
     """Read tensors into existing ones; see `windeck.checkpoint.Checkpoint.read_many`."""
     reader = _GroupReader(store, namespace)
     direct = reader.direct is not None
-    groups = group_runs(chunk_runs(entries, jobs, direct=direct), direct=direct)
-    if not direct:  # reads through `get_many` hold the interpreter's lock: threads do not help
+    group_bytes = max(GROUP_BYTES, read_bytes(store))
+    runs = chunk_runs(entries, jobs, direct=direct)
+    groups = group_runs(runs, direct=direct, group_bytes=group_bytes)
+    # Reads through `get_many` hold the interpreter's lock: threads do not help, but for requests.
+    if not direct and group_bytes == GROUP_BYTES:
         for group in groups:
             yield from reader.read(group)
     else:
@@ -210,7 +217,9 @@ class _GroupReader:
         large, some = group
         if large and self.direct is not None:
             return self._read_direct(self.direct, some)
-        return self._read_by_key(some)
+        return self._read_by_key(
+            [(run, number) for run in some for number in range(run.first, run.stop)]
+        )
 
     def attempt(
         self, group: tuple[bool, list[ChunkRun]]
@@ -223,8 +232,7 @@ class _GroupReader:
             return done, error
         return done, None
 
-    def _read_by_key(self, some: Sequence[ChunkRun]) -> Iterator[tuple[str, int]]:
-        chunks = [(run, number) for run in some for number in range(run.first, run.stop)]
+    def _read_by_key(self, chunks: Sequence[tuple[ChunkRun, int]]) -> Iterator[tuple[str, int]]:
         wanted = [run.wanted(self._namespace, number) for run, number in chunks]
         values = self._store.get_many([key for key, _ in wanted])
         for i, ((run, number), (key, label)) in enumerate(zip(chunks, wanted, strict=True)):
@@ -236,7 +244,7 @@ class _GroupReader:
     def _read_direct(
         self, store: DirectView, some: Sequence[ChunkRun]
     ) -> Iterator[tuple[str, int]]:
-        """Read the chunks with a place together, then the others one by one through a buffer."""
+        """Read the chunks with a place together, then the others, one by one through a buffer."""
         placed, others = list[tuple[ChunkRun, int, memoryview]](), list[tuple[ChunkRun, int]]()
         for run in some:
             for number in range(run.first, run.stop):
@@ -246,6 +254,9 @@ class _GroupReader:
                 else:
                     placed.append((run, number, memory))
         yield from self._read_into(store, placed, cached=False)
+        if read_bytes(store) > GROUP_BYTES:  # one call for each would be one round trip for each
+            yield from self._read_by_key(others)
+            return
         for run, number in others:
             buffer = self._buffer(run, run.bytes_of(number))
             yield from self._read_into(store, [(run, number, buffer)], cached=True)

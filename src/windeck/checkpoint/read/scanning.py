@@ -17,14 +17,15 @@ from windeck.checkpoint.format.boxes import Box, intersections, shape_of, shift_
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.checkpoint.stores.protocol import read_bytes
 from windeck.columns.dtypes import item_bytes
 
 __all__ = ["ElementRun", "ExpectedKey", "StoredValue", "ValueRange", "chunk_elements"]
 __all__ += ["expected_keys", "read_box", "read_chunks", "read_values", "referenced_ranges"]
 
 _KINDS = {"t": Kind.CHUNK, "e": Kind.BLOCK, "i": Kind.INDEX}
-#: Bytes and keys of one read.
-_READ_BYTES, _READ_KEYS = 1 << 20, 1000
+#: Keys of one read.
+_READ_KEYS = 1000
 #: Maximum bytes of a block of a table, and lines of a value of its index.
 _BLOCK_BYTES, _LINES = 256 << 10, 1 << 16
 
@@ -164,7 +165,7 @@ def read_values(
     OSError
         When the store cannot be reached; what is damaged is told in `Value.error`.
     """
-    for batch in _batches(wanted):
+    for batch in _batches(wanted, read_bytes(view)):
         names = [values.key(namespace, number) for values, number in batch]
         found = _get_many(view, names)
         for i, (values, number) in enumerate(batch):
@@ -190,12 +191,14 @@ def _get_many(view: View, names: list[bytes]) -> list[bytes | CorruptStoreError 
     return [_get_many(view, [name])[0] for name in names]  # find the damaged one
 
 
-def _batches(wanted: Iterable[tuple[ValueRange, int]]) -> Iterator[list[tuple[ValueRange, int]]]:
+def _batches(
+    wanted: Iterable[tuple[ValueRange, int]], limit: int
+) -> Iterator[list[tuple[ValueRange, int]]]:
     batch: list[tuple[ValueRange, int]] = []
     held = 0
     for values, number in wanted:
         size = values.length(number) or _BLOCK_BYTES
-        if batch and (held + size > _READ_BYTES or len(batch) == _READ_KEYS):
+        if batch and (held + size > limit or len(batch) == _READ_KEYS):
             yield batch
             batch, held = [], 0
         batch.append((values, number))

@@ -55,6 +55,7 @@ __all__ = [
     "key_range",
     "order_writes",
     "prefix_end",
+    "read_bytes",
 ]
 
 Self = TypeVar("Self")
@@ -193,6 +194,9 @@ class Facts(NamedTuple):
         Any number of processes may open the store for reading.
     ordered
         The cost of a scan is proportional to its result. Otherwise a scan visits every key.
+    read_bytes
+        Bytes of values to read by one call, for full speed: many where a call takes a round trip,
+        otherwise so few that they stay in the processor's cache until they are used.
     """
 
     backend: str
@@ -201,6 +205,7 @@ class Facts(NamedTuple):
     shared: bool
     shared_readers: bool
     ordered: bool
+    read_bytes: int = 1 << 20
 
 
 class Values(Protocol):
@@ -444,6 +449,19 @@ class PartStore(Store, Protocol):
         Absent parts are no error. Parts that are being written must not be removed.
         """
         ...
+
+
+def read_bytes(view: View) -> int:
+    """Return the bytes of the values to read by one call; a snapshot has no facts.
+
+    Examples
+    --------
+    >>> from windeck.checkpoint.stores import open_store
+    >>> read_bytes(open_store("memory://"))
+    1048576
+    """
+    facts: Facts | None = getattr(view, "facts", None)
+    return 1 << 20 if facts is None else facts.read_bytes
 
 
 def order_writes(store: Store) -> None:

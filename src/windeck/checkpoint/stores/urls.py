@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from windeck.checkpoint import background
 
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.protocol import Items, Store
@@ -32,6 +34,9 @@ _BACKENDS = {
     "redis+cluster": ("redis", "redis", "redis"),
     "rediss+cluster": ("redis", "redis", "redis"),
 }
+#: Schemes of file systems, where a store is in files that do not change.
+OBJECT_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hf", "http", "https", "file")
+_BACKENDS |= dict.fromkeys(OBJECT_SCHEMES, ("objects", "", ""))
 _registered: dict[str, Callable[[StoreURL], Store]] = {}
 
 
@@ -94,6 +99,10 @@ class StoreURL(NamedTuple):
         return f"StoreURL({str(self)!r})"  # which has no password
 
     def __str__(self) -> str:
+        if self.scheme in OBJECT_SCHEMES:  # user and options may be credentials
+            container = f"{self.user}@" * (self.scheme[:4] == "abfs" and not self.password)
+            port = f":{self.port}" if self.port is not None else ""
+            return f"{self.scheme}://{container}{self.host}{port}{self.path}"
         login = f"{self.user}{':***' if self.password else ''}@" * bool(self.user or self.password)
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = f":{self.port}" if self.port is not None else ""
@@ -129,7 +138,9 @@ class StoreURL(NamedTuple):
         return float(text)
 
 
-def open_store(url: str) -> Store:
+def open_store(
+    url: str, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
+) -> Store:
     """Open a store.
 
     Parameters
@@ -141,6 +152,11 @@ def open_store(url: str) -> Store:
         ``rediss+cluster://`` for a cluster, which ``redis://`` detects as well;
         ``memory://name``, ``memory://``; and schemes added by `register`. The options of each are
         in docs/stores.md. In paths, ``?`` is written ``%3F`` and ``%`` is written ``%25``.
+        ``s3://bucket/folder``, ``gs://``, ``abfs://``, ``file:///folder`` and others: copies of
+        checkpoints in files, to be read; `windeck.checkpoint.copy` writes them.
+    filesystem, storage_options
+        For stores in files: a file system of pyarrow.fs or fsspec, or options for that of the URL,
+        such as credentials, as for `windeck.Table.read`.
 
     Returns
     -------
@@ -163,10 +179,19 @@ def open_store(url: str) -> Store:
     ...     store.get(b"step")
     b'7'
     """
+    opened: Store
+    scheme = url.partition("://")[0] if isinstance(url, str) else ""
+    if filesystem is not None or scheme in OBJECT_SCHEMES:
+        opened = _backend("file").open_objects(
+            url, filesystem=filesystem, storage_options=storage_options
+        )
+        return opened
     parsed = StoreURL.parse(url)
+    if storage_options is not None:
+        raise ValueError(f"`storage_options` are for stores in files, such as s3://, got {parsed}")
     if parsed.scheme in _registered:
         return _registered[parsed.scheme](parsed)
-    opened: Store = _backend(parsed.scheme).open_url(parsed)
+    opened = _backend(parsed.scheme).open_url(parsed)
     return opened
 
 
@@ -288,8 +313,11 @@ def _suggestion(name: str, known: tuple[str, ...]) -> str:
 def opened(store: Store | str, *, reading: bool = False, create: bool = True) -> Iterator[Store]:
     """Yield an open store: `store` itself, which stays open, or the store of a URL, closed at exit.
 
-    A missing database is created unless it is opened for reading or `create` is False.
+    A missing database is created unless it is opened for reading or `create` is False. A background
+    save of this process ends first, if both cannot have the store open.
     """
+    if not reading or (isinstance(store, str) and takes_turns(store)):
+        background.wait_quietly()
     if not isinstance(store, str):
         if not hasattr(store, "get_many"):
             raise TypeError(

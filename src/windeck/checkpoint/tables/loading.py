@@ -166,17 +166,19 @@ def _check_target(name: str, table: Any, saved: TableEntry, options: TableLoadOp
 
 def _fill(core: Any, saved: SavedTable, options: TableLoadOptions) -> None:
     forget_saves(core)
-    shape = table_shape(core)
+    # Ages in steps stay: the saved clock becomes `clock`, and all numbers of it move along. A table
+    # whose optimizer starts anew, or goes on, keeps its clock; otherwise the later clock is taken.
+    clock = core.clock if options.reset_slots else max(core.clock, saved.info.clock)
     if options.merge is None and not options.reset_slots:
-        core.set_clock(saved.info.clock)
-        if shape.dtype == saved.info.dtype:
-            saved.insert(core)
-            return
-    # The saved clock becomes that of the table, and saved clocks of ids move along. A table whose
-    # slots are reset keeps its clock; otherwise the later one is taken.
-    if not options.reset_slots and saved.info.clock > core.clock:
-        core.advance(saved.info.clock - core.clock)
-    shift = core.clock - saved.info.clock
+        clock = saved.info.clock
+    elif clock > core.clock:
+        core.advance(clock - core.clock)
+    shift = clock - saved.info.clock
+    shape = table_shape(core)
+    is_plain = options == TableLoadOptions(cast=options.cast)
+    if is_plain and shape == saved.shape and saved.insert_blocks(core):
+        core.set_clock(clock)
+        return
     slots = np.float32(getattr(core, "slot_value", 0.0))
     for found in saved.entries(core.first_bucket, core.end_bucket, direct=True):
         if options.merge is not None:
@@ -191,6 +193,8 @@ def _fill(core: Any, saved: SavedTable, options: TableLoadOptions) -> None:
             found.keys, _shifted(found.versions, shift), found.frequencies,
             _shifted(found.seen, shift), found.states == ROW, values,
         )  # fmt: skip
+    if is_plain:
+        core.set_clock(clock)
 
 
 def _shifted(clocks: Int64s, by: int) -> Int64s:

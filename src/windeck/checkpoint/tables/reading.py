@@ -25,7 +25,7 @@ from windeck.checkpoint.format.table_entries import (
 )
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
-from windeck.checkpoint.stores.protocol import Wanted
+from windeck.checkpoint.stores.protocol import Wanted, read_bytes
 from windeck.checkpoint.tables.blocks import (
     INDEX_LINE_BYTES,
     INDEX_LINES,
@@ -47,10 +47,7 @@ from windeck.checkpoint.tables.entries import (
 __all__ = ["BlockReader", "SavedTable", "TableRows"]
 
 
-#: Bytes of blocks requested at once, so few that they are still in the processor's cache when the
-#: rows are inserted.
-READ_BYTES = 1 << 20
-#: The same where blocks are read into memory that is used again, and inserted by several threads.
+#: Bytes of blocks that are read into memory that is used again, and inserted by several threads.
 INSERT_BYTES = 4 << 20
 
 
@@ -83,7 +80,7 @@ class BlockReader:
         direct
             Read into memory past the store's caches, if the store can do so.
         """
-        for group in self._groups(numbers, READ_BYTES):
+        for group in self._groups(numbers, read_bytes(self._view)):
             memory = self._new_memory(group) if direct else None
             for number, payload in zip(group, self._payloads(group, memory), strict=True):
                 yield number, self._block(number, payload)
@@ -108,7 +105,7 @@ class BlockReader:
     def insert(self, core: Any, piece: ShardRange) -> None:
         """Insert the entries of a piece's buckets, which have to be new, into a native table."""
         numbers = self.index.touching(piece.first, piece.end)
-        groups = list(self._groups(numbers, INSERT_BYTES))
+        groups = list(self._groups(numbers, max(INSERT_BYTES, read_bytes(self._view))))
         memory = self._new_memory(max(groups, key=self._size_of, default=[]))
         before = len(core) + core.counted
         every = self.index.total(numbers.start, numbers.stop).entries
@@ -280,7 +277,7 @@ class SavedTable:
         self._view, self._namespace, self._entry = view, namespace, entry
         self._opener = opener  # keeps the view open: its opener closes it when deleted
         self._readers: dict[tuple[TableLink, TableShard], BlockReader] = {}
-        self.info = table_info(entry)
+        self.info, self.shape = table_info(entry), entry.shape
 
     def __repr__(self) -> str:
         return f"<saved table {self.info.name}, {self.info.rows:,} rows of {self.info.dim}>"
@@ -345,19 +342,17 @@ class SavedTable:
         chain = [own for own in ranges_to_read(self._entry.links, first_bucket, end_bucket) if own]
         return merge_streams([self._read_link(own, direct) for own in chain]) if chain else iter(())
 
-    def insert(self, core: Any) -> None:
-        """Insert the entries of a table's buckets, which have to be new, into its native core."""
+    def insert_blocks(self, core: Any) -> bool:
+        """Insert the entries of a table's buckets, which have to be new, into its native core.
+
+        Return False, with nothing inserted, if they are not blocks of one generation.
+        """
         chain = ranges_to_read(self._entry.links, core.first_bucket, core.end_bucket)
-        pieces = [piece for own in chain for piece in own]
-        if len(chain) == 1 and hasattr(core, "insert_blocks"):
-            for piece in pieces:
-                self._reader(piece).insert(core, piece)
-            return
-        for found in self.entries(core.first_bucket, core.end_bucket, direct=True):
-            core.insert(
-                found.keys, found.versions, found.frequencies, found.seen, found.states == ROW,
-                found.values,
-            )  # fmt: skip
+        if len(chain) != 1 or not hasattr(core, "insert_blocks"):
+            return False
+        for piece in chain[0]:
+            self._reader(piece).insert(core, piece)
+        return True
 
     def _read_link(self, link_pieces: Sequence[ShardRange], direct: bool) -> Iterator[Entries]:
         for piece in link_pieces:

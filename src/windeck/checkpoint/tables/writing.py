@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from windeck._core import bucket_of
-from windeck._util.parallel import read_ahead
+from windeck._util.parallel import THREADS, read_ahead
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.table_entries import (
@@ -108,7 +108,7 @@ def _clock_at_save(core: Any, save: int, name: str, history: int) -> int | None:
 
 #: Bytes of entries read from a snapshot at once, so few that they are still in the cache when they
 #: are sent.
-READ_BYTES = 1 << 20
+READ_BYTES = 2 << 20
 # First buckets of the ranges that 2 to 8 shards own. Blocks end there, so that a block is read for
 # one shard only; but not in a table below `_SMALL_BYTES`, which would get too many small blocks.
 _SHARD_BORDERS = sorted({rank * BUCKETS // n for n in range(2, 9) for rank in range(1, n)})
@@ -193,8 +193,9 @@ def _read_blocks(
     if len(dead) or native is None:
         return pack_entries(_read_entries(snapshot, since, first, end, dead), shape, borders)
     found = native(
-        first, end, since, dim=shape.dim, slots=shape.slots, most=BLOCK_BYTES, borders=borders
-    )
+        first, end, since, dim=shape.dim, slots=shape.slots, most=BLOCK_BYTES, borders=borders,
+        threads=THREADS,
+    )  # fmt: skip
     return [Block(*block) for block in found]
 
 
@@ -252,7 +253,8 @@ def table_shape(core: Any) -> TableShape:
 class TablesWriter:
     """Writes the tables of one writer in one save.
 
-    The tables are saved as they are when this is constructed; `close` it after the save.
+    The tables are saved as they are when this is constructed; `close` it after the save. The
+    snapshot of each table is closed as soon as its blocks were read.
 
     Parameters
     ----------
@@ -345,14 +347,15 @@ class _EmbeddingWriter:
             )
         self._buckets = int(self.core.first_bucket), int(self.core.end_bucket)
         self._snapshot = self.core.snapshot()
-        self.clock = int(self._snapshot.clock)
+        self.clock, self._history = int(self._snapshot.clock), int(self._snapshot.history)
         self._since = -1
+        self._all_rows = self._counted = 0  # also those that a delta does not have
         self._lines: list[bytes] = []
         self._entries = self._rows = self._dead = self._bytes = 0
 
     def use_base(self, save: int) -> None:
         """Write a delta if the table was equal to the save, and not too much has changed."""
-        clock = _clock_at_save(self.core, save, self.name, int(self._snapshot.history))
+        clock = _clock_at_save(self.core, save, self.name, self._history)
         if clock is not None:
             changed = int(self._snapshot.counts(clock).sum())
             if changed <= _MAX_CHANGED * self._snapshot.counts(-1).sum():
@@ -360,7 +363,7 @@ class _EmbeddingWriter:
 
     def remember(self, save: int) -> None:
         """Record that the table was equal to a save."""
-        remember_save(self.core, save, self.name, self.clock, int(self._snapshot.history))
+        remember_save(self.core, save, self.name, self.clock, self._history)
 
     def blocks(self, namespace: str, label: Label) -> Items:
         """Yield keys and values of the blocks."""
@@ -369,6 +372,9 @@ class _EmbeddingWriter:
         for blocks in read_ahead(calls, limit=_AHEAD_BYTES):
             for block in blocks:
                 yield self._encode_block(namespace, label, block)
+        self._all_rows = int(self._snapshot.rows)
+        self._counted = int(self._snapshot.counts(-1).sum()) - self._all_rows
+        self._snapshot.close()  # now, so that training copies no more rows for it
 
     def _encode_block(self, namespace: str, label: Label, block: Block) -> tuple[bytes, Pieces]:
         """Return key and value of a block, after counting it as written."""
@@ -392,17 +398,16 @@ class _EmbeddingWriter:
             yield keys.index(namespace, generation, writer, self._item, number), value
 
     def manifest_entry(self, writer: int) -> dict[str, Any]:
-        """Return the table's entry for the writer's manifest."""
+        """Return the table's entry for the writer's manifest, after `blocks` was exhausted."""
         shard = TableShard(
             writer=writer, item=self._item, buckets=self._buckets, since=self._since,
             clock=self.clock, blocks=len(self._lines), entries=self._entries, rows=self._rows,
             dead=self._dead, bytes=self._bytes,
         )  # fmt: skip
-        rows = int(self._snapshot.rows)
         return {
             "name": self.name, "dim": self._shape.dim, "dtype": self._shape.dtype,
             "slots": self._shape.slots, "config": self._config, "clock": self.clock,
-            "rows": rows, "counted": int(self._snapshot.counts(-1).sum()) - rows,
+            "rows": self._all_rows, "counted": self._counted,
             "shard": asdict(shard),
         }  # fmt: skip
 

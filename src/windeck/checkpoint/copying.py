@@ -1,0 +1,358 @@
+"""Copies of checkpoints in other stores."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import (
+    Commit,
+    encode_head,
+    read_commits,
+    read_head,
+    read_manifest,
+)
+from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.read.scanning import (
+    ValueRange,
+    expected_keys,
+    read_values,
+    referenced_ranges,
+)
+from windeck.checkpoint.stores import Store, View
+from windeck.checkpoint.stores.protocol import order_writes
+from windeck.checkpoint.stores.urls import opened
+
+if TYPE_CHECKING:
+    from windeck.checkpoint.stores.objects import ObjectStore
+    from windeck.checkpoint.stores.segments import SegmentFile
+
+__all__ = ["CopyResult", "copy", "same_checkpoint_message", "select_commits"]
+
+
+@dataclass(frozen=True)
+class CopyResult:
+    """Result of `copy`: generations, the current one first, and numbers of values and bytes."""
+
+    generations: list[int]
+    values: int
+    bytes: int
+
+
+def copy(
+    source: Store | str,
+    target: Store | str,
+    *,
+    generations: Collection[int] | None = None,
+    namespace: str = "windeck",
+    target_namespace: str | None = None,
+    replace: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> CopyResult:
+    """Copy a checkpoint with its tags into another store, or under another namespace.
+
+    Parameters
+    ----------
+    source, target
+        Open stores or URLs of any kind.
+    generations
+        The generations to copy; None: all. Data of others that they refer to are copied, too.
+    namespace, target_namespace
+        Prefixes of the keys in source and target, by default the same.
+    replace
+        First remove a checkpoint in the namespace of the target. If the copy fails then, the target
+        has no checkpoint. In an object store the former one stays until the copy is complete.
+    progress
+        A function that is called with the bytes of each value that was copied.
+
+    Raises
+    ------
+    FileExistsError
+        When the target has a checkpoint in that namespace; an object store, one of another run.
+    FileNotFoundError
+        When the source has no checkpoint or no such generation.
+    ValueError
+        When source and target are the same, or have the same HEAD.
+    RuntimeError
+        When another process committed to the target meanwhile.
+    OSError
+        When data of the source are damaged or cannot be reached; then HEAD is not written.
+
+    Notes
+    -----
+    Every value is compared with its checksums. HEAD is set by compare-and-set after all other
+    values are durable, so a copy that was killed leaves data without references, no checkpoint.
+    O(bytes) time; memory for some chunks and the manifests.
+
+    A target in an object store or a folder, such as ``s3://bucket/run``, may have generations of
+    the same run. Those are kept, and only what is not there is written, also after a copy that was
+    killed. Memory for some segments of 64 MiB. See docs/stores.md.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from windeck import checkpoint
+    >>> a, b = (checkpoint.stores.open_store("memory://") for _ in range(2))
+    >>> number = checkpoint.save(a, step=1, model={"w": torch.ones(3)})
+    >>> copy(a, b).generations
+    [1]
+    >>> with checkpoint.open(b) as found:
+    ...     found.tensor("model/w")
+    tensor([1., 1., 1.])
+    """
+    keys.check_namespace(namespace)
+    space = keys.check_namespace(target_namespace or namespace)
+    same_store = source == target if isinstance(source, str) else source is target
+    if same_store and space == namespace:
+        raise ValueError(f"source and target are both {namespace} in one store, expected two")
+    with ExitStack() as stack:
+        # Open one URL only once, since an embedded store allows one writer. Open the source first,
+        # so that no target is created for a missing source.
+        view = stack.enter_context(opened(source, reading=not same_store))
+        commits = select_commits(view, namespace, generations)
+        place = view if same_store else stack.enter_context(opened(target))
+        copier = _Copier(view, namespace, place, space, progress)
+        if keys.has_segments(place):
+            return copier.run_in_segments(place, commits, replace=replace)
+        there = place.get(keys.head(space))
+        if there is not None and (replace or read_head(place, space).commits):
+            if not replace:
+                raise FileExistsError(
+                    f"{place.url} has a checkpoint in {space} already, expected none; pass "
+                    "replace=True to remove it first"
+                )
+            if there == view.get(keys.head(namespace)):  # also the same store by two URLs
+                raise ValueError(same_checkpoint_message(place.url, space))
+            _remove_checkpoint(place, space)
+        return copier.run(commits)
+
+
+def same_checkpoint_message(url: str, namespace: str) -> str:
+    """Return the error message for a copy that would replace its own source."""
+    return (
+        f"{namespace} in {url} is the checkpoint to be copied, or a copy of it, expected another "
+        "one to replace"
+    )
+
+
+def select_commits(view: View, namespace: str, generations: Collection[int] | None) -> list[Commit]:
+    """Return the commits to be copied, the current one first; all of them for None.
+
+    Raises
+    ------
+    FileNotFoundError
+        When a generation does not exist.
+    """
+    commits = read_commits(view, namespace)
+    wanted = {commit.generation for commit in commits} if generations is None else {*generations}
+    missing = wanted - {commit.generation for commit in commits}
+    if missing or not wanted:
+        kept = ", ".join(str(commit.generation) for commit in commits)
+        what = f"generation {min(missing)}" if missing else "generation asked for"
+        raise FileNotFoundError(f"there is no {what} in {namespace}, expected some of {kept}")
+    return [commit for commit in commits if commit.generation in wanted]
+
+
+def _remove_checkpoint(place: Store, namespace: str) -> None:
+    """Empty HEAD, then remove all values. NEXT stays, so that numbers of generations only grow."""
+    place.put_many([(keys.head(namespace), encode_head([]))])
+    order_writes(place)
+    for letter in keys.LETTERS:
+        place.delete_range(f"{namespace}/{letter}/".encode())
+
+
+class _Copier:
+    """Copies generations from a view to a store, and counts values and bytes."""
+
+    def __init__(
+        self,
+        view: View,
+        namespace: str,
+        place: Store,
+        space: str,
+        progress: Callable[[int], object] | None,
+    ) -> None:
+        self._view, self._namespace = view, namespace
+        self._place, self._space = place, space
+        self._progress = progress
+        self._values = self._bytes = 0
+
+    def run(self, commits: list[Commit]) -> CopyResult:
+        key = keys.head(self._space)
+        before = self._place.get(key)  # without a checkpoint in it
+        ranges: list[tuple[int, ValueRange]] = []
+        for commit in commits:
+            manifest = read_manifest(self._view, self._namespace, commit)
+            ranges += [(commit.generation, values) for values in referenced_ranges(manifest)]
+        for letter in keys.LETTERS:  # one load for each letter: key ranges of loads do not overlap
+            own = [pair for pair in ranges if pair[1].letter == letter]
+            if own:
+                self._place.bulk_load(self._data(own))
+        for commit in commits:
+            self._place.bulk_load(self._digests(commit))
+        order_writes(self._place)
+        if before is None:  # an empty one, see `create_head`
+            before = encode_head([])
+            if self._place.compare_and_set(key, None, before):
+                order_writes(self._place)
+        self._place.bulk_load(self._manifests(commits))
+        self._reserve(commits)
+        order_writes(self._place)
+        if not self._place.compare_and_set(key, before, encode_head(commits)):
+            raise RuntimeError(
+                f"a checkpoint was committed to {self._space} in {self._place.url} meanwhile, "
+                "expected no other writer"
+            )
+        self._place.sync()
+        numbers = [commit.generation for commit in commits]
+        return CopyResult(numbers, self._values, self._bytes)
+
+    def run_in_segments(
+        self, place: ObjectStore, commits: list[Commit], *, replace: bool
+    ) -> CopyResult:
+        """Copy into an object store what it does not have; with `replace`, write all anew."""
+        there = [] if replace else read_head(place, self._space).commits
+        self._check_same_run(there, commits)
+        known = {commit.generation for commit in there}
+        new = {commit.generation: commit for commit in commits if commit.generation not in known}
+        groups: dict[tuple[int, int], list[tuple[int, ValueRange]]] = {}
+        for number, commit in new.items():
+            groups.setdefault((number, commit.save), [])
+            manifest = read_manifest(self._view, self._namespace, commit)
+            for values in referenced_ranges(manifest):
+                own = groups.setdefault((values.generation, values.save), [])
+                own.append((number, values))
+        place.begin_copy()
+        former, files = {*place.segments}, place.segment_files()
+        if replace:  # also repairs what is damaged
+            files, kept = {}, {segment for segment in former if not self._is_own(segment)}
+        else:
+            kept = former
+            place.check_files(former, files, "pass replace=True to write all of it anew")
+        added: list[SegmentFile] = []
+        for (number, save), ranges in sorted(groups.items()):
+            group = keys.segment_group(self._space, number, save)
+            parts = [self._data(ranges, None if replace else self._is_there(place, group))]
+            if number in new:
+                parts += [self._digests(new[number]), self._manifests([new[number]])]
+            items = heapq.merge(*parts, key=itemgetter(0))
+            added += place.write_segments(group, items, files, self._letter_prefix)
+        small = place.small_values
+        small[keys.head(self._space)] = encode_head(_merge_commits(there, commits))
+        key, value = self._next_value(small.get(keys.next_generation(self._space)), commits)
+        small[key] = value
+        if small != place.small_values or {*kept, *added} != former:
+            place.commit({*kept, *added}, small)
+        if replace:
+            place.remove_segments(one.name for one in former - {*place.segments})
+        numbers = [commit.generation for commit in commits]
+        return CopyResult(numbers, self._values, self._bytes)
+
+    def _check_same_run(self, there: list[Commit], commits: list[Commit]) -> None:
+        """Raise a FileExistsError unless the target may have both, as generations of one run."""
+        if not there:
+            return
+        saves = {commit.generation: commit.save for commit in there}
+        ours = read_commits(self._view, self._namespace)
+        common = [one for one in ours if one.generation in saves]
+        later = min(one.generation for one in commits) > max(saves)
+        if not (common or later) or any(saves[one.generation] != one.save for one in common):
+            raise FileExistsError(self._other_run_message())
+
+    def _other_run_message(self) -> str:
+        return (
+            f"{self._place.url} has a checkpoint of another run in {self._space}, expected none or "
+            "earlier generations of this one; pass replace=True to replace it"
+        )
+
+    def _is_own(self, segment: SegmentFile) -> bool:
+        return keys.segment_generation(self._space, segment.name) is not None
+
+    def _is_there(self, place: ObjectStore, group: str) -> Callable[[bytes], bool]:
+        """Return a function that returns True for keys that the target has from the same save."""
+
+        def is_there(key: bytes) -> bool:
+            segment = place.find(self._new_key(key))
+            if segment is not None and segment.group != group:
+                raise FileExistsError(self._other_run_message())
+            return segment is not None
+
+        return is_there
+
+    def _data(
+        self,
+        ranges: list[tuple[int, ValueRange]],
+        is_there: Callable[[bytes], bool] | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        wanted = (
+            (values, number)
+            for key, _, values, number in expected_keys(self._namespace, ranges)
+            if is_there is None or not is_there(key)
+        )
+        for value in read_values(self._view, self._namespace, wanted):
+            if value.error is not None:
+                raise value.error
+            yield self._moved(value.key, value.stored)
+
+    def _digests(self, commit: Commit) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over the digests of a generation, which only incremental saves need."""
+        prefix = f"{self._namespace}/d/{commit.generation:016x}/".encode()
+        for key, value in self._view.scan(prefix):
+            found = keys.parse_numbers(self._namespace, key)
+            if found is None or len(found) != 3:
+                continue
+            label = Label(Kind.DIGESTS, commit.generation, commit.save, 0, found[1], found[2])
+            decode(key, value, label)
+            yield self._moved(key, value)
+
+    def _manifests(self, commits: list[Commit]) -> Iterator[tuple[bytes, bytes]]:
+        for commit in reversed(commits):
+            key = keys.manifest(self._namespace, commit.generation)
+            value = self._view.get(key)
+            decode(key, value, Label(Kind.MANIFEST, commit.generation, commit.save))
+            yield self._moved(key, value or b"")
+
+    def _moved(self, key: bytes, value: bytes) -> tuple[bytes, bytes]:
+        self._values, self._bytes = self._values + 1, self._bytes + len(value)
+        if self._progress is not None:
+            self._progress(len(value))
+        return self._new_key(key), value
+
+    def _letter_prefix(self, key: bytes) -> bytes:
+        """Return the prefix of a new key up to its letter: keys of a save with it are a range."""
+        return key[: len(self._space) + 2]
+
+    def _new_key(self, key: bytes) -> bytes:
+        return self._space.encode() + key[len(self._namespace) :]
+
+    def _reserve(self, commits: list[Commit]) -> None:
+        """Set NEXT, so that later saves to the target get numbers after all copied generations."""
+        key = keys.next_generation(self._space)
+        while True:
+            was = self._place.get(key)
+            if self._place.compare_and_set(key, was, self._next_value(was, commits)[1]):
+                return
+
+    def _next_value(self, was: bytes | None, commits: Sequence[Commit]) -> tuple[bytes, bytes]:
+        """Return the key of NEXT, and its value after these commits and a former value."""
+        key, label = keys.next_generation(self._space), Label(Kind.NEXT)
+        number = 1 + max(commit.generation for commit in commits)
+        if was is not None:
+            number = max(number, int.from_bytes(decode(key, was, label, length=8), "little"))
+        return key, encode(label, number.to_bytes(8, "little"))
+
+
+def _merge_commits(there: list[Commit], copied: list[Commit]) -> list[Commit]:
+    """Return the commits of both, newest first; tags are those of the copied ones."""
+    tags = {tag for commit in copied for tag in commit.tags}
+    merged = {
+        commit.generation: commit._replace(tags=tuple(t for t in commit.tags if t not in tags))
+        for commit in there
+    }
+    merged.update((commit.generation, commit) for commit in copied)
+    return [merged[number] for number in sorted(merged, reverse=True)]

@@ -1,0 +1,40 @@
+"""The page on checkpoints in object stores: its code runs against an S3 server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.object_servers import ACCESS, SECRET, bucket_of
+from support.pages import Page
+from support.store_servers import need
+from windeck.checkpoint.stores.memory import forget
+
+PAGE = Page("docs/object_stores.md")
+
+
+def test_code_on_the_page_runs(
+    s3_port: int, quick_retries: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("rocksdb")
+    monkeypatch.chdir(tmp_path)
+    with bucket_of(s3_port, "bucket") as bucket:
+        endpoint = f"http://127.0.0.1:{bucket.proxy.port}"
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        assert len(PAGE.blocks) == 2
+        names = PAGE.run({"__name__": "page", "endpoint": endpoint}, only=slice(1))
+        checkpoint, archive = names["checkpoint"], names["archive"]
+        assert [commit.step for commit in checkpoint.log(archive)] == [200]
+        assert [commit.step for commit in checkpoint.log("memory://again")] == [200]
+        assert bucket.proxy.count(r"^PUT .*/segments/.*partNumber") == 2
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
+        PAGE.run(names, only=slice(1, 2))
+    forget("again")
+
+
+def test_links_lead_somewhere() -> None:
+    PAGE.check_links()
