@@ -131,7 +131,7 @@ def test_what_tables_do_with_rows_of_bfloat16() -> None:
 def test_bags_of_bfloat16_equal_those_of_torch() -> None:
     table = make("sgd", name="user")
     table(IDS)
-    model = torch.nn.EmbeddingBag(SIZE, DIM, dtype=BF16, include_last_offset=True)
+    model = torch.nn.EmbeddingBag(SIZE, DIM, mode="sum", dtype=BF16, include_last_offset=True)
     model.weight.data.copy_(table(IDS, count=False).detach())
     places, offsets = torch.tensor([3, 5, 9, 3]), torch.tensor([0, 2, 2, 4])
     found, wanted = table.bag(IDS[places], offsets), model(places, offsets)

@@ -69,13 +69,9 @@ std::int64_t Table::apply(std::span<const std::int64_t> ids, const float* gradie
             const RowGroups::Row& row = groups.rows[u];
             std::byte* const values = s.rows.values_to_change(row.number);
             const float* const gradient = summed(groups, row, gradients, sum);
-            if (s.format.is_bfloat16()) {
-                s.format.read(values, wide);
-                step(gradient, wide.data());
-                s.format.write(wide, values);
-            } else {
-                step(gradient, reinterpret_cast<float*>(values));
-            }
+            if (!wide.empty()) s.format.read(values, wide);
+            step(gradient, wide.empty() ? reinterpret_cast<float*>(values) : wide.data());
+            if (!wide.empty()) s.format.write(wide, values);
             s.rows.head_to_change(row.number).version = s.clock;
         }
     });

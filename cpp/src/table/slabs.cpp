@@ -99,7 +99,8 @@ void RowStore::copy_shared_slab(std::uint64_t slab) {
     shared_[slab] = 0;
 }
 
-void RowStore::write_values(std::uint64_t first, std::uint64_t count, const std::byte* from) noexcept {
+void RowStore::write_values(std::uint64_t first, std::uint64_t count,
+                            const std::byte* from) noexcept {
     for (std::uint64_t row = first; row_bytes_ != 0 && row < first + count;) {
         const std::uint64_t rows = std::min(first + count - row, slab_rows() - within(row));
         std::memcpy(values_to_change(row), from, rows * row_bytes_);

@@ -134,7 +134,8 @@ void insert_does_all_or_nothing() {
                          whole.seen, whole.admitted, std::as_bytes(std::span(whole.values))};
     other.insert({&rows, 1});
     check(shown(*other.snapshot()) == whole, "restored otherwise");
-    check_throws<std::invalid_argument>([&] { other.insert({&rows, 1}); }, "is in the table already");
+    check_throws<std::invalid_argument>([&] { other.insert({&rows, 1}); },
+                                        "is in the table already");
     check(shown(*other.snapshot()) == whole, "a refused insert changes something");
 }
 
