@@ -123,6 +123,9 @@ def test_what_only_a_database_has_is_one_sentence(tmp_path: Path) -> None:
 def test_urls(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^expected an absolute path, as in file:///path, got "):
         open_store("file://./relative")
+    with pytest.raises(ValueError, match="host and port of a s3:// URL cannot be read") as caught:
+        open_store("s3://AKIA:hid/den@bucket/run")
+    assert "hid" not in str(caught.value)
     with pytest.raises(ValueError, match="`storage_options` are for stores in files, such as s3:"):
         open_store("memory://", storage_options={"key": "secret"})
     shown = str(StoreURL.parse("s3://AKIA:hidden@bucket/run/7?secret_key=hidden&region=here"))
