@@ -17,6 +17,7 @@ import pytest
 
 from support.object_servers import Website
 from windeck._core import crc32c
+from windeck._util.parallel import run_in_threads
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
 from windeck.checkpoint.stores import objects as objects_module
 from windeck.checkpoint.stores.objects import ObjectStore, open_objects
@@ -94,6 +95,20 @@ def test_reads_are_those_of_a_dict(tmp_path: Path, seed: int) -> None:
             assert found == [(key, expected[key]) for key in model]
     with pytest.raises(ValueError, match=r"^the store file:///.* is closed$"):
         store.get(b"a")
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_threads_read_one_store(tmp_path: Path) -> None:
+    pairs = keys_and_values(7)
+    write(tmp_path, pairs)
+    with open_store(f"file://{tmp_path}") as store:
+
+        def work(seed: int) -> bool:
+            rng = random.Random(seed)
+            asked = [rng.sample(sorted(pairs), 20) for _ in range(20)]
+            return all(store.get_many(some) == [pairs[key] for key in some] for some in asked)
+
+        assert all(run_in_threads(work, 8, 8, portion=1))
 
 
 def test_what_only_a_database_has_is_one_sentence(tmp_path: Path) -> None:
