@@ -161,7 +161,7 @@ def gather(batch_size: int) -> Iterator[Row]:
             "Loader",
             f"Windows.gather of {run} batches at a time",
             partial(through, loader),
-            lambda runs=runs: [source.gather(indices) for indices in runs],
+            lambda runs=runs: through(map(source.gather, runs)),
             len(loader),
             needed=needed,
         )
@@ -326,8 +326,8 @@ def masked_gather() -> Iterator[Row]:
         f"gather with a mask, batches of {batch_size}",
         "Windows.gather, with a mask",
         "without",
-        lambda: [masked.gather(indices) for indices in runs],
-        lambda: [bare.gather(indices) for indices in runs],
+        lambda: through(map(masked.gather, runs)),
+        lambda: through(map(bare.gather, runs)),
         len(runs),
         needed=1 / 1.5,
     )

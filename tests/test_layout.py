@@ -16,7 +16,9 @@ SOURCES = Path(__file__).parents[1] / "src" / "windeck"
 EXCEPTIONS = {
     "io": "the one place for access to files",
     "checkpoint/stores": "an engine of a store opens the files of its own database",
+    "checkpoint/foreign": "torch and NumPy open their files themselves, local ones only",
     "checkpoint/safetensors": "safetensors opens its files itself, and takes local paths only",
+    "checkpoint/transformers.py": "Trainer reads its state from a folder only, made for that",
     "diagnosis": "reads /proc, and reads a file to measure the disk",
     "cli/demo_data.py": "the demo writes its synthetic load curve",
     "cli/demo_job.py": "the demo writes its losses and states, and reads them after a kill",

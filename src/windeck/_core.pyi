@@ -739,16 +739,16 @@ class ShareTree:
 class EmbeddingCore:
     """
     EmbeddingCore(dim, *, slots=0, initializer="normal", scale=0.01, slot_value=0.0, seed=0,
-    admit_after=1, first_bucket=0, end_bucket=1024)
+    admit_after=1, first_bucket=0, end_bucket=1024, dtype="float32")
     
-    A hash table from 64-bit ids to rows of float32, trained in place.
+    A hash table from 64-bit ids to rows of float32 or bfloat16, trained in place.
     
     Parameters
     ----------
     dim : int
-        The number of floats of an embedding, 1 to 2**20.
+        The number of numbers of an embedding, 1 to 2**20.
     slots : int
-        The number of vectors of `dim` floats after each embedding for the state of the optimizer, 0 to
+        The number of vectors of `dim` numbers after each embedding for the state of the optimizer, 0 to
         8: Adagrad needs 1, Adam 2.
     initializer : str
         "normal" (standard deviation `scale`), "uniform" in [-scale, scale], or "zeros". The initial
@@ -763,6 +763,10 @@ class EmbeddingCore:
         The number of lookups after which an id gets a row.
     first_bucket, end_bucket : int
         The table holds the ids with first_bucket <= bucket_of(id) < end_bucket; other ids are an error.
+    dtype : str
+        "float32" or "bfloat16", of rows and slots. Arrays of bfloat16 rows are uint16, their bits:
+        float32[...] below is then uint16[...], except for gradients. An update computes in float32 and
+        rounds its results, to nearest, ties to even.
     
     Raises
     ------
@@ -772,7 +776,7 @@ class EmbeddingCore:
     Notes
     -----
     Every int64 is an id. Thread-safe: each call is atomic and releases the GIL. Results do not
-    depend on `threads`. Memory is 4 * (1 + slots) * dim + 32 bytes per row and up to 43 bytes per id.
+    depend on `threads`. Memory is (1 + slots) * dim numbers + 32 bytes per row and up to 43 bytes per id.
     
     Examples
     --------
@@ -787,7 +791,7 @@ class EmbeddingCore:
     >>> core.lookup(ids, insert=False).tolist()
     [[-1.0, -1.0], [-0.5, -0.5], [-1.0, -1.0]]
     """
-    def __init__(self, dim: typing.SupportsIndex, *, slots: typing.SupportsIndex = 0, initializer: str = 'normal', scale: typing.Any = 0.01, slot_value: typing.Any = 0.0, seed: typing.SupportsIndex = 0, admit_after: typing.SupportsIndex = 1, first_bucket: typing.SupportsIndex = 0, end_bucket: typing.SupportsIndex = 1024) -> None:
+    def __init__(self, dim: typing.SupportsIndex, *, slots: typing.SupportsIndex = 0, initializer: str = 'normal', scale: typing.Any = 0.01, slot_value: typing.Any = 0.0, seed: typing.SupportsIndex = 0, admit_after: typing.SupportsIndex = 1, first_bucket: typing.SupportsIndex = 0, end_bucket: typing.SupportsIndex = 1024, dtype: str = 'float32') -> None:
         ...
     def __len__(self) -> int:
         """
@@ -797,6 +801,10 @@ class EmbeddingCore:
         ...
     def __repr__(self) -> str:
         ...
+    def advance(self, steps: typing.SupportsIndex) -> None:
+        """
+        Add to the clock, and to each version and seen that is not 0: ages stay. O(ids).
+        """
     def apply(self, ids: typing.Any, grads: typing.Any, *, kind: str, lr: typing.Any, eps: typing.Any = 1e-10, beta1: typing.Any = 0.9, beta2: typing.Any = 0.999, weight_decay: typing.Any = 0.0, threads: typing.Any = 1) -> int:
         """
         Apply one step of an optimizer to the rows of `ids`.
@@ -899,7 +907,7 @@ class EmbeddingCore:
         TypeError
             A wrong dtype.
         """
-    def lookup(self, ids: typing.Any, out: typing.Any = None, *, insert: bool, threads: typing.Any = 1) -> numpy.typing.NDArray[numpy.float32]:
+    def lookup(self, ids: typing.Any, out: typing.Any = None, *, insert: bool, threads: typing.Any = 1) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
         Return the embedding of each id.
         
@@ -940,7 +948,7 @@ class EmbeddingCore:
         """
         Reserve space in the index for this many ids in all.
         """
-    def row_values(self, ids: typing.Any, *, threads: typing.Any = 1) -> numpy.typing.NDArray[numpy.float32]:
+    def row_values(self, ids: typing.Any, *, threads: typing.Any = 1) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
         row_values(ids: int64[n], *, threads=1)
         
@@ -993,7 +1001,12 @@ class EmbeddingCore:
     @property
     def dim(self) -> int:
         """
-        The number of floats of an embedding.
+        The number of numbers of an embedding.
+        """
+    @property
+    def dtype(self) -> str:
+        """
+        The dtype of rows and slots, "float32" or "bfloat16".
         """
     @property
     def end_bucket(self) -> int:
@@ -1008,7 +1021,7 @@ class EmbeddingCore:
     @property
     def history(self) -> int:
         """
-        The number of changes that counts and dead of a snapshot do not show: insert, set_clock, clear, and forget_dead of any id.
+        The number of changes that counts and dead of a snapshot do not show: insert, set_clock, advance, clear, and forget_dead of any id.
         """
     @property
     def initializer(self) -> str:
@@ -1033,7 +1046,7 @@ class EmbeddingCore:
     @property
     def slots(self) -> int:
         """
-        The number of vectors of `dim` floats after each embedding.
+        The number of vectors of `dim` numbers after each embedding.
         """
 class EmbeddingSnapshot:
     """
@@ -1063,7 +1076,7 @@ class EmbeddingSnapshot:
         dim, slots : int
             Those of the table.
         most : int
-            The maximum size of the entries of a block: 33 bytes per entry, and 4 per float of a row. A
+            The maximum size of the entries of a block: 33 bytes per entry, and those of rows. A
             block ends where the next bucket does not fit; a bucket larger than a block is cut.
         borders : sequence of int
             Buckets that must begin a block.
@@ -1148,7 +1161,7 @@ class EmbeddingSnapshot:
     @property
     def width(self) -> int:
         """
-        The number of floats of a row, (1 + slots) * dim.
+        The number of numbers of a row, (1 + slots) * dim.
         """
 class TokenShard:
     """
@@ -1574,7 +1587,7 @@ def pack_blocks(keys: typing.Any, versions: typing.Any, frequencies: typing.Any,
     states : uint8[k]
         0 for an id that is only counted, 1 for an id with a row, 2 for a dead id.
     values : float32[rows, (1 + slots) * dim]
-        The rows of the ids with a row, in order.
+        The rows of the ids with a row, in order; uint16 for the bits of bfloat16.
     dim, slots, most, borders
         As in `EmbeddingSnapshot.blocks`.
     

@@ -16,7 +16,7 @@ PAGE = Page("docs/checkpoint.md")
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    assert len(PAGE.blocks) == 4
+    assert len(PAGE.blocks) == 5
     names = PAGE.run(only=slice(1))
     assert names["found"].step == 20
     assert names["loader"].state_dict()["position"] == 80
@@ -37,6 +37,9 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     kept = [(commit.step, commit.tags) for commit in checkpoint.log(url)]
     assert kept == [(50, ()), (30, ("release",))]
     PAGE.run(names, only=slice(3, 4))
+    assert [commit.step for commit in checkpoint.log(url)] == [80, 70, 60, 50, 30]
+    assert names["saving"].wait() == 8
+    PAGE.run(names, only=slice(4, 5))
     assert names["report"].values > 0
 
 

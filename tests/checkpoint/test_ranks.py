@@ -62,9 +62,20 @@ def test_fsdp_goes_on_with_any_number_of_ranks(kind: str, fresh: Fresh, tmp_path
             assert found[2][name] == pytest.approx(values, rel=1e-5, abs=1e-6), name
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
-def test_a_rank_that_is_killed_at_every_stage(kind: str, fresh: Fresh, tmp_path: Path) -> None:
-    seen, (data, kept, parts) = ranks("sharded_failures:killed", fresh(kind), tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [
+        ("rocksdb", "killed"),
+        ("leveldb", "killed"),
+        ("redis", "killed"),
+        pytest.param("rocksdb", "killed_in_background", marks=pytest.mark.slow),
+        ("redis", "killed_in_background"),
+    ],
+)
+def test_a_rank_that_is_killed_at_every_stage(
+    kind: str, case: str, fresh: Fresh, tmp_path: Path
+) -> None:
+    seen, (data, kept, parts) = ranks(f"sharded_failures:{case}", fresh(kind), tmp_path)
     for victim in (0, 1):
         own = [entry[1:] for entry in seen if entry[0] == victim]
         assert [code for code, *_ in own[:-1]] == [-9] * (len(own) - 1)

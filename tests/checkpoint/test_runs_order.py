@@ -83,7 +83,7 @@ def test_a_lower_step_is_refused(kind: str, fresh: Fresh) -> None:
         checkpoint.save(store, step=5, extra={}, lower_step=True)
         assert [commit.step for commit in checkpoint.log(store)] == [5, 6, 6, 5]
         with pytest.raises(TypeError, match="`takeover` must be a bool, got int"):
-            checkpoint.save(store, step=7, extra={}, takeover=1)  # type: ignore[arg-type]
+            checkpoint.save(store, step=7, extra={}, takeover=1)  # type: ignore[call-overload]
 
 
 def removed_head(store: Store) -> None:
@@ -145,7 +145,7 @@ def test_a_first_save_that_was_killed_is_no_damage(at: int) -> None:
 
     with open_store("memory://") as store:
         try:
-            checkpoint.save(Dying(), step=1, model={"w": torch.ones(3)})  # type: ignore[arg-type]
+            checkpoint.save(Dying(), step=1, model={"w": torch.ones(3)})  # type: ignore[call-overload]
         except Killed:
             with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
                 checkpoint.load(store, model={"w": torch.ones(3)})

@@ -27,7 +27,8 @@ SOME = ("memory", *EMBEDDED, "redis")
 def save(store: Any, step: int, **options: Any) -> int:
     model = {"w": torch.arange(60.0)}
     model["w"][step % 60] = -step
-    return checkpoint.save(store, step=step, model=model, chunk_bytes=80, **options)
+    number: int = checkpoint.save(store, step=step, model=model, chunk_bytes=80, **options)
+    return number
 
 
 def tags(store: Any) -> dict[str, int]:

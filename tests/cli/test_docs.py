@@ -44,6 +44,7 @@ def test_the_page_shows_what_the_commands_print(
         assert code in (0, 1), err
         assert neutral(out + err) == neutral(expected), line
     assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "last.pt",
         "runs",
         "tower.npy",
         "users.parquet",

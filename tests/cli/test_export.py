@@ -70,6 +70,17 @@ def test_a_state_as_safetensors(fresh: Fresh, tmp_path: Path, root: str) -> None
     assert run(url, "export", str(file), root, "--force")[0] == 0
 
 
+def test_a_state_in_the_layout_of_hugging_face(fresh: Fresh, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    url, folder = fresh("rocksdb"), tmp_path / "out"
+    checkpoint.save(url, step=1, model={"w": torch.ones(3)})
+    command = ("export", str(folder), "--layout", "huggingface")
+    (file,) = run_json(url, *command)["files"]
+    assert file["file"] == str(folder / "model.safetensors")
+    told = refused(url, *command, code=2)
+    assert told == f"{folder} has model.safetensors already, expected no model"
+
+
 def test_what_safetensors_has_not(fresh: Fresh, tmp_path: Path) -> None:
     url, file = fresh("rocksdb"), tmp_path / "state.safetensors"
     checkpoint.save(url, step=1, model={"z": torch.zeros(2, dtype=torch.complex128)})

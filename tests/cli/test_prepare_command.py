@@ -28,9 +28,10 @@ def test_options_are_those_of_the_function(tmp_path: Path) -> None:
         *("--scaler", "minmax", "--scaler", "robust", "--train-start", "2024-01-02"),
         *("--train-stop", "2024-02-01", "--sample", "50", "--seed", "7", "--file-bytes", "2KiB"),
         *("--row-group-bytes", "1KiB", "--compression", "none", "--memory-budget", "1 GB"),
-        *("--threads", "1"),
+        *("--threads", "1", "--per-series", "--scratch", "scratch"),
     )
     assert code == 0, err
+    assert not list((tmp_path / "scratch").iterdir())
     assert out.startswith("out: 300 rows of 5 series in ")
     assert "from 3 source files" in out
     wd.prepare(
@@ -45,6 +46,7 @@ def test_options_are_those_of_the_function(tmp_path: Path) -> None:
         train=("2024-01-02", "2024-02-01"),
         sample=50,
         seed=7,
+        per_series=True,
         file_bytes=2048,
         row_group_bytes=1024,
         compression="none",
@@ -91,6 +93,9 @@ def test_errors_are_one_line() -> None:
         (["in", "out", "--threads", "0"], 2, "expected a whole number from 1 on"),
         (["in", "out", "--scaler", "max"], 2, "invalid choice: 'max'"),
         (["none", "out"], 1, "file 'none' does not exist"),
+        (["in", "s3://bucket/out"], 1, "is the URL 's3://bucket/out', expected scratch="),
+        (["in", "s3://bucket/out"], 1, "(here: --scratch)\n"),
+        (["in", "out", "--id", "site"], 1, "(here: --columns, --time)\n"),
         (["in", "out", "--id", "sight"], 1, "did you mean 'site'"),
         (["in", "out", "--memory-budget", "x"], 1, "`memory_budget` must be bytes as text"),
         (["in", "out", "--columns", "load", "--memory-budget", "1MB"], 1, "one worker takes about"),
@@ -135,5 +140,5 @@ def test_a_file_can_be_added_after_an_error(source: Path) -> None:
     code, _, err = command(*words)
     assert code == 1
     assert "has several rows with time" in err
-    assert command(*words, "--duplicates", "first")[0] == 1
-    assert command(*words, "--duplicates", "first", "--overwrite")[0] == 0
+    assert err.endswith("(here: --duplicates)\n")
+    assert command(*words, "--duplicates", "first")[0] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from torch.utils.data import DataLoader
 
 import windeck as wd
@@ -269,8 +272,122 @@ class TestReadAhead:
         with pytest.raises(FileNotFoundError, match=r"x\.part2\.arrow' does not exist"):
             documents[0]
 
+    @pytest.mark.parametrize(
+        "form", ["lists", "parquet", "compressed", "nanogpt", "megatron", "mds", "json", "text"]
+    )
+    def test_without_a_cache_the_next_shards_are_opened(
+        self, s3: Bucket, tmp_path: Path, form: str
+    ) -> None:
+        root, options = write_any(tmp_path / "corpus", form)
+        upload(root, s3.put)
+        local = wd.PackedSequences(wd.Documents(root, **options), sequence_length=64, bos=1)
+        documents = wd.Documents(f"{s3.url}/corpus", storage_options=s3.options, **options)
+        # As in another process: shards that were opened to be counted are not open any more.
+        documents = pickle.loads(pickle.dumps(documents))
+        packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
+        for number in range(2):
+            s3.proxy.clear()
+            epoch, same = packed.at_epoch(number, seed=3), local.at_epoch(number, seed=3)
+            epoch.gather(np.arange(2))
+            wait_for_read_ahead(documents)
+            before = s3.proxy.count("bytes=")
+            assert (before > 0) == (number == 0)
+            for start in range(0, len(epoch), 8):
+                rows = np.arange(start, min(start + 8, len(epoch)))
+                here, there = epoch.gather(rows), same.gather(rows)
+                assert np.array_equal(here["inputs"], there["inputs"])
+            wait_for_read_ahead(documents)
+            # All were read ahead, and in the second epoch all are open.
+            assert s3.proxy.count("bytes=") == before
+
+    @pytest.mark.parametrize("shards", [1, 2, 3])
+    def test_bytes_that_are_open_ahead(
+        self, s3: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
+    ) -> None:
+        """At most half of `open_bytes`; each shard is read once an epoch, the next ones first."""
+        root = write_corpus(tmp_path / "corpus", SHARDS, counts=True)
+        upload(root, s3.put)
+        plain = wd.Documents(f"{s3.url}/corpus", storage_options=s3.options)
+        largest = int(plain._decoded.max())
+        documents = wd.Documents(
+            f"{s3.url}/corpus",
+            storage_options=s3.options,
+            open_bytes=2 * shards * largest,
+            open_files=1,
+        )
+        packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
+        local = wd.PackedSequences(wd.Documents(root), sequence_length=64, bos=1)
+        ahead = documents._ahead
+        assert ahead is not None
+        for number in range(2):
+            s3.proxy.clear()
+            epoch, same = packed.at_epoch(number, seed=3), local.at_epoch(number, seed=3)
+            for start in range(0, len(epoch), 8):
+                rows = np.arange(start, min(start + 8, len(epoch)))
+                assert np.array_equal(epoch.gather(rows)["inputs"], same.gather(rows)["inputs"])
+                wait_for_read_ahead(documents)
+                assert len(ahead._held) <= shards
+            assert s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)") <= len(SHARDS)
+        assert not ahead._held
+
+    def test_errors_of_shards_opened_ahead_are_raised_where_they_are_needed(
+        self, s3: Bucket, tmp_path: Path
+    ) -> None:
+        upload(write_corpus(tmp_path / "corpus", SHARDS, counts=True), s3.put)
+        documents = wd.Documents(f"{s3.url}/corpus", storage_options=s3.options)
+        epoch = wd.PackedSequences(documents, sequence_length=64, bos=1).at_epoch(0, seed=3)
+        fault = s3.proxy.plan("status", r"^GET .*bytes=", amount=503, times=10_000, skip=4)
+        with pytest.raises(ConnectionError, match=r"\.arrow': 4 attempts failed"):
+            epoch.gather(np.arange(len(epoch)))
+        assert fault.fired
+        s3.proxy.clear()
+        assert len(epoch.gather(np.arange(len(epoch)))["inputs"]) == len(epoch)
+
+    def test_two_orders_of_one_corpus_do_not_read_it_over_and_over(
+        self, s3: Bucket, tmp_path: Path
+    ) -> None:
+        upload(write_corpus(tmp_path / "corpus", SHARDS, counts=True), s3.put)
+        largest = int(wd.Documents(f"{s3.url}/corpus", storage_options=s3.options)._decoded.max())
+        documents = wd.Documents(
+            f"{s3.url}/corpus", storage_options=s3.options, open_bytes=2 * largest
+        )
+        packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
+        epochs = [packed.at_epoch(number, seed=5) for number in (0, 1)]
+        s3.proxy.clear()
+        for _ in range(60):
+            for epoch in epochs:
+                epoch.gather(np.arange(2))
+                wait_for_read_ahead(documents)
+        assert s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)") < 40
+
     def _cached(self, folder: Path) -> list[str]:
         return [name for name in os.listdir(folder / "cache") if name.endswith(".object")]
+
+
+def write_any(root: Path, form: str) -> tuple[Path, dict[str, Any]]:
+    """Write a corpus of several shards in some format; return its folder and options to read it."""
+    lists = list(SHARDS.values())
+    if form in ("lists", "parquet", "compressed"):
+        return write_corpus(root, SHARDS, form=form), {}
+    root.mkdir()
+    options: dict[str, Any] = {}
+    for number, docs in enumerate(lists):
+        text = [" ".join(map(str, doc)) for doc in docs]
+        if form == "nanogpt":
+            (root / f"{number}.bin").write_bytes(nanogpt_bytes(docs, 65_000))
+            options = {"format": "nanogpt", "end_token": 65_000, "dtype": "uint16"}
+        elif form == "megatron":
+            write_megatron(root / f"{number}.bin", [[doc] for doc in docs])
+        elif form == "json":
+            lines = "".join(json.dumps({"text": one}) + "\n" for one in text)
+            (root / f"{number}.jsonl").write_text(lines)
+        elif form == "text":
+            parquet.write_table(pa.table({"text": text}), root / f"{number}.parquet")
+    if form == "mds":
+        write_mds(root, lists)
+    if form in ("json", "text"):
+        options = {"column": "text", "tokenizer": str.encode}
+    return root, options
 
 
 def wait_for_read_ahead(documents: wd.Documents) -> None:

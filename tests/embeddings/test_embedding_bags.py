@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import windeck as wd
+from support.gangs import gang
 
 DIM, IDS = 4, 30
 
@@ -28,30 +30,104 @@ def lists(seed: int, bags: int) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
 
 
-@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("bags", [1, 7, 100])
-def test_bags_equal_those_of_torch(mode: str, weighted: bool, bags: int) -> None:
-    if weighted and mode != "sum":
-        pytest.skip("torch has weights for sums only")
-    table = wd.EmbeddingTable(DIM, optimizer="sgd", lr=0.5, scale=1.0, seed=3)
-    table(torch.arange(IDS))  # Rows of all ids.
+def assert_same(
+    table: wd.EmbeddingTable,
+    mode: str,
+    given: tuple[torch.Tensor, torch.Tensor],
+    padding: int | None,
+    weighted: bool = False,
+) -> None:
+    """Assert that results, gradients and updated rows are those of torch, to the bit.
+
+    torch sums the gradients of an id in order with ``sparse=True`` only, which "max" does not have.
+    """
     model = torch_bag(table, mode)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    ids, offsets = lists(bags, bags)
+    model.padding_idx, model.sparse = padding, mode != "max"
+    ids, offsets = given
     weights = [torch.rand(len(ids)).requires_grad_() for _ in range(2)]
     weights[1].data.copy_(weights[0].data)
-    found = table.bag(ids, offsets, mode=mode, weights=weights[0] if weighted else None)
-    wanted = model(ids, offsets, per_sample_weights=weights[1] if weighted else None)
+    own = weights if weighted else [None, None]
+    found = table.bag(ids, offsets, mode=mode, weights=own[0], padding_idx=padding)
+    wanted = model(ids, offsets, per_sample_weights=own[1])
     assert torch.equal(found, wanted)
     slope = torch.rand(wanted.shape)
     (found * slope).sum().backward()  # type: ignore[no-untyped-call]
     (wanted * slope).sum().backward()
-    if weighted:
-        torch.testing.assert_close(weights[0].grad, weights[1].grad)
+    if weighted and len(ids):
+        assert torch.equal(weights[0].grad, weights[1].grad)  # type: ignore[arg-type]
     table.step()
-    optimizer.step()
-    torch.testing.assert_close(table.eval()(torch.arange(IDS)), model.weight)
+    gradient = model.weight.grad
+    assert gradient is not None
+    summed = gradient.to_dense()
+    assert torch.equal(table.eval()(torch.arange(IDS)), model.weight.detach() - 0.5 * summed)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max", "weighted"])
+@pytest.mark.parametrize("padding", [None, 0, 7])
+@pytest.mark.parametrize("bags", [1, 7, 100, 1000])
+def test_bags_equal_those_of_torch(mode: str, padding: int | None, bags: int) -> None:
+    table = wd.EmbeddingTable(DIM, optimizer="sgd", lr=0.5, scale=1.0, seed=3)
+    table(torch.arange(IDS))  # Rows of all ids.
+    kind = "sum" if mode == "weighted" else mode
+    assert_same(table, kind, lists(bags, bags), padding, mode == "weighted")
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_padding_alone_are_zero(mode: str) -> None:
+    table = wd.EmbeddingTable(DIM, optimizer="sgd", lr=0.5, scale=1.0, seed=3)
+    table(torch.arange(IDS))
+    assert_same(table, mode, (torch.tensor([5, 5, 5]), torch.tensor([0, 0, 2, 3])), 5)
+    fresh = wd.EmbeddingTable(DIM)
+    ids, offsets = torch.tensor([-1, 8, -1]), torch.tensor([0, 1, 3])
+    assert not fresh.bag(ids, offsets, mode=mode, padding_idx=-1)[0].any()
+    assert fresh.rows == 1, "padding is not looked up"
+    assert fresh.core.facts(np.array([-1, 8]))["frequencies"].tolist() == [0, 1]
+
+
+def test_forms_of_ids_and_offsets() -> None:
+    """Offsets without the last one, and lists of one length, are those of EmbeddingBag."""
+    table = wd.EmbeddingTable(DIM, scale=1.0, seed=3)
+    table(torch.arange(IDS))
+    rows = table(torch.arange(IDS), count=False).detach()
+    ids, offsets = lists(5, 9)
+    model = torch.nn.EmbeddingBag(IDS, DIM, mode="sum", _weight=rows)
+    found = table.bag(ids, offsets[:-1], include_last_offset=False)
+    assert torch.equal(found, model(ids, offsets[:-1]))
+    square, weights = torch.arange(12).view(3, 4) % IDS, torch.rand(3, 4)
+    assert torch.equal(table.bag(square), model(square))
+    assert torch.equal(table.bag(square, weights=weights), model(square, None, weights))
+    assert table.bag(square[:0]).shape == (0, DIM)
+    with pytest.raises(TypeError, match=r"`offsets` must be a tensor of .*, got NoneType"):
+        table.bag(ids)
+    with pytest.raises(TypeError, match="`padding_idx` must be an int, got a float"):
+        table.bag(square, padding_idx=1.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must ascend from 0 to the number of ids, 2"):
+        table.bag(ids[:2], torch.tensor([1]), include_last_offset=False)
+
+
+def sharded_bags(rank: int, ranks: int) -> list[Any]:
+    """Return bags, gradients of weights and updated rows; rank 0 has all bags."""
+    table = wd.ShardedEmbeddingTable(DIM, optimizer="sgd", lr=0.5, scale=1.0, seed=3)
+    table(torch.arange(IDS))
+    out = []
+    for mode in ("sum", "mean", "max"):
+        ids, offsets = lists(4 + rank, 6 if rank == 0 else 0)  # the other ranks have none
+        weights = torch.linspace(0, 1, len(ids)).requires_grad_() if mode == "sum" else None
+        found = table.bag(ids, offsets, mode=mode, weights=weights, padding_idx=3)
+        found.square().sum().backward()  # type: ignore[no-untyped-call]
+        table.step()
+        gradient = None if weights is None else weights.grad
+        out += [found.tolist(), None if gradient is None else gradient.tolist()]
+    return [*out, table.eval()(torch.arange(IDS)).tolist()]
+
+
+def test_bags_of_a_sharded_table_are_those_of_one() -> None:
+    [alone] = gang(1, sharded_bags)
+    assert gang(2, sharded_bags)[0] == alone
+    table = wd.EmbeddingTable(DIM, optimizer="sgd", lr=0.5, scale=1.0, seed=3)
+    ids, offsets = lists(4, 6)
+    weights = torch.linspace(0, 1, len(ids))
+    assert table.bag(ids, offsets, weights=weights, padding_idx=3).tolist() == alone[0]
 
 
 def test_empty_bags_are_zero_and_still_take_part_in_a_step() -> None:

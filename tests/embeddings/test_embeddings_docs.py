@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from support.pages import Page
 from support.store_servers import need
@@ -17,11 +18,15 @@ PAGE = Page("docs/embeddings.md")
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    _, second, third = PAGE.blocks
+    bags, narrow, second, third = PAGE.blocks[1:]
     names = PAGE.run(only=slice(1))
     assert names["same"]
     assert names["again"].item.rows == names["model"].item.rows > 90
     assert [commit.step for commit in checkpoint.log(names["url"])] == [10]
+    exec(compile(bags, "bags", "exec"), names)
+    assert names["bags"].rows == 4
+    exec(compile(narrow, "narrow", "exec"), names)
+    assert (names["rows"].dtype, names["narrow"].core.clock) == (torch.bfloat16, 1)
     shown = re.findall(r"^(table\.\S.*?)  +# (\(.*?\)|\[.*?\])", second, re.MULTILINE)
     assert len(shown) == 4
     exec(compile(second.split("\n\n")[0], "block 2", "exec"), names)

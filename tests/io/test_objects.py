@@ -12,8 +12,8 @@ from pyarrow import fs
 
 from support.object_servers import SECRET, Bucket
 from windeck.io import objects
-from windeck.io.filesystem import absolute, join
-from windeck.io.objects import ObjectReader, list_objects, remove_object, write_object
+from windeck.io.filesystem import absolute, join, remove
+from windeck.io.objects import ObjectReader, list_objects, write_object
 
 KINDS = ("local", "s3", "fsspec", "arrow", "memory")
 CONTENT = bytes(range(256)) * 40
@@ -58,8 +58,8 @@ def test_written_listed_read_and_removed(folder: str) -> None:
         wanted = [(0, 10), (300, 500), (len(CONTENT) - 7, 7), (5, 0)]
         found = read(join(folder, "a"), *wanted, careful=careful)
         assert found == [CONTENT[start:][:count] for start, count in wanted]
-    remove_object(join(folder, "b"))
-    remove_object(join(folder, "b"))
+    remove(join(folder, "b"))
+    remove(join(folder, "b"))
     assert list_objects(folder) == {"a": len(CONTENT)}
     with pytest.raises(FileNotFoundError):
         ObjectReader(join(folder, "b"))
@@ -98,7 +98,7 @@ def test_writes_are_repeated(kind: str, amount: float, s3: Bucket) -> None:
     assert all(fault.fired for fault in faults)
     assert read(path, (0, len(CONTENT))) == [CONTENT]
     s3.proxy.plan(kind, "^DELETE", amount=amount)
-    remove_object(path)
+    remove(path)
     assert list_objects(absolute(s3.url, storage_options=s3.options)) == {}
 
 

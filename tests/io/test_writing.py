@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from windeck.io import writing
+from windeck.io import filesystem, writing
 
 ROWS = pa.table(
     {
@@ -74,6 +74,6 @@ def test_what_is_not_there_is_removed_without_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_text("")
     for _ in range(2):
-        writing.remove(str(tmp_path / "c"))
+        filesystem.remove(str(tmp_path / "c"))
         writing.remove_directory(str(tmp_path / "a"))
     assert not list(tmp_path.iterdir())

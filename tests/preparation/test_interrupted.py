@@ -166,6 +166,58 @@ def test_an_error_before_anything_is_finished_leaves_a_destination_for_other_opt
     wd.prepare(source, tmp_path / "out", **OPTIONS)
 
 
+def mixed(folder: Path) -> None:
+    """Write a Parquet file with times, and a CSV file with numbers in their place."""
+    write_file(folder / "0.parquet", unsorted_rows())
+    (folder / "1.csv").write_text("site,time,load,number\na,5,0.5,1\n")
+
+
+def repeated(folder: Path) -> None:
+    """Write a row twice, in two files."""
+    for name in ("0.parquet", "1.parquet"):
+        write_file(folder / name, unsorted_rows())
+
+
+def infinite(folder: Path) -> None:
+    """Write a value that no scaler can be fitted to."""
+    rows = unsorted_rows()
+    load = pa.array([float("inf"), *rows["load"].to_pylist()[1:]])
+    write_file(folder / "0.parquet", rows.set_column(2, "load", load))
+
+
+@pytest.mark.parametrize("write", [mixed, repeated, infinite])
+@pytest.mark.parametrize("exists", [False, True])
+def test_an_error_of_the_data_leaves_nothing(tmp_path: Path, write: Any, exists: bool) -> None:
+    """The same call would fail again, and another one begins anew."""
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in")
+    out = tmp_path / "out"
+    if exists:
+        out.mkdir()
+    with pytest.raises((TypeError, ValueError)):
+        wd.prepare(tmp_path / "in", out, **OPTIONS)
+    assert out.exists() == exists
+    assert not exists or not list(out.iterdir())
+
+
+def test_an_error_of_options_leaves_the_unfinished_work_of_others(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("windeck.preparation.parts.write_parquet", full)
+    with pytest.raises(OSError, match="No space"):
+        wd.prepare(source, tmp_path / "out", **OPTIONS)
+    monkeypatch.undo()
+    before = contents(tmp_path / "out")
+    assert before
+    with pytest.raises(KeyError):
+        wd.prepare(source, tmp_path / "out", **{**OPTIONS, "id_columns": "sight"})
+    assert contents(tmp_path / "out") == before
+    wd.prepare(source, tmp_path / "out", **OPTIONS)
+
+
 def test_directories_with_other_files_are_never_touched(tmp_path: Path, source: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import windeck as wd
+from support.object_servers import bucket_of
 from support.pages import Page
 from support.prepare_cases import unsorted_rows, write_files
 from support.programs import command
@@ -23,8 +24,11 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(tmp_path / "raw", unsorted_rows(), 3, (".csv",))
 
 
-def test_code_on_the_page_runs() -> None:
-    names = PAGE.run()
+def test_code_on_the_page_runs(s3_port: int, quick_retries: None) -> None:
+    with bucket_of(s3_port, "loads") as bucket:
+        names = PAGE.run({"__name__": "page", "options": bucket.options})
+        names["sorted_files"].verify()
+    assert names["by_site"].series == ("s0", "s1", "s2", "s3", "s4")
     assert names["table"].num_rows == 300
     assert names["result"].scalers["standard"] == names["scaler"]
     assert names["scaler"].counts.tolist() == [[10, 10]]

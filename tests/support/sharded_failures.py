@@ -56,10 +56,13 @@ class Doomed:
         return call
 
 
-def doomed_save(url: str, step: int, rank: int, victim: int, left: int, kill: bool) -> Any:
+def doomed_save(
+    url: str, step: int, rank: int, victim: int, left: int, kill: bool, background: bool = False
+) -> Any:
     """Save by all ranks, of which one is killed or fails at some stage."""
     whole = torch.full((60, 50), float(step))
-    model = {"w": rows(whole, rank, dist.get_world_size()), "b": torch.full((3,), float(step))}
+    model: dict[str, Any] = {"w": rows(whole, rank, dist.get_world_size())}
+    model["b"] = torch.full((3,), float(step))
     store: Store | str = url
     if rank == victim:
         if rank and url.split(":")[0] in ("rocksdb", "leveldb"):
@@ -68,9 +71,13 @@ def doomed_save(url: str, step: int, rank: int, victim: int, left: int, kill: bo
         else:
             store = Doomed(open_store(url), left, kill)
     try:
-        return checkpoint.save(
-            store, step=step, model=model, group=group(), chunk_bytes=4096, takeover=True
-        )
+        given: Any = {"step": step, "model": model, "group": group(), "chunk_bytes": 4096}
+        if not background:
+            return checkpoint.save(store, takeover=True, **given)
+        going = checkpoint.save(store, takeover=True, background=True, **given)
+        model["b"].zero_()
+        whole.zero_()
+        return going.wait()
     finally:
         if not isinstance(store, str):
             store.close()
@@ -84,7 +91,7 @@ def in_force(url: str) -> int:
     return found
 
 
-def killed(gang: Gang, url: str) -> Any:
+def killed(gang: Gang, url: str, *, background: bool = False) -> Any:
     """Kill a rank at each stage of a save; report whether the next save works."""
     gang.alone(
         lambda: checkpoint.save(url, step=1, model={"w": torch.ones(60, 50), "b": torch.ones(3)})
@@ -93,7 +100,10 @@ def killed(gang: Gang, url: str) -> Any:
     for victim in (0, 1):
         for left in range(100):
             before, step = gang.alone(lambda: in_force(url)), step + 1
-            said = gang.run(2, lambda r: doomed_save(url, step, r, victim, left, True))  # noqa: B023
+            said = gang.run(
+                2,
+                lambda r: doomed_save(url, step, r, victim, left, True, background),  # noqa: B023
+            )
             now = gang.alone(lambda: in_force(url))
             other = said[1 - victim]
             seen.append(
@@ -104,6 +114,10 @@ def killed(gang: Gang, url: str) -> Any:
                 assert "value" in said[1], said
                 break
     return [seen, gang.alone(lambda: leftovers(url))]
+
+
+def killed_in_background(gang: Gang, url: str) -> Any:
+    return killed(gang, url, background=True)
 
 
 def leftovers(url: str) -> list[Any]:

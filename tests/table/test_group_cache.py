@@ -74,6 +74,34 @@ def test_the_following_group_is_read_in_the_background() -> None:
     assert source.loaded == [(1, 2), (3, 4), (5, 6)]
 
 
+def test_a_group_is_not_read_beside_two_others_of_which_one_is_dropped() -> None:
+    cache, source, other = GroupCache(45), Source(), Source()
+    begun, go_on = threading.Event(), threading.Event()
+    load, finished = source.load, []
+
+    def slow(blocks: Blocks) -> list[int]:
+        if blocks == (3, 4):
+            begun.set()
+            assert go_on.wait(30)
+        finished.append(blocks)
+        return load(blocks)
+
+    source.load = slow  # type: ignore[method-assign]
+    cache.get(source, (1, 2), (3, 4))
+    assert begun.wait(30)
+    cache.drop(source)
+    other.load = slow  # type: ignore[method-assign]
+    cache.get(other, (5, 6))  # fits beside the one that is dropped
+    assert (5, 6) in finished
+    thread = threading.Thread(target=cache.get, args=(other, (7, 8, 9)))
+    thread.start()
+    thread.join(0.1)
+    assert (7, 8, 9) not in finished
+    go_on.set()
+    thread.join(30)
+    assert finished == [(1, 2), (5, 6), (3, 4), (7, 8, 9)]
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_errors_are_raised_and_the_group_is_read_again(ahead: bool) -> None:
     cache, source = GroupCache(None), Source()

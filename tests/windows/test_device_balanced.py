@@ -97,7 +97,7 @@ def check_drawn(drawn: Drawn, device: str, random: int, seed: int, epoch: int) -
         return
     sizes = np.diff(windows.balanced()._starts)
     weights = None
-    options = {}
+    options: dict[str, Any] = {}
     if rng.random() < 0.7:
         weights = np.where(sizes > 0, rng.integers(1, 9, len(sizes)), 0)
         options["epoch_length"] = int(rng.integers(10 * len(sizes), 900))

@@ -185,7 +185,8 @@ def test_splits_subsets_scalers_and_derived_windows(files: list[Path]) -> None:
             for line in str(one.explain()).splitlines()
             if line not in one.explain().reading and line.strip() not in one.explain().reading
         )
-    balanced = [w.balanced(epoch_length=30) for w in (found, expected)]
+    balanced = [found.balanced(epoch_length=30)]
+    balanced += [expected.balanced(epoch_length=30, blocks=balanced[0].blocks)]
     assert_same(*(b.at_epoch(2, seed=1).gather(np.arange(30)) for b in balanced))
     predictions = np.zeros((len(found.latest()), 3, 1))
     tables = [w.latest().prediction_table(predictions) for w in (found, expected)]

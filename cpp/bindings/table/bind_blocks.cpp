@@ -28,8 +28,9 @@ struct Rules {
 };
 
 Rules rules_of(const IntegerLike& dim, const IntegerLike& slots, const IntegerLike& most,
-               const py::sequence& borders) {
+               const py::sequence& borders, DType dtype) {
     Rules out;
+    out.rules.dtype = dtype;
     out.rules.dim = static_cast<std::uint32_t>(integer(dim.value, "dim", 1, most_u32));
     out.rules.slots = static_cast<std::uint32_t>(integer(slots.value, "slots", 0, most_slots));
     out.rules.most = static_cast<std::size_t>(integer(most.value, "most", 0));
@@ -75,9 +76,9 @@ BlockList snapshot_blocks(const PySnapshot& self, const IntegerLike& first_bucke
         static_cast<int>(integer(first_bucket.value, "first_bucket", 0, bucket_count));
     const auto end = static_cast<int>(integer(end_bucket.value, "end_bucket", first, bucket_count));
     const std::int64_t clock = integer(since.value, "since");
-    Rules given = rules_of(dim, slots, most, borders);
-    given.rules.borders = given.borders;
     const auto snapshot = self.get();
+    Rules given = rules_of(dim, slots, most, borders, snapshot->dtype());
+    given.rules.borders = given.borders;
     if (given.rules.width() != static_cast<std::size_t>(snapshot->width())) {
         throw py::value_error("dim and slots make rows of " + std::to_string(given.rules.width()) +
                               " floats, expected " + std::to_string(snapshot->width()) +
@@ -110,11 +111,19 @@ std::vector<std::uint8_t> states_of(py::handle value, std::size_t size) {
     return out;
 }
 
+/// The dtype of rows by that of their array: uint16 holds the bits of bfloat16.
+DType rows_dtype_of(py::handle values) {
+    const bool bits = py::isinstance<py::array>(values) &&
+                      is_native(py::reinterpret_borrow<py::array>(values).dtype(), DType::uint16);
+    return bits ? DType::bfloat16 : DType::float32;
+}
+
 BlockList blocks_of_columns(py::handle keys, py::handle versions, py::handle frequencies,
                             py::handle seen, py::handle states, py::handle values,
                             const IntegerLike& dim, const IntegerLike& slots,
                             const IntegerLike& most, const py::sequence& borders) {
-    Rules given = rules_of(dim, slots, most, borders);
+    const auto dtype = rows_dtype_of(values);
+    Rules given = rules_of(dim, slots, most, borders, dtype);
     given.rules.borders = given.borders;
     const Indices ids = index_array(keys, "keys");
     const std::size_t size = ids.values.size();
@@ -128,11 +137,12 @@ BlockList blocks_of_columns(py::handle keys, py::handle versions, py::handle fre
     const auto kinds = states_of(states, size);
     const auto rows = static_cast<std::size_t>(std::ranges::count(kinds, state_row));
     const auto width = static_cast<std::int64_t>(given.rules.width());
-    const py::array floats =
-        in_array(values, py::dtype::of<float>(), rows_shape(rows, width), "values");
-    const EntryColumns entries{ids.values.data(),    updated.values.data(),
-                               counts.values.data(), looked.values.data(),
-                               kinds.data(),         static_cast<const float*>(floats.data())};
+    const py::array row_values =
+        in_array(values, numpy_dtype(dtype), rows_shape(rows, width), "values");
+    const EntryColumns entries{
+        ids.values.data(),    updated.values.data(),
+        counts.values.data(), looked.values.data(),
+        kinds.data(),         static_cast<const std::byte*>(row_values.data())};
     std::vector<EntryBlock> blocks;
     {
         const py::gil_scoped_release unlocked;

@@ -9,7 +9,6 @@
 namespace windeck {
 namespace {
 
-using Floats = py::array_t<float>;
 using Bools = py::array_t<bool>;
 
 Bools find(const Table& table, py::handle ids) {
@@ -45,12 +44,12 @@ py::dict facts_of(const Table& table, py::handle ids) {
     return out;
 }
 
-Floats row_values(const Table& table, py::handle ids, py::handle threads) {
+py::array row_values(const Table& table, py::handle ids, py::handle threads) {
     const Indices wanted = index_array(ids, "ids");
     const int workers = thread_count(threads);
     py::array result =
-        fresh(py::dtype::of<float>(), rows_shape(wanted.values.size(), table.width()));
-    auto* const into = static_cast<float*>(result.mutable_data());
+        fresh(numpy_dtype(table.options().dtype), rows_shape(wanted.values.size(), table.width()));
+    auto* const into = static_cast<std::byte*>(result.mutable_data());
     {
         const py::gil_scoped_release unlocked;
         table.read(wanted.values, into, workers);
@@ -80,16 +79,16 @@ void insert(Table& table, py::handle keys, py::handle versions, py::handle frequ
     const Indices looked = as_many(seen, "seen", size);
     const auto with_row = flags(admitted, static_cast<py::ssize_t>(size), "admitted");
     const auto rows = static_cast<std::size_t>(std::ranges::count(with_row, 1));
-    const py::array floats =
-        in_array(values, py::dtype::of<float>(), rows_shape(rows, table.width()), "values");
+    const py::array given_rows = in_array(values, numpy_dtype(table.options().dtype),
+                                          rows_shape(rows, table.width()), "values");
     WholeRows whole;
     whole.ids = ids;
     whole.versions = updated.values;
     whole.frequencies = counts.values;
     whole.seen = looked.values;
     whole.admitted = with_row;
-    whole.values = {static_cast<const float*>(floats.data()),
-                    static_cast<std::size_t>(floats.size())};
+    whole.values = {static_cast<const std::byte*>(given_rows.data()),
+                    static_cast<std::size_t>(given_rows.nbytes())};
     const py::gil_scoped_release unlocked;
     table.insert(whole);
 }

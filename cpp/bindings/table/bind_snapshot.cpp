@@ -43,12 +43,12 @@ py::dict read(const PySnapshot& self, const IntegerLike& first_bucket,
     auto seen = fresh_int64(size);
     py::array_t<bool> admitted(static_cast<py::ssize_t>(size));
     py::array values =
-        fresh(py::dtype::of<float>(),
+        fresh(numpy_dtype(snapshot->dtype()),
               rows_shape(static_cast<std::size_t>(selection.admitted), snapshot->width()));
     const IdMetadata facts{versions.mutable_data(), frequencies.mutable_data(), seen.mutable_data(),
                            reinterpret_cast<std::uint8_t*>(admitted.mutable_data())};
     std::int64_t* const ids = keys.mutable_data();
-    auto* const rows = static_cast<float*>(values.mutable_data());
+    auto* const rows = static_cast<std::byte*>(values.mutable_data());
     {
         const py::gil_scoped_release unlocked;
         snapshot->read(selection.entries, ids, facts, rows);
@@ -102,7 +102,7 @@ void bind_table_snapshot(py::module_& m) {
             "The clock of the table when the snapshot was taken.")
         .def_property_readonly(
             "width", [](const PySnapshot& self) { return self.get()->width(); },
-            "The number of floats of a row, (1 + slots) * dim.")
+            "The number of numbers of a row, (1 + slots) * dim.")
         .def_property_readonly(
             "history", [](const PySnapshot& self) { return self.get()->history(); },
             "The history of the table when the snapshot was taken.")

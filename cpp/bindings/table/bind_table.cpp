@@ -12,7 +12,6 @@ namespace windeck {
 namespace {
 
 using Ids = py::array_t<std::int64_t>;
-using Floats = py::array_t<float>;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
@@ -44,7 +43,8 @@ Update::Kind kind_of(const std::string& name) {
 std::unique_ptr<Table> make(const IntegerLike& dim, const IntegerLike& slots,
                             const std::string& initializer, py::handle scale, py::handle slot_value,
                             const IntegerLike& seed, const IntegerLike& admit_after,
-                            const IntegerLike& first_bucket, const IntegerLike& end_bucket) {
+                            const IntegerLike& first_bucket, const IntegerLike& end_bucket,
+                            const std::string& dtype) {
     TableOptions options;
     options.dim = integer(dim.value, "dim", 1, std::int64_t{1} << 20);
     options.slots = integer(slots.value, "slots", 0, 8);
@@ -58,15 +58,18 @@ std::unique_ptr<Table> make(const IntegerLike& dim, const IntegerLike& slots,
         static_cast<int>(integer(first_bucket.value, "first_bucket", 0, bucket_count));
     options.end_bucket = static_cast<int>(
         integer(end_bucket.value, "end_bucket", options.first_bucket, bucket_count));
+    const auto named = dtype_named(dtype);
+    if (named != DType::float32 && named != DType::bfloat16)
+        throw py::value_error("dtype is '" + dtype + "', expected 'float32' or 'bfloat16'");
+    options.dtype = *named;
     return std::make_unique<Table>(options);
 }
 
-/// A new array of float32. Large arrays are in memory of the pool: the system would otherwise unmap
+/// A new array of rows. Large arrays are in memory of the pool: the system would otherwise unmap
 /// the pages of each array, and map and zero them again for the next.
-py::array fresh_rows(std::span<const py::ssize_t> shape) {
+py::array fresh_rows(const py::dtype& dtype, std::span<const py::ssize_t> shape) {
     constexpr std::size_t large = std::size_t{128} << 10;
-    const auto dtype = py::dtype::of<float>();
-    std::size_t bytes = sizeof(float);
+    auto bytes = static_cast<std::size_t>(dtype.itemsize());
     for (const py::ssize_t extent : shape)
         bytes *= static_cast<std::size_t>(extent);
     if (bytes < large) return fresh(dtype, shape);
@@ -75,15 +78,16 @@ py::array fresh_rows(std::span<const py::ssize_t> shape) {
             data, owner};
 }
 
-Floats lookup(Table& table, py::handle ids, const py::object& out, bool insert,
-              py::handle threads) {
+py::array lookup(Table& table, py::handle ids, const py::object& out, bool insert,
+                 py::handle threads) {
     const Indices wanted = index_array(ids, "ids");
     const int workers = thread_count(threads);
     const auto shape = rows_shape(wanted.values.size(), table.options().dim);
+    const py::dtype dtype = numpy_dtype(table.options().dtype);
     py::array result =
-        out.is_none() ? fresh_rows(shape) : out_array(out, py::dtype::of<float>(), shape, "out");
+        out.is_none() ? fresh_rows(dtype, shape) : out_array(out, dtype, shape, "out");
     require_disjoint({extent(result, "out")}, {extent(wanted.owner, "ids")});
-    auto* const into = static_cast<float*>(result.mutable_data());
+    auto* const into = static_cast<std::byte*>(result.mutable_data());
     {
         const py::gil_scoped_release unlocked;
         if (insert) {
@@ -171,9 +175,9 @@ void bind_options(py::class_<Table>& table) {
         table.def_property_readonly(
             name, [member](const Table& self) { return self.options().*member; }, doc);
     };
-    option("dim", &TableOptions::dim, "The number of floats of an embedding.");
+    option("dim", &TableOptions::dim, "The number of numbers of an embedding.");
     option("slots", &TableOptions::slots,
-           "The number of vectors of `dim` floats after each embedding.");
+           "The number of vectors of `dim` numbers after each embedding.");
     option("scale", &TableOptions::scale, "The scale of initial values.");
     option("slot_value", &TableOptions::slot_value, "The initial value of slots.");
     option("seed", &TableOptions::seed, "The seed of the initial values.");
@@ -181,6 +185,9 @@ void bind_options(py::class_<Table>& table) {
            "The number of lookups after which an id gets a row.");
     option("first_bucket", &TableOptions::first_bucket, "The first bucket of this table.");
     option("end_bucket", &TableOptions::end_bucket, "The bucket after the last one of this table.");
+    table.def_property_readonly(
+        "dtype", [](const Table& self) { return name(self.options().dtype); },
+        "The dtype of rows and slots, \"float32\" or \"bfloat16\".");
     table.def_property_readonly(
         "initializer", [](const Table& self) { return name_of(self.options().initializer); },
         "The distribution of initial values: 'normal', 'uniform' or 'zeros'.");
@@ -194,7 +201,8 @@ void bind_table(py::module_& m) {
         .def(py::init(&make), py::arg("dim"), py::kw_only(), py::arg("slots") = 0,
              py::arg("initializer") = "normal", py::arg("scale") = 0.01,
              py::arg("slot_value") = 0.0, py::arg("seed") = 0, py::arg("admit_after") = 1,
-             py::arg("first_bucket") = 0, py::arg("end_bucket") = bucket_count)
+             py::arg("first_bucket") = 0, py::arg("end_bucket") = bucket_count,
+             py::arg("dtype") = "float32")
         .def("lookup", &lookup, py::arg("ids"), py::arg("out") = py::none(), py::kw_only(),
              py::arg("insert"), py::arg("threads") = 1, docs::lookup)
         .def("apply", &apply, py::arg("ids"), py::arg("grads"), py::kw_only(), py::arg("kind"),
@@ -221,6 +229,15 @@ void bind_table(py::module_& m) {
             },
             py::arg("clock"), "Set the clock, 0 to 2**62, for a restore.")
         .def(
+            "advance",
+            [](Table& self, const IntegerLike& steps) {
+                const std::int64_t by = integer(steps.value, "steps", 0, clock_limit);
+                const py::gil_scoped_release unlocked;
+                self.advance(by);
+            },
+            py::arg("steps"),
+            "Add to the clock, and to each version and seen that is not 0: ages stay. O(ids).")
+        .def(
             "forget_dead",
             [](Table& self, const IntegerLike& clock) {
                 const std::int64_t until = integer(clock.value, "clock");
@@ -234,7 +251,7 @@ void bind_table(py::module_& m) {
         .def_property_readonly("history", &number<&Table::history>,
                                "The number of changes that counts and dead of a snapshot do not "
                                "show: insert, set_clock, "
-                               "clear, and forget_dead of any id.")
+                               "advance, clear, and forget_dead of any id.")
         .def("__len__", &number<&Table::admitted>, "The number of ids with a row.")
         .def_property_readonly("counted", &number<&Table::counted>,
                                "The number of ids without a row that were looked up.")

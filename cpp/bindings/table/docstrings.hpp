@@ -6,16 +6,16 @@ namespace windeck::docs {
 
 inline constexpr const char* table =
     R"(EmbeddingCore(dim, *, slots=0, initializer="normal", scale=0.01, slot_value=0.0, seed=0,
-admit_after=1, first_bucket=0, end_bucket=1024)
+admit_after=1, first_bucket=0, end_bucket=1024, dtype="float32")
 
-A hash table from 64-bit ids to rows of float32, trained in place.
+A hash table from 64-bit ids to rows of float32 or bfloat16, trained in place.
 
 Parameters
 ----------
 dim : int
-    The number of floats of an embedding, 1 to 2**20.
+    The number of numbers of an embedding, 1 to 2**20.
 slots : int
-    The number of vectors of `dim` floats after each embedding for the state of the optimizer, 0 to
+    The number of vectors of `dim` numbers after each embedding for the state of the optimizer, 0 to
     8: Adagrad needs 1, Adam 2.
 initializer : str
     "normal" (standard deviation `scale`), "uniform" in [-scale, scale], or "zeros". The initial
@@ -30,6 +30,10 @@ admit_after : int
     The number of lookups after which an id gets a row.
 first_bucket, end_bucket : int
     The table holds the ids with first_bucket <= bucket_of(id) < end_bucket; other ids are an error.
+dtype : str
+    "float32" or "bfloat16", of rows and slots. Arrays of bfloat16 rows are uint16, their bits:
+    float32[...] below is then uint16[...], except for gradients. An update computes in float32 and
+    rounds its results, to nearest, ties to even.
 
 Raises
 ------
@@ -39,7 +43,7 @@ TypeError, ValueError
 Notes
 -----
 Every int64 is an id. Thread-safe: each call is atomic and releases the GIL. Results do not
-depend on `threads`. Memory is 4 * (1 + slots) * dim + 32 bytes per row and up to 43 bytes per id.
+depend on `threads`. Memory is (1 + slots) * dim numbers + 32 bytes per row and up to 43 bytes per id.
 
 Examples
 --------
@@ -252,7 +256,7 @@ first_bucket, end_bucket, since : int
 dim, slots : int
     Those of the table.
 most : int
-    The maximum size of the entries of a block: 33 bytes per entry, and 4 per float of a row. A
+    The maximum size of the entries of a block: 33 bytes per entry, and those of rows. A
     block ends where the next bucket does not fit; a bucket larger than a block is cut.
 borders : sequence of int
     Buckets that must begin a block.
@@ -282,7 +286,7 @@ keys, versions, frequencies, seen : int64[k]
 states : uint8[k]
     0 for an id that is only counted, 1 for an id with a row, 2 for a dead id.
 values : float32[rows, (1 + slots) * dim]
-    The rows of the ids with a row, in order.
+    The rows of the ids with a row, in order; uint16 for the bits of bfloat16.
 dim, slots, most, borders
     As in `EmbeddingSnapshot.blocks`.
 

@@ -59,14 +59,23 @@ std::int64_t Table::apply(std::span<const std::int64_t> ids, const float* gradie
     ++s.clock;
     parallel_for(count, grain, threads, [&](std::int64_t begin, std::int64_t end) {
         std::vector<float> sum(dim);
+        std::vector<float> wide(s.format.is_bfloat16() ? static_cast<std::size_t>(width()) : 0);
         for (auto u = static_cast<std::size_t>(begin); u < static_cast<std::size_t>(end); ++u) {
             if (u + 8 < static_cast<std::size_t>(end)) {
                 const std::uint64_t soon = groups.rows[u + 8].number;
                 s.rows.prefetch_head(soon);
-                s.rows.prefetch_values(soon, dim);
+                s.rows.prefetch_values(soon, s.format.bytes(dim));
             }
             const RowGroups::Row& row = groups.rows[u];
-            step(summed(groups, row, gradients, sum), s.rows.values_to_change(row.number));
+            std::byte* const values = s.rows.values_to_change(row.number);
+            const float* const gradient = summed(groups, row, gradients, sum);
+            if (s.format.is_bfloat16()) {
+                s.format.read(values, wide);
+                step(gradient, wide.data());
+                s.format.write(wide, values);
+            } else {
+                step(gradient, reinterpret_cast<float*>(values));
+            }
             s.rows.head_to_change(row.number).version = s.clock;
         }
     });

@@ -16,13 +16,15 @@ namespace windeck {
 inline constexpr std::size_t block = 64;
 
 /// Copies a row by cache lines: for short rows, a call of std::memcpy would take half of the time.
-inline void copy_floats(float* to, const float* from, std::size_t count) {
-    constexpr std::size_t step = 16;  // a cache line
+inline void copy_row(std::byte* to, const std::byte* from, std::size_t bytes) {
+    constexpr std::size_t step = 64;  // a cache line
+    constexpr std::size_t word = 4;   // of a bfloat16 row, the last word may be half a one
     std::size_t i = 0;
-    for (; i + step <= count; i += step)
-        std::memcpy(to + i, from + i, step * sizeof(float));
-    for (; i < count; ++i)
-        to[i] = from[i];
+    for (; i + step <= bytes; i += step)
+        std::memcpy(to + i, from + i, step);
+    for (; i + word <= bytes; i += word)
+        std::memcpy(to + i, from + i, word);
+    if (i < bytes) std::memcpy(to + i, from + i, word / 2);
 }
 
 /// Finds the locations of all ids.

@@ -28,7 +28,7 @@ class BlockPlanner {
     BlockPlanner(std::span<const std::int64_t> ids, std::span<const std::uint8_t> states,
                  const BlockRules& rules)
         : most_(rules.most), before_(ids.size() + 1), buckets_(ids.size()) {
-        const std::size_t row = rules.width() * sizeof(float);
+        const std::size_t row = rules.row_bytes();
         for (std::size_t i = 0; i < ids.size(); ++i) {
             before_[i + 1] = before_[i] + entry_bytes + (states[i] == state_row ? row : 0);
             buckets_[i] = static_cast<std::uint16_t>(bucket_of(ids[i]));
@@ -92,7 +92,7 @@ struct Columns {
     std::int64_t* frequencies;
     std::int64_t* seen;
     std::uint8_t* states;
-    float* values;
+    std::byte* values;
 };
 
 /// Writes a block but for its columns, has `fill` write these, and sums up all of it. There are
@@ -100,15 +100,16 @@ struct Columns {
 template <typename Fill>
 void write(EntryBlock& block, const BlockRules& rules, std::byte* memory, const Fill& fill) {
     std::byte* const begin = memory + block.at;
+    const std::uint32_t narrow = rules.dtype == DType::bfloat16 ? 1 : 0;
     const std::uint32_t prelude[] = {block.entries, block.rows,  block.dead,
-                                     rules.dim,     rules.slots, 0};
+                                     rules.dim,     rules.slots, narrow};
     static_assert(sizeof(prelude) == prelude_bytes);
     std::memcpy(begin, prelude, prelude_bytes);
     auto* const ids = reinterpret_cast<std::int64_t*>(begin + prelude_bytes);
     const std::size_t n = block.entries;
     auto* const states = reinterpret_cast<std::uint8_t*>(ids + 4 * n);
     std::byte* const rows = begin + rows_at(n);
-    fill(Columns{ids, ids + n, ids + 2 * n, ids + 3 * n, states, reinterpret_cast<float*>(rows)});
+    fill(Columns{ids, ids + n, ids + 2 * n, ids + 3 * n, states, rows});
     std::fill(reinterpret_cast<std::byte*>(states + n), rows, std::byte{0});
     block.sum = crc32c({begin, block.bytes});
 }
@@ -139,7 +140,7 @@ std::vector<EntryBlock> plan_blocks(std::span<const std::int64_t> ids,
         // So that its rows begin with a cache line.
         const std::size_t front = rows_at(block.entries);
         block.at = (at + front + line - 1) / line * line - front;
-        block.bytes = front + rules.width() * sizeof(float) * block.rows;
+        block.bytes = front + rules.row_bytes() * block.rows;
         at = block.at + block.bytes;
         out.push_back(block);
         first = end;
@@ -153,7 +154,7 @@ std::size_t bytes_of(std::span<const EntryBlock> blocks) {
 
 void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
                   const EntryColumns& entries, std::byte* memory) {
-    const float* values = entries.values;
+    const std::byte* values = entries.values;
     for (EntryBlock& block : blocks) {
         write(block, rules, memory, [&](const Columns& to) {
             copy(to.ids, entries.ids + block.first, block.entries);
@@ -161,9 +162,9 @@ void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
             copy(to.frequencies, entries.frequencies + block.first, block.entries);
             copy(to.seen, entries.seen + block.first, block.entries);
             copy(to.states, entries.states + block.first, block.entries);
-            copy(to.values, values, rules.width() * block.rows);
+            copy(to.values, values, rules.row_bytes() * block.rows);
         });
-        values += rules.width() * block.rows;
+        values += rules.row_bytes() * block.rows;
     }
 }
 

@@ -65,14 +65,15 @@ double normal_quantile(double u) noexcept {
 InitialValues::InitialValues(Initializer kind, double scale, std::uint64_t seed)
     : kind_(kind), scale_(scale), seeded_(absorb(absorb(0, initial_tag), seed)) {}
 
-void InitialValues::write(std::int64_t id, std::span<float> values) const noexcept {
+void InitialValues::write(std::int64_t id, std::span<float> values,
+                          std::size_t first) const noexcept {
     if (kind_ == Initializer::zeros) {
         std::ranges::fill(values, 0.0F);
         return;
     }
     const std::uint64_t state = absorb(seeded_, static_cast<std::uint64_t>(id));
     for (std::size_t j = 0; j < values.size(); ++j) {
-        const double u = unit(key(state, j));
+        const double u = unit(key(state, first + j));
         const double x = kind_ == Initializer::normal ? normal_quantile(u) : 2 * u - 1;
         values[j] = static_cast<float>(scale_ * x);
     }

@@ -18,10 +18,13 @@ namespace {
 constexpr std::size_t ahead = 16;  // ids to prefetch
 
 /// The embedding's Euclidean norm, summed in double precision in order.
-double norm(const float* values, std::size_t dim) {
+double norm(const RowFormat& format, const std::byte* values, std::size_t dim) {
     double sum = 0;
-    for (std::size_t j = 0; j < dim; ++j)
-        sum += static_cast<double>(values[j]) * static_cast<double>(values[j]);
+    for (std::size_t j = 0; j < dim; ++j) {
+        float value;
+        format.read(values + format.bytes(j), {&value, 1});
+        sum += static_cast<double>(value) * static_cast<double>(value);
+    }
     return std::sqrt(sum);
 }
 
@@ -92,11 +95,11 @@ std::vector<std::int64_t> Table::evict(const Eviction& which) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
     const auto dim = static_cast<std::size_t>(options_.dim);
-    const auto matches = [&](const RowHead& head, const float* values) {
+    const auto matches = [&](const RowHead& head, const std::byte* values) {
         if (which.seen_before && head.seen >= *which.seen_before) return false;
         if (which.frequency_below && head.frequency >= *which.frequency_below) return false;
         if (!which.l2_below) return true;
-        return values != nullptr && norm(values, dim) < *which.l2_below;
+        return values != nullptr && norm(s.format, values, dim) < *which.l2_below;
     };
     std::vector<std::int64_t> ids;
     for (std::uint64_t row = 0; row < s.rows.size(); ++row) {
@@ -119,8 +122,8 @@ void Table::insert(const WholeRows& rows) {
     require_insertable(s.map, rows);
     s.map.reserve(s.map.size() + rows.ids.size());
     s.dead_to_change();
-    const auto floats = static_cast<std::size_t>(width());
-    const float* values = rows.values.data();
+    const std::size_t bytes = s.format.bytes(static_cast<std::size_t>(width()));
+    const std::byte* values = rows.values.data();
     std::size_t done = 0;
     try {
         // The dead are left as they are until nothing can fail any more.
@@ -136,8 +139,8 @@ void Table::insert(const WholeRows& rows) {
             store.head_to_change(number) = {id, rows.versions[done], rows.frequencies[done],
                                             rows.seen[done]};
             if (!admitted) continue;
-            copy_floats(s.rows.values_to_change(number), values, floats);
-            values += floats;
+            copy_row(s.rows.values_to_change(number), values, bytes);
+            values += bytes;
         }
     } catch (...) {
         while (done-- > 0)

@@ -15,10 +15,12 @@ constexpr std::int64_t grain = 4096;
 
 /// Writes the values of a new row.
 void write_new(const InitialValues& initial, const TableOptions& options, std::int64_t id,
-               std::span<float> row) {
+               std::byte* row) {
     const auto dim = static_cast<std::size_t>(options.dim);
-    initial.write(id, row.first(dim));
-    std::ranges::fill(row.subspan(dim), options.slot_value);
+    const RowFormat format(options.dtype);
+    format.write_initial(initial, id, row, dim);
+    for (std::size_t i = dim; i < dim * static_cast<std::size_t>(1 + options.slots); ++i)
+        format.write({&options.slot_value, 1}, row + format.bytes(i));
 }
 
 /// Calls body(part of ids, index of its first) in parallel.
@@ -33,43 +35,44 @@ void in_parts(std::span<const std::int64_t> ids, int threads, const Body& body) 
 
 }  // namespace
 
-void Table::lookup(std::span<const std::int64_t> ids, float* out, int threads) const {
+void Table::lookup(std::span<const std::int64_t> ids, std::byte* out, int threads) const {
     const std::shared_lock lock(state_->mutex);
     const State& s = *state_;
     require_own_buckets(options_, ids);
     const auto dim = static_cast<std::size_t>(options_.dim);
+    const std::size_t bytes = s.format.bytes(dim);
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
-        float* const into = out + first * dim;
+        std::byte* const into = out + first * bytes;
         for_each_location(
             s.map, some,
-            [&](std::size_t, EntryLocation place) { return s.values_soon(place, dim); },
-            [&](std::size_t i, const float* values) {
-                float* const to = into + i * dim;
+            [&](std::size_t, EntryLocation place) { return s.values_soon(place, bytes); },
+            [&](std::size_t i, const std::byte* values) {
+                std::byte* const to = into + i * bytes;
                 if (values != nullptr) {
-                    copy_floats(to, values, dim);
+                    copy_row(to, values, bytes);
                 } else {
-                    s.initial.write(some[i], {to, dim});
+                    s.format.write_initial(s.initial, some[i], to, dim);
                 }
             });
     });
 }
 
-void Table::read(std::span<const std::int64_t> ids, float* out, int threads) const {
+void Table::read(std::span<const std::int64_t> ids, std::byte* out, int threads) const {
     const std::shared_lock lock(state_->mutex);
     const State& s = *state_;
     require_own_buckets(options_, ids);
-    const auto floats = static_cast<std::size_t>(width());
+    const std::size_t bytes = s.format.bytes(static_cast<std::size_t>(width()));
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
-        float* const into = out + first * floats;
+        std::byte* const into = out + first * bytes;
         for_each_location(
             s.map, some,
-            [&](std::size_t, EntryLocation place) { return s.values_soon(place, floats); },
-            [&](std::size_t i, const float* values) {
-                float* const to = into + i * floats;
+            [&](std::size_t, EntryLocation place) { return s.values_soon(place, bytes); },
+            [&](std::size_t i, const std::byte* values) {
+                std::byte* const to = into + i * bytes;
                 if (values != nullptr) {
-                    copy_floats(to, values, floats);
+                    copy_row(to, values, bytes);
                 } else {
-                    write_new(s.initial, options_, some[i], {to, floats});
+                    write_new(s.initial, options_, some[i], to);
                 }
             });
     });
@@ -100,21 +103,22 @@ void Table::facts(std::span<const std::int64_t> ids, const IdMetadata& out) cons
         });
 }
 
-void Table::lookup_insert(std::span<const std::int64_t> ids, float* out, int threads) {
+void Table::lookup_insert(std::span<const std::int64_t> ids, std::byte* out, int threads) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
     require_own_buckets(options_, ids);
     const auto dim = static_cast<std::size_t>(options_.dim);
+    const std::size_t bytes = s.format.bytes(dim);
     s.places.resize(std::max(s.places.size(), ids.size()));
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         for_each_location(
             s.map, some,
             [&](std::size_t i, EntryLocation place) {
                 s.places[first + i] = place.is_row() ? place.packed : IdMap::absent;
-                return s.values_soon(place, dim);
+                return s.values_soon(place, bytes);
             },
-            [&](std::size_t i, const float* values) {
-                if (values != nullptr) copy_floats(out + (first + i) * dim, values, dim);
+            [&](std::size_t i, const std::byte* values) {
+                if (values != nullptr) copy_row(out + (first + i) * bytes, values, bytes);
             });
     });
     const bool all_rows = s.record_row_lookups(ids.size(), threads);
@@ -126,8 +130,7 @@ void Table::lookup_insert(std::span<const std::int64_t> ids, float* out, int thr
         parallel_for(fresh, 256, threads, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t i = begin; i < end; ++i) {
                 const std::uint64_t row = rows_before + static_cast<std::uint64_t>(i);
-                write_new(s.initial, options_, s.rows.head(row).id,
-                          {s.rows.values_to_change(row), static_cast<std::size_t>(width())});
+                write_new(s.initial, options_, s.rows.head(row).id, s.rows.values_to_change(row));
             }
         });
     };
@@ -142,7 +145,7 @@ void Table::lookup_insert(std::span<const std::int64_t> ids, float* out, int thr
     in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         for (std::size_t i = 0; i < some.size(); ++i) {
             if (!EntryLocation{s.places[first + i]}.is_absent()) continue;
-            s.initial.write(some[i], {out + (first + i) * dim, dim});
+            s.format.write_initial(s.initial, some[i], out + (first + i) * bytes, dim);
         }
     });
 }

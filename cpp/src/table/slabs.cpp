@@ -16,8 +16,8 @@ constexpr std::size_t rounded(std::size_t bytes) {
 }
 
 /// log2 of the rows of a slab: a power of two that fits, and at least one.
-unsigned shift_for(std::size_t width) {
-    const std::size_t row = sizeof(RowHead) + width * sizeof(float);
+unsigned shift_for(std::size_t row_bytes) {
+    const std::size_t row = sizeof(RowHead) + row_bytes;
     return static_cast<unsigned>(std::bit_width(std::max<std::size_t>(about / row, 1)) - 1);
 }
 
@@ -30,15 +30,15 @@ void SlabRef::release() noexcept {
     allocator->give(allocation);
 }
 
-RowView::RowView(std::size_t width) : width_(width), shift_(shift_for(width)) {
+RowView::RowView(std::size_t row_bytes) : row_bytes_(row_bytes), shift_(shift_for(row_bytes)) {
     values_at_ = rounded(sizeof(TableSlab) + (sizeof(RowHead) << shift_));
 }
 
-RowStore::RowStore(std::size_t width)
-    : RowView(width), allocator_(std::make_shared<SlabAllocator>(slab_bytes())) {}
+RowStore::RowStore(std::size_t row_bytes)
+    : RowView(row_bytes), allocator_(std::make_shared<SlabAllocator>(slab_bytes())) {}
 
 std::size_t RowStore::slab_bytes() const {
-    return rounded(values_at_ + slab_rows() * width_ * sizeof(float));
+    return rounded(values_at_ + slab_rows() * row_bytes_);
 }
 
 SlabRef RowStore::new_slab() {
@@ -82,7 +82,7 @@ void RowStore::copy_shared_slab(std::uint64_t slab) {
         const std::byte* const from = slabs_[slab].memory();
         std::memcpy(copy.memory() + sizeof(TableSlab), from + sizeof(TableSlab),
                     used * sizeof(RowHead));
-        std::memcpy(copy.memory() + values_at_, from + values_at_, used * width_ * sizeof(float));
+        std::memcpy(copy.memory() + values_at_, from + values_at_, used * row_bytes_);
         slabs_[slab] = std::move(copy);
     }
     shared_[slab] = 0;
@@ -90,7 +90,7 @@ void RowStore::copy_shared_slab(std::uint64_t slab) {
 
 void RowStore::move_row(std::uint64_t from, std::uint64_t to) noexcept {
     head_to_change(to) = head(from);
-    if (width_ != 0) std::memcpy(values_to_change(to), values(from), width_ * sizeof(float));
+    if (row_bytes_ != 0) std::memcpy(values_to_change(to), values(from), row_bytes_);
 }
 
 RowView RowStore::view() {

@@ -1,6 +1,6 @@
 // The memory of rows: slabs of about 256 KiB, shared copy-on-write by a table and its snapshots.
 //
-// A slab has room for a power of two of rows, each a `RowHead` and `width` floats. Rows are
+// A slab has room for a power of two of rows, each a `RowHead` and `row_bytes` of values. Rows are
 // numbered without gaps. A snapshot takes a reference to every slab; while it holds a slab, the
 // table copies the slab before it changes a row. Slabs of a snapshot are never written to, so it is
 // read without a lock while the table is trained.
@@ -70,8 +70,8 @@ class SlabRef {
 class RowView {
   public:
     RowView() = default;
-    /// Rows of `width` floats, none yet.
-    explicit RowView(std::size_t width);
+    /// Rows with `row_bytes` of values, none yet.
+    explicit RowView(std::size_t row_bytes);
 
     std::uint64_t size() const noexcept { return size_; }
     /// The number of the slab a row is in.
@@ -79,8 +79,8 @@ class RowView {
     const RowHead& head(std::uint64_t row) const noexcept {
         return heads(row >> shift_)[within(row)];
     }
-    const float* values(std::uint64_t row) const noexcept {
-        return values_of(row >> shift_) + within(row) * width_;
+    const std::byte* values(std::uint64_t row) const noexcept {
+        return values_of(row >> shift_) + within(row) * row_bytes_;
     }
 
     // Always inlined: GCC 12 treats a function that only prefetches as without effect.
@@ -88,9 +88,9 @@ class RowView {
         __builtin_prefetch(&head(row));
     }
     [[gnu::always_inline]] void prefetch_values(std::uint64_t row,
-                                                std::size_t floats) const noexcept {
-        const float* const at = values(row);
-        for (std::size_t i = 0; i < floats && i < 128; i += 16)
+                                                std::size_t bytes) const noexcept {
+        const std::byte* const at = values(row);
+        for (std::size_t i = 0; i < bytes && i < 512; i += 64)
             __builtin_prefetch(at + i);
     }
 
@@ -101,13 +101,13 @@ class RowView {
     RowHead* heads(std::uint64_t slab) const noexcept {
         return reinterpret_cast<RowHead*>(slabs_[slab].memory() + sizeof(TableSlab));
     }
-    float* values_of(std::uint64_t slab) const noexcept {
-        return reinterpret_cast<float*>(slabs_[slab].memory() + values_at_);
+    std::byte* values_of(std::uint64_t slab) const noexcept {
+        return slabs_[slab].memory() + values_at_;
     }
 
     std::vector<SlabRef> slabs_;
     std::uint64_t size_ = 0;
-    std::size_t width_ = 0;
+    std::size_t row_bytes_ = 0;
     std::size_t values_at_ = 0;
     unsigned shift_ = 0;
 };
@@ -115,7 +115,7 @@ class RowView {
 /// Rows that can be changed.
 class RowStore : public RowView {
   public:
-    explicit RowStore(std::size_t width);
+    explicit RowStore(std::size_t row_bytes);
 
     /// Appends a row with a zeroed head and uninitialised values; returns its number. Throws
     /// std::bad_alloc; the store is then unchanged.
@@ -132,8 +132,8 @@ class RowStore : public RowView {
     RowHead& head_to_change(std::uint64_t row) noexcept {
         return heads(row >> shift_)[within(row)];
     }
-    float* values_to_change(std::uint64_t row) noexcept {
-        return values_of(row >> shift_) + within(row) * width_;
+    std::byte* values_to_change(std::uint64_t row) noexcept {
+        return values_of(row >> shift_) + within(row) * row_bytes_;
     }
 
     /// Copies a row; make_writable() must have been called for both.

@@ -54,6 +54,8 @@ struct TableSnapshot::Contents {
     std::int64_t clock = 0;
     std::int64_t history = 0;
     std::size_t width = 0;
+    std::size_t row_bytes = 0;
+    DType dtype = DType::float32;
 
     std::mutex mutex;  // of the caches below
     std::shared_ptr<BucketCache> cache;
@@ -146,6 +148,10 @@ std::int64_t TableSnapshot::width() const noexcept {
     return static_cast<std::int64_t>(contents_->width);
 }
 
+DType TableSnapshot::dtype() const noexcept {
+    return contents_->dtype;
+}
+
 std::int64_t TableSnapshot::history() const noexcept {
     return contents_->history;
 }
@@ -177,7 +183,7 @@ TableSnapshot::Selection TableSnapshot::select(int first, int end, std::int64_t 
 }
 
 void TableSnapshot::read(std::span<const Entry> entries, std::int64_t* ids, const IdMetadata& facts,
-                         float* values) const {
+                         std::byte* values) const {
     const Contents& c = *contents_;
     // Two loops, since heads and values are in different memory: in one loop, a line of a head
     // would wait for the values that were prefetched before it.
@@ -199,12 +205,12 @@ void TableSnapshot::read(std::span<const Entry> entries, std::int64_t* ids, cons
     for (std::size_t i = 0; i < entries.size(); ++i) {
         if (i + values_ahead < entries.size()) {
             const EntryLocation soon{entries[i + values_ahead].place};
-            if (soon.is_row()) c.rows.prefetch_values(soon.number(), c.width);
+            if (soon.is_row()) c.rows.prefetch_values(soon.number(), c.row_bytes);
         }
         const EntryLocation place{entries[i].place};
         if (!place.is_row()) continue;
-        copy_floats(values, c.rows.values(place.number()), c.width);
-        values += c.width;
+        copy_row(values, c.rows.values(place.number()), c.row_bytes);
+        values += c.row_bytes;
     }
 }
 
@@ -230,6 +236,8 @@ std::shared_ptr<const TableSnapshot> Table::snapshot() {
     contents->clock = s.clock;
     contents->history = s.history;
     contents->width = static_cast<std::size_t>(width());
+    contents->row_bytes = s.format.bytes(contents->width);
+    contents->dtype = options_.dtype;
     return std::make_shared<const TableSnapshot>(std::move(contents));
 }
 

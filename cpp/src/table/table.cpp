@@ -1,5 +1,6 @@
 #include "windeck/table/table.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <stdexcept>
@@ -31,6 +32,8 @@ const TableOptions& checked(const TableOptions& options) {
         "scale is " + std::to_string(options.scale) + ", expected a finite number of 0 or more");
     require(std::isfinite(options.slot_value),
             "slot_value is " + std::to_string(options.slot_value) + ", expected a finite number");
+    require(options.dtype == DType::float32 || options.dtype == DType::bfloat16,
+            "dtype is " + std::string(name(options.dtype)) + ", expected float32 or bfloat16");
     return options;
 }
 
@@ -80,6 +83,25 @@ void Table::set_clock(std::int64_t clock) {
     const std::lock_guard lock(state_->mutex);
     state_->clock = clock;
     ++state_->history;
+}
+
+void Table::advance(std::int64_t steps) {
+    require_range(steps, "steps", 0, clock_limit);
+    const std::lock_guard lock(state_->mutex);
+    State& s = *state_;
+    require(s.clock <= clock_limit - 1 - steps, "the clock is " + std::to_string(s.clock) +
+                                                    ", expected at most 2^62 after " +
+                                                    std::to_string(steps) + " more steps");
+    for (RowStore* store : {&s.rows, &s.counters}) {
+        for (std::uint64_t row = 0; row < store->size(); ++row) {
+            store->make_writable(row);
+            RowHead& head = store->head_to_change(row);
+            for (std::int64_t* number : {&head.version, &head.seen})
+                *number = *number == 0 ? 0 : std::min(*number + steps, clock_limit);
+        }
+    }
+    s.clock += steps;
+    ++s.history;
 }
 
 void Table::clear() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "table/id_map.hpp"
+#include "table/row_format.hpp"
 #include "table/row_groups.hpp"
 #include "table/slabs.hpp"
 #include "windeck/table/table.hpp"
@@ -31,12 +32,14 @@ struct EntryLocation {
 struct Table::State {
     explicit State(const TableOptions& options)
         : initial(options.initializer, options.scale, options.seed),
-          rows(static_cast<std::size_t>((1 + options.slots) * options.dim)),
+          format(options.dtype),
+          rows(format.bytes(static_cast<std::size_t>((1 + options.slots) * options.dim))),
           counters(0),
           dead(std::make_shared<IdMap>()) {}
 
     mutable std::shared_mutex mutex;
     InitialValues initial;
+    RowFormat format;
     IdMap map;  // id -> EntryLocation
     RowStore rows;
     RowStore counters;            // ids without a row: heads only
@@ -51,10 +54,10 @@ struct Table::State {
 
     EntryLocation find(std::int64_t id) const { return {map.find(id)}; }
 
-    /// The address of the values of a row, with `floats` of them prefetched; null if it is no row.
-    const float* values_soon(EntryLocation place, std::size_t floats) const {
+    /// The address of the values of a row, `bytes` of them prefetched; null if it is no row.
+    const std::byte* values_soon(EntryLocation place, std::size_t bytes) const {
         if (!place.is_row()) return nullptr;
-        rows.prefetch_values(place.number(), floats);
+        rows.prefetch_values(place.number(), bytes);
         return rows.values(place.number());
     }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -29,12 +30,16 @@ TableOptions options_of(std::int64_t dim, std::int64_t slots = 0) {
     return options;
 }
 
+std::byte* bytes_in(std::vector<float>& values) {
+    return std::as_writable_bytes(std::span(values)).data();
+}
+
 std::vector<float> lookup(Table& table, const Ids& ids, bool insert, int threads = 1) {
     std::vector<float> out(ids.size() * static_cast<std::size_t>(table.options().dim));
     if (insert) {
-        table.lookup_insert(ids, out.data(), threads);
+        table.lookup_insert(ids, bytes_in(out), threads);
     } else {
-        table.lookup(ids, out.data(), threads);
+        table.lookup(ids, bytes_in(out), threads);
     }
     return out;
 }
@@ -60,7 +65,7 @@ Shown shown(const TableSnapshot& snapshot, int first = 0, int end = bucket_count
     snapshot.read(
         selection.entries, out.ids.data(),
         {out.versions.data(), out.frequencies.data(), out.seen.data(), out.admitted.data()},
-        out.values.data());
+        bytes_in(out.values));
     return out;
 }
 
@@ -126,7 +131,7 @@ void insert_does_all_or_nothing() {
     const Shown whole = shown(*table.snapshot());
     Table other(options_of(2));
     const WholeRows rows{whole.ids,  whole.versions, whole.frequencies,
-                         whole.seen, whole.admitted, whole.values};
+                         whole.seen, whole.admitted, std::as_bytes(std::span(whole.values))};
     other.insert(rows);
     check(shown(*other.snapshot()) == whole, "restored otherwise");
     check_throws<std::invalid_argument>([&] { other.insert(rows); }, "is in the table already");
@@ -148,7 +153,7 @@ void snapshots_of_a_table_in_training() {
         update.lr = 1;
         for (std::int64_t round = 0; !stop; ++round) {
             const std::int64_t gone = ids[static_cast<std::size_t>(round % 1000)];
-            table.lookup_insert(ids, out.data(), 2);
+            table.lookup_insert(ids, bytes_in(out), 2);
             table.apply(ids, ones.data(), update, 2);
             table.remove(Ids{gone});
         }
@@ -188,8 +193,8 @@ void many_threads_at_once() {
             for (std::int64_t round = 0; round < 60; ++round) {
                 for (std::size_t i = 0; i < ids.size(); ++i)
                     ids[i] = (round * 37 + static_cast<std::int64_t>(i)) % 2000 - 1000;
-                if (t % 3 == 0) table.lookup_insert(ids, out.data(), 2);
-                if (t % 3 == 1) table.lookup(ids, out.data(), 2);
+                if (t % 3 == 0) table.lookup_insert(ids, bytes_in(out), 2);
+                if (t % 3 == 1) table.lookup(ids, bytes_in(out), 2);
                 if (t % 3 == 2 && round % 5 == 0) table.evict(rare);
                 if (t == 0) table.apply(ids, out.data(), gentle, 2);
                 if (t == 4) table.forget_dead(round);
@@ -235,6 +240,31 @@ void counting_side_by_side() {
     }
 }
 
+/// Rows of bfloat16: rounded once for each update, to nearest, ties to even.
+void rows_of_bfloat16() {
+    TableOptions options = options_of(1, 1);
+    options.initializer = Initializer::zeros;
+    options.dtype = DType::bfloat16;
+    options.slot_value = 1;
+    Table table(options);
+    const Ids ids{5, -6};
+    std::vector<std::uint16_t> out(4);
+    const auto bytes = std::as_writable_bytes(std::span(out));
+    table.lookup_insert(ids, bytes.data());
+    Update update;
+    update.kind = Update::Kind::adagrad;
+    update.eps = 0;
+    update.lr = 1;
+    const std::vector<float> gradients{0x1p-3F, 0x1.8p-4F};  // squares: 2^-6 and 1.125 * 2^-7
+    check(table.apply(ids, gradients.data(), update) == 2);
+    table.read(ids, bytes.data());
+    // 1 + 2^-6 and, of 1 + 1.125 * 2^-7, the nearest: 1 + 2^-7.
+    check(out[1] == 0x3F82 && out[3] == 0x3F81, "slots are rounded otherwise");
+    check(out[0] == 0xBDFE && out[2] == 0xBDBF, "rows are rounded otherwise");
+    options.dtype = DType::float16;
+    check_throws<std::invalid_argument>([&] { Table{options}; }, "dtype is float16");
+}
+
 }  // namespace
 }  // namespace windeck
 
@@ -246,4 +276,5 @@ int main() {
     windeck::snapshots_of_a_table_in_training();
     windeck::many_threads_at_once();
     windeck::counting_side_by_side();
+    windeck::rows_of_bfloat16();
 }

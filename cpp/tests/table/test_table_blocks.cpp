@@ -25,7 +25,7 @@ struct Columns {
 
     EntryColumns view() const {
         return {ids.data(),  versions.data(), frequencies.data(),
-                seen.data(), states.data(),   values.data()};
+                seen.data(), states.data(),   std::as_bytes(std::span(values)).data()};
     }
 };
 
@@ -150,8 +150,8 @@ void a_snapshot_gives_the_same() {
     for (auto& id : ids)
         id = static_cast<std::int64_t>(random());
     std::vector<float> out(ids.size() * 5);
-    table.lookup_insert(ids, out.data());
-    table.lookup_insert(std::span(ids).first(1700), out.data());
+    table.lookup_insert(ids, std::as_writable_bytes(std::span(out)).data());
+    table.lookup_insert(std::span(ids).first(1700), std::as_writable_bytes(std::span(out)).data());
     const auto snapshot = table.snapshot();
     const auto selection = snapshot->select(0, bucket_count, -1);
     const std::size_t size = selection.entries.size();
@@ -160,7 +160,7 @@ void a_snapshot_gives_the_same() {
     std::vector<float> values(1700 * 5);
     snapshot->read(selection.entries, keys.data(),
                    {versions.data(), frequencies.data(), seen.data(), states.data()},
-                   values.data());
+                   std::as_writable_bytes(std::span(values)).data());
     const BlockRules rules{.dim = 5, .slots = 0, .most = 4000, .borders = {}};
     auto blocks = plan_blocks(selection, rules);
     auto others = plan_blocks(keys, states, rules);
@@ -169,7 +169,7 @@ void a_snapshot_gives_the_same() {
     write_blocks(blocks, rules, *snapshot, selection, memory.data());
     write_blocks(others, rules,
                  {keys.data(), versions.data(), frequencies.data(), seen.data(), states.data(),
-                  values.data()},
+                  std::as_bytes(std::span(values)).data()},
                  other.data());
     check(blocks.size() == others.size() && blocks.size() > 10, "other blocks");
     for (std::size_t i = 0; i < blocks.size(); ++i)

@@ -1,11 +1,14 @@
 """Checkpoints in key-value stores: model, optimizer, loader and more, each step in one commit.
 
 Saving and loading
-    `save`, `load`; `begin`, `save_shard` and `merge` for saves by many processes.
+    `save`, `load`; `wait` for a save in the background; `begin`, `save_shard` and `merge` for saves
+    by many processes.
 Reading parts
     `open` for single tensors and rows, `log` for the list of generations.
 Maintenance
     `verify`, `search`, `diff`, `copy`, `gc`; `tag` and `untag` for generations that `gc` keeps.
+Files of other frameworks
+    `import_`, `import_table`; see also `windeck.checkpoint.safetensors`.
 Serving of embedding tables
     `export`, `import_rows`.
 Stores
@@ -20,7 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from windeck.checkpoint import stores
+    from windeck.checkpoint.background import BackgroundSave, wait
     from windeck.checkpoint.copying import copy
+    from windeck.checkpoint.foreign.importing import import_
+    from windeck.checkpoint.foreign.keyed import import_table
     from windeck.checkpoint.format.boxes import Partition
     from windeck.checkpoint.format.manifests import Commit
     from windeck.checkpoint.format.table_entries import TableInfo
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from windeck.checkpoint.write.plans import Plan, begin
 
 __all__ = [
+    "BackgroundSave",
     "Checkpoint",
     "Commit",
     "Loaded",
@@ -51,7 +58,9 @@ __all__ = [
     "diff",
     "export",
     "gc",
+    "import_",
     "import_rows",
+    "import_table",
     "load",
     "log",
     "merge",
@@ -63,9 +72,11 @@ __all__ = [
     "tag",
     "untag",
     "verify",
+    "wait",
 ]
 
 _MODULE_OF = {
+    "BackgroundSave": "background",
     "Checkpoint": "inspecting",
     "Commit": "format.manifests",
     "Loaded": "loading",
@@ -80,7 +91,9 @@ _MODULE_OF = {
     "diff": "read.comparing",
     "export": "tables.serving",
     "gc": "maintenance",
+    "import_": "foreign.importing",
     "import_rows": "tables.serving",
+    "import_table": "foreign.keyed",
     "load": "loading",
     "log": "maintenance",
     "merge": "saving",
@@ -91,6 +104,7 @@ _MODULE_OF = {
     "tag": "tagging",
     "untag": "tagging",
     "verify": "read.verifying",
+    "wait": "background",
 }
 
 

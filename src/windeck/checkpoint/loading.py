@@ -15,7 +15,7 @@ from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, Partition
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.tables.loading import TableTargets
+from windeck.checkpoint.tables.loading import TableLoadOptions, TableTargets
 from windeck.checkpoint.write.local_tensors import is_distributed, to_local_tensor
 from windeck.columns.dtypes import torch_dtype
 
@@ -42,6 +42,8 @@ def load(
     generation: int | str | None = None,
     strict: bool = True,
     cast: bool = False,
+    reset_slots: bool = False,
+    merge: str | None = None,
     namespace: str = "windeck",
     group: Any = None,
 ) -> Loaded:
@@ -58,14 +60,24 @@ def load(
         those of a fresh optimizer, new ones are made; then it is given the whole state. Of a
         DTensor or a `Partition` only the local part is read, however it was cut when saved.
     embeddings
-        Tables by name, without any ids yet. Each reads the buckets it owns, and no others.
+        Tables by name, without any ids yet unless `merge` is given. Each reads the buckets it owns,
+        and no others.
     generation
         A generation from `log`, or a tag; None: the one in force.
     strict
         Require the same names on both sides; numbers and text that only the checkpoint has are
         added to a dict. If False, load the names that both sides have.
     cast
-        Cast to the targets' dtypes instead of raising an error if they differ.
+        Cast to the targets' dtypes instead of raising an error if they differ; those of tables too.
+    reset_slots
+        Load the tables' embeddings without the optimizer's slots, which get their initial values:
+        then the tables may have another optimizer. They keep their clock, 0 for a new one, so
+        Adam's bias correction starts anew; clocks of ids are counted back from it.
+    merge
+        Load into tables that have ids. Of an id that both sides have, ``"keep"`` keeps the row and
+        all counters of the table, ``"replace"`` takes those saved; a row wins over a counter of an
+        id without a row. The clock becomes the later of both, and on both sides the steps since
+        an id was updated and last looked up stay the same. After an error the tables are as before.
     group
         A `torch.distributed.ProcessGroup` in which all ranks call this: they load the same
         generation, each saved name has to be on at least one rank, and an error on one rank is
@@ -89,7 +101,8 @@ def load(
     O(bytes) time; memory of a few chunks beyond the targets.
     """
     given = {"model": model, "optimizer": optimizer, "loader": loader}
-    operation = LoadOperation(given, embeddings, strict, cast)
+    tables = TableLoadOptions(cast, reset_slots, merge)
+    operation = LoadOperation(given, embeddings, strict, cast, tables)
     if group is not None:
         from windeck.checkpoint.process_group import load_in_group
 
@@ -106,13 +119,21 @@ def load(
 class LoadOperation:
     """One load in two steps: comparison of targets and checkpoint, then reading."""
 
-    def __init__(self, given: Mapping[str, Any], embeddings: Any, strict: bool, cast: bool) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        embeddings: Any,
+        strict: bool,
+        cast: bool,
+        table_options: TableLoadOptions,
+    ) -> None:
         self._given = {name: value for name, value in given.items() if value is not None}
         self._embeddings, self.strict, self._cast = embeddings, strict, cast
         self._roots: list[_RootTarget] = []
         self._reads: dict[tuple[str, Box], list[torch.Tensor]] = {}
         self._former: list[tuple[Any, Any]] = []
         self._tables: TableTargets | None = None
+        self._table_options = table_options
 
     def compare(self, found: Checkpoint, *, alone: bool = True) -> dict[str, list[str]]:
         """Compare targets and checkpoint, and let a loader reject its state.
@@ -127,7 +148,9 @@ class LoadOperation:
         self._roots = [_RootTarget(found, name, value) for name, value in self._given.items()]
         names = {root.name: root.compare_names(found, self.strict, alone) for root in self._roots}
         self._reads = _plan_reads(found, self._roots, self._cast)
-        tables = TableTargets(repr(found), found.table_entries, self._embeddings, self.strict)
+        tables = TableTargets(
+            repr(found), found.table_entries, self._embeddings, self.strict, self._table_options
+        )
         self._extra = found.tree("extra")
         for root in self._roots:
             if root.is_early:

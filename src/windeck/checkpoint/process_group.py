@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from windeck._core import crc32c
+from windeck.checkpoint.background import BackgroundSave
 from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.chunks import iter_chunks
 from windeck.checkpoint.format.manifests import check_tag, find_commit
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.loading import Loaded, LoadOperation, name_mismatch_message
 from windeck.checkpoint.maintenance import remove_old
-from windeck.checkpoint.saving import merge_open_store, write_shard
+from windeck.checkpoint.saving import merge_open_store, start_writing, write_shard
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
 from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.write.copies import LentTensors, copy_tensors
 from windeck.checkpoint.write.incremental import read_base_values
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_options, discard
 from windeck.checkpoint.write.shards import LocalState
@@ -161,25 +165,74 @@ def save_in_group(
     verify_replicated: bool,
     retention: tuple[int, int | None] | None = None,
     tag: str | None = None,
-) -> int:
+    *,
+    background: bool = False,
+    background_bytes: int | None = None,
+) -> int | BackgroundSave:
     """Save on all ranks of a group, for `windeck.checkpoint.save`.
 
-    `options` are those of `begin`, `retention` is `keep` and `keep_every`; `tag` as for `save`.
+    `options` are those of `begin`, `retention` is `keep` and `keep_every`; the others as for
+    `save`.
     """
     ranks = RankGroup(group)
     with ExitStack() as stack:
+        shared = {**options, "tag": tag, "background": background}
         state, tables, exchanged = _exchange_state(
-            ranks, stack, store, given, embeddings, options, tag
+            ranks, stack, store, given, embeddings, options, shared
         )
         _check_equal_options([found["options"] for found in exchanged])
         holders = _find_holders([found["inventory"] for found in exchanged])
         if verify_replicated:
             _check_replicas(ranks, state, holders)
         writers = assign_writers(holders, ranks.count)
+        exclusive = any(found["exclusive"] for found in exchanged)
 
         def is_chosen(name: str, box: Box) -> bool:
             return writers[name, box] == ranks.rank
 
+        def write(lent: LentTensors | None, remember: Callable[[int], None]) -> int:
+            shard = partial(
+                write_shard, writer=own.rank, state=state, is_chosen=is_chosen, tables=tables,
+                lent=lent,
+            )  # fmt: skip
+            return _write_in_group(own, store, options, exclusive, shard, retention, tag, remember)
+
+        own = ranks
+        if not background:
+            return write(None, tables.remember)
+        own = RankGroup(_background_group(group))
+        copies = list[Any]()
+        ranks.run_on_all(
+            lambda: copies.extend(
+                copy_tensors(state.tensors, is_chosen=is_chosen, most=background_bytes)
+            )
+        )
+        lent, memory = copies
+        return start_writing(options["step"], write, lent, memory, tables, stack)
+
+
+def _write_in_group(
+    ranks: RankGroup,
+    store: Store | str,
+    options: Mapping[str, Any],
+    exclusive: bool,
+    write: Callable[..., None],
+    retention: tuple[int, int | None] | None,
+    tag: str | None,
+    remember: Callable[[int], None],
+) -> int:
+    """Write and commit.
+
+    Parameters
+    ----------
+    exclusive
+        Whether only one process at a time can open the store.
+    write
+        `write_shard` without the store, the plan and `base_values`.
+    remember
+        Called with the random number of the save after its commit.
+    """
+    with ExitStack() as stack:
         place = store
 
         def start() -> dict[str, Any]:
@@ -190,14 +243,9 @@ def save_in_group(
         plan = Plan(**ranks.run_on_first(start))
         try:
             base_values = None
-            if plan.incremental and any(found["exclusive"] for found in exchanged):
+            if plan.incremental and exclusive:
                 base_values = _share_base_values(ranks, lambda: _opened_store(place), plan)
-            ranks.run_on_all(
-                lambda: write_shard(
-                    place, plan, ranks.rank, state,
-                    is_chosen=is_chosen, tables=tables, base_values=base_values,
-                )
-            )  # fmt: skip
+            ranks.run_on_all(lambda: write(place, plan, base_values=base_values))
 
             def commit() -> int:
                 generation = merge_open_store(_opened_store(place), plan, tag=tag)
@@ -214,8 +262,26 @@ def save_in_group(
                 with suppress(Exception):  # gc removes it too
                     discard(_opened_store(place), plan)
             raise
-        tables.remember(plan.save)
+        remember(plan.save)
         return generation
+
+
+#: A group for background saves by the group that `save` is given.
+_background_groups: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _background_group(group: Any) -> Any:
+    """Return a group of the same ranks for collectives of background threads. Collective once.
+
+    Collectives of one group have to be called in the same order on all ranks, which a thread beside
+    training does not keep. The group is of gloo, whose connections are independent of others.
+    """
+    found = _background_groups.get(group)
+    if found is None:
+        found = _background_groups[group] = dist.new_group(
+            dist.get_process_group_ranks(group), backend="gloo", use_local_synchronization=True
+        )
+    return found
 
 
 def _exchange_state(
@@ -225,25 +291,24 @@ def _exchange_state(
     given: Mapping[str, Any],
     embeddings: Mapping[str, Any] | None,
     options: Mapping[str, Any],
-    tag: str | None,
+    shared: Mapping[str, Any],
 ) -> tuple[LocalState, TablesWriter, list[dict[str, Any]]]:
     """Return this rank's state and tables, and descriptions of all ranks' states.
 
-    `stack` closes the tables.
+    `stack` closes the tables; `shared` are options to be compared.
     """
     held: list[tuple[LocalState, TablesWriter]] = []
 
     def describe() -> dict[str, Any]:
         check_options(**options)
-        if tag is not None:
-            check_tag(tag)
+        if shared["tag"] is not None:
+            check_tag(shared["tag"])
         state = LocalState(given)
         held.append((state, stack.enter_context(TablesWriter(embeddings))))
         _check_reachable(store, ranks)
         exclusive = isinstance(store, str) and takes_turns(store)
         inventory = _describe_state(state)
-        shared = {**options, "tag": tag}
-        return {"options": shared, "inventory": inventory, "exclusive": exclusive}
+        return {"options": dict(shared), "inventory": inventory, "exclusive": exclusive}
 
     exchanged = ranks.run_on_all(describe)
     return (*held[0], exchanged)

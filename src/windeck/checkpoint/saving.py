@@ -6,10 +6,11 @@ import json
 import secrets
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
+from windeck.checkpoint.background import BackgroundSave, settle, spare_memory, start
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.keys import PartName, drop_parts, has_parts, list_parts
@@ -29,6 +30,7 @@ from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
 from windeck.checkpoint.stores.protocol import Values, order_writes
 from windeck.checkpoint.stores.urls import opened, retry_while_open, takes_parts
 from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.write.copies import LentTensors, check_background, copy_tensors
 from windeck.checkpoint.write.incremental import BaseSave, find_base
 from windeck.checkpoint.write.merging import merge_shards
 from windeck.checkpoint.write.plans import (
@@ -162,6 +164,7 @@ def write_shard(
     *,
     is_chosen: Callable[[str, Box], bool] | None = None,
     tables: TablesWriter | None = None,
+    lent: LentTensors | None = None,
     base_values: Values | None = None,
 ) -> None:
     """Write a shard durably, into the store or as parts beside it.
@@ -170,7 +173,7 @@ def write_shard(
     ----------
     store, plan, writer
         As for `save_shard`.
-    state, is_chosen, tables
+    state, is_chosen, tables, lent
         As for `ShardWriter`.
     base_values
         The result of `read_base_values` in a process that has the store open; None: the store is
@@ -181,7 +184,9 @@ def write_shard(
         base = None
         if plan.incremental:
             base = find() if base_values is None else find_base(base_values, plan)
-        return ShardWriter(plan, writer, state, is_chosen=is_chosen, base=base, tables=tables)
+        return ShardWriter(
+            plan, writer, state, is_chosen=is_chosen, base=base, tables=tables, lent=lent
+        )
 
     if isinstance(store, str) and takes_parts(store):
         _write_parts(store, make(partial(_find_base_at_url, store, plan)))
@@ -361,6 +366,11 @@ def _check_no_extra_writers(store: Store, plan: Plan) -> None:
         )
 
 
+@overload
+def save(store: Store | str, *, background: Literal[True], **options: Any) -> BackgroundSave: ...
+
+
+@overload
 def save(
     store: Store | str,
     *,
@@ -381,7 +391,33 @@ def save(
     lower_step: bool = False,
     group: Any = None,
     verify_replicated: bool = True,
-) -> int:
+    background: Literal[False] = False,
+) -> int: ...
+
+
+def save(  # type: ignore[misc]  # mypy does not compare it with `options` of the first
+    store: Store | str,
+    *,
+    step: int,
+    model: Any = None,
+    optimizer: Any = None,
+    embeddings: Mapping[str, Any] | None = None,
+    loader: Any = None,
+    extra: Any = None,
+    namespace: str = "windeck",
+    chunk_bytes: int = CHUNK_BYTES,
+    incremental: bool = False,
+    longest_chain: int = LONGEST_CHAIN,
+    keep: int | None = None,
+    keep_every: int | None = None,
+    tag: str | None = None,
+    takeover: bool = False,
+    lower_step: bool = False,
+    group: Any = None,
+    verify_replicated: bool = True,
+    background: bool = False,
+    background_bytes: int | None = None,
+) -> int | BackgroundSave:
     """Save the state of a step in one commit.
 
     Parameters
@@ -428,11 +464,20 @@ def save(
     verify_replicated
         In a group, compare the CRC32C of tensors that several ranks have. If False, the tensor of
         one of them is written without comparison.
+    background
+        Copy the tensors, and write and commit in a background thread while training goes on. What
+        is saved is the state at the time of the call. The next save, to any store, and the exit of
+        the interpreter wait for the end. An error is raised by the next save or by `wait`.
+    background_bytes
+        With `background`, maximum bytes of the copies; None: the bytes of the tensors. Tensors that
+        do not fit are written, uncopied, before this returns.
 
     Returns
     -------
     int
         The generation committed. It is durable when this returns.
+    BackgroundSave
+        With `background`; its ``wait()`` returns the generation.
 
     Raises
     ------
@@ -442,6 +487,8 @@ def save(
     RuntimeError
         When another run saved the checkpoint in force, or another save was committed since this
         one began; that one stays in force.
+    Exception
+        The error of the last background save, unless it was raised before; nothing was written.
     OSError
         See `windeck.checkpoint.stores.protocol`. The former checkpoint is in force; if the error
         came after HEAD was sent, the new one may be. Either is complete.
@@ -456,6 +503,9 @@ def save(
     O(bytes) time; memory of a few chunks beyond the state, whatever its size. In a group, an error
     on one rank is raised on all of them, with the number of the rank.
 
+    A background save also has memory for the copies, and for the blocks of tables (about 256 KiB
+    each) that change before the table was written.
+
     Examples
     --------
     >>> import torch
@@ -468,12 +518,14 @@ def save(
     >>> loaded.step, loaded.extra, model["w"]
     (100, {'note': 'hi'}, tensor([0., 1., 2.]))
     """
+    settle()
     given = {"model": model, "optimizer": optimizer, "loader": loader, "extra": extra}
     options: dict[str, Any] = {
         "step": step, "namespace": namespace, "chunk_bytes": chunk_bytes,
         "incremental": incremental, "longest_chain": longest_chain,
         "takeover": takeover, "lower_step": lower_step,
     }  # fmt: skip
+    check_background(background, background_bytes)
     if keep is not None:
         check_keep(keep, keep_every)
     elif keep_every is not None:
@@ -483,21 +535,94 @@ def save(
         from windeck.checkpoint.process_group import save_in_group
 
         return save_in_group(
-            store, group, given, embeddings, options, verify_replicated, retention, tag
-        )
+            store, group, given, embeddings, options, verify_replicated, retention, tag,
+            background=background, background_bytes=background_bytes,
+        )  # fmt: skip
     check_options(**options)
     if tag is not None:
         check_tag(tag)
     state = LocalState(given, alone=True)
-    with TablesWriter(embeddings) as tables, opened(store) as place:
+    with ExitStack() as stack:
+        tables = stack.enter_context(TablesWriter(embeddings))
+        write = partial(_save_alone, store, state, tables, options, retention, tag)
+        if not background:
+            return write(None, tables.remember)
+        lent, memory = copy_tensors(state.tensors, most=background_bytes)
+        return start_writing(step, write, lent, memory, tables, stack)
+
+
+def _save_alone(
+    store: Store | str,
+    state: LocalState,
+    tables: TablesWriter,
+    options: Mapping[str, Any],
+    retention: tuple[int, int | None] | None,
+    tag: str | None,
+    lent: LentTensors | None,
+    remember: Callable[[int], None],
+) -> int:
+    """Write and commit the state of one process.
+
+    Parameters
+    ----------
+    retention
+        `keep` and `keep_every`.
+    remember
+        Called with the random number of the save after its commit.
+    """
+    with opened(store) as place:
         plan = begin(place, writers=1, **options)
-        base = find_base(place, plan) if incremental else None
-        shard = ShardWriter(plan, 0, state, base=base, tables=tables)
+        base = find_base(place, plan) if plan.incremental else None
+        shard = ShardWriter(plan, 0, state, base=base, tables=tables, lent=lent)
         shard.write(place)
         order_writes(place)
         manifest = merge_shards([shard.manifest()], plan, base.tables if base else None)
         finish(place, plan, manifest, tag=tag)
-        tables.remember(plan.save)
-        if keep is not None:
-            remove_old(place, keep=keep, keep_every=keep_every, namespace=namespace)
+        remember(plan.save)
+        if retention is not None:
+            keep, every = retention
+            remove_old(place, keep=keep, keep_every=every, namespace=plan.namespace)
         return plan.generation
+
+
+def start_writing(
+    step: int,
+    write: Callable[[LentTensors, Callable[[int], None]], int],
+    lent: LentTensors,
+    memory: Any,
+    tables: TablesWriter,
+    stack: ExitStack,
+) -> BackgroundSave:
+    """Start a save in a background thread; return when its lent tensors were written.
+
+    Parameters
+    ----------
+    write
+        Writes and commits, as `_save_alone` does with its last two arguments.
+    lent, memory
+        From `copy_tensors`.
+    stack
+        What to close after the save. It has nothing left to close when this returns.
+    """
+    held, committed = stack.pop_all(), list[int]()
+
+    def run() -> int:
+        try:
+            with held:
+                return write(lent, committed.append)
+        finally:
+            spare_memory.append(memory)
+            with suppress(RuntimeError):
+                lent.release()
+
+    def remember() -> None:
+        for save in committed:
+            tables.remember(save)
+
+    try:
+        saving = start(step, run, remember)
+    except BaseException:
+        held.close()
+        raise
+    lent.wait()
+    return saving

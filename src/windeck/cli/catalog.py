@@ -192,4 +192,4 @@ def table_document(entry: TableEntry) -> dict[str, Any]:
 
     from windeck.checkpoint.format.table_entries import table_info
 
-    return {"dtype": "float32", **asdict(table_info(entry))}
+    return {"dtype": entry.shape.dtype, **asdict(table_info(entry))}

@@ -42,6 +42,10 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("name", nargs="?", help="A state, a tensor or a table (default: model).")
     parser.add_argument("--force", action="store_true", help="Replace the file.")
+    parser.add_argument(
+        "--layout", choices=("file", "huggingface"), default="file",
+        help="huggingface: FILE is a folder, for a state as save_pretrained writes it.",
+    )  # fmt: skip
     add_generation(parser)
 
 
@@ -49,26 +53,32 @@ def run(arguments: Namespace) -> None:
     """Write a file in the format of its suffix."""
     with opened_checkpoint(arguments) as (store, found):
         file, name, suffix = arguments.file, arguments.name, arguments.file.suffix
-        if suffix not in _SUFFIXES:
+        folder = arguments.layout == "huggingface"
+        if suffix not in _SUFFIXES and not folder:
             ends = f"ends in {suffix!r}" if suffix else "has no suffix"
             raise UsageError(f"{file} {ends}, expected one of {', '.join(_SUFFIXES)}")
-        check_output_file(file, force=arguments.force)
-        if suffix == ".safetensors":
-            written = _write_safetensors(store, found, file, name)
+        if not folder:
+            check_output_file(file, force=arguments.force)
+        if folder or suffix == ".safetensors":
+            written = _write_safetensors(store, found, file, name, layout=arguments.layout)
         elif suffix == ".npy":
             written = [_write_npy(store, found, file, _tensor(found, name))]
         else:
             written = [_write_table(store, found, file, _table(found, name))]
-        sizes = [(str(path), path.stat().st_size) for path in written]
-        if arguments.json:
-            files = [{"file": path, "bytes": held} for path, held in sizes]
-            print_json({**checkpoint_document(found), "files": files})
-        else:
-            print_lines(*(f"wrote {escaped(path)}, {format_size(held)}" for path, held in sizes))
+        _print(arguments, found, written)
+
+
+def _print(arguments: Namespace, found: ManifestContents, written: list[Path]) -> None:
+    sizes = [(str(path), path.stat().st_size) for path in written]
+    if arguments.json:
+        files = [{"file": path, "bytes": held} for path, held in sizes]
+        print_json({**checkpoint_document(found), "files": files})
+    else:
+        print_lines(*(f"wrote {escaped(path)}, {format_size(held)}" for path, held in sizes))
 
 
 def _write_safetensors(
-    store: Store, found: ManifestContents, file: Path, name: str | None
+    store: Store, found: ManifestContents, file: Path, name: str | None, *, layout: str
 ) -> list[Path]:
     from windeck.checkpoint import safetensors
 
@@ -78,9 +88,9 @@ def _write_safetensors(
     generation = found.commit.generation
     try:
         written: list[Path] = safetensors.export(
-            store, file, root=root, generation=generation, namespace=found.namespace
+            store, file, root=root, generation=generation, namespace=found.namespace, layout=layout
         )
-    except TypeError as error:
+    except (FileExistsError, TypeError) as error:
         raise UsageError(str(error)) from error
     return written
 

@@ -36,7 +36,9 @@ VIEW_NOTES = """\
 Without a command: ls. Each command has its own --help.
 
 URL: rocksdb:///path, rocksdb://./path, leveldb:///path, redis://host[:port][/database],
-redis+unix:///path/of/socket; copies in s3://bucket/folder, gs://, abfs://, file:///path.
+redis+unix:///path/of/socket; copies in s3://bucket/folder, gs://, abfs://, file:///path. Or a
+file or folder of another format: model.pt, a folder of torch.distributed.checkpoint,
+safetensors, .npz, a table in .parquet.
 
 Exit codes: 0 done; 1 a difference, damage, or nothing found; 2 the command line is wrong;
 3 the store cannot be opened, or has no such checkpoint.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -26,6 +27,7 @@ sorted by series and time, in bounded memory.
   windeck prepare 'raw/*.csv' sorted --id site --time hour
   windeck prepare raw sorted --id site --time hour --columns load,wind --dtype float32 \\
       --scaler standard --train-stop 2024-01-01
+  windeck prepare s3://bucket/raw s3://bucket/sorted --id site --time hour --scratch /local/disk
 
 The same command goes on where it was interrupted. `Table.read` reads the directory DEST."""
 
@@ -33,7 +35,19 @@ The same command goes on where it was interrupted. `Table.read` reads the direct
 _PASSED = (
     *("dtype", "duplicates", "on_error", "sample", "seed", "file_bytes"),
     *("row_group_bytes", "compression", "memory_budget", "threads", "engine", "overwrite"),
+    *("per_series", "scratch"),
 )
+
+#: Options of arguments that errors advise to give.
+_OPTIONS = {
+    "columns": "--columns",
+    "duplicates": "--duplicates",
+    "file_bytes": "--file-bytes",
+    "memory_budget": "--memory-budget",
+    "overwrite": "--overwrite",
+    "scratch": "--scratch",
+    "timestamp_column": "--time",
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -45,7 +59,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add = parser.add_argument
     add("src", metavar="SRC", nargs="+", help="files, directories or globs")
-    add("dest", metavar="DEST", help="a new directory, or one to go on with")
+    add("dest", metavar="DEST", help="a new directory or URL, or one to go on with")
     add("--id", metavar="COLUMN", action="append", dest="id_columns", type=comma_names,
         help="columns of series names, with commas or repeated")  # fmt: skip
     add("--time", metavar="COLUMN", help="column of times")
@@ -64,6 +78,7 @@ def add_parser(subparsers: Any) -> None:
         help="rows that scalers are fitted to, or 'all' (default: %(default)s)")  # fmt: skip
     add("--seed", metavar="N", type=at_least(0), default=0,
         help="seed of the sample (default: %(default)s)")  # fmt: skip
+    add("--per-series", action="store_true", help="a scaling for each series")
     add("--file-bytes", metavar="SIZE",
         help="uncompressed bytes of a file, such as 256MiB (default: 128MiB and more)")  # fmt: skip
     add("--row-group-bytes", metavar="SIZE", default="16MiB",
@@ -75,6 +90,8 @@ def add_parser(subparsers: Any) -> None:
     add("--threads", metavar="N", type=at_least(1), help="workers (default: one for each core)")
     add("--engine", choices=("local", "ray"), default="local",
         help="ray runs the work on a Ray cluster (default: %(default)s)")  # fmt: skip
+    add("--scratch", metavar="DIR",
+        help="local directory for sorted rows, if DEST is a URL (default: DEST)")  # fmt: skip
     add("--overwrite", action="store_true", help="replace the result of another command in DEST")
     add("--quiet", action="store_true", help="show no progress, and print no summary")
     add("--storage-option", metavar="NAME=VALUE", action="append", default=[], type=_option,
@@ -93,13 +110,19 @@ def run(options: Namespace) -> None:
         print_error("windeck prepare", "--train-start and --train-stop need --time")
         sys.exit(USAGE_ERROR)
     with (
-        one_line_errors("windeck prepare", name_csv_options),
+        one_line_errors("windeck prepare", _name_options),
         warnings.catch_warnings(record=True) as found,
     ):
         warnings.simplefilter("always", UserWarning)
         _prepare(options, None if train == (None, None) else train)
     for warning in found:
         print_error("windeck prepare", str(warning.message))
+
+
+def _name_options(text: str) -> str:
+    """Add the options of the command line to an error that names arguments of `prepare`."""
+    found = [option for name, option in _OPTIONS.items() if re.search(rf"\b{name}=", text)]
+    return name_csv_options(f"{text} (here: {', '.join(found)})" if found else text)
 
 
 def _prepare(options: Namespace, train: tuple[Any, Any] | None) -> None:

@@ -13,7 +13,7 @@ from windeck.checkpoint.stores.urls import existing_url, make_room, reading_url
 from windeck.cli.parser import INTERRUPTED, USAGE_ERROR, print_error
 
 __all__ = ["NegativeResult", "UsageError", "checked_namespace", "escaped", "opened_store"]
-__all__ += ["redacted_url", "reported_errors"]
+__all__ += ["is_file", "redacted_url", "reported_errors"]
 
 #: Exit codes beside `USAGE_ERROR`. As for grep and diff, 1 is an answer: a difference, damage,
 #: nothing found. 3: the store cannot be opened or read, or has no such checkpoint.
@@ -31,7 +31,18 @@ class NegativeResult(Exception):
 
 @contextmanager
 def opened_store(url: str, *, writing: bool = False, create: bool = False) -> Iterator[Store]:
-    """Open the store of a URL; with `create`, make one that does not exist."""
+    """Open the store of a URL; with `create`, make one that does not exist.
+
+    A path is a file or folder of another format, which is a store for reading.
+    """
+    if is_file(url):
+        from windeck.cli.files import open_path
+
+        if writing or create:
+            raise UsageError(f"{url} is a file or folder, expected the URL of a store to write to")
+        with open_path(url) as store:
+            yield store
+        return
     try:
         StoreURL.parse(url)
         if writing:
@@ -51,8 +62,15 @@ def checked_namespace(namespace: str) -> str:
         raise UsageError(str(error)) from error
 
 
+def is_file(url: str) -> bool:
+    """Return True for the path of a file or folder, or of a TensorFlow checkpoint, not a URL."""
+    return "://" not in url and (os.path.exists(url) or os.path.exists(f"{url}.index"))
+
+
 def redacted_url(url: str) -> str:
     """Return the URL without its password."""
+    if is_file(url):
+        return url
     try:
         return str(StoreURL.parse(url))
     except ValueError as error:

@@ -26,7 +26,7 @@ from windeck.documents.counts import CorpusCounts, CountCache, cache_path, count
 from windeck.documents.discovery import Format, Patterns, discover, parse_patterns, path_filter
 from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
-from windeck.documents.read_ahead import PlannedOrder, read_ahead_of
+from windeck.documents.read_ahead import PlannedOrder, ReadAhead, read_ahead_of
 from windeck.documents.readers import DocumentOptions
 from windeck.documents.splitting import Part, parts_of, take_parts
 from windeck.documents.token_files import DOCUMENT_BYTES
@@ -115,7 +115,8 @@ class Documents:
         Options for the file system of a URL, such as credentials and endpoint.
     cache_dir
         Local folder where remote files are kept, for later reads and for other processes. Without
-        it an open remote file is in memory, within `open_bytes`.
+        it an open remote file is in memory, within `open_bytes`, and the next ones of an epoch are
+        read ahead, within half of `open_bytes` more.
     cache_bytes
         Maximum size of the files in `cache_dir` together, in bytes; not limited by default.
     format
@@ -226,7 +227,6 @@ class Documents:
         summaries = self._for_all_files(lambda shard: check(shards.path(shard)))
         self._sizes = np.array([one.size for one in summaries], dtype=np.int64)
         self._decoded = np.zeros(len(shards.paths), dtype=np.int64)
-        self._ahead = read_ahead_of(shards, self._sizes)
         self._create_cache()
         self._counts = count_corpus(
             shards,
@@ -247,6 +247,7 @@ class Documents:
         np.copyto(self._decoded, memory, where=self._decoded == 0)
         self._fingerprint: dict[str, str | int] = {}
         self._locator = DocumentLocator(self._shards, self._counts.documents)
+        self._ahead = self._read_ahead()
 
     def _for_all_files(self, work: Callable[[int], T]) -> list[T]:
         """Return ``work(shard)`` for all shards, computed in threads; it reads little of each."""
@@ -426,7 +427,22 @@ class Documents:
         opened: TokenShard = self._opened.get(number, lambda: self._open(number))
         return opened
 
+    def _read_ahead(self) -> ReadAhead | None:
+        shards, options, counts, sizes = self._shards, self._options, self._counts, self._sizes
+        opened = self._opened
+
+        # Neither of them has a reference to this object.
+        def open_shard(shard: int) -> TokenShard:
+            return verification.open_checked(shards, options, counts, int(sizes[shard]), shard)
+
+        def is_open(shard: int) -> bool:
+            return any(one == shard for one, _ in opened.items())
+
+        return read_ahead_of(shards, sizes, self._decoded, self._open_bytes, open_shard, is_open)
+
     def _open(self, shard: int) -> TokenShard:
+        if self._ahead is not None and (found := self._ahead.take(shard)) is not None:
+            return found
         needed_at = {} if self._ahead is None else {"needed_at": self._ahead.needed_at}
         return verification.open_checked(
             self._shards, self._options, self._counts, int(self._sizes[shard]), shard, **needed_at
@@ -435,9 +451,10 @@ class Documents:
     def plan_reads(self, order: PlannedOrder, shard: int) -> None:
         """Say that shards are opened in an order from `shard` on, as packing does.
 
-        Remote shards with a `cache_dir` are then downloaded ahead in the background, up to half of
-        `cache_bytes` and 1 GiB, and the cache drops first what is needed last. Without any effect
-        on others.
+        Remote shards are then read ahead in the background: with a `cache_dir` they are downloaded,
+        up to half of `cache_bytes` and 1 GiB, and the cache drops first what is needed last.
+        Without one they are opened in memory, up to half of `open_bytes` and 1 GiB beside those
+        that are open. Without any effect on local shards.
 
         Parameters
         ----------
@@ -738,9 +755,9 @@ class Documents:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._ahead = read_ahead_of(self._shards, self._sizes)
         self._locator = DocumentLocator(self._shards, self._counts.documents)
         self._create_cache()
+        self._ahead = self._read_ahead()
 
 
 def _open_bytes(

@@ -1,14 +1,19 @@
-"""Read-ahead of remote shards into the local cache, in the order in which an epoch opens them."""
+"""Read-ahead of remote shards, in the order in which an epoch opens them.
+
+With a local cache they are downloaded into it. Without one they are opened, in memory.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 from typing import Protocol
 
+from windeck._core import TokenShard
 from windeck.documents.discovery import ShardList
 from windeck.documents.protocol import Int64s
 from windeck.io import filesystem
@@ -17,6 +22,8 @@ __all__ = ["PlannedOrder", "ReadAhead", "read_ahead_of"]
 
 #: Largest number of bytes that are read ahead.
 AHEAD_BYTES = 1 << 30
+#: Shards that may be opened ahead in vain, beside as many as were not.
+_MOST_DROPPED = 8
 
 
 class PlannedOrder(Protocol):
@@ -32,60 +39,126 @@ class PlannedOrder(Protocol):
 
 
 class ReadAhead:
-    """Downloads of the shards that are opened next, in one background thread. Thread-safe.
+    """Reading of the shards that are opened next, in one background thread. Thread-safe.
 
     Parameters
     ----------
     shards
-        The shards, on a remote file system with a cache.
+        The shards, on a remote file system.
     sizes
-        int64 of shape (S,): bytes of each shard.
+        int64 of shape (S,): bytes of each shard, as `limit` counts them.
     limit
         Bytes that are read ahead.
+    open_shard
+        Function that opens a shard, if shards are kept open until `take`. Without it they are
+        downloaded into the cache of the file system.
+    is_open
+        Returns True for a shard that is open already.
     """
 
-    def __init__(self, shards: ShardList, sizes: Int64s, limit: int) -> None:
+    def __init__(
+        self,
+        shards: ShardList,
+        sizes: Int64s,
+        limit: int,
+        open_shard: Callable[[int], TokenShard] | None = None,
+        is_open: Callable[[int], bool] = lambda shard: False,
+    ) -> None:
         self._shards, self._sizes, self._limit = shards, sizes, limit
+        self._open, self._is_open = open_shard, is_open
         self._plan: tuple[PlannedOrder, int] | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._task: Future[None] | None = None
         self._process = 0
+        self._lock = threading.Lock()
+        #: Shards that are open, or being opened, until they are taken.
+        self._held: dict[int, Future[TokenShard]] = {}
+        #: Shards of this order that were asked for before they were opened ahead.
+        self._late: set[int] = set()
+        self._taken = self._dropped = 0
 
     def plan(self, order: PlannedOrder, shard: int) -> None:
         """Note that shards are opened in an order from `shard` on, and start reading ahead."""
         plan = (order, order.index(shard))
         if self._plan is not None and self._plan[0] is order and self._plan[1] == plan[1]:
             return
-        self._plan = plan
-        if self._process != os.getpid():  # Threads do not survive a fork.
+        if self._process != os.getpid():  # Threads and locks do not survive a fork.
             self._process, self._task = os.getpid(), None
+            self._lock, self._held = threading.Lock(), {}
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="windeck-ahead")
+        if self._plan is None or self._plan[0] is not order:
+            self._late.clear()
+        self._plan = plan
+        self._drop({shard, *self._window()})
         if self._pool is not None and (self._task is None or self._task.done()):
             with suppress(RuntimeError):  # at the end of the interpreter
                 self._task = self._pool.submit(self._run)
 
+    def take(self, shard: int) -> TokenShard | None:
+        """Return a shard that was opened ahead, after waiting for it; None for others.
+
+        An error is not raised: it is found again where the shard is opened.
+        """
+        if self._process != os.getpid():
+            return None
+        with self._lock:
+            made = self._held.pop(shard, None)
+            if made is None:
+                self._late.add(shard)
+                return None
+            self._taken += 1
+        with suppress(Exception):
+            return made.result()
+        return None
+
+    def _drop(self, wanted: set[int]) -> None:
+        """Drop open shards that are not among the next ones."""
+        with self._lock:
+            for shard in [one for one in self._held if one not in wanted]:
+                del self._held[shard]
+                self._dropped += 1
+
     def _run(self) -> None:
-        """Download the next shards until they are `limit` bytes, as the plan changes."""
+        """Read the next shards until they are `limit` bytes, as the plan changes."""
         done: set[int] = set()
         while (shard := self._next(done)) is not None and not _is_ending():
             done.add(shard)
-            # An error is raised again where the shard is opened.
-            with suppress(Exception):
-                filesystem.load(self._shards.path(shard), self.needed_at, _is_ending)
+            if self._open is None:
+                # An error is raised again where the shard is opened.
+                with suppress(Exception):
+                    filesystem.load(self._shards.path(shard), self.needed_at, _is_ending)
+                continue
+            made: Future[TokenShard] = Future()
+            with self._lock:
+                if shard in self._late:
+                    continue
+                self._held[shard] = made
+            try:
+                made.set_result(self._open(shard))
+            except Exception as error:
+                made.set_exception(error)
 
     def _next(self, done: set[int]) -> int | None:
-        if self._plan is None:
+        # Two users of a corpus with different orders would drop what the other one reads.
+        if self._dropped > self._taken + _MOST_DROPPED:
             return None
+        for shard in self._window():
+            if not (shard in done or shard in self._held or self._is_open(shard)):
+                return shard
+        return None
+
+    def _window(self) -> Iterator[int]:
+        """Yield the next shards, which together are at most `limit` bytes."""
+        if self._plan is None:
+            return
         order, place = self._plan
         total = 0
         for ahead in range(place + 1, len(order)):
             shard = order.at(ahead)
             total += int(self._sizes[shard])
             if total > self._limit:
-                break
-            if shard not in done:
-                return shard
-        return None
+                return
+            yield shard
 
     def needed_at(self, key: str) -> int | None:
         """Return after how many other shards an object is opened; None for another object.
@@ -105,12 +178,31 @@ class ReadAhead:
         return {filesystem.cache_key(path): shard for shard, path in enumerate(paths)}
 
 
-def read_ahead_of(shards: ShardList, sizes: Int64s) -> ReadAhead | None:
-    """Return the read-ahead of shards, None for those that are local or have no cache."""
-    limit = filesystem.cache_limit(shards.root)
-    if limit is None:
+def read_ahead_of(
+    shards: ShardList,
+    sizes: Int64s,
+    open_bytes: Int64s,
+    most_open: int,
+    open_shard: Callable[[int], TokenShard],
+    is_open: Callable[[int], bool],
+) -> ReadAhead | None:
+    """Return the read-ahead of remote shards, None for local ones.
+
+    Parameters
+    ----------
+    sizes, open_bytes
+        int64 of shape (S,): bytes of each shard, in its file and in memory while it is open.
+    most_open
+        Bytes of all open shards.
+    open_shard, is_open
+        See `ReadAhead`, for shards that have no cache.
+    """
+    if not filesystem.is_remote(shards.root):
         return None
-    return ReadAhead(shards, sizes, min(AHEAD_BYTES, limit // 2))
+    limit = filesystem.cache_limit(shards.root)
+    if limit is not None:
+        return ReadAhead(shards, sizes, min(AHEAD_BYTES, limit // 2))
+    return ReadAhead(shards, open_bytes, min(AHEAD_BYTES, most_open // 2), open_shard, is_open)
 
 
 def _is_ending() -> bool:

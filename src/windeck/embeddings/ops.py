@@ -6,7 +6,8 @@
 A table is not a tensor, so operators get its number. `anchor` is a scalar that requires gradients,
 so that autograd calls the backward of the lookup. The operators have side effects that a compiler
 does not see, so it might merge two equal calls into one. To prevent that, each call gets a `token`,
-an empty tensor of its own: two uninitialized tensors are not known to be equal.
+an empty tensor of its own: two uninitialized tensors are not known to be equal. It has the dtype of
+the table.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _lookup_fake(
     dim: int,
     insert: bool,
 ) -> torch.Tensor:
-    return torch.empty((*ids.shape, dim), dtype=torch.float32, device=ids.device)
+    return torch.empty((*ids.shape, dim), dtype=token.dtype, device=ids.device)
 
 
 def _collect(
@@ -74,7 +75,7 @@ def _collect(
     # Copy: a compiled graph uses the memory of these tensors again.
     flat = ids.detach().reshape(-1).to("cpu", copy=True, memory_format=torch.contiguous_format)
     rows = gradients.detach().reshape(flat.numel(), gradients.shape[-1])
-    kept = torch.empty(rows.shape, dtype=torch.float32).copy_(rows)
+    kept = torch.empty(rows.shape, dtype=token.dtype).copy_(rows)
     _table(table).collect(flat, kept)
     return torch.zeros(())
 

@@ -75,7 +75,7 @@ class ShardedEmbeddingTable(EmbeddingTable):
         return type(self).from_config(self.config, group=self._group, threads=self._threads)
 
     def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
-        """Return the rows, float32 (n, dim), of int64 ids (n,) of any rank. Collective.
+        """Return the rows, (n, dim), of int64 ids (n,) of any rank. Collective.
 
         Raises
         ------
@@ -163,6 +163,8 @@ class ShardedEmbeddingTable(EmbeddingTable):
         self, data: torch.Tensor, sent: torch.Tensor, received: torch.Tensor
     ) -> torch.Tensor:
         """Send ``sent[r]`` rows to each rank r, and return ``received[r]`` rows from each."""
+        if data.dtype == torch.bfloat16:  # not every backend sends it, so its bits are sent
+            return self._exchange(data.view(torch.uint8), sent, received).view(torch.bfloat16)
         into = data.new_empty((int(received.sum()), *data.shape[1:]))
         dist.all_to_all_single(
             into, data.contiguous(), received.tolist(), sent.tolist(), group=self._group

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from windeck._core import EmbeddingCore, default_threads
@@ -27,7 +28,7 @@ class EmbeddingTable(torch.nn.Module):
     Parameters
     ----------
     dim
-        Number of floats of an embedding.
+        Number of elements of an embedding.
     optimizer
         ``sgd``, ``adagrad`` or ``adam`` (lazy, as `torch.optim.SparseAdam`: only rows that have a
         gradient change).
@@ -40,6 +41,10 @@ class EmbeddingTable(torch.nn.Module):
     admit_after
         Number of lookups after which an id gets a row. Before that a lookup gives the initial
         value, and gradients of the id are discarded.
+    dtype
+        ``torch.float32`` or ``torch.bfloat16``, or its name: of rows, of the optimizer's state (as
+        in torch.optim), and of lookups and their gradients. Updates compute in float32 and round
+        each result once.
     threads
         Number of threads of a lookup or a step; None: the number of processors. It does not change
         results.
@@ -94,6 +99,7 @@ class EmbeddingTable(torch.nn.Module):
         scale: float = 0.01,
         seed: int = 0,
         admit_after: int = 1,
+        dtype: torch.dtype | str = torch.float32,
         threads: int | None = None,
         name: str | None = None,
         _buckets: tuple[int, int] = (0, 1024),
@@ -112,6 +118,7 @@ class EmbeddingTable(torch.nn.Module):
             admit_after=admit_after,
             first_bucket=_buckets[0],
             end_bucket=_buckets[1],
+            dtype=str(dtype).removeprefix("torch."),
         )
         self.dim, self.name, self._lr = self.core.dim, name, self._optimizer.lr
         self._threads = default_threads() if threads is None else threads
@@ -130,6 +137,16 @@ class EmbeddingTable(torch.nn.Module):
         self._lr = nonnegative_number("lr", value)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of rows, of the optimizer's state and of lookups."""
+        return torch.bfloat16 if self.core.dtype == "bfloat16" else torch.float32
+
+    @property
+    def pending(self) -> int:
+        """Number of backward passes since the last `step`, whose gradients wait for the next."""
+        return len(self._pending)
+
+    @property
     def rows(self) -> int:
         """Number of ids that have a row, on this rank."""
         return len(self.core)
@@ -146,6 +163,7 @@ class EmbeddingTable(torch.nn.Module):
             "scale": core.scale,
             "seed": core.seed,
             "admit_after": core.admit_after,
+            **({"dtype": core.dtype} if core.dtype != "float32" else {}),
             "name": self.name,
         }
 
@@ -180,7 +198,7 @@ class EmbeddingTable(torch.nn.Module):
 
         Returns
         -------
-        float32 tensor, shape (*ids.shape, dim)
+        tensor of the table's dtype, shape (*ids.shape, dim)
             On the device of `ids`. Gradients are kept until `step`.
 
         Raises
@@ -201,46 +219,53 @@ class EmbeddingTable(torch.nn.Module):
             raise TypeError(f"`ids` must be a tensor of torch.int64, got {ids.dtype}")
         if type(count) is not bool:
             raise TypeError(f"`count` must be a bool, got a {type(count).__name__}")
-        token = torch.empty(0)
+        token = torch.empty(0, dtype=self.dtype)
         number, dim, insert = self._number, self.dim, self.training and count
         return embedding_lookup(ids.to(torch.int64), self._anchor, token, number, dim, insert)
 
     def bag(
         self,
         ids: torch.Tensor,
-        offsets: torch.Tensor,
+        offsets: torch.Tensor | None = None,
         *,
         mode: str = "sum",
         weights: torch.Tensor | None = None,
+        include_last_offset: bool = True,
+        padding_idx: int | None = None,
         count: bool = True,
     ) -> torch.Tensor:
         """Look up lists of ids, and reduce the embeddings of each list to one.
 
-        As `torch.nn.EmbeddingBag` with ``include_last_offset=True``. Takes the lists of a
-        `JaggedTable`: ``table.bag(batch["seen"], batch["seen_offsets"])``.
+        As `torch.nn.EmbeddingBag`, to the bit. Takes the lists of a `JaggedTable`:
+        ``table.bag(batch["seen"], batch["seen_offsets"])``.
 
         Parameters
         ----------
-        ids : int64 or int32 tensor, shape (n,)
+        ids : int64 or int32 tensor, shape (n,), or (bags, length) without `offsets`
             The ids of all lists, end to end.
         offsets : int64 or int32 tensor, shape (bags + 1,)
             Bag b has ``ids[offsets[b]:offsets[b + 1]]``, from 0 to n.
         mode
             ``"sum"``, ``"mean"`` or ``"max"``.
-        weights : float32 tensor, shape (n,), optional
+        weights : tensor of the table's dtype, shape of `ids`, optional
             Factors of the embeddings, for ``"sum"``. They may require gradients.
+        include_last_offset
+            If False, `offsets` has shape (bags,): the last offset, n, is left out.
+        padding_idx
+            An id that is not looked up: it counts for no list, nor for a mean.
         count
             As for a lookup: if False, no id is counted and no row is created.
 
         Returns
         -------
-        float32 tensor, shape (bags, dim)
+        tensor of the table's dtype, shape (bags, dim)
             0 for an empty list. The embeddings of all n ids are in memory as well.
 
         Raises
         ------
         TypeError
-            If `ids` or `offsets` is not a tensor of int64 or int32, or `count` is not a bool.
+            If `ids` or `offsets` is not a tensor of int64 or int32, `count` is not a bool, or
+            `padding_idx` is not an int.
         ValueError
             If the offsets do not ascend from 0 to n, or shapes or the mode are wrong.
 
@@ -253,11 +278,21 @@ class EmbeddingTable(torch.nn.Module):
         """
         if mode not in ("sum", "mean", "max"):
             raise ValueError(f"`mode` must be 'sum', 'mean' or 'max', got {mode!r}")
+        if not isinstance(ids, torch.Tensor):
+            raise TypeError(f"`ids` must be a tensor of torch.int64, got {type(ids).__name__}")
+        if padding_idx is not None and type(padding_idx) is not int:
+            raise TypeError(f"`padding_idx` must be an int, got a {type(padding_idx).__name__}")
+        if offsets is None and ids.dim() == 2:
+            offsets = torch.arange(len(ids) + 1, device=ids.device) * ids.shape[1]
+            weights = (
+                weights if weights is None or weights.shape != ids.shape else weights.flatten()
+            )
+            ids, include_last_offset = ids.flatten(), True
         if not isinstance(offsets, torch.Tensor) or offsets.dtype not in (torch.int64, torch.int32):
             found = getattr(offsets, "dtype", type(offsets).__name__)
             raise TypeError(f"`offsets` must be a tensor of torch.int64, got {found}")
-        if not isinstance(ids, torch.Tensor):
-            raise TypeError(f"`ids` must be a tensor of torch.int64, got {type(ids).__name__}")
+        if not include_last_offset:
+            offsets = torch.cat([offsets, offsets.new_full((1,), len(ids) if ids.dim() else 0)])
         if ids.dim() != 1 or offsets.dim() != 1 or not len(offsets):
             raise ValueError(
                 "`ids` must have shape (n,) and `offsets` (bags + 1,), got "
@@ -271,18 +306,25 @@ class EmbeddingTable(torch.nn.Module):
         if not torch.compiler.is_compiling():  # The values of tensors are not known there.
             _check_offsets(offsets, len(ids))
         offsets = offsets.to(torch.int64)
-        rows: torch.Tensor = self(ids, count=count)  # after all checks: a lookup makes rows
+        kept = None if padding_idx is None else ids != padding_idx
+        looked_up = ids if kept is None else ids[kept]
+        rows: torch.Tensor = self(looked_up, count=count)  # after all checks: it makes rows
         if not len(ids):
             # A pass without ids all the same: ranks of a sharded table need as many of them.
             nothing = rows.sum() if weights is None else (rows.sum(1) * weights).sum()
             return nothing + rows.new_zeros(len(offsets) - 1, self.dim)
+        places = torch.arange(len(ids), device=ids.device)
+        if kept is not None:  # padding is one more row, which torch leaves out
+            places = torch.where(kept, kept.cumsum(0) - 1, len(rows))
+            rows = torch.cat([rows, rows.new_zeros(1, self.dim)])
         bags: torch.Tensor = torch.nn.functional.embedding_bag(
-            torch.arange(len(ids), device=ids.device),
+            places,
             rows,
             offsets,
             mode=mode,
             per_sample_weights=weights,
             include_last_offset=True,
+            padding_idx=None if kept is None else len(rows) - 1,
         )
         return bags
 
@@ -305,7 +347,9 @@ class EmbeddingTable(torch.nn.Module):
 
     def _apply_rows(self, ids: torch.Tensor, gradients: torch.Tensor) -> int:
         options = self._optimizer.apply_options(self._lr)
-        return self.core.apply(ids.numpy(), gradients.numpy(), threads=self._threads, **options)
+        return self.core.apply(
+            ids.numpy(), gradients.float().numpy(), threads=self._threads, **options
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Discard the gradients collected since the last `step`."""
@@ -351,13 +395,15 @@ class EmbeddingTable(torch.nn.Module):
         return torch.from_numpy(removed)
 
     def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
-        """Return the rows, float32 (n, dim), of int64 ids (n,) on the CPU, without gradients."""
+        """Return the rows, (n, dim), of int64 ids (n,) on the CPU, without gradients."""
         # An array of the core uses pages of its pool again; torch.empty may get fresh ones.
         rows = self.core.lookup(ids.numpy(), insert=insert, threads=self._threads)
+        if self.core.dtype == "bfloat16":
+            return torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(rows)
 
     def collect(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
-        """Keep gradients, float32 (n, dim), of ids (n,) until `step`; called by backward passes."""
+        """Keep gradients, (n, dim), of ids (n,) until `step`; called by backward passes."""
         with self._lock:
             self._pending.append((ids, gradients))
 

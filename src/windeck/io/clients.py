@@ -7,6 +7,7 @@ requests and turns errors into sentences.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -85,11 +86,11 @@ class Client(Protocol):
     def open(self, key: str) -> OpenObject:
         """Open an object."""
 
-    def write(self, key: str, pieces: Sequence[bytes]) -> None:
-        """Write an object, or replace one."""
+    def write(self, key: str, pieces: Sequence[Any]) -> None:
+        """Write buffers as an object: readers see the former object, or all of the new one."""
 
     def delete(self, key: str) -> None:
-        """Remove an object."""
+        """Delete an object."""
 
 
 class WrongAnswer(Exception):
@@ -215,13 +216,22 @@ class ArrowClient:
         file = self._fs.open_input_file(key)
         return ArrowObject(file, self._version(key, file), self._fs, key)
 
-    def write(self, key: str, pieces: Sequence[bytes]) -> None:
-        if self._fs.type_name in ("local", "mock", "hdfs"):  # others have no folders
+    def write(self, key: str, pieces: Sequence[Any]) -> None:
+        base = self._fs
+        while base.type_name == "subtree":
+            base = base.base_fs
+        if base.type_name in ("local", "mock", "hdfs"):  # others have no folders
             self._fs.create_dir(key.rpartition("/")[0], recursive=True)
+        temporary = key
+        if base.type_name == "local":
+            folder, _, name = key.rpartition("/")
+            temporary = f"{folder}/.{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
         # Large objects are uploaded in parts, and appear when the stream is closed.
-        with self._fs.open_output_stream(key, compression=None) as file:
+        with self._fs.open_output_stream(temporary, compression=None) as file:
             for piece in pieces:
                 file.write(piece)
+        if temporary != key:
+            self._fs.move(temporary, key)
 
     def delete(self, key: str) -> None:
         self._fs.delete_file(key)
@@ -359,8 +369,10 @@ class FsspecClient:
     def open(self, key: str) -> FsspecObject:
         return FsspecObject(self._fs, key, self.version(key))
 
-    def write(self, key: str, pieces: Sequence[bytes]) -> None:
-        content = b"".join(pieces)
+    def write(self, key: str, pieces: Sequence[Any]) -> None:
+        if self._web:
+            raise NotImplementedError("a web server takes no files")
+        content = b"".join(map(memoryview, pieces))
         try:
             self._fs.pipe_file(key, content)
         except FileNotFoundError:  # of a file system that has folders
@@ -368,6 +380,7 @@ class FsspecClient:
             self._fs.pipe_file(key, content)
 
     def delete(self, key: str) -> None:
+        self._fs.invalidate_cache()
         self._fs.rm_file(key)
 
 

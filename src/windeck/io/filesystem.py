@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from windeck.io.cache import ObjectCache, checked_cache, object_key
+from windeck.io.clients import Client, WrongAnswer
 from windeck.io.ranges import RemoteFile, RemoteReader
 from windeck.io.remote import RemotePath, is_url, mount_url
 
@@ -661,6 +662,37 @@ def write_bytes(path: str, content: bytes) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with atomic_file(path) as temporary, open(temporary, "xb") as file:
         file.write(content)
+
+
+def upload(path: str, *pieces: Any) -> None:
+    """Replace a remote file by buffers end to end in one step, and compare its size.
+
+    Raises
+    ------
+    PermissionError, ConnectionError, OSError
+        The file system refuses it, does not answer, or cannot be written.
+    """
+    remote = _remote(path)
+    assert remote is not None, path
+    buffers = list(map(pa.py_buffer, pieces))
+    size = sum(buffer.size for buffer in buffers)
+
+    def write(client: Client, key: str) -> None:
+        client.write(key, buffers)
+        found = client.version(key).size
+        if found != size:
+            raise WrongAnswer(f"it has {found} bytes after {size} were written")
+
+    remote.attempt("write", write)
+
+
+def remove(path: str) -> None:
+    """Remove a file, if there is one."""
+    with suppress(FileNotFoundError):
+        if (remote := _remote(path)) is not None:
+            remote.attempt("delete", lambda client, key: client.delete(key))
+        else:
+            os.unlink(path)
 
 
 def check_writable(path: str) -> None:

@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from itertools import accumulate
 
-from windeck.io.filesystem import atomic_file, parent, remote_reader
+from windeck.io.filesystem import atomic_file, parent, remote_reader, upload
 from windeck.io.remote import RemotePath
 
-__all__ = ["ObjectReader", "list_objects", "remove_object", "write_object"]
+__all__ = ["ObjectReader", "list_objects", "write_object"]
 
 
 def list_objects(folder: str) -> dict[str, int]:
@@ -37,7 +37,7 @@ def write_object(path: str, pieces: Sequence[bytes]) -> None:
     begins with a dot, or parts of an upload that the store keeps for itself.
     """
     if isinstance(path, RemotePath):
-        path.attempt("write", lambda client, key: client.write(key, pieces))
+        upload(path, *pieces)
         return
     folder = parent(path)
     os.makedirs(folder, exist_ok=True)
@@ -48,17 +48,6 @@ def write_object(path: str, pieces: Sequence[bytes]) -> None:
         os.fsync(handle)  # makes its name durable
     finally:
         os.close(handle)
-
-
-def remove_object(path: str) -> None:
-    """Remove a file, if there is one."""
-    try:
-        if isinstance(path, RemotePath):
-            path.attempt("remove", lambda client, key: client.delete(key))
-        else:
-            os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 class ObjectReader:

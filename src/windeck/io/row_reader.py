@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import run_in_threads
-from windeck.columns.columns import ALIGNMENT, ColumnData, aligned_empty
+from windeck.columns.columns import ALIGNMENT, ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
 from windeck.io import filesystem
 from windeck.io.blocks import StoredFile, unchanged
@@ -92,6 +95,10 @@ class RowReader:
         borders: Int64s = np.unique(np.concatenate([[0], ends - self.first, [self.rows]]))
         #: Borders of the parts, int64 of shape (parts + 1,), without empty ones.
         self.part_offsets: Int64s = borders[(borders >= 0) & (borders <= self.rows)]
+        self._drop_parts()
+
+    def _drop_parts(self) -> None:
+        """Drop the decoded columns of parts that are kept."""
         self._cache = LRUCache(
             1 << 20, total_size=CACHED_BYTES, size_of=lambda key: self._part_bytes(*key)
         )
@@ -181,6 +188,7 @@ class RowReader:
         FileNotFoundError, ValueError
             A file was deleted, changed or is damaged; the message names it.
         """
+        self._drop_parts()  # Groups of rows need the memory.
         whole = self._builders(names, int((highs - lows).sum()))
         pieces = self._pieces_of_files(names, lows, highs)
 
@@ -192,11 +200,15 @@ class RowReader:
             for batch in self._batches(file, tuple(names), start, stop, head_rows, heads):
                 for name, array in zip(names, batch.columns, strict=True):
                     builders[name].append(self._cast(array, name, file))
+                del batch, array
+            if number >= len(pieces) - threads:
+                # Otherwise Arrow's allocator keeps many freed pieces for each thread.
+                pa.default_memory_pool().release_unused()
             return builders
 
         used = [self.files[number] for number in sorted({piece.file for piece in pieces})]
+        threads = self._threads(names, used, pieces)
         with unchanged(used):
-            threads = self._threads(names, used, pieces)
             for parts in run_in_threads(fill, len(pieces), threads, portion=1):
                 for name, part in parts.items():
                     whole[name].append_part(part)
@@ -205,10 +217,13 @@ class RowReader:
         return {name: builder.finish() for name, builder in whole.items()}
 
     def _builders(self, names: Sequence[str], rows: int) -> dict[str, ColumnBuilder]:
-        """Return builders of columns in one piece of memory, for which huge pages can be used."""
+        """Return builders of columns in one piece of memory, for which huge pages can be used.
+
+        It is mapped, not allocated: freed memory of that size would stay with the allocator.
+        """
         forms = [self.forms[name] for name in names]
         sizes = [-(-rows * form.dtype.itemsize // ALIGNMENT) * ALIGNMENT for form in forms]
-        memory = aligned_empty((sum(sizes),), np.dtype(np.uint8))
+        memory = np.frombuffer(_mapped(sum(sizes)), dtype=np.uint8)
         made, start = {}, 0
         for name, form, size in zip(names, forms, sizes, strict=True):
             out = memory[start : start + rows * form.dtype.itemsize].view(form.dtype)
@@ -393,6 +408,15 @@ class RowReader:
         begin, end = self.part_offsets[part : part + 2].tolist()
         for row, (array,) in self.scan((name,), begin, end):
             yield row, array
+
+
+def _mapped(size: int) -> mmap.mmap:
+    """Return private memory of a process, which the system has again once it is not used."""
+    memory = mmap.mmap(-1, max(size, 1), access=mmap.ACCESS_COPY)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # of a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def _unsorted(column: ColumnData, order: Int64s) -> ColumnData:

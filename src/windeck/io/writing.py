@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -14,13 +13,13 @@ from pyarrow import parquet
 
 from windeck.io.arrow import open_reader
 from windeck.io.conversion import is_categorical
-from windeck.io.filesystem import atomic_file, map_file
+from windeck.io.filesystem import RangeReader, atomic_file, is_remote, map_file, upload
 from windeck.io.formats import name_in_errors
 
-__all__ = ["read_batches", "remove", "remove_directory", "sha256", "write_batches"]
+__all__ = ["publish", "read_batches", "remove_directory", "sha256", "write_batches"]
 __all__ += ["write_parquet"]
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES, _REMOTE_BLOCK_BYTES = 1 << 20, 1 << 25
 
 
 def write_parquet(path: str, schema: Any, groups: Iterator[Any], compression: str) -> int:
@@ -80,20 +79,26 @@ def read_batches(
 
 def sha256(path: str) -> str:
     """Return the SHA-256 of a file's bytes as text."""
-    hashed = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
+    hashed, start = hashlib.sha256(), 0
+    size = _REMOTE_BLOCK_BYTES if is_remote(path) else _BLOCK_BYTES
+    with RangeReader(path) as reader:
+        while block := reader.read(start, size):
             hashed.update(block)
+            start += len(block)
     return hashed.hexdigest()
 
 
-def remove(path: str) -> None:
-    """Remove a file, if there is one."""
-    with suppress(FileNotFoundError):
+def publish(path: str, destination: str) -> None:
+    """Move a local file to a path, also of a remote file system, in one step for readers."""
+    if is_remote(destination):
+        with map_file(path) as mapped:
+            upload(destination, mapped.buffer)
         os.unlink(path)
+    else:
+        os.replace(path, destination)
 
 
 def remove_directory(path: str) -> None:
-    """Remove a directory with all below it, if there is one."""
+    """Remove a local directory with all below it, if there is one."""
     if os.path.isdir(path):
         shutil.rmtree(path)

@@ -152,11 +152,10 @@ def tensor_batches(shown: Any, parts: Parts, count: int, bits: Mapping[str, str]
     of_all = wholes(shown, parts, count) if hasattr(shown, "whole") else []
     if of_all:
         parts = {**parts, **{key: [one[key] for one in of_all] for key in of_all[0]}}
-    batches: list[Tensors] = [{} for _ in range(count)]
-    for key, tensors in zip(parts, _to_tensors(parts, bits), strict=True):
-        for batch, tensor in zip(batches, tensors, strict=True):
-            batch[key] = tensor
-    return batches
+    if not parts:
+        return [{} for _ in range(count)]
+    columns = _to_tensors(parts, bits)
+    return [dict(zip(parts, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def wholes(shown: Any, parts: Parts, count: int) -> list[Batch]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from windeck._core import Permutation
 from windeck._util.fingerprints import checked_order_name, order_name
-from windeck._util.indices import as_positions
+from windeck._util.indices import as_positions, is_int64_vector
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.served import Served, count_epochs, count_places, kept_ranges
 from windeck.loader.state import explain_change
@@ -295,6 +295,9 @@ class Stream:
         self._epochs = EpochMap(source, order, self.seed, self._grown)
         self.order: OrderFactory = self._epochs.orders[0]
         self._reads_ahead = getattr(source, "expect", None) is not None
+        #: True for one source in all epochs, which does not shuffle its own contents.
+        ranges = self._epochs.ranges
+        self._is_plain = len(ranges) == 1 and not ranges[0].is_shuffled_inside
         #: Number of the source that was used last.
         self._used = 0
         self._count = lru_cache(COUNTED_EPOCHS)(partial(count_places, self._epochs))
@@ -412,6 +415,23 @@ class Stream:
             self.order_at(epoch).take(places) for _, epoch, places in self._epochs.split(wanted)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _samples_of_epoch(self, positions: Any) -> Indices | None:
+        """Return the samples at positions of one epoch, or None if that takes more than one call.
+
+        The usual order checks its places itself, which saves passes over the positions.
+        """
+        if self._reads_ahead or type(positions) is not np.ndarray or not positions.size:
+            return None
+        length = self._epochs.ranges[0].length
+        epoch = positions.item(0) // length if is_int64_vector(positions) else -1
+        order = self._epochs.order_at(epoch) if epoch >= 0 else None
+        if type(order) is not Permutation:
+            return None
+        try:
+            return order.take(positions - epoch * length)
+        except IndexError:  # Positions of several epochs, or wrong ones.
+            return None
 
     def position_of(self, samples: ArrayLike, *, epoch: int = 0) -> Indices:
         """Return the positions of samples in an epoch; the inverse of `samples`.
@@ -574,13 +594,17 @@ class Stream:
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
     ) -> Batch:
         """Return the rows of a batch, before `whole` and `present`; parameters as for `gather`."""
-        wanted = as_positions(positions)
         first = self._epochs.ranges[0]
-        if len(self._epochs.ranges) == 1 and not first.is_shuffled_inside:
+        if self._is_plain:
             extra = {} if threads is None else threads_option(first.source, threads)
-            if self._reads_ahead:
-                self._announce(first.source, wanted)
-            return gather_rows(first.source, self._samples(wanted), out, **extra)
+            samples = self._samples_of_epoch(positions)
+            if samples is None:
+                wanted = as_positions(positions)
+                if self._reads_ahead:
+                    self._announce(first.source, wanted)
+                samples = self._samples(wanted)
+            return gather_rows(first.source, samples, out, **extra)
+        wanted = as_positions(positions)
         parts = []
         for rows, epoch, places in self._epochs.split(wanted):
             target = out and {key: array[rows] for key, array in out.items()}

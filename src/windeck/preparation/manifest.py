@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from windeck._util.parallel import run_in_threads
 from windeck._util.text import format_bytes, plural
 from windeck.io import filesystem
+from windeck.io.filesystem import PathLike, absolute
 from windeck.io.writing import sha256
+from windeck.preparation.stored_scalers import scaler_from_arrow, scaler_to_arrow
 from windeck.windows.scaler import Scaler
 
-__all__ = ["MANIFEST", "Prepared", "PreparedFile", "PreparedSource"]
+__all__ = ["MANIFEST", "SCALER_FILE", "Prepared", "PreparedFile", "PreparedSource"]
 
 MANIFEST = "manifest.json"
+#: Names of files with the scalings of all series. Those of directories leave out underscores.
+SCALER_FILE = r"_scaler-[a-z_]+\.arrow"
 _FORMAT, _VERSION = "windeck prepared table", 1
 
 
@@ -71,7 +78,7 @@ class Prepared:
     Attributes
     ----------
     path
-        The directory.
+        The directory, or its URL.
     rows, series
         Number of rows and of series; 1 series without id columns.
     columns
@@ -116,10 +123,23 @@ class Prepared:
     fingerprint: str
 
     @classmethod
-    def read(cls, path: filesystem.PathLike) -> Prepared:
+    def read(
+        cls,
+        path: PathLike,
+        *,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Prepared:
         """Read the manifest of a directory.
 
         O(files + sources) time; of the files only their sizes are checked, see `verify`.
+
+        Parameters
+        ----------
+        path
+            The directory, or its URL.
+        filesystem, storage_options
+            File system of the URL, or options for it; see `prepare`.
 
         Raises
         ------
@@ -137,26 +157,9 @@ class Prepared:
         Traceback (most recent call last):
         FileNotFoundError: directory '...' has no manifest.json; expected the result of `prepare`
         """
-        folder = os.fspath(path)
-        place = os.path.join(folder, MANIFEST)
-        if not filesystem.exists(place):
-            raise FileNotFoundError(
-                f"directory {folder!r} has no {MANIFEST}; expected the result of `prepare`"
-            )
-        try:
-            found = _parsed(folder, json.loads(filesystem.read_bytes(place)))
-        except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
-            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{place!r} cannot be read as a manifest: {reason}") from error
-        for file in found.files:
-            one = os.path.join(folder, file.name)
-            if not filesystem.is_file(one):
-                raise FileNotFoundError(f"file {one!r} is missing, which {MANIFEST} lists")
-            if filesystem.size(one) != file.bytes:
-                raise ValueError(
-                    f"file {one!r} has {filesystem.size(one)} bytes; expected the {file.bytes} "
-                    f"that {MANIFEST} lists"
-                )
+        located = absolute(path, filesystem=filesystem, storage_options=storage_options)
+        found = _read(located, os.fspath(path))
+        run_in_threads(lambda number: _check_size(found, number), len(found.files), None)
         return found
 
     @property
@@ -177,7 +180,7 @@ class Prepared:
         See the class.
         """
         for file in self.files:
-            path = os.path.join(self.path, file.name)
+            path = filesystem.join(self.path, file.name)
             found = sha256(path)
             if found != file.sha256:
                 raise ValueError(
@@ -185,7 +188,8 @@ class Prepared:
                 )
 
     def write(self) -> None:
-        """Write the manifest into the directory, in one step."""
+        """Write files of scalers into the directory, and then the manifest, in one step."""
+        scalers = {kind: self._stored(kind, one) for kind, one in self.scalers.items()}
         document = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -197,12 +201,26 @@ class Prepared:
             "duplicates_dropped": self.duplicates_dropped,
             "files": [asdict(file) for file in self.files],
             "sources": [asdict(source) for source in self.sources],
-            "scalers": {kind: json.loads(one.to_json()) for kind, one in self.scalers.items()},
+            "scalers": scalers,
             "options": dict(self.options),
             "fingerprint": self.fingerprint,
         }
         text = json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "surrogateescape")
-        filesystem.write_bytes(os.path.join(filesystem.absolute(self.path), MANIFEST), text)
+        self._write(MANIFEST, text)
+
+    def _stored(self, kind: str, scaler: Scaler) -> Any:
+        """Return a scaler as the manifest has it: its JSON, or its file, which is written."""
+        if scaler.series is None:
+            return json.loads(scaler.to_json())
+        content = scaler_to_arrow(scaler)
+        name = f"_scaler-{kind}.arrow"
+        self._write(name, content)
+        return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
+
+    def _write(self, name: str, content: bytes) -> None:
+        place = filesystem.join(filesystem.absolute(self.path), name)
+        write = filesystem.upload if filesystem.is_remote(place) else filesystem.write_bytes
+        write(place, content)
 
     def __str__(self) -> str:
         """Return a description of a few lines."""
@@ -220,7 +238,50 @@ class Prepared:
         return "\n".join(lines)
 
 
-def _parsed(folder: str, document: Any) -> Prepared:
+def _read(located: str, shown: str) -> Prepared:
+    """Read the manifest of a path of `absolute`."""
+    place = filesystem.join(located, MANIFEST)
+    folder = located if filesystem.is_remote(located) else shown
+    if not filesystem.exists(place):
+        raise FileNotFoundError(
+            f"directory {folder!r} has no {MANIFEST}; expected the result of `prepare`"
+        )
+    try:
+        return _parsed(folder, located, json.loads(filesystem.read_bytes(place)))
+    except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        path = filesystem.join(folder, MANIFEST)
+        raise ValueError(f"{path!r} cannot be read as a manifest: {reason}") from error
+
+
+def _check_size(prepared: Prepared, number: int) -> None:
+    """Raise an error for a file that is missing, or has another size."""
+    file = prepared.files[number]
+    path = filesystem.join(prepared.path, file.name)
+    if not filesystem.is_file(path):
+        raise FileNotFoundError(f"file {path!r} is missing, which {MANIFEST} lists")
+    if filesystem.size(path) != file.bytes:
+        raise ValueError(
+            f"file {path!r} has {filesystem.size(path)} bytes; expected the {file.bytes} that "
+            f"{MANIFEST} lists"
+        )
+
+
+def _scaler(located: str, entry: Any) -> Scaler:
+    """Return a scaler of the manifest, or of the file that it names."""
+    if not isinstance(entry, dict) or "file" not in entry:
+        return Scaler.from_json(json.dumps(entry))
+    name = _checked(str, "file", entry["file"])
+    if not re.fullmatch(SCALER_FILE, name):
+        raise ValueError(f"file name {name!r} is not that of a scaler")
+    content = filesystem.read_bytes(filesystem.join(located, name))
+    found = hashlib.sha256(content).hexdigest()
+    if found != entry["sha256"]:
+        raise ValueError(f"{name!r} is damaged: its SHA-256 is {found}")
+    return scaler_from_arrow(content)
+
+
+def _parsed(folder: str, located: str, document: Any) -> Prepared:
     """Return a manifest; raise TypeError, KeyError or ValueError for what is not one."""
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError(f"expected a document of the format {_FORMAT!r}")
@@ -252,7 +313,7 @@ def _parsed(folder: str, document: Any) -> Prepared:
         _checked(int, "duplicates_dropped", document["duplicates_dropped"]),
         files,
         sources,
-        {kind: Scaler.from_json(json.dumps(one)) for kind, one in scalers.items()},
+        {kind: _scaler(located, one) for kind, one in scalers.items()},
         _checked(dict, "options", document["options"]),
         _checked(str, "fingerprint", document["fingerprint"]),
     )

@@ -15,7 +15,8 @@ import pyarrow as pa
 from windeck._util.text import plural
 from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
-from windeck.io.writing import read_batches, sha256, write_parquet
+from windeck.io.writing import publish, read_batches, sha256, write_parquet
+from windeck.preparation.destination import check_claim
 from windeck.preparation.plan import PreparationPlan
 from windeck.preparation.runs import SortedRun
 from windeck.preparation.sorting import SortKeys, gathered
@@ -50,10 +51,14 @@ class WrittenPart(NamedTuple):
 
 @dataclass(frozen=True)
 class FileLayout:
-    """All runs, the rows of each that a file takes, and how files are written."""
+    """All runs, the rows of each that a file takes, and how files are written.
+
+    `claim` is the token of `Destination.claim`.
+    """
 
     plan: PreparationPlan
     destination: str
+    claim: str
     runs: tuple[SortedRun, ...]
     bounds: tuple[tuple[int, ...], ...]
     kinds: Mapping[str, Any]
@@ -161,7 +166,7 @@ def part_result(layout: FileLayout, number: int) -> WrittenPart | None:
     if not filesystem.exists(path):
         return None
     part = WrittenPart(*json.loads(filesystem.read_bytes(path)))
-    written = os.path.join(layout.destination, part.name)
+    written = filesystem.join(layout.destination, part.name)
     if not filesystem.is_file(written) or filesystem.size(written) != part.nbytes:
         return None
     return part
@@ -171,6 +176,16 @@ def write_part(layout: FileLayout, number: int) -> None:
     """Sort the rows of a file and write it. Nothing is done for a file that is complete."""
     if part_result(layout, number) is not None:
         return
+    part = _write_local(layout, number)
+    if filesystem.is_remote(layout.destination):
+        check_claim(layout.destination, layout.claim)
+        path = os.path.join(layout.plan.folder, part.name)
+        publish(path, filesystem.join(layout.destination, part.name))
+    filesystem.write_bytes(_result_path(layout.plan, number), json.dumps(part).encode())
+
+
+def _write_local(layout: FileLayout, number: int) -> WrittenPart:
+    """Sort the rows of a file and write it, for a URL beside the sorted runs."""
     plan, read = layout.plan, layout.plan.options.read
     batches: list[Any] = []
     for run, bounds in zip(layout.runs, layout.bounds, strict=True):
@@ -187,13 +202,14 @@ def write_part(layout: FileLayout, number: int) -> None:
     if kept is not None:
         order, keys = order.take(pa.array(kept)), keys.take(kept)
     name = part_name(number)
-    path = os.path.join(layout.destination, name)
+    is_remote = filesystem.is_remote(layout.destination)
+    path = os.path.join(plan.folder if is_remote else layout.destination, name)
     groups = -(-keys.rows // layout.group_rows)
     schema = pa.schema(list(layout.kinds.items()))
     nbytes = write_parquet(
         path, schema, _row_groups(rows, order, schema, groups), plan.options.compression
     )
-    part = WrittenPart(
+    return WrittenPart(
         name,
         keys.rows,
         nbytes,
@@ -205,7 +221,6 @@ def write_part(layout: FileLayout, number: int) -> None:
         _key(keys, 0),
         _key(keys, keys.rows - 1),
     )
-    filesystem.write_bytes(_result_path(plan, number), json.dumps(part).encode())
 
 
 def _key(keys: SortKeys, row: int) -> list[Any]:

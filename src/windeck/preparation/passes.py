@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
-import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,13 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windeck._core import Permutation
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_rates
 from windeck._util.text import format_bytes
 from windeck.io import filesystem
-from windeck.io.formats import open_file
-from windeck.io.writing import remove
+from windeck.preparation.destination import check_claim
 from windeck.preparation.engines import all_cores, run_tasks
 from windeck.preparation.manifest import Prepared, PreparedFile, PreparedSource
 from windeck.preparation.parts import (
@@ -31,13 +28,11 @@ from windeck.preparation.parts import (
     part_name,
     part_result,
     run_bounds,
-    training_mask,
     write_part,
 )
 from windeck.preparation.plan import PreparationPlan, final_types
 from windeck.preparation.runs import RUN_SLACK, SortedRun, TaskResult, read_task, task_result
-from windeck.preparation.sorting import as_ticks
-from windeck.table.table import Table
+from windeck.preparation.scalers import fit_scalers
 from windeck.windows.scaler import Scaler
 
 __all__ = ["WorkLimits", "run_passes"]
@@ -84,9 +79,12 @@ class WorkLimits:
 
 
 def run_passes(
-    plan: PreparationPlan, folder: str, limits: WorkLimits, progress: Progress
+    plan: PreparationPlan, folder: str, claim: str, limits: WorkLimits, progress: Progress
 ) -> Prepared:
-    """Read and sort what is not done yet, write the manifest, and return it."""
+    """Read and sort what is not done yet, write the manifest, and return it.
+
+    `claim` is the token of `Destination.claim`.
+    """
     slots = limits.slots(plan, RUN_SLACK * plan.file_bytes)
     count = len(plan.tasks)
     with report_rates(progress, "reading", sum(_read_bytes(plan))) as advance:
@@ -97,7 +95,7 @@ def run_passes(
             advance(sum(found.rows.values()), _read_bytes(plan)[number])
 
         run_tasks(limits.engine, read_task, plan, count, slots, read_one)
-    layout, results = _layout(plan, folder, limits.threads_here)
+    layout, results = _layout(plan, folder, claim, limits.threads_here)
     largest = max(map(layout.part_bytes, range(layout.parts)), default=0)
     slots = limits.slots(plan, largest)
     total = sum(map(layout.part_bytes, range(layout.parts)))
@@ -107,11 +105,14 @@ def run_passes(
             advance(layout.rows(number), layout.part_bytes(number))
 
         run_tasks(limits.engine, write_part, layout, layout.parts, slots, part_done)
-    written = [part_result(layout, number) for number in range(layout.parts)]
+    written = run_in_threads(
+        lambda number: part_result(layout, number), layout.parts, limits.threads_here
+    )
     assert all(part is not None for part in written)
     parts = [part for part in written if part is not None]
     _remove_others(folder, len(parts))
-    done = _manifest(layout, folder, results, parts)
+    done = _manifest(layout, results, parts, fit_scalers(layout, parts, limits.memory))
+    check_claim(folder, claim)
     done.write()
     return done
 
@@ -130,7 +131,7 @@ def _read_bytes(plan: PreparationPlan) -> list[int]:
 
 
 def _layout(
-    plan: PreparationPlan, folder: str, workers: int
+    plan: PreparationPlan, folder: str, claim: str, workers: int
 ) -> tuple[FileLayout, list[TaskResult]]:
     """Return how the rows of all runs are divided into files."""
     results = []
@@ -166,6 +167,7 @@ def _layout(
     layout = FileLayout(
         plan,
         folder,
+        claim,
         tuple(runs),
         tuple(tuple(one[place] for place in kept) for one in bounds),
         kinds,
@@ -212,11 +214,14 @@ def _remove_others(folder: str, parts: int) -> None:
     known = {part_name(number) for number in range(parts)}
     for name, _ in filesystem.list_directory(folder):
         if name.startswith("part-") and name not in known:
-            remove(os.path.join(folder, name))
+            filesystem.remove(filesystem.join(folder, name))
 
 
 def _manifest(
-    layout: FileLayout, folder: str, results: list[TaskResult], parts: list[WrittenPart]
+    layout: FileLayout,
+    results: list[TaskResult],
+    parts: list[WrittenPart],
+    scalers: dict[str, Scaler],
 ) -> Prepared:
     plan, read = layout.plan, layout.plan.options.read
     series = sum(part.series for part in parts)
@@ -233,7 +238,7 @@ def _manifest(
         for p in parts
     )
     return Prepared(
-        folder,
+        layout.destination,
         rows,
         series,
         {name: str(kind) for name, kind in layout.kinds.items()},
@@ -242,7 +247,7 @@ def _manifest(
         dropped,
         files,
         tuple(_sources(plan, results)),
-        _scalers(layout, parts),
+        scalers,
         plan.options.document(),
         plan.fingerprint,
     )
@@ -258,52 +263,3 @@ def _sources(plan: PreparationPlan, results: list[TaskResult]) -> Iterator[Prepa
             yield PreparedSource(source.name, source.size, rows)
     for path, reason in plan.skipped.items():
         yield PreparedSource(path, 0, 0, reason)
-
-
-def _scalers(layout: FileLayout, parts: list[WrittenPart]) -> dict[str, Scaler]:
-    """Fit scalers to the rows that `Scaler.fit` samples of the training rows in sorted order."""
-    options = layout.plan.options
-    if not options.scalers:
-        return {}
-    counts = [part.training_rows for part in parts]
-    total = sum(counts)
-    if not total:
-        raise ValueError(f"no row has a time in train={options.train}, expected some")
-    names = [name for name in layout.plan.names if _is_number(layout.kinds[name])]
-    if not names:
-        raise ValueError("no column holds numbers, expected at least one to fit a scaler to")
-    chosen = np.arange(total)
-    if options.sample is not None and options.sample < total:
-        drawn = Permutation(total, seed=options.seed).slice(0, options.sample)
-        chosen = np.sort(drawn)
-    ends = np.cumsum([0, *counts])
-    cuts = np.searchsorted(chosen, ends)
-    batches: list[Any] = []
-    for number, part in enumerate(parts):
-        places = chosen[cuts[number] : cuts[number + 1]] - ends[number]
-        if len(places):
-            batches += _sampled(layout, part, names, places)
-    table = Table.from_arrow(pa.Table.from_batches(batches))
-    return {kind: Scaler.of_sample(table, kind=kind, total=total) for kind in options.scalers}
-
-
-def _is_number(kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _sampled(layout: FileLayout, part: WrittenPart, names: list[str], places: Any) -> Iterator[Any]:
-    """Yield some training rows of a file, given by their places among its training rows."""
-    time = layout.plan.options.read.time
-    wanted = names if layout.training is None else [*names, str(time)]
-    file = open_file(os.path.join(layout.destination, part.name))
-    before = 0
-    for batch in file.batches(wanted, 0, part.rows):
-        rows = np.arange(batch.num_rows)
-        if layout.training is not None:
-            inside = training_mask(as_ticks(batch.column(str(time))), layout.training)
-            rows = np.flatnonzero(inside)
-        first, last = np.searchsorted(places, [before, before + len(rows)])
-        taken = rows[places[first:last] - before]
-        before += len(rows)
-        if len(taken):
-            yield batch.select(names).take(pa.array(taken))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from windeck.io.formats import open_file
 from windeck.io.options import ReadOptions
 from windeck.io.reading import check_same_columns, common_types, id_builder
 from windeck.preparation.sorting import time_type
+from windeck.preparation.widening import retyped_schema, wider_types
 
 __all__ = [
     "PreparationPlan",
@@ -54,6 +55,7 @@ class PrepareOptions:
     sample: int | None = 100_000
     seed: int = 0
     train: tuple[Any, Any] = (None, None)
+    per_series: bool = False
 
     def document(self) -> dict[str, Any]:
         """Return the options as JSON, for the manifest and the fingerprint."""
@@ -78,6 +80,8 @@ class PrepareOptions:
             "sample": self.sample,
             "seed": self.seed,
             "train": [None if end is None else str(end) for end in self.train],
+            # Only if it is given: fingerprints of earlier versions do not have it.
+            **({"per_series": True} if self.per_series else {}),
         }
 
 
@@ -109,7 +113,10 @@ class SourcePart(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparationPlan:
-    """SourceFile files, options and tasks of a preparation; a function of sources and options."""
+    """Source files, options and tasks of a preparation; a function of sources and options.
+
+    `wider` has the types to which columns are converted that differ in width, or are times.
+    """
 
     options: PrepareOptions
     sources: tuple[SourceFile, ...]
@@ -118,6 +125,7 @@ class PreparationPlan:
     file_bytes: int
     tasks: tuple[tuple[SourcePart, ...], ...]
     fingerprint: str
+    wider: Mapping[str, Any]
     folder: str = field(default="", compare=False)
 
     @property
@@ -148,7 +156,11 @@ def make_plan(paths: Sequence[str], options: PrepareOptions, threads: int) -> Pr
         check_same_columns(first, source, wanted, every=options.read.columns is None)
     # Of a CSV file the types are known once all of it has been read.
     known = [source for source in sources if source.kind != "CSV"]
+    wider = wider_types(
+        [source.schema for source in known], wanted, options.read.ids, options.read.time
+    )
     if known:
+        known = [replace(one, schema=retyped_schema(one.schema, wider)) for one in known]
         final_types(known, names, options)
     sources = [_with_bytes(source, wanted, options) for source in sources]
     total = sum(source.nbytes for source in sources)
@@ -157,7 +169,7 @@ def make_plan(paths: Sequence[str], options: PrepareOptions, threads: int) -> Pr
     described = [(source.name, source.size, source.modified) for source in sources]
     # Version 1 of how rows are divided into files; a change of it changes the files.
     mark = digest(1, options.document(), described, sorted(bad))
-    return PreparationPlan(options, tuple(sources), bad, names, file_bytes, tasks, mark)
+    return PreparationPlan(options, tuple(sources), bad, names, file_bytes, tasks, mark, wider)
 
 
 def _open(path: str, options: PrepareOptions) -> SourceFile | str:

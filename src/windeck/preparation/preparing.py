@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import parse_bytes, plural
 from windeck._util.validation import check_integer
-from windeck.io import filesystem
 from windeck.io.csv_options import Header
-from windeck.io.filesystem import PathLike, Paths, resolve
+from windeck.io.filesystem import PathLike, Paths, absolute, resolve
 from windeck.io.options import ReadOptions, as_names, budget_bytes
-from windeck.io.writing import remove, remove_directory
+from windeck.io.remote import is_url
+from windeck.preparation.destination import Destination, destination_of
 from windeck.preparation.engines import ENGINES
-from windeck.preparation.manifest import MANIFEST, Prepared
+from windeck.preparation.manifest import Prepared
 from windeck.preparation.passes import WorkLimits, run_passes
-from windeck.preparation.plan import MOST_FILE_BYTES, PreparationPlan, PrepareOptions, make_plan
+from windeck.preparation.plan import MOST_FILE_BYTES, PrepareOptions, make_plan
+from windeck.preparation.runs import SourceChangedError
 from windeck.windows.scaler_fitting import KINDS
 
 __all__ = ["prepare"]
 
-_WORK, _LOCK, _PLAN = "_prepare", ".prepare.lock", "plan"
-_OURS = re.compile(r"part-\d{5,}\.parquet")
-#: Temporary files of `windeck.io.filesystem`, which a process that was killed has left.
-_LEFT_OVER = re.compile(
-    r"\.(part-\d{5,}\.parquet|manifest\.json|\.prepare\.lock)\.\d+-[0-9a-f]+\.tmp"
-)
+#: Errors that the same call would raise again: nothing of its work can be used.
+_FINAL = (ValueError, TypeError, KeyError, OverflowError, SourceChangedError)
 
 COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 DUPLICATES = ("error", "first", "last", "keep")
@@ -51,6 +46,7 @@ def prepare(
     train: tuple[Any, Any] | None = None,
     sample: int | None = 100_000,
     seed: int = 0,
+    per_series: bool = False,
     file_bytes: int | str | None = None,
     row_group_bytes: int | str = "16 MiB",
     compression: Literal["zstd", "snappy", "lz4", "none"] = "zstd",
@@ -59,8 +55,11 @@ def prepare(
     engine: Literal["local", "ray"] = "local",
     overwrite: bool = False,
     progress: Progress = False,
+    scratch: PathLike | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    dest_filesystem: Any = None,
+    dest_storage_options: Mapping[str, Any] | None = None,
     header: Header = None,
     delimiter: str | None = None,
     decimal: str | None = None,
@@ -80,7 +79,8 @@ def prepare(
         larger than memory. Remote Arrow and CSV files are read as a whole. All files must have the
         same types; see `Table.read`.
     dest : path
-        A local directory: new, empty, or with the result of the same call.
+        A directory: new, empty, or with the result of the same call. Also a URL of an object store,
+        such as ``s3://bucket/folder``, with `scratch`.
     columns : names, optional
         Columns to write as values, by default all except ids and time. Strings stay strings.
     id_columns : names, optional
@@ -104,6 +104,9 @@ def prepare(
         Numbers, or dates as ``numpy.datetime64`` takes them, in UTC. By default all rows.
     sample, seed
         Rows that a scaler is fitted to, drawn without replacement; None for all. See `Scaler.fit`.
+    per_series : bool
+        Give each series a scaling of its own, from `sample` of its training rows; see `Scaler.fit`.
+        They are stored beside the files, as Arrow.
     file_bytes : int or text, optional
         Uncompressed bytes of a file, also the unit of work that is sorted in memory. By default 128
         MiB, and more for data of more than 16 GiB: the square root of its MiB, up to 1 GiB.
@@ -122,11 +125,16 @@ def prepare(
     progress : bool or function
         True shows bars, if rich is installed; a function is called with bytes done and in total,
         first of reading, then of sorting.
+    scratch : path, optional
+        A local directory for sorted rows, by default `dest`. A call that was interrupted goes on
+        with the same one.
     filesystem : file system of pyarrow.fs or fsspec, optional
         The file system of `src`; by default that of its URLs, or the local one.
     storage_options : mapping, optional
         Options of the file system of URLs, such as credentials. With ``engine="ray"`` workers take
         credentials from their own environment.
+    dest_filesystem, dest_storage_options : optional
+        The same for `dest`; by default `storage_options` are for both.
     header, delimiter, decimal, encoding, timestamp_format
         Options of CSV; see `Table.read`.
 
@@ -146,10 +154,15 @@ def prepare(
     RuntimeError
         Another process prepares `dest`, or a source file changed meanwhile.
 
+    After an error of the data (ValueError, TypeError, KeyError, OverflowError) nothing is left in
+    `dest`; after others, such as a full disk, what is needed to go on.
+
     Notes
     -----
     O(rows * log(rows)) time. Sources are read once. Sorted rows are written to ``dest/_prepare``
-    first, uncompressed, and removed at the end: the disk holds them beside the result.
+    (or into `scratch`) first, uncompressed, and removed at the end: the disk holds them beside the
+    result. A file of a URL is written in `scratch` and uploaded as a whole, the manifest as the
+    last one.
 
     Examples
     --------
@@ -187,6 +200,7 @@ def prepare(
         None if sample is None else check_integer("sample", sample, least=2),
         check_integer("seed", seed),
         _train(train, timestamp_column),
+        bool(per_series),
     )
     _one_of("engine", engine, tuple(ENGINES))
     check_progress(progress)
@@ -195,15 +209,25 @@ def prepare(
         None if threads is None else check_integer("threads", threads, least=1),
         _budget(memory_budget),
     )
-    folder = _destination(dest)
-    paths = _sources(resolve(src, filesystem=filesystem, storage_options=storage_options), folder)
-    with _locked(folder):
+    own = _dest_options(dest, dest_filesystem, dest_storage_options, storage_options)
+    located = absolute(dest, filesystem=dest_filesystem, storage_options=own)
+    place = destination_of(located, scratch, dest)
+    paths = _sources(src, place, filesystem, storage_options)
+    with place.locked():
+        place.check_names()
+        token = place.claim(overwrite=overwrite)
         plan = make_plan(paths, options, limits.threads_here)
-        done = _start(folder, plan, overwrite=overwrite)
+        done = place.finished(plan)
         if done is None:
-            plan = replace(plan, folder=os.path.join(folder, _WORK))
-            done = run_passes(plan, folder, limits, progress)
-        remove_directory(os.path.join(folder, _WORK))
+            place.start(plan, overwrite=overwrite)
+            try:
+                done = run_passes(
+                    replace(plan, folder=place.work), place.path, token, limits, progress
+                )
+            except _FINAL:
+                place.clear()
+                raise
+        place.release()
     if done.skipped:
         first = done.skipped[0]
         warnings.warn(
@@ -212,7 +236,14 @@ def prepare(
             UserWarning,
             stacklevel=2,
         )
-    return replace(done, path=os.fspath(dest))
+    return done if place.is_remote else replace(done, path=os.fspath(dest))
+
+
+def _dest_options(dest: PathLike, filesystem: Any, own: Any, shared: Any) -> Any:
+    """Return the options of the file system of `dest`."""
+    if own is not None or filesystem is not None or not is_url(os.fspath(dest)):
+        return own
+    return shared
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
@@ -247,79 +278,17 @@ def _train(train: Any, time: str | None) -> tuple[Any, Any]:
     return start, stop
 
 
-def _destination(dest: PathLike) -> str:
-    folder = filesystem.absolute(dest)
-    if filesystem.is_remote(folder):
-        raise ValueError(f"`dest` must be a local directory, got the URL {folder!r}")
-    if filesystem.exists(folder) and not filesystem.is_directory(folder):
-        raise FileExistsError(f"{os.fspath(dest)!r} is a file; expected a directory")
-    return folder
-
-
-def _sources(paths: Sequence[str], folder: str) -> list[str]:
+def _sources(src: Paths, place: Destination, filesystem: Any, options: Any) -> list[str]:
     """Return the source files; what an earlier call wrote into a folder below them is not one."""
-    inside = os.path.join(folder, "")
-    found = [path for path in paths if not filesystem.absolute(path).startswith(inside)]
+    if place.is_remote and filesystem is None:
+        paths = [src] if isinstance(src, (str, os.PathLike)) else list(src)
+        if not any(is_url(os.fspath(path)) for path in paths):
+            options = None  # They are those of `dest`.
+        src = paths
+    files = resolve(src, filesystem=filesystem, storage_options=options)
+    found = [path for path in files if not place.holds(absolute(path))]
     if not found:
-        raise ValueError(f"all files of `src` are in `dest`, which is {folder!r}; expected another")
-    return found
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Hold the lock of a destination; make the directory."""
-    from filelock import FileLock, Timeout
-
-    filesystem.check_writable(os.path.join(folder, _LOCK))
-    try:
-        with FileLock(os.path.join(folder, _LOCK), timeout=0):
-            yield
-    except Timeout as error:
-        raise RuntimeError(f"another process prepares {folder!r}; expected it to end") from error
-
-
-def _start(folder: str, plan: PreparationPlan, *, overwrite: bool) -> Prepared | None:
-    """Make the destination ready; return the manifest if it has all of the result already."""
-    names = [name for name, _ in filesystem.list_directory(folder)]
-    left = [name for name in names if _LEFT_OVER.fullmatch(name)]
-    known = {MANIFEST, _WORK, _LOCK, *left}
-    others = [name for name in names if name not in known and not _OURS.fullmatch(name)]
-    if others:
-        raise FileExistsError(
-            f"directory {folder!r} has {sorted(others)[0]!r}, which `prepare` did not write; "
-            "expected an empty directory"
+        raise ValueError(
+            f"all files of `src` are in `dest`, which is {place.path!r}; expected another"
         )
-    work = os.path.join(folder, _WORK)
-    marked, held = os.path.join(work, _PLAN), ""
-    if MANIFEST in names:
-        held = "the result"
-        with contextlib.suppress(ValueError, FileNotFoundError):
-            found = Prepared.read(folder)
-            if found.fingerprint == plan.fingerprint:
-                return found
-    elif filesystem.exists(marked):
-        if filesystem.read_bytes(marked).decode("utf-8", "replace") != plan.fingerprint:
-            # Without a finished task there is nothing to lose.
-            if filesystem.list_matching(work, "task-*.json"):
-                held = "unfinished work"
-            else:
-                remove(marked)
-    elif any(map(_OURS.fullmatch, names)):
-        held = "files"
-    if held:
-        if not overwrite:
-            raise FileExistsError(
-                f"directory {folder!r} has {held} of other sources or options; expected an empty "
-                "directory, or overwrite=True"
-            )
-        # In this order: what is left after a kill is never taken for the result of this call.
-        remove(os.path.join(folder, MANIFEST))
-        remove(marked)
-        remove_directory(work)
-        left += filter(_OURS.fullmatch, names)
-    for name in left:
-        remove(os.path.join(folder, name))
-    if not filesystem.exists(marked):
-        remove_directory(work)
-        filesystem.write_bytes(marked, plan.fingerprint.encode())
-    return None
+    return found

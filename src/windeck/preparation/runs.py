@@ -16,11 +16,12 @@ from windeck.io.csv import CsvFile, ParsedCsv
 from windeck.io.filesystem import RangeReader
 from windeck.io.formats import open_file
 from windeck.io.reading import common_types
-from windeck.io.writing import remove, write_batches
+from windeck.io.writing import write_batches
 from windeck.preparation.plan import BAD_FILE, PreparationPlan, SourceFile, SourcePart
 from windeck.preparation.sorting import SortKeys, gathered, staged_column
+from windeck.preparation.widening import convert, retyped_schema
 
-__all__ = ["SortedRun", "TaskResult", "read_task", "task_result"]
+__all__ = ["SortedRun", "SourceChangedError", "TaskResult", "read_task", "task_result"]
 
 #: SortKeys of a run that are known to all tasks, for each `file_bytes` of its rows.
 _SAMPLES = 64
@@ -101,10 +102,14 @@ def read_task(plan: PreparationPlan, number: int) -> None:
     writer.finish()
 
 
+class SourceChangedError(RuntimeError):
+    """A source file is another one than at the start."""
+
+
 def _check_unchanged(source: SourceFile) -> None:
     with RangeReader(source.path) as reader:
         if (reader.size, reader.modified) != (source.size, source.modified):
-            raise RuntimeError(
+            raise SourceChangedError(
                 f"source file {source.name!r} changed while it was prepared; expected the "
                 f"{source.size} bytes it had at the start"
             )
@@ -142,7 +147,7 @@ class _TaskWriter:
             self._add(piece, nbytes)
         elif alone:
             for run in self.runs:
-                remove(run.path)
+                filesystem.remove(run.path)
             self.runs = []
 
     def _next(self, part: SourcePart, staged: Iterator[Any]) -> Any:
@@ -259,14 +264,17 @@ def _staged_batches(plan: PreparationPlan, part: SourcePart) -> Iterator[tuple[A
     """Yield the schema of a file and None, and then the schema with each staged record batch."""
     source, read = plan.sources[part.source], plan.options.read
     schema, batches = _open_part(plan, part)
+    schema = retyped_schema(schema, plan.wider)
     yield schema, None
     row = part.start
     for batch in batches:
         if batch.num_rows:
             places = map(batch.schema.get_field_index, plan.wanted)
             columns = [
-                staged_column(name, batch.column(place), read, source.name, row)
-                for name, place in zip(plan.wanted, places, strict=True)
+                staged_column(
+                    name, convert(name, column, plan.wider, source.name), read, source.name, row
+                )
+                for name, column in zip(plan.wanted, map(batch.column, places), strict=True)
             ]
             yield schema, pa.RecordBatch.from_arrays(columns, list(plan.wanted))
         row += batch.num_rows

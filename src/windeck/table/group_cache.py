@@ -6,7 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeAlias
 
 __all__ = ["Blocks", "GroupCache", "GroupSource"]
@@ -48,6 +48,8 @@ class GroupCache:
         self._limit = limit
         self._lock, self._process = threading.Lock(), os.getpid()
         self._groups: OrderedDict[tuple[GroupSource, Blocks], Future[Any]] = OrderedDict()
+        #: Groups that were dropped while they were read, until they have been, and their bytes.
+        self._dropped: dict[Future[Any], int] = {}
         self._pool: ThreadPoolExecutor | None = None
         #: Number of groups read.
         self.reads = 0
@@ -55,7 +57,7 @@ class GroupCache:
     def _reset_after_fork(self) -> None:
         """Replace locks and threads in a forked child, which does not have those of the parent."""
         self._lock = threading.Lock()
-        self._groups, self._pool = OrderedDict(), None
+        self._groups, self._dropped, self._pool = OrderedDict(), {}, None
         self._process = os.getpid()
 
     def held(self, reader: GroupSource) -> list[Blocks]:
@@ -83,13 +85,15 @@ class GroupCache:
             future = self._groups.get(key)
             mine = future is None
             if future is None:
-                future = self._add(key, None, needed)
+                future, before = self._add(key, None, needed)
             else:
                 self._groups.move_to_end(key)
         if mine:
-            self._fill(key, future)
+            self._fill(key, future, before)
         try:
             found = future.result()
+        except CancelledError:  # Another thread dropped it before it was read.
+            return self.get(reader, blocks, following, needed)
         except BaseException:
             with self._lock:
                 if self._groups.get(key) is future:
@@ -103,7 +107,13 @@ class GroupCache:
         """Drop the groups of a reader."""
         for blocks in self.held(reader):
             with self._lock:
-                self._groups.pop((reader, blocks), None)
+                self._drop((reader, blocks))
+
+    def _drop(self, key: tuple[GroupSource, Blocks]) -> None:
+        future = self._groups.pop(key, None)
+        if future is not None and not future.cancel() and not future.done():
+            self._dropped[future] = key[0].bytes_of(key[1])
+            future.add_done_callback(lambda done: self._dropped.pop(done, None))
 
     def _read_ahead(
         self,
@@ -114,11 +124,11 @@ class GroupCache:
         with self._lock:
             if key in self._groups:
                 return
-            future = self._add(key, keep, needed)
+            future, before = self._add(key, keep, needed)
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="windeck-groups")
             try:
-                self._pool.submit(self._fill, key, future)
+                self._pool.submit(self._fill, key, future, before)
             except RuntimeError:  # The interpreter is shutting down.
                 del self._groups[key]
 
@@ -127,8 +137,11 @@ class GroupCache:
         key: tuple[GroupSource, Blocks],
         keep: tuple[GroupSource, Blocks] | None,
         needed: Collection[Blocks | None],
-    ) -> Future[Any]:
-        """Add a group that is not read yet, and drop others until it fits."""
+    ) -> tuple[Future[Any], list[Future[Any]]]:
+        """Add a group that is not read yet, and drop others until it fits.
+
+        Returns it and reads of dropped groups that must end before it is read.
+        """
         limit = key[0].resident_bytes
         if self._limit is not None:
             limit = self._limit - key[0].reading_bytes
@@ -138,14 +151,21 @@ class GroupCache:
             if used <= limit:
                 break
             if other != keep:
-                del self._groups[other]
+                self._drop(other)
                 used -= other[0].bytes_of(other[1])
         future: Future[Any] = Future()
         self._groups[key] = future
         self.reads += 1
-        return future
+        dropped = dict(self._dropped)
+        return future, list(dropped) if used + sum(dropped.values()) > limit else []
 
-    def _fill(self, key: tuple[GroupSource, Blocks], future: Future[Any]) -> None:
+    def _fill(
+        self, key: tuple[GroupSource, Blocks], future: Future[Any], before: list[Future[Any]]
+    ) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        wait(before)
+        before.clear()
         try:
             future.set_result(key[0].load(key[1]))
         except BaseException as error:

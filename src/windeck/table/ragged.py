@@ -42,6 +42,22 @@ def in_files(data: Any) -> bool:
     return isinstance(data, (str, os.PathLike))
 
 
+def files_of(data: Any, located: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the files of a path or a list of paths, None for data in memory.
+
+    Parameters
+    ----------
+    located
+        Options of `resolve`, None for those that are not given.
+    """
+    if in_files(data):
+        return resolve(data, **located)
+    for name, value in located.items():
+        if value is not None:
+            raise ValueError(f"`{name}` is an option of files, got data in memory")
+    return None
+
+
 def from_any(
     series: Any,
     options: ReadOptions,
@@ -49,15 +65,17 @@ def from_any(
     freq: Any,
     names: Sequence[Any] | None,
     budget: float | None,
+    located: Mapping[str, Any],
 ) -> tuple[Ragged, Sequence[Any] | None]:
     """Return the columns of files, Arrow data or Python series, and the names of the series."""
+    files = files_of(series, located)
     frame = any(hasattr(series, name) for name in ("collect_schema", "column_names", "columns"))
-    if frame or in_files(series):
+    if frame or files is not None:
         if start is not None:
             raise ValueError("`start` must be None for columns; name theirs as timestamp_column=")
-        if in_files(series):
-            where = repr(series)
-            table = reading.read_arrow(resolve(series), options, budget)
+        if files is not None:
+            where = ", ".join(map(repr, files[:3]))
+            table = reading.read_arrow(files, options, budget)
         else:
             where, table = "the data", reading.as_arrow_table(series, options)
     else:

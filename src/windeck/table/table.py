@@ -394,6 +394,10 @@ class Table:
         dtype: Any = None,
         rows: tuple[int, int | None] | None = None,
         memory_budget: float | None = None,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: PathLike | None = None,
+        cache_bytes: int | None = None,
     ) -> Table:
         """Make a table of series of different lengths, one item or one row each.
 
@@ -420,6 +424,8 @@ class Table:
         categories, dtype, rows, memory_budget : optional
             As in `read`; rows are series. `start` and `series_names` have an item for each series,
             also for those that are not among `rows`.
+        filesystem, storage_options, cache_dir, cache_bytes : optional
+            As in `read`, for files.
 
         Raises
         ------
@@ -447,8 +453,14 @@ class Table:
         options = ReadOptions.from_arguments(
             columns, id_columns, timestamp_column, dtype, rows, categories
         )
+        located = {
+            "filesystem": filesystem,
+            "storage_options": storage_options,
+            "cache_dir": cache_dir,
+            "cache_bytes": cache_bytes,
+        }
         found, names = ragged.from_any(
-            series, options, start, freq, series_names, budget_bytes(memory_budget)
+            series, options, start, freq, series_names, budget_bytes(memory_budget), located
         )
         return cls._of(found.loaded, options, offsets=found.offsets, series_names=names)
 
@@ -483,7 +495,8 @@ class Table:
             As in `from_series`, instead of timestamps; one for each row of the data, also for those
             that are not among `rows`.
         **options
-            As in `read` or `from_arrow`: columns, dtype, rows; memory_budget and those of CSV.
+            As in `read` or `from_arrow`: columns, dtype, rows; of files also memory_budget,
+            filesystem, storage_options, cache_dir, cache_bytes and those of CSV.
 
         Raises
         ------

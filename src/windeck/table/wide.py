@@ -11,7 +11,6 @@ import numpy as np
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
-from windeck.io.filesystem import resolve
 from windeck.io.options import ReadOptions, budget_bytes
 from windeck.io.reading import LoadedColumns
 from windeck.table.frequency import regular_timestamps
@@ -19,13 +18,14 @@ from windeck.table.ragged import (
     TIME,
     Ragged,
     check_float64,
+    files_of,
     first_timestamps,
-    in_files,
     unique_names,
 )
 from windeck.table.series import group
 
 _READ = ("columns", "dtype", "rows")
+_LOCATED = ("filesystem", "storage_options", "cache_dir", "cache_bytes")
 _CSV = ("header", "delimiter", "decimal", "encoding", "timestamp_format")
 #: Value columns from which on a table of series of one row is taken for a wide one.
 _MANY_COLUMNS = 8
@@ -33,7 +33,7 @@ _MANY_COLUMNS = 8
 
 def load(data: Any, ids: Any, time: str | None, given: Mapping[str, Any]) -> LoadedColumns:
     """Read wide data of files or of memory; `given` are arguments of `Table.read`."""
-    known = (*_READ, *_CSV, "memory_budget")
+    known = (*_READ, *_CSV, "memory_budget", *_LOCATED)
     for name in given:
         if name not in known:
             raise TypeError(
@@ -48,8 +48,9 @@ def load(data: Any, ids: Any, time: str | None, given: Mapping[str, Any]) -> Loa
         csv=(*map(given.get, _CSV),),  # type: ignore[arg-type]
     )
     budget = budget_bytes(given.get("memory_budget"))
-    if in_files(data):
-        return reading.read_files(resolve(data), options, False, budget)
+    files = files_of(data, {name: given.get(name) for name in _LOCATED})
+    if files is not None:
+        return reading.read_files(files, options, False, budget)
     if options.csv.given:
         raise ValueError(f"`{options.csv.given[0]}` is an option of CSV files, got data in memory")
     table = reading.as_arrow_table(data, options)

@@ -4,12 +4,17 @@ An epoch is a list of slots, ``counts[s]`` of them for series s, in the order of
 The slots of a series continue its own cycles from epoch to epoch: visit v of series s, which has n
 windows, is window ``Permutation(n, seed=hash_words(key, s), epoch=v // n)[v % n]`` of the series.
 All of it is arithmetic on the position: there is no state.
+
+Windows of a streamed table are dealt in groups of blocks. A cycle of a series then goes through its
+blocks in an order of its own and through the windows of each block, and the windows of an epoch are
+in the order of a `BlockPermutation` of the blocks that they begin in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +24,8 @@ from windeck._core import Permutation, hash_words, permute_keyed
 from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64, as_indices
 from windeck._util.validation import LIMIT, check_integer
-from windeck.sources import Batch, Fingerprint
+from windeck.orders import BlockPermutation, Sequential, block_group
+from windeck.sources import Batch, Fingerprint, Order
 
 if TYPE_CHECKING:
     from windeck.windows.device_balanced import DeviceBalancedWindows
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["BalancedEpoch", "BalancedWindows"]
 
 # Purposes that keys are derived for; part of the published orders.
-SLOTS, SERIES = 11, 12
+SLOTS, SERIES, PIECES = 11, 12, 13
 
 
 class BalancedWindows:
@@ -42,12 +48,21 @@ class BalancedWindows:
     windows : Windows
     counts : int64 array of shape (series,)
         Windows of each series of the table in every epoch; read-only.
+    blocks : (int64 array of shape (blocks + 1,), int), or None
+        Offsets of blocks of windows that are dealt together, and the blocks of a group; None if all
+        windows of an epoch are shuffled together.
     """
 
     supports_threads = True
     independent_rows = True
 
-    def __init__(self, windows: Windows, weights: Any, epoch_length: int | None) -> None:
+    def __init__(
+        self,
+        windows: Windows,
+        weights: Any,
+        epoch_length: int | None,
+        blocks: tuple[Any, int] | None = None,
+    ) -> None:
         self.windows = windows
         if not len(windows):
             raise ValueError("there are no windows, expected at least one window to serve")
@@ -66,6 +81,7 @@ class BalancedWindows:
                 f"of {length}; expected a larger `epoch_length`, or the weight 0 for it"
             )
         self.counts.flags.writeable = False
+        self.blocks = _blocks_of(windows) if blocks is None else _checked_blocks(windows, blocks)
         self._slots = _core.Cumulative(self.counts)
         self._first = self.at_epoch(0, seed=0)
 
@@ -77,6 +93,11 @@ class BalancedWindows:
         """Return the source of one epoch. O(1)."""
         kind = _JoinedEpoch if hasattr(self.windows, "gather_rows") else BalancedEpoch
         return kind(self, epoch, seed)
+
+    @property
+    def expect(self) -> Callable[..., None] | None:
+        """As `Windows.expect`: streams call that of an epoch, and this one to drop all groups."""
+        return self.windows.expect
 
     def gather(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
         """Return a batch of epoch 0 with seed 0; as `Windows.gather`."""
@@ -101,6 +122,8 @@ class BalancedWindows:
         """
         from windeck.windows.device_balanced import DeviceBalancedWindows
 
+        if self.blocks is not None:
+            raise TypeError("windows that are dealt in blocks have no order on a device")
         return DeviceBalancedWindows(self, self.windows.to(device))
 
     def device_bytes(self) -> int:
@@ -116,7 +139,8 @@ class BalancedWindows:
     def fingerprint(self) -> Fingerprint:
         """The fields of the windows, and a digest of the counts."""
         fields = {f"windows.{name}": v for name, v in self.windows.fingerprint.items()}
-        return {**fields, "balanced": digest(self.counts)}
+        blocks = {} if self.blocks is None else {"balanced.blocks": digest(*self.blocks)}
+        return {**fields, "balanced": digest(self.counts), **blocks}
 
     def __repr__(self) -> str:
         return f"BalancedWindows({self.windows!r}, epoch_length={len(self)})"
@@ -137,10 +161,9 @@ class BalancedEpoch:
     supports_threads = True
 
     def __init__(self, data: BalancedWindows, epoch: int, seed: int) -> None:
-        self._windows, self._epoch = data.windows, epoch
+        self._data, self._windows, self._epoch, self._seed = data, data.windows, epoch, seed
         self._slots, self._counts = data._slots, data.counts
         self._starts, self._sizes = data._starts, data._sizes
-        self._order = Permutation(self._slots.total, seed=hash_words(seed, SLOTS), epoch=epoch)
         self._key = hash_words(seed, SERIES)
 
     def __len__(self) -> int:
@@ -156,8 +179,19 @@ class BalancedEpoch:
         """As `Windows.torch_dtypes`."""
         return self._windows.torch_dtypes
 
+    @cached_property
+    def _order(self) -> Permutation:
+        return Permutation(len(self), seed=hash_words(self._seed, SLOTS), epoch=self._epoch)
+
+    @cached_property
+    def _dealt(self) -> _DealtBlocks:
+        """The windows of the epoch by their blocks. O(series + blocks) time and memory."""
+        return _DealtBlocks(self._data, self._epoch, self._seed)
+
     def window_numbers(self, indices: Any) -> Int64:
         """Return the windows at some places of the epoch, numbered as in `Windows`."""
+        if self._data.blocks is not None:
+            return self._dealt.window_numbers(as_indices(indices), self._key)
         slots = self._order.take(as_indices(indices))
         series, within = self._slots.find(slots)
         visits = within + self._epoch * self._counts.take(series)
@@ -166,9 +200,150 @@ class BalancedEpoch:
         found: Int64 = permute_keyed(sizes, series, cycles, places, seed=self._key)
         return found + self._starts.take(series)
 
+    @property
+    def expect(self) -> Callable[..., None] | None:
+        """The function that notes which places are next; None for a table in memory."""
+        known = self._windows.expect
+        if known is None or not _same_blocks(self._data):
+            return None
+
+        def expect(parts: Any, following: Callable[[], Order] | None) -> None:
+            after: Any = self
+            if following is not None:
+                after = self._data.at_epoch(self._epoch + 1, seed=self._seed)
+            known(parts, None if following is None else lambda: after, group_at)
+
+        def group_at(order: Any, place: int) -> tuple[int, int, tuple[int, ...]] | None:
+            if not isinstance(order, (Sequential, BalancedEpoch)):
+                return None
+            epoch = order if isinstance(order, BalancedEpoch) else self
+            return epoch._dealt.group_at(place)
+
+        return expect
+
     def gather(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
         """Return a batch: row k of every array is the window at place ``indices[k]``."""
         return self._windows.gather(self.window_numbers(indices), out, threads)
+
+
+class _DealtBlocks:
+    """The windows of an epoch, sorted by the blocks that they begin in, and their order.
+
+    A piece is the windows of one series in one block. A stretch is a piece, the number of its
+    windows that were served before, and the number that the epoch serves.
+    """
+
+    def __init__(self, data: BalancedWindows, epoch: int, seed: int) -> None:
+        assert data.blocks is not None
+        offsets, blocks_in_group = data.blocks
+        borders = np.union1d(data._starts, offsets)
+        self._first, self._sizes = borders[:-1], np.diff(borders)
+        series = np.searchsorted(data._starts, self._first, side="right") - 1
+        pieces, before, counts = _stretches(
+            data, self._sizes, series, epoch, hash_words(seed, PIECES)
+        )
+        blocks = np.searchsorted(offsets, self._first, side="right") - 1
+        order = np.argsort(blocks[pieces], kind="stable")
+        self._pieces, self._before, counts = pieces[order], before[order], counts[order]
+        self._slots = _core.Cumulative(counts)
+        #: Blocks with windows in the epoch, and the slots of each.
+        self._blocks, first = np.unique(blocks[self._pieces], return_index=True)
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        self._offsets: Int64 = np.append(ends[first], ends[-1]).astype(np.int64)
+        self._order = BlockPermutation(
+            int(self._slots.total),
+            block_offsets=self._offsets,
+            blocks_in_buffer=blocks_in_group,
+            seed=hash_words(seed, SLOTS),
+            epoch=epoch,
+        )
+
+    def window_numbers(self, places: Int64, key: int) -> Int64:
+        """Return the windows at some places of the epoch."""
+        stretches, within = self._slots.find(self._order.take(places))
+        pieces = self._pieces.take(stretches)
+        sizes = self._sizes.take(pieces)
+        cycles, local = np.divmod(self._before.take(stretches) + within, sizes)
+        found: Int64 = permute_keyed(sizes, pieces, cycles, local, seed=key)
+        return found + self._first.take(pieces)
+
+    def group_at(self, place: int) -> tuple[int, int, tuple[int, ...]] | None:
+        """Return start, end and ascending blocks of the group at a place."""
+        found = block_group(self._order, self._offsets, place)
+        if found is None:
+            return None
+        return found[0], found[1], tuple(self._blocks[found[2]].tolist())
+
+
+def _stretches(
+    data: BalancedWindows, sizes: Int64, series_of: Int64, epoch: int, key: int
+) -> tuple[Int64, Int64, Int64]:
+    """Return pieces, windows served before, and windows to serve, of an epoch.
+
+    Cycle k of a series goes through its pieces in the order of a `Permutation` of its own.
+    """
+    first = np.searchsorted(series_of, np.arange(len(data.counts)))
+    number = np.searchsorted(series_of, np.arange(len(data.counts)), side="right") - first
+    served = np.flatnonzero(data.counts)
+    starts = epoch * data.counts[served]
+    low = starts // data._sizes[served]
+    high = (starts + data.counts[served] - 1) // data._sizes[served]
+    # Of one piece all cycles are one stretch.
+    high = np.where(number[served] == 1, low, high)
+    series = np.repeat(served, high - low + 1)
+    cycles = _counted(low, high - low + 1)
+    repeats = number[series]
+    within = _counted(np.zeros_like(repeats), repeats)
+    parents = np.repeat(np.arange(len(series)), repeats)
+    series, cycles = series[parents], cycles[parents]
+    order = permute_keyed(repeats[parents], series, cycles, within, seed=key)
+    pieces = first[series] + order
+    # The places of each piece in the cycle, and those of the epoch.
+    ends = np.cumsum(sizes[pieces])
+    begin = ends - sizes[pieces]
+    begin -= begin[np.cumsum(repeats) - repeats][parents]
+    start = epoch * data.counts[series] - cycles * data._sizes[series]
+    stop = start + data.counts[series]
+    whole = repeats[parents] == 1
+    lowest = np.where(whole, start, np.maximum(start, begin))
+    highest = np.where(whole, stop, np.minimum(stop, begin + sizes[pieces]))
+    live = lowest < highest
+    before = cycles * sizes[pieces] + lowest - begin
+    return pieces[live], before[live], (highest - lowest)[live]
+
+
+def _counted(firsts: Int64, counts: Int64) -> Int64:
+    """Return ``first, first + 1, ...`` for each pair of a first number and a count."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(firsts - ends + counts, counts)
+
+
+def _blocks_of(windows: Windows) -> tuple[Int64, int] | None:
+    """Return the blocks in which a streamed table is read, None for one in memory."""
+    order = windows.default_order
+    if not isinstance(order, partial):
+        return None
+    return order.keywords["block_offsets"], order.keywords["blocks_in_buffer"]
+
+
+def _same_blocks(data: BalancedWindows) -> bool:
+    """Return True if windows are dealt in the blocks in which they are read."""
+    read = _blocks_of(data.windows)
+    if read is None or data.blocks is None:
+        return False
+    return read[1] == data.blocks[1] and np.array_equal(read[0], data.blocks[0])
+
+
+def _checked_blocks(windows: Windows, blocks: Any) -> tuple[Int64, int]:
+    """Return the blocks that a user gave: those of windows with the same order."""
+    try:
+        offsets, number = blocks
+    except (TypeError, ValueError):
+        raise TypeError(f"`blocks` must be a pair as of `blocks`, got {blocks!r}") from None
+    number = check_integer("the blocks of a group", number, least=1)
+    BlockPermutation(len(windows), block_offsets=offsets, blocks_in_buffer=number)
+    return offsets, number
 
 
 class _JoinedEpoch(BalancedEpoch):

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from windeck.windows.index import WindowRuns
 from windeck.windows.subset import RunSubset, WindowSelection
 
 __all__ = ["BlockedWindows", "Group", "StreamedGatherer"]
+
+#: Function of an order and a place: start, end and blocks of the group there, or None.
+GroupAt: TypeAlias = "Callable[[Any, int], tuple[int, int, Blocks] | None]"
 
 #: Rows between the rows of two windows that are read with them rather than left out.
 SKIPPED_ROWS = 1024
@@ -122,7 +125,7 @@ class BlockedWindows:
             f"{2 * self.lanes} groups of {self.blocks_in_group} blocks with the rows behind them "
             f"and the part of a file that is read, got {int(budget)}; pass a larger "
             "memory_budget=, a smaller group_bytes=, or files with smaller row groups or record "
-            "batches"
+            "batches, which `windeck prepare` writes"
         )
 
     def use_lanes(self, lanes: int, budget: float | None) -> None:
@@ -238,6 +241,7 @@ class StreamedGatherer:
             assert own is not None
             for key, array in group.gather(own, None, threads).items():
                 made[key][rows] = array
+            del group  # It may be dropped while the next one is read.
         assert made is not None
         self._set_index_keys(made, series, starts)
         return made
@@ -249,12 +253,17 @@ class StreamedGatherer:
                 batch[key][:] = numbers
 
     def expect(
-        self, parts: Sequence[tuple[Order, Indices]], following: Callable[[], Order] | None
+        self,
+        parts: Sequence[tuple[Order, Indices]],
+        following: Callable[[], Order] | None,
+        group_at: GroupAt | None = None,
     ) -> None:
         """Note the groups of the next windows, and the group that comes after them.
 
-        Without parts all groups are dropped.
+        Without parts all groups are dropped. `group_at` returns start, end and blocks of the group
+        at a place of an order, by default of one that shuffles these blocks.
         """
+        group_at = group_at or self._group_at
         if not parts:
             self._expected, self._stretches = {}, None
             self._cache.drop(self.windows)
@@ -270,16 +279,16 @@ class StreamedGatherer:
             lanes = len(np.unique(ends))
             while len(left):
                 first = int(np.argmin(left))
-                found = self._group_at(inner, int(left[first]))
+                found = group_at(inner, int(left[first]))
                 if found is None:
                     return
                 start, stop, blocks = found
                 stretches.append((start, stop))
                 after = None
                 if stop < int(ends[first]):
-                    after = self._group_at(inner, stop)
+                    after = group_at(inner, stop)
                 elif inner is order and following is not None:
-                    after = self._group_at(inner_positions(following(), left[:0])[0], 0)
+                    after = group_at(inner_positions(following(), left[:0])[0], 0)
                 expected[blocks] = None if after is None else after[2]
                 behind = left >= stop
                 left, ends = left[behind], ends[behind]

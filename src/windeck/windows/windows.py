@@ -604,7 +604,13 @@ class Windows:
         other._make_native()
         return other
 
-    def balanced(self, weights: Any = None, *, epoch_length: int | None = None) -> BalancedWindows:
+    def balanced(
+        self,
+        weights: Any = None,
+        *,
+        epoch_length: int | None = None,
+        blocks: tuple[Int64, int] | None = None,
+    ) -> BalancedWindows:
         """Return a source that serves each series in proportion to a weight, not to its windows.
 
         In every epoch each series has the same number of windows, a random sample of its own
@@ -621,6 +627,10 @@ class Windows:
             Windows in an epoch; by default about as many as there are, and with equal shares a
             multiple of the number of series. Each series gets its share of it, rounded to a whole
             number by largest remainder.
+        blocks
+            The attribute `blocks` of balanced windows of the same data as a streamed table, to have
+            the same order in memory. Windows of a streamed table are dealt in the blocks in which
+            they are read; others by default not in blocks.
 
         Raises
         ------
@@ -637,7 +647,7 @@ class Windows:
         >>> len(balanced), balanced.counts
         (10, array([5, 5]))
         """
-        return BalancedWindows(self, weights, epoch_length)
+        return BalancedWindows(self, weights, epoch_length, blocks)
 
     def split(
         self,

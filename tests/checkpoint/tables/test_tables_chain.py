@@ -33,7 +33,8 @@ def step(core: ModelCore, rng: np.random.Generator) -> None:
 
 def save(store: Store, core: ModelCore, **options: Any) -> int:
     options = {"step": core.clock, "incremental": True, **options}
-    return checkpoint.save(store, embeddings={"t": ModelTable(core)}, **options)
+    number: int = checkpoint.save(store, embeddings={"t": ModelTable(core)}, **options)
+    return number
 
 
 def since(store: Store) -> list[int]:

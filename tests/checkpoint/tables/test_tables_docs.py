@@ -22,6 +22,10 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with user.core.snapshot() as one, again.core.snapshot() as two:
         a, b = one.read(0, 1024), two.read(0, 1024)
         assert all(np.array_equal(a[name], b[name]) for name in a)
+    faster, narrow, other = names["faster"], names["narrow"], names["other"]
+    assert faster.rows == narrow.rows == user.rows
+    assert (faster.core.clock, narrow.core.clock) == (0, 3)
+    assert other.rows == user.rows + 50
     with names["checkpoint"].open("rocksdb://./runs/shop") as saved:
         assert saved.tables["user"].rows == len({i * s for i in range(1000) for s in (1, 2, 3)})
         # More than half of the ids changed in the second step.

@@ -3,10 +3,10 @@
 // An entry is an id with its metadata, and its row if it has one; it may also be only counted, or
 // dead. The format of a block, little-endian and without gaps, is
 //
-//     entries u32, rows u32, dead u32, dim u32, slots u32, 0 u32
+//     entries u32, rows u32, dead u32, dim u32, slots u32, dtype u32: 0 float32, 1 bfloat16
 //     ids, versions, frequencies, seen     int64[entries] each
 //     states                               uint8[entries], then 0s up to a multiple of 8 bytes
-//     values                               float32[rows, (1 + slots) * dim], of those with a row
+//     values                               dtype[rows, (1 + slots) * dim], of those with a row
 //
 // with the entries sorted by (bucket, id). A block ends where the next bucket does not fit, and at
 // borders; a bucket larger than a block is cut. An entry larger than a block is a block of its own.
@@ -34,10 +34,12 @@ inline constexpr std::uint8_t state_dead = 2;
 struct BlockRules {
     std::uint32_t dim = 1;
     std::uint32_t slots = 0;
+    DType dtype = DType::float32;
     std::size_t most = 0;          // bytes of entries in a block
     std::span<const int> borders;  // buckets, ascending, before which a block ends
 
     std::size_t width() const { return (std::size_t{1} + slots) * dim; }
+    std::size_t row_bytes() const { return width() * static_cast<std::size_t>(size_of(dtype)); }
 };
 
 /// A block, and its place in memory that is aligned to a cache line.
@@ -68,7 +70,7 @@ struct EntryColumns {
     const std::int64_t* frequencies;
     const std::int64_t* seen;
     const std::uint8_t* states;
-    const float* values;
+    const std::byte* values;
 };
 
 void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,

@@ -19,6 +19,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -34,8 +35,9 @@ class InitialValues {
     /// `scale` is finite and not negative.
     InitialValues(Initializer kind, double scale, std::uint64_t seed);
 
-    /// Writes the first values.size() elements of an id's vector. O(values), thread-safe.
-    void write(std::int64_t id, std::span<float> values) const noexcept;
+    /// Writes the elements [first, first + values.size()) of an id's vector. O(values),
+    /// thread-safe.
+    void write(std::int64_t id, std::span<float> values, std::size_t first = 0) const noexcept;
 
   private:
     Initializer kind_;

@@ -1,4 +1,5 @@
-// An embedding table: a hash table from 64-bit ids to rows of float32, trained in place.
+// An embedding table: a hash table from 64-bit ids to rows of float32 or bfloat16, trained in
+// place.
 //
 // Ids. Every int64 is an id, the negative ones and both extremes included. An id belongs to
 // bucket_of(id) = mix(id) >> 54, one of 1,024 (see hash.hpp); a table holds the ids of a range of
@@ -6,9 +7,10 @@
 //
 // Rows. An id is *counted* from its first lookup with insertion, and *admitted* (it gets a row)
 // after `admit_after` lookups; each occurrence in a batch counts. A
-// row is an embedding of `dim` float32, which begins as InitialValues says (see
+// row is an embedding of `dim` numbers, which begins as InitialValues says (see
 // initial.hpp), and `slots` further vectors of `dim` for the optimizer, which begin as
-// `slot_value`. An id without a row reads as its initial value.
+// `slot_value`. All of them have the table's dtype. An id without a row reads as its initial value.
+// Rows are passed as bytes, a bfloat16 as the upper half of a float32.
 //
 // Time. The clock counts updates: apply() adds one. A row's `version` is the clock of the last
 // update that touched it (0: none), an id's `seen` the clock + 1 at its last lookup with insertion,
@@ -36,6 +38,7 @@
 #include <utility>
 #include <vector>
 
+#include "windeck/base/dtype.hpp"
 #include "windeck/base/hash.hpp"
 #include "windeck/table/initial.hpp"
 
@@ -61,6 +64,7 @@ struct TableOptions {
     std::int64_t admit_after = 1;  // at least 1
     int first_bucket = 0;          // 0 <= first <= end <= 1,024
     int end_bucket = bucket_count;
+    DType dtype = DType::float32;  // or bfloat16
 };
 
 /// The update of a row w with slots s0, s1 by its gradient g; in float32, element by element, in
@@ -71,7 +75,8 @@ struct TableOptions {
 ///              w -= (lr / (1 - beta1^t)) * (s0 / (sqrt(s1) / sqrt(1 - beta2^t) + eps))
 /// with t the table's clock after this update. Adam is lazy: rows without a gradient stay as they
 /// are, moments included. Numbers that do not depend on the row are computed in double precision
-/// and rounded once.
+/// and rounded once. A row of bfloat16 is read as float32; at the end its numbers are rounded, to
+/// nearest, ties to even.
 struct Update {
     enum class Kind { sgd, adagrad, adam };
 
@@ -96,7 +101,7 @@ struct IdMetadata {
     std::uint8_t* admitted;  // 0 or 1
 };
 
-/// Whole rows to insert: values has a row of (1 + slots) * dim floats for each id that is
+/// Whole rows to insert: values has a row of (1 + slots) * dim numbers for each id that is
 /// admitted, in the order of ids.
 struct WholeRows {
     std::span<const std::int64_t> ids;
@@ -104,7 +109,7 @@ struct WholeRows {
     std::span<const std::int64_t> frequencies;
     std::span<const std::int64_t> seen;
     std::span<const std::uint8_t> admitted;
-    std::span<const float> values;
+    std::span<const std::byte> values;
 };
 
 /// The conditions of an eviction: ids that satisfy all given ones are removed.
@@ -133,19 +138,19 @@ class Table {
     std::int64_t clock() const;
 
     /// The number of changes that counts(since) and dead(since) do not show: insert(), set_clock(),
-    /// clear(), and forget_dead() of any id.
+    /// advance(), clear(), and forget_dead() of any id.
     std::int64_t history() const;
 
-    /// Writes the embedding of each id; ids.size() * dim floats. Throws std::invalid_argument for
+    /// Writes the embedding of each id; ids.size() * dim numbers. Throws std::invalid_argument for
     /// an id in a bucket outside the table, here and below; the table is then unchanged.
-    void lookup(std::span<const std::int64_t> ids, float* out, int threads = 1) const;
+    void lookup(std::span<const std::int64_t> ids, std::byte* out, int threads = 1) const;
 
     /// The same, and counts each occurrence and admits ids. Rows are added in order of occurrence.
-    void lookup_insert(std::span<const std::int64_t> ids, float* out, int threads = 1);
+    void lookup_insert(std::span<const std::int64_t> ids, std::byte* out, int threads = 1);
 
-    /// The same with the slots: ids.size() * width() floats; for ids without a row, the values of a
-    /// new row.
-    void read(std::span<const std::int64_t> ids, float* out, int threads = 1) const;
+    /// The same with the slots: ids.size() * width() numbers; for ids without a row, the values of
+    /// a new row.
+    void read(std::span<const std::int64_t> ids, std::byte* out, int threads = 1) const;
 
     /// The metadata of ids, 0 for unknown ids. Columns that are null are not written.
     void facts(std::span<const std::int64_t> ids, const IdMetadata& out) const;
@@ -170,6 +175,11 @@ class Table {
     void reserve(std::int64_t ids);
 
     void set_clock(std::int64_t clock);
+
+    /// Adds `steps` to the clock, and to each version and seen that is not 0, so that their
+    /// distances from the clock stay. O(ids). Throws std::invalid_argument if a number would
+    /// exceed clock_limit.
+    void advance(std::int64_t steps);
 
     /// Forgets the dead ids whose clock is at most this.
     void forget_dead(std::int64_t clock);
@@ -207,6 +217,7 @@ class TableSnapshot {
 
     std::int64_t clock() const noexcept;
     std::int64_t width() const noexcept;
+    DType dtype() const noexcept;
     std::int64_t size() const noexcept;
 
     /// The history() of the table at the time of the snapshot.
@@ -223,10 +234,10 @@ class TableSnapshot {
     /// finds its ids there does not scan the table.
     Selection select(int first, int end, std::int64_t since) const;
 
-    /// Writes the metadata of selected ids, all or some of them, and width() floats for each id
+    /// Writes the metadata of selected ids, all or some of them, and width() numbers for each id
     /// with a row.
     void read(std::span<const Entry> entries, std::int64_t* ids, const IdMetadata& facts,
-              float* values) const;
+              std::byte* values) const;
 
     /// The dead ids and their clocks, for clocks above `since`, sorted by (bucket, id).
     std::vector<std::pair<std::int64_t, std::int64_t>> dead(std::int64_t since) const;

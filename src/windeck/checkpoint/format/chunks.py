@@ -22,7 +22,7 @@ from windeck.checkpoint.format.boxes import (
 )
 
 __all__ = ["check_plain", "chunk_elements", "is_plain", "iter_chunks"]
-__all__ += ["target_memory", "write_chunk"]
+__all__ += ["read_elements", "target_memory", "write_chunk"]
 
 
 def check_plain(name: str, tensor: torch.Tensor) -> None:
@@ -58,12 +58,26 @@ def iter_chunks(tensor: torch.Tensor, chunk_bytes: int) -> Iterator[npt.NDArray[
     buffer = torch.empty(min(step, total), dtype=tensor.dtype, pin_memory=tensor.is_cuda)
     for start in range(0, total, step):
         stop = min(start + step, total)
-        held = buffer[: stop - start]
-        for box, position in boxes_in_range(tensor.shape, start, stop):
-            shape = shape_of(box)
-            into = held[position - start :][: math.prod(shape)]
-            into.view(shape).copy_(tensor[slices(box)])
-        yield _bytes_of(held)
+        _copy_elements(tensor, start, stop, buffer)
+        yield _bytes_of(buffer[: stop - start])
+
+
+def read_elements(tensor: torch.Tensor, start: int, stop: int) -> npt.NDArray[np.uint8]:
+    """Return the bytes of the elements [start, stop), which are not copied if it `is_plain`."""
+    tensor = tensor.detach()
+    flat = _plain_bytes(tensor)
+    if flat is not None:
+        return flat[start * tensor.dtype.itemsize : stop * tensor.dtype.itemsize]
+    held = torch.empty(stop - start, dtype=tensor.dtype)
+    _copy_elements(tensor, start, stop, held)
+    return _bytes_of(held)
+
+
+def _copy_elements(tensor: torch.Tensor, start: int, stop: int, target: torch.Tensor) -> None:
+    for box, position in boxes_in_range(tensor.shape, start, stop):
+        shape = shape_of(box)
+        into = target[position - start :][: math.prod(shape)]
+        into.view(shape).copy_(tensor[slices(box)])
 
 
 def target_memory(

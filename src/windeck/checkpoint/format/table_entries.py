@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from windeck._util.validation import check_integer
 
 __all__ = ["BUCKETS", "ENTRY_BYTES", "PRELUDE_BYTES", "BlockSize", "LinkInfo", "ShardRange"]
@@ -22,15 +24,29 @@ ENTRY_BYTES = 33
 
 @dataclass(frozen=True)
 class TableShape:
-    """Shape of a row: an embedding of `dim` numbers, and `slots` optimizer slots of that size."""
+    """Shape of a row: an embedding of `dim` numbers, and `slots` optimizer slots of that size.
+
+    All of them have the dtype, float32 or bfloat16.
+    """
 
     dim: int
     slots: int
+    dtype: str = "float32"
 
     @property
     def width(self) -> int:
-        """Number of floats of a row."""
+        """Number of elements of a row."""
         return (1 + self.slots) * self.dim
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """Dtype of the arrays of rows; uint16 for the bits of bfloat16."""
+        return np.dtype(np.uint16 if self.dtype == "bfloat16" else np.float32)
+
+    @property
+    def row_bytes(self) -> int:
+        """Number of bytes of a row."""
+        return self.width * self.storage.itemsize
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,7 @@ class BlockSize:
     def bytes(self, shape: TableShape) -> int:
         """Return the bytes of the payload of the block."""
         head = PRELUDE_BYTES + ENTRY_BYTES * self.entries
-        return head + -head % 8 + 4 * shape.width * self.rows
+        return head + -head % 8 + shape.row_bytes * self.rows
 
 
 #: Limit for the floats of a row, since a row must fit into a value of a store.
@@ -126,7 +142,7 @@ class TableEntry:
     def as_json(self) -> dict[str, Any]:
         """Return the JSON of the table in a manifest."""
         return {
-            "name": self.name, "dim": self.shape.dim, "dtype": "float32",
+            "name": self.name, "dim": self.shape.dim, "dtype": self.shape.dtype,
             "slots": self.shape.slots, "config": self.config, "clock": self.clock,
             "rows": self.rows, "counted": self.counted,
             "links": [asdict(link) for link in self.links],
@@ -217,11 +233,13 @@ def parse_table(found: Mapping[str, Any]) -> TableEntry:
         When it is not valid.
     """
     name = found["name"]
-    if type(name) is not str or found["dtype"] != "float32":
-        raise ValueError(f"expected a name and float32, found {name!r} of {found['dtype']!r}")
+    dtype = found["dtype"]
+    if type(name) is not str or dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"expected a name and float32 or bfloat16, found {name!r} of {dtype!r}")
     shape = TableShape(
         check_integer("dim", found["dim"], least=1, most=_WIDEST),
         check_integer("slots", found["slots"], most=_WIDEST),
+        dtype,
     )
     if shape.width > _WIDEST:
         raise ValueError(f"{name} has rows of {shape.width:,} numbers, expected up to {_WIDEST:,}")
@@ -295,6 +313,8 @@ class TableInfo:
         Optimizer slots of each embedding.
     links
         The saves that wrote it, newest first.
+    dtype
+        Of its rows: ``"float32"`` or ``"bfloat16"``.
     """
 
     name: str
@@ -306,6 +326,7 @@ class TableInfo:
     clock: int
     config: Any
     links: tuple[LinkInfo, ...]
+    dtype: str = "float32"
 
 
 def table_info(entry: TableEntry) -> TableInfo:
@@ -321,5 +342,5 @@ def table_info(entry: TableEntry) -> TableInfo:
     )
     return TableInfo(
         entry.name, entry.shape.dim, entry.rows, entry.counted, entry.bytes, entry.shape.slots,
-        entry.clock, entry.config, links,
+        entry.clock, entry.config, links, entry.shape.dtype,
     )  # fmt: skip

@@ -69,7 +69,10 @@ def table_difference(
         return TableDifference(name, first, second, 0, note)
     if one.shape != two.shape:
         note = f"dim {one.shape.dim} with {one.shape.slots} slots, then dim {two.shape.dim} with "
-        return TableDifference(name, 0, 0, 0, f"{note}{two.shape.slots} slots")
+        note += f"{two.shape.slots} slots"
+        if one.shape.dtype != two.shape.dtype:
+            note += f"; {one.shape.dtype}, then {two.shape.dtype}"
+        return TableDifference(name, 0, 0, 0, note)
     ours, theirs = SavedTable(*views[0], one), SavedTable(*views[1], two)
     counts = np.zeros(3, np.int64)
     for first in range(0, BUCKETS, _AT_ONCE):

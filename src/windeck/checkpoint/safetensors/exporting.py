@@ -45,6 +45,7 @@ def export(
     generation: int | None = None,
     namespace: str = "windeck",
     shard_bytes: int = _SHARD_BYTES,
+    layout: str = "file",
 ) -> list[Path]:
     """Write tensors of a checkpoint into safetensors files.
 
@@ -53,13 +54,19 @@ def export(
     store, generation, namespace
         As for `checkpoint.open`.
     path
-        Of the file, ending in ``.safetensors``; an existing file is replaced.
+        Of the file, ending in ``.safetensors``; an existing file is replaced. With
+        ``layout="huggingface"``, of a folder, which is made if it does not exist.
     root
         The root to export: ``model`` gives a file with the names of ``model.state_dict()``, as
         other tools expect. None: all roots, with names such as ``model/weight``.
     shard_bytes
         Maximum bytes of data in one file. If there are more, the files are
         ``name-00001-of-00003.safetensors``, ..., with ``name.safetensors.index.json`` beside them.
+    layout
+        ``"file"``; or ``"huggingface"``: ``model.safetensors`` or its parts in a folder, in the
+        order of the state, as `save_pretrained` of transformers writes them. The index, or the only
+        file, is written last. The configuration is not part of it:
+        ``model.config.save_pretrained(path)`` adds it.
 
     Returns
     -------
@@ -74,6 +81,8 @@ def export(
     FileNotFoundError, KeyError, OSError
         If there is no such folder, checkpoint or root, and for damaged values. A file appears under
         its name when it is complete.
+    FileExistsError
+        With ``layout="huggingface"``, if the folder has a model.
 
     Notes
     -----
@@ -96,10 +105,12 @@ def export(
     >>> import_(file, store), [commit.step for commit in checkpoint.log(store)]
     (2, [100, 100])
     """
-    file = Path(path)
+    if layout not in ("file", "huggingface"):
+        raise ValueError(f"`layout` must be 'file' or 'huggingface', got {layout!r}")
+    file = Path(path) if layout == "file" else Path(path) / "model.safetensors"
     if file.suffix != ".safetensors":
         raise ValueError(f"the path ends in {file.suffix!r}, expected .safetensors: {file}")
-    if not file.parent.is_dir():
+    if layout == "file" and not file.parent.is_dir():
         raise FileNotFoundError(
             f"there is no folder {file.parent}, expected one to write {file.name} into"
         )
@@ -107,7 +118,11 @@ def export(
         raise ValueError(f"`shard_bytes` must be an int of at least 1, got {shard_bytes!r}")
     with Checkpoint(store, namespace, generation) as found:
         plan = _plan_export(found, root)
-        shards = _split_shards(plan.entries, shard_bytes)
+        if layout == "huggingface":
+            _make_folder(file)
+            shards = [_aligned(shard) for shard in _split_shards(plan.entries, shard_bytes)]
+        else:
+            shards = _split_shards(_aligned(plan.entries), shard_bytes)
         text = {"format": "pt", "step": str(found.step)}
         if len(shards) == 1:
             _write_file(found, file, shards[0], {**text, **plan.aliases, "windeck": plan.described})
@@ -161,9 +176,22 @@ def _plan_export(found: Checkpoint, root: str | None) -> _ExportPlan:
     ]
     trees = {each: rename_tensors(found.trees[each], names) for each in roots}
     described = {"format": 1, "step": found.step, "time": found.time, "trees": trees}
-    # Wide dtypes first, as the library sorts them, so that all data are aligned.
-    entries.sort(key=lambda entry: (-entry.width, entry.name))
     return _ExportPlan(entries, aliases, json.dumps(described, separators=(",", ":")))
+
+
+def _aligned(entries: Sequence[ExportedTensor]) -> list[ExportedTensor]:
+    """Sort wide dtypes first, as the library sorts them, so that all data are aligned."""
+    return sorted(entries, key=lambda entry: (-entry.width, entry.name))
+
+
+def _make_folder(file: Path) -> None:
+    """Make the folder of a model, or remove the parts that a killed export left in it."""
+    file.parent.mkdir(exist_ok=True)
+    for known in (file, file.with_name(f"{file.name}.index.json")):
+        if known.exists():
+            raise FileExistsError(f"{file.parent} has {known.name} already, expected no model")
+    for part in file.parent.glob(f"{file.stem}-?????-of-?????.safetensors"):
+        part.unlink()
 
 
 def _split_shards(

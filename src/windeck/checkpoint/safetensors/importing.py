@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from windeck.checkpoint.format import keys, state_json
-from windeck.checkpoint.format.chunks import chunk_elements
-from windeck.checkpoint.format.manifests import check_manifest
-from windeck.checkpoint.format.values import Kind, Label, encode
+from windeck.checkpoint.format.boxes import whole
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, rename_tensors
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.stores.protocol import Items, order_writes
-from windeck.checkpoint.stores.urls import opened
-from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, finish
+from windeck.checkpoint.write.imports import ForeignPart, ForeignState, ForeignTensor, import_state
+from windeck.checkpoint.write.plans import CHUNK_BYTES, check_numbers
 from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["import_"]
+__all__ = ["import_", "read_index", "read_state"]
 
 #: Metadata that are not other names of tensors.
 _OURS = ("format", "step", "windeck", "total_size")
@@ -37,6 +34,19 @@ class _ImportedTensor:
     file: Path
     start: int
     size: int
+
+    def read(self, first: int, stop: int) -> bytes:
+        """Return the bytes of some elements."""
+        width = torch_dtype(self.dtype).itemsize
+        start, size = self.start + first * width, (stop - first) * width
+        with open(self.file, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), size, start)
+        if len(data) != size:
+            raise ValueError(
+                f"{self.file} ended in {self.name}, expected {size:,} bytes at {start:,}: it was "
+                "changed during the import"
+            )
+        return data
 
 
 def import_(
@@ -82,31 +92,27 @@ def import_(
     O(bytes) time; memory of a few chunks.
     """
     keys.check_namespace(namespace)
+    state = read_state(path, root=root)
+    return import_state(store, state, step=step, namespace=namespace, chunk_bytes=chunk_bytes)
+
+
+def read_state(path: str | os.PathLike[str], *, root: str | None = None) -> ForeignState:
+    """Return the contents of safetensors files; `path` and `root` as for `import_`."""
     sources, text = _read_tensors(Path(path))
     described = None if root is not None else _parse_metadata(text, sources)
     if described is None:
         digits = text.get("step", "")
         number = int(digits) if re.fullmatch(r"[0-9]{1,18}", digits) else 0
         described = number, {root or "model": _foreign_tree(text, sources)}
-    found = described[0] if step is None else step
-    check_numbers({"step": found, "chunk_bytes": chunk_bytes})
-    names = _stored_names(described[1], sources)
-    manifest = {
-        "chunk_bytes": chunk_bytes,
-        "tensors": [
-            _manifest_entry(number, source, names) for number, source in enumerate(sources)
-        ],
-        "trees": described[1],
+    step, trees = described
+    names = _stored_names(trees, sources)
+    tensors = {
+        names[source.name]: ForeignTensor(
+            source.dtype, source.shape, (ForeignPart(whole(source.shape), source.read),)
+        )
+        for source in sources
     }
-    with opened(store) as place:
-        plan = begin(
-            place, step=found, writers=1, namespace=namespace, chunk_bytes=chunk_bytes,
-            takeover=True, lower_step=True,
-        )  # fmt: skip
-        check_manifest(manifest, plan.generation, plan.save)
-        place.bulk_load(_encode_chunks(sources, plan))
-        order_writes(place)
-        return finish(place, plan, manifest)
+    return ForeignState(step, trees, tensors)
 
 
 def _read_tensors(path: Path) -> tuple[list[_ImportedTensor], dict[str, str]]:
@@ -114,14 +120,9 @@ def _read_tensors(path: Path) -> tuple[list[_ImportedTensor], dict[str, str]]:
     path = _find_file(path) if path.is_dir() else path
     if path.suffix != ".json":
         return _read_file(path)
-    index = _read_json(path)
-    where = index.get("weight_map") if type(index) is dict else None
-    if type(where) is not dict or not all(type(name) is str for name in where.values()):
-        raise ValueError(f"{path} has no weight_map of names and files, expected an index of parts")
+    index, where = read_index(path)
     sources: list[_ImportedTensor] = []
     for name in sorted(set(where.values())):
-        if Path(name).name != name or name in (".", ".."):
-            raise ValueError(f"{path} refers to the file {name!r}, expected one beside it")
         found, _ = _read_file(path.with_name(name))
         for source in found:
             if where.get(source.name) != name:
@@ -166,11 +167,19 @@ def _read_file(file: Path) -> tuple[list[_ImportedTensor], dict[str, str]]:
     return sorted(found, key=lambda source: source.start), text
 
 
-def _read_json(file: Path) -> Any:
+def read_index(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return an index of Hugging Face's libraries, and the file beside it of each tensor."""
     try:
-        return json.loads(file.read_bytes())
+        index = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} cannot be read as JSON: {error}") from error
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    where = index.get("weight_map") if type(index) is dict else None
+    if type(where) is not dict or not all(type(name) is str for name in where.values()):
+        raise ValueError(f"{path} has no weight_map of names and files, expected an index of parts")
+    for name in where.values():
+        if Path(name).name != name or name in (".", ".."):
+            raise ValueError(f"{path} refers to the file {name!r}, expected one beside it")
+    return index, where
 
 
 def _text_metadata(metadata: Any) -> dict[str, str]:
@@ -223,34 +232,3 @@ def _stored_names(roots: dict[str, Any], sources: Sequence[_ImportedTensor]) -> 
         raise ValueError(f"the metadata under windeck leave out {', '.join(lost[:20])}")
     roots |= {root: rename_tensors(tree, names) for root, tree in roots.items()}
     return names
-
-
-def _manifest_entry(
-    number: int, source: _ImportedTensor, names: Mapping[str, str]
-) -> dict[str, Any]:
-    box = [[0, size] for size in source.shape]
-    return {
-        "name": names[source.name],
-        "dtype": source.dtype,
-        "shape": list(source.shape),
-        "parts": [{"box": box, "writer": 0, "item": number}],
-    }
-
-
-def _encode_chunks(sources: Sequence[_ImportedTensor], plan: Plan) -> Items:
-    """Yield the chunks of the files, each valid until the next one is requested."""
-    for item, source in enumerate(sources):
-        dtype = torch_dtype(source.dtype)
-        step = chunk_elements(dtype, plan.chunk_bytes) * dtype.itemsize
-        with open(source.file, "rb", buffering=0) as file:
-            for number, start in enumerate(range(0, source.size, step)):
-                size = min(step, source.size - start)
-                data = os.pread(file.fileno(), size, source.start + start)
-                if len(data) != size:
-                    raise ValueError(
-                        f"{source.file} ended in {source.name}, expected {size:,} bytes at "
-                        f"{source.start + start:,}: it was changed during the import"
-                    )
-                key = keys.chunk(plan.namespace, plan.generation, 0, item, number)
-                label = Label(Kind.CHUNK, plan.generation, plan.save, item, 0, number)
-                yield key, encode(label, data)

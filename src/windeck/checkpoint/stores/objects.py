@@ -49,8 +49,8 @@ from windeck.checkpoint.stores.segments import (
     parse_list,
 )
 from windeck.checkpoint.stores.urls import StoreURL
-from windeck.io.filesystem import absolute, join, read_bytes
-from windeck.io.objects import ObjectReader, list_objects, remove_object, write_object
+from windeck.io.filesystem import absolute, join, read_bytes, remove
+from windeck.io.objects import ObjectReader, list_objects, write_object
 from windeck.io.ranges import GAP_BYTES, REQUESTS
 from windeck.io.remote import RETRY, RemotePath
 
@@ -464,7 +464,7 @@ class ObjectStore:
         write_object(join(self._folder, name), [content])
         names = self._lists()
         if any(self._number_of(other) >= number and other != name for other in names):
-            remove_object(join(self._folder, name))
+            remove(join(self._folder, name))
             raise RuntimeError(
                 f"{self.url} was written to by another process meanwhile, expected one copy or gc "
                 "at a time; nothing has changed, do it again"
@@ -473,12 +473,12 @@ class ObjectStore:
         for old in names:
             if self._number_of(old) < number - 1:  # a reader may have found the one before
                 with suppress(OSError):  # the next one tries again
-                    remove_object(join(self._folder, old))
+                    remove(join(self._folder, old))
 
     def remove_segments(self, names: Iterable[str]) -> None:
         """Remove files of segments that are not listed."""
         paths = [join(self._folder, "segments", name) for name in names]
-        run_in_threads(lambda n: remove_object(paths[n]), len(paths), REQUESTS, portion=1)
+        run_in_threads(lambda n: remove(paths[n]), len(paths), REQUESTS, portion=1)
 
     # What a store in a database has
 

@@ -12,6 +12,8 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from windeck.checkpoint import background
+
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.protocol import Items, Store
 
@@ -311,8 +313,11 @@ def _suggestion(name: str, known: tuple[str, ...]) -> str:
 def opened(store: Store | str, *, reading: bool = False, create: bool = True) -> Iterator[Store]:
     """Yield an open store: `store` itself, which stays open, or the store of a URL, closed at exit.
 
-    A missing database is created unless it is opened for reading or `create` is False.
+    A missing database is created unless it is opened for reading or `create` is False. A background
+    save of this process ends first, if both cannot have the store open.
     """
+    if not reading or (isinstance(store, str) and takes_turns(store)):
+        background.wait_quietly()
     if not isinstance(store, str):
         if not hasattr(store, "get_many"):
             raise TypeError(

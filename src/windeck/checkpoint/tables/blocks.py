@@ -2,13 +2,13 @@
 
 After the header that every value has, little-endian, without gaps::
 
-    entries u32, rows u32, dead u32, dim u32, slots u32, 0 u32
+    entries u32, rows u32, dead u32, dim u32, slots u32, dtype u32: 0 float32, 1 bfloat16
     keys          int64[entries]    ascending by (bucket, key)
     versions      int64[entries]    the clock of the last update; of dead entries, of the removal
     frequencies   int64[entries]
     seen          int64[entries]    the clock of the last lookup in training
     states        uint8[entries]    0 counted only, 1 has a row, 2 dead; 0s up to a multiple of 8
-    values        float32[rows, (1 + slots) * dim]    embedding, then slots, of those with a row
+    values        dtype[rows, (1 + slots) * dim]      embedding, then slots, of those with a row
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ __all__ = [
 
 
 _PRELUDE = struct.Struct("<IIIIII")
+_DTYPE_CODES = {"float32": 0, "bfloat16": 1}
 #: Bytes for entries in a block, so that a value has up to 256 KiB.
 BLOCK_BYTES = (256 << 10) - HEADER_BYTES - PRELUDE_BYTES - 8
 
@@ -106,11 +107,14 @@ def unpack_block(name: str, payload: memoryview, shape: TableShape, size: BlockS
     -----
     O(entries) time. Nothing is allocated. The order of the entries is checked by the index.
     """
-    count, rows, dead, dim, slots, zero = _PRELUDE.unpack_from(payload)
-    if (dim, slots, zero) != (shape.dim, shape.slots, 0):
+    count, rows, dead, dim, slots, code = _PRELUDE.unpack_from(payload)
+    if (dim, slots) != (shape.dim, shape.slots):
         raise _damaged(
             name, f"rows of dim {dim} with {slots} slots", f"{shape.dim} with {shape.slots}"
         )
+    if code != _DTYPE_CODES[shape.dtype]:
+        expected = f"{_DTYPE_CODES[shape.dtype]}, {shape.dtype}"
+        raise _damaged(name, f"rows of dtype {code}", expected)
     if BlockSize(count, rows, dead) != size:
         raise _damaged(name, f"{BlockSize(count, rows, dead)}", f"{size} as in its index")
     found = _views(payload, size, shape)
@@ -127,7 +131,7 @@ def _views(payload: memoryview, size: BlockSize, shape: TableShape) -> Entries:
     at += 32 * count
     states = np.frombuffer(payload, np.uint8, count, at)
     at += count + -(at + count) % 8
-    values = np.frombuffer(payload, "<f4", size.rows * shape.width, at)
+    values = np.frombuffer(payload, shape.storage, size.rows * shape.width, at)
     values = values.reshape(size.rows, shape.width)
     return Entries(keys, versions, frequencies, seen, states, values)
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._core import bucket_of
+from windeck.checkpoint.format.table_entries import TableShape
 
 __all__ = [
     "COUNTED",
@@ -22,6 +23,7 @@ __all__ = [
     "Entries",
     "Int64s",
     "concatenate",
+    "convert_values",
     "entries_from_removed",
     "entries_from_snapshot",
     "merge_entries",
@@ -46,7 +48,7 @@ class Entries:
         For dead entries `versions` is the clock of their removal, and the others are 0.
     states : uint8[n]
     values : float32[rows, width]
-        Of the entries whose state is ROW, in order.
+        Of the entries whose state is ROW, in order; uint16, the bits, of a table of bfloat16.
     """
 
     keys: Int64s
@@ -54,7 +56,7 @@ class Entries:
     frequencies: Int64s
     seen: Int64s
     states: npt.NDArray[np.uint8]
-    values: npt.NDArray[np.float32]
+    values: npt.NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -94,6 +96,21 @@ class Entries:
         return self.slice(int(start), int(stop))
 
 
+def convert_values(values: npt.NDArray[Any], shape: TableShape) -> npt.NDArray[Any]:
+    """Return rows as those of a table of another dtype.
+
+    float32 is rounded to bfloat16 to nearest, ties to even; the other way is exact.
+    """
+    if values.dtype == shape.storage:
+        return values
+    if shape.dtype == "float32":
+        found: npt.NDArray[Any] = (values.astype(np.uint32) << 16).view(np.float32)
+        return found
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) >> 16
+    return np.where(np.isnan(values), bits >> 16 | 0x40, rounded).astype(np.uint16)
+
+
 def entries_from_snapshot(found: Mapping[str, Any]) -> Entries:
     """Return the arrays of `EmbeddingSnapshot.read` as entries."""
     return Entries(
@@ -102,11 +119,11 @@ def entries_from_snapshot(found: Mapping[str, Any]) -> Entries:
     )  # fmt: skip
 
 
-def entries_from_removed(keys: Int64s, clocks: Int64s, width: int) -> Entries:
+def entries_from_removed(keys: Int64s, clocks: Int64s, shape: TableShape) -> Entries:
     """Return sorted removed ids and the clocks of their removal as entries."""
     none = np.zeros(len(keys), np.int64)
     states = np.full(len(keys), DEAD, np.uint8)
-    return Entries(keys, clocks, none, none, states, np.empty((0, width), np.float32))
+    return Entries(keys, clocks, none, none, states, np.empty((0, shape.width), shape.storage))
 
 
 def concatenate(parts: Sequence[Entries]) -> Entries:

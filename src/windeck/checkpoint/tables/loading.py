@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from windeck.checkpoint.format.table_entries import TableEntry
-from windeck.checkpoint.tables.entries import ROW
-from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.tables.writing import check_table, check_tables, forget_saves, remember_save
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["TableTargets", "check_empty"]
+from windeck.checkpoint.format.table_entries import TableEntry
+from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, convert_values
+from windeck.checkpoint.tables.reading import SavedTable
+from windeck.checkpoint.tables.writing import (
+    check_table,
+    check_tables,
+    forget_saves,
+    remember_save,
+    table_shape,
+)
+
+__all__ = ["TableLoadOptions", "TableTargets", "check_empty", "insert_snapshot"]
+
+#: Buckets of a snapshot that are read at once.
+_COPIED_BUCKETS = 16
+
+
+@dataclass(frozen=True)
+class TableLoadOptions:
+    """Options of loading tables; see `windeck.checkpoint.load`."""
+
+    cast: bool = False
+    reset_slots: bool = False
+    merge: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.merge not in (None, "keep", "replace"):
+            raise ValueError(f"`merge` must be 'keep', 'replace' or None, got {self.merge!r}")
 
 
 class TableTargets:
@@ -23,14 +49,14 @@ class TableTargets:
     saved
         Its tables.
     embeddings
-        Tables by name, without any ids; each takes the buckets it owns.
+        Tables by name, without any ids unless they are merged; each takes the buckets it owns.
     strict
         Require the same names on both sides. Otherwise, load those that both have.
 
     Raises
     ------
     TypeError
-        For a value that is not a table.
+        For a value that is not a table, or another dtype without `cast`.
     KeyError
         For names that only one side has.
     ValueError
@@ -38,7 +64,12 @@ class TableTargets:
     """
 
     def __init__(
-        self, where: str, saved: Mapping[str, TableEntry], embeddings: Any, strict: bool
+        self,
+        where: str,
+        saved: Mapping[str, TableEntry],
+        embeddings: Any,
+        strict: bool,
+        options: TableLoadOptions = TableLoadOptions(),
     ) -> None:
         if embeddings is None:
             embeddings, strict = {}, False
@@ -49,11 +80,13 @@ class TableTargets:
                 f"the tables are not those of {where}: only in the target {lost}; only in the "
                 f"checkpoint {more}; strict=False loads the others"
             )
+        self._options = options
         self._cores = [
-            (name, _check_target(name, table, saved[name]))
+            (name, _check_target(name, table, saved[name], options))
             for name, table in embeddings.items()
             if name in saved
         ]
+        self._former: list[tuple[Any, Any]] | None = None  # snapshots to go back to, in `read`
 
     def read(self, get: Callable[[str], SavedTable]) -> None:
         """Insert the rows block by block; after an error the caller has to call `clear`.
@@ -63,19 +96,32 @@ class TableTargets:
         get
             Returns the saved table of a name.
         """
+        merged = self._cores if self._options.merge is not None else ()
+        self._former = [(core, core.snapshot()) for _, core in merged]
         for name, core in self._cores:
-            _fill(core, get(name))
+            _fill(core, get(name), self._options)
 
     def clear(self) -> None:
-        """Remove all rows again."""
+        """Put the tables back: remove the rows that `read` inserted."""
+        if self._former is None:
+            return
         for _, core in self._cores:
             forget_saves(core)
             core.clear()
+        for core, snapshot in self._former:
+            insert_snapshot(core, snapshot)
+        self._close()
 
     def remember(self, save: int) -> None:
-        """Record, after `read`, that the tables are equal to a save: deltas can be based on it."""
-        for name, core in self._cores:
+        """Record, after `read`, which tables are equal to a save: deltas can be based on it."""
+        self._close()
+        for name, core in self._cores if self._options == TableLoadOptions() else ():
             remember_save(core, save, name, core.clock, core.history)
+
+    def _close(self) -> None:
+        for _, snapshot in self._former or ():
+            snapshot.close()
+        self._former = None
 
 
 def check_empty(name: str, core: Any) -> None:
@@ -83,29 +129,81 @@ def check_empty(name: str, core: Any) -> None:
     if len(core) or core.counted:
         raise ValueError(
             f"the table {name} has {len(core):,} rows and counts {core.counted:,} ids without one, "
-            "expected an empty table: make a new one"
+            "expected an empty table: make a new one, or merge into this one"
         )
 
 
-def _check_target(name: str, table: Any, saved: TableEntry) -> Any:
+def insert_snapshot(core: Any, snapshot: Any) -> None:
+    """Insert all that a snapshot has into an empty core, some buckets at a time."""
+    for first in range(core.first_bucket, core.end_bucket, _COPIED_BUCKETS):
+        core.insert(**snapshot.read(first, min(first + _COPIED_BUCKETS, core.end_bucket)))
+    core.set_clock(snapshot.clock)
+
+
+def _check_target(name: str, table: Any, saved: TableEntry, options: TableLoadOptions) -> Any:
     core = check_table(name, table)
     config = saved.config if isinstance(saved.config, dict) else {}
-    for key, value, wanted in (
-        ("dim", core.dim, saved.shape.dim),
-        ("optimizer", table.config.get("optimizer"), config.get("optimizer")),  # why slots differ
-        ("slots", core.slots, saved.shape.slots),
-    ):
+    shape = table_shape(core)
+    compared: list[tuple[str, Any, Any]] = [("dim", shape.dim, saved.shape.dim)]
+    if not options.reset_slots:
+        optimizers = table.config.get("optimizer"), config.get("optimizer")
+        compared += [("optimizer", *optimizers), ("slots", shape.slots, saved.shape.slots)]
+    for key, value, wanted in compared:
         if value != wanted:
-            raise ValueError(f"the table {name} has {key} {value!r}, expected {wanted!r} as saved")
-    check_empty(name, core)
+            raise ValueError(
+                f"the table {name} has {key} {value!r}, expected {wanted!r} as saved"
+                + ("" if key == "dim" else "; reset_slots=True loads without the optimizer's slots")
+            )
+    if shape.dtype != saved.shape.dtype and not options.cast:
+        raise TypeError(
+            f"the table {name} has dtype {shape.dtype}, expected {saved.shape.dtype} as saved; "
+            "cast=True casts"
+        )
+    if options.merge is None:
+        check_empty(name, core)
     return core
 
 
-def _fill(core: Any, saved: SavedTable) -> None:
+def _fill(core: Any, saved: SavedTable, options: TableLoadOptions) -> None:
     forget_saves(core)
+    # Ages in steps stay: the saved clock becomes `clock`, and all numbers of it move along. A table
+    # whose optimizer starts anew, or goes on, keeps its clock; otherwise the later clock is taken.
+    clock = core.clock if options.reset_slots else max(core.clock, saved.info.clock)
+    if options.merge is None and not options.reset_slots:
+        clock = saved.info.clock
+    elif clock > core.clock:
+        core.advance(clock - core.clock)
+    shift = clock - saved.info.clock
+    shape = table_shape(core)
+    slots = np.float32(getattr(core, "slot_value", 0.0))
     for found in saved.entries(core.first_bucket, core.end_bucket, reuse=True):
+        if options.merge is not None:
+            found = found.take(np.flatnonzero(_wins(core, found, options.merge)))
+            core.remove(found.keys)
+        values = convert_values(found.values, shape)
+        if options.reset_slots:
+            whole = convert_values(np.full((len(values), shape.width), slots), shape)
+            whole[:, : shape.dim] = values[:, : shape.dim]
+            values = whole
         core.insert(
-            found.keys, found.versions, found.frequencies, found.seen, found.states == ROW,
-            found.values,
+            found.keys, _shifted(found.versions, shift), found.frequencies,
+            _shifted(found.seen, shift), found.states == ROW, values,
         )  # fmt: skip
-    core.set_clock(saved.info.clock)
+    if options == TableLoadOptions(cast=options.cast):
+        core.set_clock(clock)
+
+
+def _shifted(clocks: Int64s, by: int) -> Int64s:
+    """Return clocks moved by some steps, at least 0; 0 stays 0, that is none."""
+    return np.where(clocks == 0, 0, np.maximum(clocks + by, 0)) if by else clocks
+
+
+def _wins(core: Any, found: Entries, merge: str) -> npt.NDArray[np.bool_]:
+    """Return which entries replace what a table has of their ids, if anything.
+
+    A row wins over a counter. Between two rows or two counters, `merge` decides.
+    """
+    here, row = core.facts(found.keys), found.states == ROW
+    known = here["admitted"] | (here["frequencies"] > 0)
+    won = row | ~here["admitted"] if merge == "replace" else ~here["admitted"] & (row | ~known)
+    return np.asarray(won, bool)

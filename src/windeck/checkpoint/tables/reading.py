@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from windeck.checkpoint.tables.entries import (
     ROW,
     Entries,
     Int64s,
+    convert_values,
     merge_streams,
     search_pairs,
 )
@@ -192,7 +193,8 @@ class TableRows:
     admitted : bool[n]
         Whether the id has a row.
     values : float32[admitted.sum(), (1 + slots) * dim]
-        Of the ids that have a row, in order: the embedding, then the optimizer's slots.
+        Of the ids that have a row, in order: the embedding, then the optimizer's slots. Those of
+        a table of bfloat16 are converted, which is exact.
     """
 
     keys: Int64s
@@ -258,7 +260,7 @@ class SavedTable:
         """
         keys = _check_ids(ids)
         wanted, inverse = np.unique(keys, return_inverse=True)
-        found = _RowCollector(wanted, self._entry.shape.width)
+        found = _RowCollector(wanted, self._entry.shape)
         buckets, known = bucket_of(wanted), np.zeros(len(wanted), bool)
         for link_pieces in ranges_to_read(self._entry.links):
             for piece in link_pieces:
@@ -281,7 +283,8 @@ class SavedTable:
         OSError
             For damaged or missing values.
         """
-        return map(_to_rows, self.entries(first_bucket, end_bucket))
+        shape = replace(self._entry.shape, dtype="float32")
+        return (_to_rows(found, shape) for found in self.entries(first_bucket, end_bucket))
 
     def entries(
         self, first_bucket: int = 0, end_bucket: int = BUCKETS, *, reuse: bool = False
@@ -326,11 +329,12 @@ class SavedTable:
 class _RowCollector:
     """Collects the entries found of distinct ids."""
 
-    def __init__(self, wanted: Int64s, width: int) -> None:
+    def __init__(self, wanted: Int64s, shape: TableShape) -> None:
         self._columns = [np.zeros(len(wanted), np.int64) for _ in range(3)]
         self._found = np.zeros(len(wanted), bool)
         self._row = np.full(len(wanted), -1, np.int64)
-        self._values = [np.empty((0, width), np.float32)]
+        self._values = [np.empty((0, shape.width), shape.storage)]
+        self._shape = replace(shape, dtype="float32")
         self._rows = 0
 
     def add(self, places: Int64s, entries: Entries) -> None:
@@ -348,7 +352,7 @@ class _RowCollector:
     def rows(self, keys: Int64s, inverse: npt.NDArray[np.intp]) -> TableRows:
         """Return the rows of `keys`; `inverse` is their places among the distinct ids."""
         row = self._row[inverse]
-        values = np.concatenate(self._values)[row[row >= 0]]
+        values = convert_values(np.concatenate(self._values)[row[row >= 0]], self._shape)
         versions, frequencies, seen = (column[inverse] for column in self._columns)
         return TableRows(keys, self._found[inverse], versions, frequencies, seen, row >= 0, values)
 
@@ -360,10 +364,10 @@ def _find_ids(entries: Entries, keys: Int64s) -> Int64s:
     return np.where(there, found, -1)
 
 
-def _to_rows(found: Entries) -> TableRows:
+def _to_rows(found: Entries, shape: TableShape) -> TableRows:
     return TableRows(
         found.keys, np.ones(len(found), bool), found.versions, found.frequencies, found.seen,
-        found.states == ROW, found.values,
+        found.states == ROW, convert_values(found.values, shape),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -22,10 +23,10 @@ from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.table_entries import BUCKETS, TableShape
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened
-from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, concatenate
+from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, concatenate, convert_values
 from windeck.checkpoint.tables.loading import check_empty
 from windeck.checkpoint.tables.reading import SavedTable
-from windeck.checkpoint.tables.writing import check_table, forget_saves, iter_entries
+from windeck.checkpoint.tables.writing import check_table, forget_saves, iter_entries, table_shape
 
 __all__ = ["export", "import_rows"]
 
@@ -96,15 +97,24 @@ def export(
         raise ValueError(f"`layout` must be 'rows', got {layout!r}; save() writes blocks")
     prefix = _prefix(namespace, name)
     shape, clock, parts, close = _open_table(table, name)
+    stored = replace(shape, dtype="float32")
     try:
         with opened(store) as place:
             ids, width = [], shape.width if slots else shape.dim
             for rows in _sorted_batches(parts):
                 ids.append(rows.keys)
-                place.bulk_load(_pairs(prefix, rows, width))
+                values = convert_values(rows.values, stored)[:, :width]
+                place.bulk_load(_pairs(prefix, rows.keys, values))
             known = np.sort(np.concatenate(ids)) if ids else np.empty(0, np.int64)
             _remove_others(place, prefix, known)
-            header = {"dim": shape.dim, "slots": shape.slots, "rows": len(known), "clock": clock}
+            header: dict[str, Any] = {
+                "dim": shape.dim,
+                "slots": shape.slots,
+                "rows": len(known),
+                "clock": clock,
+            }
+            if shape.dtype != "float32":
+                header["dtype"] = shape.dtype
             place.put_many([(prefix[:-1], encode_json({**header, "with_slots": bool(slots)}))])
             place.sync()
             return len(known)
@@ -112,11 +122,19 @@ def export(
         close()
 
 
-def import_rows(store: Store | str, table: Any, name: str, *, namespace: str = "windeck") -> int:
+def import_rows(
+    store: Store | str, table: Any, name: str, *, cast: bool = False, namespace: str = "windeck"
+) -> int:
     """Import the rows that `export` wrote into an empty table, for the ids that it owns.
 
     Slots that were not exported get the optimizer's initial values. Versions are the clock of the
     export, and each id counts as seen once.
+
+    Parameters
+    ----------
+    cast
+        Convert between float32 and bfloat16 instead of raising an error if the table that was
+        exported had another dtype.
 
     Returns
     -------
@@ -127,6 +145,8 @@ def import_rows(store: Store | str, table: Any, name: str, *, namespace: str = "
     ------
     FileNotFoundError
         If there is no such export.
+    TypeError
+        For a table of another dtype, without `cast`.
     ValueError
         For a table of another dim or with other slots, or one that has ids.
     CorruptStoreError
@@ -157,6 +177,12 @@ def import_rows(store: Store | str, table: Any, name: str, *, namespace: str = "
                 f"the table {name} has dim {found[0]} and {found[1]} slots, expected {wanted[0]} "
                 f"and {wanted[1]} as exported"
             )
+        dtype = header.get("dtype", "float32")
+        if dtype != table_shape(core).dtype and not cast:
+            raise TypeError(
+                f"the table {name} has dtype {table_shape(core).dtype}, expected {dtype} as "
+                "exported; cast=True casts"
+            )
         forget_saves(core)
         count = seen = 0
         pairs = place.scan(prefix)
@@ -182,10 +208,10 @@ def _prefix(namespace: str, name: str) -> bytes:
 def _open_table(table: Any, name: str) -> tuple[TableShape, int, Iterable[Entries], Any]:
     """Return shape, clock and entries in order, and a function to call after reading."""
     if isinstance(table, SavedTable):
-        shape = TableShape(table.info.dim, table.info.slots)
+        shape = TableShape(table.info.dim, table.info.slots, table.info.dtype)
         return shape, table.info.clock, table.entries(), lambda: None
     core = check_table(name, table)
-    shape, snapshot = TableShape(core.dim, core.slots), core.snapshot()
+    shape, snapshot = table_shape(core), core.snapshot()
     parts = iter_entries(snapshot, (0, BUCKETS), -1, shape)
     return shape, int(snapshot.clock), parts, snapshot.close
 
@@ -210,9 +236,9 @@ def _sort_by_key(parts: list[Entries]) -> Entries:
     return rows.take(np.argsort(rows.keys.astype("S20"), kind="stable"))
 
 
-def _pairs(prefix: bytes, rows: Entries, width: int) -> Iterator[tuple[bytes, bytes]]:
-    for key, row in zip(rows.keys.tolist(), rows.values, strict=True):
-        yield prefix + b"%d" % key, row[:width].tobytes()
+def _pairs(prefix: bytes, ids: Int64s, values: Any) -> Iterator[tuple[bytes, bytes]]:
+    for key, row in zip(ids.tolist(), values, strict=True):
+        yield prefix + b"%d" % key, row.tobytes()
 
 
 def _remove_others(place: Store, prefix: bytes, known: Int64s) -> None:
@@ -273,7 +299,8 @@ def _insert(
     own = (buckets >= core.first_bucket) & (buckets < core.end_bucket)
     count = int(own.sum())
     clocks, ones = np.full(count, header["clock"], np.int64), np.ones(count, np.int64)
-    core.insert(ids[own], clocks, ones, clocks, np.ones(count, bool), values[own])
+    rows = convert_values(values[own], table_shape(core))
+    core.insert(ids[own], clocks, ones, clocks, np.ones(count, bool), rows)
     return count
 
 

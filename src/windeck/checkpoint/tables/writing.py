@@ -52,6 +52,7 @@ __all__ = [
     "forget_saves",
     "iter_entries",
     "remember_save",
+    "table_shape",
 ]
 
 
@@ -165,7 +166,7 @@ def _plan_reads(
     Ranges without entries are left out.
     """
     ids, clocks = snapshot.dead(since) if since >= 0 else (np.empty(0, np.int64),) * 2
-    dead, dead_buckets = entries_from_removed(ids, clocks, shape.width), bucket_of(ids)
+    dead, dead_buckets = entries_from_removed(ids, clocks, shape), bucket_of(ids)
     counts = snapshot.counts(since) + np.bincount(dead_buckets, minlength=BUCKETS)
     for first, end, size in _split_buckets(counts.tolist(), buckets, _entry_bytes(shape)):
         start, stop = (int(place) for place in np.searchsorted(dead_buckets, [first, end]))
@@ -198,7 +199,7 @@ def _read_blocks(
 
 
 def _entry_bytes(shape: TableShape) -> int:
-    return ENTRY_BYTES + 4 * shape.width
+    return ENTRY_BYTES + shape.row_bytes
 
 
 def _split_buckets(
@@ -243,10 +244,16 @@ def check_table(name: str, table: Any) -> Any:
     return core
 
 
+def table_shape(core: Any) -> TableShape:
+    """Return the shape of the rows of a core; one without a dtype has float32."""
+    return TableShape(core.dim, core.slots, getattr(core, "dtype", "float32"))
+
+
 class TablesWriter:
     """Writes the tables of one writer in one save.
 
-    The tables are saved as they are when this is constructed; `close` it after the save.
+    The tables are saved as they are when this is constructed; `close` it after the save. The
+    snapshot of each table is closed as soon as its blocks were read.
 
     Parameters
     ----------
@@ -331,7 +338,7 @@ class _EmbeddingWriter:
             raise TypeError(f"keys of `embeddings` must be str, got {type(name).__name__}")
         self.core, self.name, self._item = check_table(name, table), name, item
         self._config = _check_config(name, table.config)
-        self._shape = TableShape(self.core.dim, self.core.slots)
+        self._shape = table_shape(self.core)
         if (longest := BlockSize(1, 1, 0).bytes(self._shape)) > LARGEST_PAYLOAD:
             raise ValueError(
                 f"a row of embeddings/{name} has {longest:,} bytes as a block, expected at most "
@@ -339,14 +346,15 @@ class _EmbeddingWriter:
             )
         self._buckets = int(self.core.first_bucket), int(self.core.end_bucket)
         self._snapshot = self.core.snapshot()
-        self.clock = int(self._snapshot.clock)
+        self.clock, self._history = int(self._snapshot.clock), int(self._snapshot.history)
         self._since = -1
+        self._all_rows = self._counted = 0  # also those that a delta does not have
         self._lines: list[bytes] = []
         self._entries = self._rows = self._dead = self._bytes = 0
 
     def use_base(self, save: int) -> None:
         """Write a delta if the table was equal to the save, and not too much has changed."""
-        clock = _clock_at_save(self.core, save, self.name, int(self._snapshot.history))
+        clock = _clock_at_save(self.core, save, self.name, self._history)
         if clock is not None:
             changed = int(self._snapshot.counts(clock).sum())
             if changed <= _MAX_CHANGED * self._snapshot.counts(-1).sum():
@@ -354,7 +362,7 @@ class _EmbeddingWriter:
 
     def remember(self, save: int) -> None:
         """Record that the table was equal to a save."""
-        remember_save(self.core, save, self.name, self.clock, int(self._snapshot.history))
+        remember_save(self.core, save, self.name, self.clock, self._history)
 
     def blocks(self, namespace: str, label: Label) -> Items:
         """Yield keys and values of the blocks."""
@@ -363,6 +371,9 @@ class _EmbeddingWriter:
         for blocks in read_ahead(calls, limit=_AHEAD_BYTES):
             for block in blocks:
                 yield self._encode_block(namespace, label, block)
+        self._all_rows = int(self._snapshot.rows)
+        self._counted = int(self._snapshot.counts(-1).sum()) - self._all_rows
+        self._snapshot.close()  # now, so that training copies no more rows for it
 
     def _encode_block(self, namespace: str, label: Label, block: Block) -> tuple[bytes, Pieces]:
         """Return key and value of a block, after counting it as written."""
@@ -386,17 +397,16 @@ class _EmbeddingWriter:
             yield keys.index(namespace, generation, writer, self._item, number), value
 
     def manifest_entry(self, writer: int) -> dict[str, Any]:
-        """Return the table's entry for the writer's manifest."""
+        """Return the table's entry for the writer's manifest, after `blocks` was exhausted."""
         shard = TableShard(
             writer=writer, item=self._item, buckets=self._buckets, since=self._since,
             clock=self.clock, blocks=len(self._lines), entries=self._entries, rows=self._rows,
             dead=self._dead, bytes=self._bytes,
         )  # fmt: skip
-        rows = int(self._snapshot.rows)
         return {
-            "name": self.name, "dim": self._shape.dim, "dtype": "float32",
+            "name": self.name, "dim": self._shape.dim, "dtype": self._shape.dtype,
             "slots": self._shape.slots, "config": self._config, "clock": self.clock,
-            "rows": rows, "counted": int(self._snapshot.counts(-1).sum()) - rows,
+            "rows": self._all_rows, "counted": self._counted,
             "shard": asdict(shard),
         }  # fmt: skip
 

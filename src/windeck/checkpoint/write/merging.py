@@ -86,7 +86,7 @@ def _merge_table(
         shards.append(shard)
     check_buckets(name, [shard.buckets for shard in shards])
     link = TableLink(generation, save, tuple(shards))
-    shape = TableShape(first["dim"], first["slots"])
+    shape = TableShape(first["dim"], first["slots"], first["dtype"])
     links = (link, *_visible_links(name, link, shape, base))
     clock, rows, counted = (
         [int(entry[key]) for entry in entries.values()] for key in ("clock", "rows", "counted")

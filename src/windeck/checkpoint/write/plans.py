@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck._core import crc32c
+from windeck.checkpoint.background import settle
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.keys import drop_parts, list_parts
 from windeck.checkpoint.format.manifests import (
@@ -343,6 +344,8 @@ def begin(
         For an invalid argument, or a step below that of the checkpoint in force.
     RuntimeError
         When another run saved the checkpoint in force.
+    Exception
+        The error of the last background save, unless it was raised before.
     OSError
         See `windeck.checkpoint.stores.protocol`.
 
@@ -365,6 +368,7 @@ def begin(
     >>> checkpoint.open(store).row("model/w", 2)
     tensor([1, 1, 1])
     """
+    settle()
     check_options(
         step=step, namespace=namespace, chunk_bytes=chunk_bytes, incremental=incremental,
         longest_chain=longest_chain, takeover=takeover, lower_step=lower_step,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.values import Kind, Label, encode_pieces
 from windeck.checkpoint.stores.protocol import Items, ParallelItems, Store
 from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.write.copies import LentTensors
 from windeck.checkpoint.write.incremental import BaseSave, ChunkDigests
 from windeck.checkpoint.write.local_tensors import (
     LocalTensor,
@@ -156,6 +157,8 @@ class ShardWriter:
         The save that an incremental one refers to; None: everything is written.
     tables
         The embedding tables of the writer.
+    lent
+        Tensors to be written first, and then released.
     """
 
     def __init__(
@@ -167,15 +170,17 @@ class ShardWriter:
         is_chosen: Callable[[str, Box], bool] | None = None,
         base: BaseSave | None = None,
         tables: TablesWriter | None = None,
+        lent: LentTensors | None = None,
     ) -> None:
         self.plan, self.writer, self.state = plan, writer, state
+        self._lent = lent if lent is not None and lent.names else None
         self._digests = ChunkDigests(base) if plan.incremental else None
         self._tables = tables
         if base is not None and tables is not None:
             tables.use_base(base.commit.save)
         self._items: dict[str, list[_TensorItem]] = {}
         number = 0
-        for name, local in state.tensors.items():
+        for name, local in self._in_order(state.tensors):
             size = self._chunk_bytes(local)
             self._items[name] = []
             for piece in _chosen_pieces(name, local, is_chosen):
@@ -184,16 +189,38 @@ class ShardWriter:
                     dtype = dtype_name(local.dtype)
                     self._digests.add(number, name, dtype, local.shape, piece.box, size)
                 number += 1
+        lent_items = (self._items[name] for name in self._lent.names) if self._lent else ()
+        self._lent_numbers = {item.number for items in lent_items for item in items}
+        self._release(())
+
+    def _in_order(self, tensors: Mapping[str, LocalTensor]) -> list[tuple[str, LocalTensor]]:
+        """Return tensors in the order in which they are written."""
+        items = list(tensors.items())
+        if (lent := self._lent) is not None:
+            items.sort(key=lambda item: item[0] not in lent.names)
+        return items
+
+    def _release(self, numbers: Collection[int]) -> None:
+        """Release the lent tensors if no others than these items are left of them."""
+        self._lent_numbers.difference_update(numbers)
+        if self._lent is not None and not self._lent_numbers:
+            self._lent.release()
 
     def bulk_loads(self) -> Iterator[tuple[str, Items]]:
         """Yield the letter of a kind of keys and its pairs in ascending order.
 
         Kinds without pairs are left out. Each iterator has to be exhausted before the next.
         """
+        if self._lent is not None:
+            yield from self._tensor_loads()
         if self._tables:
             label = Label(Kind.BLOCK, self.plan.generation, self.plan.save, part=self.writer)
             yield "e", self._tables.blocks(self.plan.namespace, label)
             yield "i", self._tables.index(self.plan.namespace, label)
+        if self._lent is None:
+            yield from self._tensor_loads()
+
+    def _tensor_loads(self) -> Iterator[tuple[str, Items]]:
         if any(self._items.values()):
             yield "t", self._chunks()
             if self._digests is not None:
@@ -225,7 +252,7 @@ class ShardWriter:
         return ParallelItems([(item.size, partial(self._encode, item)) for item in every])
 
     def _encode(self, item: _TensorItem) -> Items:
-        return encode_chunks(
+        yield from encode_chunks(
             self.plan.namespace,
             self.plan.generation,
             self.plan.save,
@@ -235,6 +262,8 @@ class ShardWriter:
             writer=self.writer,
             digests=self._digests,
         )
+        if item.number in self._lent_numbers:
+            self._release((item.number,))
 
     def _entry(self, name: str) -> dict[str, Any]:
         local = self.state.tensors[name]

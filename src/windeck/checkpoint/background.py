@@ -1,0 +1,236 @@
+"""Saves in a background thread, one at a time in a process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["BackgroundSave", "settle", "spare_memory", "start", "wait", "wait_quietly"]
+
+_lock = threading.RLock()
+#: The save in progress, or the last one, until its error was raised.
+_current: BackgroundSave | None = None
+_exit_registered = False
+#: Memory of the copies of the last save, for the next one: the first access to new memory costs
+#: more than the copy.
+spare_memory: list[Any] = []
+
+
+class BackgroundSave:
+    """A save in progress, which ``checkpoint.save(..., background=True)`` returns.
+
+    Attributes
+    ----------
+    step
+        The step that is being saved.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from windeck import checkpoint
+    >>> with checkpoint.stores.open_store("memory://") as store:
+    ...     weights = torch.ones(3)
+    ...     saving = checkpoint.save(store, step=100, model={"w": weights}, background=True)
+    ...     _ = weights.zero_()
+    ...     saving.wait()
+    ...     _ = checkpoint.load(store, model={"w": weights})
+    1
+    >>> saving.done(), saving.step, weights
+    (True, 100, tensor([1., 1., 1.]))
+    """
+
+    def __init__(self, step: int, run: Callable[[], int], finish: Callable[[], None]) -> None:
+        self.step = step
+        self._run: Callable[[], int] | None = run
+        self._finish: Callable[[], None] | None = finish
+        self._process, self._ended = os.getpid(), threading.Event()
+        self._error: BaseException | None = None
+        self._generation = 0
+        # Not a daemon: even an exit that skips `_wait_at_exit` waits for it.
+        self._thread = threading.Thread(target=self._work, name="windeck-save", daemon=False)
+
+    def __repr__(self) -> str:
+        state = "failed" if self._error else "done" if self.done() else "in progress"
+        return f"<BackgroundSave of step {self.step}, {state}>"
+
+    def done(self) -> bool:
+        """Return True if the save has ended, with a commit or with an error."""
+        return self._ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the save; return the generation committed, which is durable.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait at most; None: no limit.
+
+        Raises
+        ------
+        TimeoutError
+            When the save is still in progress after `timeout`; it goes on.
+        RuntimeError
+            In a process forked from the one that saves.
+        Exception
+            The error of the save, as `save` raises it; again in every call.
+        """
+        if self._process != os.getpid():
+            raise RuntimeError(
+                f"the background save of step {self.step} belongs to process {self._process}, of "
+                "which this process is a fork: wait for it there"
+            )
+        if not self._ended.wait(timeout):
+            raise TimeoutError(
+                f"the background save of step {self.step} is in progress after {timeout} seconds, "
+                "expected it to end"
+            )
+        _forget(self)
+        if self._error is not None:
+            raise self._error
+        return self._generation
+
+    def _work(self) -> None:
+        assert self._run is not None
+        try:
+            self._generation = self._run()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._run = None
+            self._ended.set()
+
+
+def start(step: int, run: Callable[[], int], finish: Callable[[], None]) -> BackgroundSave:
+    """Start a save in a background thread.
+
+    Parameters
+    ----------
+    run
+        Writes and commits, and returns the generation.
+    finish
+        Called once after `run`, even if that failed, in the thread that waits for the save.
+    """
+    global _current
+    with _lock:
+        _wait_before_exit()
+        settle()
+        save = _current = BackgroundSave(step, run, finish)
+        try:
+            save._thread.start()
+        except BaseException:
+            _current = None
+            raise
+    return save
+
+
+def settle() -> None:
+    """Wait for the save in progress; raise its error, unless it was raised before."""
+    save = _current
+    if save is None or _is_own_thread(save):
+        return
+    if save._ended.wait() and (error := save._error) is not None and _current is save:
+        note = f"It is the error of the background save of step {save.step}. Nothing else was done."
+        getattr(error, "add_note", lambda text: None)(note)  # new in Python 3.11
+    save.wait()
+
+
+def wait_quietly() -> None:
+    """Wait for the save in progress; leave its error to the next save or `wait`.
+
+    In the thread that saves it does nothing.
+    """
+    save = _current
+    if save is not None and not _is_own_thread(save):
+        save._ended.wait()
+
+
+def wait(timeout: float | None = None) -> None:
+    """Wait for the end of the background save in progress, if there is one.
+
+    The memory of its copies, which is kept for the next background save, is freed.
+
+    Parameters
+    ----------
+    timeout
+        Seconds to wait at most; None: no limit.
+
+    Raises
+    ------
+    TimeoutError
+        When it is still in progress after `timeout`; it goes on.
+    Exception
+        The error of the last background save, as `save` raises it, unless it was raised before.
+
+    Examples
+    --------
+    >>> from windeck import checkpoint
+    >>> store = checkpoint.stores.open_store("memory://")
+    >>> _ = checkpoint.save(store, step=100, extra={}, background=True)
+    >>> checkpoint.wait()
+    >>> [commit.step for commit in checkpoint.log(store)]
+    [100]
+    """
+    save = _current
+    if save is not None:
+        save.wait(timeout)
+    spare_memory.clear()
+
+
+def _is_own_thread(save: BackgroundSave) -> bool:
+    return threading.current_thread() is save._thread
+
+
+def _forget(save: BackgroundSave) -> None:
+    """Call `finish` of a save that has ended, and count its error as raised."""
+    global _current
+    with _lock:
+        if _current is save:
+            _current = None
+        finish, save._finish = save._finish, None
+        if finish is not None:
+            finish()
+
+
+def _wait_before_exit() -> None:
+    """Let the exit of the interpreter wait for the save in progress, before it stops threads."""
+    global _exit_registered
+    if _exit_registered:
+        return
+    # The functions registered last are called first, and that of this module stops all executors,
+    # which a save needs.
+    import concurrent.futures.thread  # noqa: F401
+
+    threading._register_atexit(_report_at_exit)  # type: ignore[attr-defined]
+    _exit_registered = True
+
+
+def _report_at_exit() -> None:
+    save = _current
+    if save is None:
+        return
+    save._ended.wait()
+    try:
+        save.wait()
+    except BaseException as error:
+        import traceback
+
+        print(
+            f"windeck: step {save.step} was not saved: its background save failed, and neither "
+            "another save nor wait() followed, which would have raised the error:",
+            file=sys.stderr,
+        )
+        traceback.print_exception(type(error), error, error.__traceback__)
+
+
+def _start_anew() -> None:
+    """Forget the save of the parent process after a fork: its thread does not exist here."""
+    global _current, _lock
+    _current, _lock = None, threading.RLock()
+    spare_memory.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)

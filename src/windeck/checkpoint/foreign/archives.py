@@ -1,0 +1,81 @@
+"""NumPy archives (``.npz``), read array by array and without pickle."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from windeck.checkpoint.foreign.contents import build_state
+from windeck.checkpoint.format.boxes import whole
+from windeck.checkpoint.write.imports import ForeignPart, ForeignState, ForeignTensor
+from windeck.columns.dtypes import DTYPES
+
+__all__ = ["read_npz"]
+
+
+def read_npz(path: Path, *, root: str | None) -> ForeignState:
+    """Return the arrays of an archive; one of them at a time is in memory.
+
+    Raises
+    ------
+    ValueError
+        For a file that is not an archive, and for an array of objects, text or times.
+    """
+    tensors = {}
+    state = {}
+    load = lru_cache(maxsize=2)(_load_array)
+    for name, (dtype, shape) in _read_headers(path).items():
+        width = DTYPES[dtype].itemsize
+        part = ForeignPart(whole(shape), partial(_read_array, load, path, name, width))
+        placeholder = torch.empty(0, device="meta")
+        tensors[id(placeholder)] = placeholder, ForeignTensor(dtype, shape, (part,))
+        state[name] = placeholder
+
+    def describe(name: str, tensor: torch.Tensor) -> tuple[ForeignTensor, Any]:
+        return tensors[id(tensor)][1], None
+
+    return build_state(state, describe, root=root or "model")
+
+
+def _read_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return dtype and shape of each array."""
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                if not member.endswith(".npy"):
+                    raise ValueError(f"it holds {member[:80]}, expected names that end in .npy")
+                with archive.open(member) as file:
+                    version = np.lib.format.read_magic(file)
+                    read = np.lib.format.read_array_header_1_0
+                    if version != (1, 0):
+                        read = np.lib.format.read_array_header_2_0
+                    shape, _, dtype = read(file)
+                name = dtype.newbyteorder("=").name
+                if name not in DTYPES or dtype.hasobject:
+                    raise ValueError(f"{member} has dtype {dtype}, expected numbers or bool")
+                if math.prod(shape) >= 1 << 59:
+                    raise ValueError(f"{member} has shape {shape}, expected fewer elements")
+                found[member.removesuffix(".npy")] = name, tuple(map(int, shape))
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{path} cannot be read as an .npz file: {error}") from error
+    return found
+
+
+def _load_array(path: Path, name: str) -> Any:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = archive[name]
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{name} in {path} cannot be read: {error}") from error
+    return np.ascontiguousarray(found, found.dtype.newbyteorder("=")).reshape(-1).view(np.uint8)
+
+
+def _read_array(load: Any, path: Path, name: str, width: int, first: int, stop: int) -> Any:
+    return load(path, name)[first * width : stop * width]

@@ -1,0 +1,161 @@
+"""Checkpoints of Lightning: a callback that is also the trainer's CheckpointIO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning
+from lightning.pytorch.plugins.io import CheckpointIO
+
+from windeck.checkpoint.inspecting import open as open_checkpoint
+from windeck.checkpoint.loading import load
+from windeck.checkpoint.maintenance import log
+from windeck.checkpoint.saving import save
+from windeck.checkpoint.training_state import (
+    find_tables,
+    random_states,
+    set_random_states,
+    world_group,
+)
+
+__all__ = ["LightningCheckpoint"]
+
+
+class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[misc]
+    """Saves all of a Lightning run in one commit, and restores it.
+
+    A checkpoint holds Lightning's own state (loops, callbacks, schedulers, hyperparameters), model,
+    optimizers, the embedding tables in the model, the loader, and the random generators of each
+    rank.
+
+    Parameters
+    ----------
+    url
+        A store, as for `windeck.checkpoint.save`.
+    every
+        Save after this many optimizer steps, and multiples of it.
+    loader
+        The `Loader` that the trainer trains on, in epochs or with `steps_per_epoch`.
+    options
+        Options of `windeck.checkpoint.save`, such as ``keep=3`` or ``incremental=True``.
+
+    Raises
+    ------
+    TypeError
+        For a loader without a length.
+    ValueError
+        If `every` is not at least 1.
+
+    Notes
+    -----
+    Pass it as ``Trainer(callbacks=[saving], plugins=[saving], enable_checkpointing=False)``, and
+    ``fit(..., ckpt_path=saving.resume_path())``. For one process and DDP. Tables have to be stepped
+    with the optimizer, in `LightningModule.optimizer_step`. An exception while saving leaves the
+    last commit in force.
+    """
+
+    def __init__(self, url: str, *, every: int, loader: Any = None, **options: Any) -> None:
+        if type(every) is not int or every < 1:
+            raise ValueError(f"`every` must be an int of at least 1, got {every!r}")
+        if loader is not None:
+            len(loader)  # raises for a mixture without `steps_per_epoch`
+        self.url, self._every, self._loader, self._options = url, every, loader, options
+        self._is_saving = False
+        self._state: dict[str, Any] = {}  # of Lightning, on rank 0 while saving
+        self._saved_step = -1
+        self._loaded: dict[str, Any] | None = None  # until training begins
+
+    def resume_path(self) -> str | None:
+        """Return `url` for `ckpt_path` if a checkpoint is there, otherwise None."""
+        try:
+            return self.url if log(self.url) else None
+        except FileNotFoundError:
+            return None
+
+    def save(self, trainer: Any) -> int:
+        """Save now, on all ranks; return the generation."""
+        tables = find_tables(trainer.lightning_module)
+        self._is_saving = True
+        try:
+            trainer.save_checkpoint(self.url)
+        finally:
+            self._is_saving, state, self._state = False, self._state, {}
+        given: dict[str, Any] = {"extra": {"random": random_states()}}
+        if state:
+            given |= {
+                "model": state.pop("state_dict"),
+                "optimizer": {str(i): own for i, own in enumerate(state.pop("optimizer_states"))},
+            }
+            given["extra"]["lightning"] = state
+            if self._loader is not None:
+                trained = trainer.fit_loop.epoch_loop.batch_progress.total.processed
+                given["loader"] = self._loader.state_dict(step=trained)
+        self._saved_step = trainer.global_step
+        return save(
+            self.url,
+            step=trainer.global_step,
+            embeddings=tables or None,
+            group=world_group(),
+            **given,
+            **self._options,
+        )
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        """Save if the number of steps is a multiple of `every`."""
+        if trainer.global_step % self._every == 0 and trainer.global_step > self._saved_step:
+            self.save(trainer)
+
+    def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
+        """Load the tables of the model."""
+        tables = find_tables(module)
+        if self._loaded is not None and tables:
+            load(
+                self._loaded["url"],
+                embeddings=tables,
+                generation=self._loaded["generation"],
+                group=world_group(),
+            )
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Give the loader and the generators their states: nothing is read before."""
+        self._saved_step = trainer.global_step
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            if self._loader is not None:
+                self._loader.load_state_dict(loaded["loader"])
+            set_random_states(loaded["random"])
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Take Lightning's state, on rank 0; `save` stores it."""
+        if not self._is_saving:
+            raise RuntimeError(
+                f"another callback saves {path}, expected LightningCheckpoint alone: pass "
+                "enable_checkpointing=False to the Trainer"
+            )
+        self._state = dict(checkpoint)
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Return Lightning's state of the checkpoint in force, on each rank."""
+        with open_checkpoint(str(path)) as found:
+            trees = {root: found.tree(root) for root in found.trees}
+            generation = found.generation
+        extra = trees["extra"]
+        self._loaded = {
+            "url": str(path), "generation": generation, "loader": trees.get("loader"),
+            "random": extra["random"],
+        }  # fmt: skip
+        return {
+            **extra["lightning"],
+            "state_dict": trees["model"],
+            "optimizer_states": list(trees["optimizer"].values()),
+        }
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Do nothing: ``keep=`` removes generations."""
+
+    def teardown(self, *_: Any, **__: Any) -> None:
+        """Do nothing; callbacks and plugins have this method with other arguments."""

@@ -1,0 +1,72 @@
+"""Tables, random generators and process group of a run, for trainers of other frameworks."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+__all__ = ["find_tables", "random_states", "set_random_states", "world_group"]
+
+
+def world_group() -> Any:
+    """Return the default process group if it has several ranks, otherwise None."""
+    several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return dist.group.WORLD if several else None
+
+
+def find_tables(model: torch.nn.Module) -> dict[str, Any]:
+    """Return the embedding tables in a model by the names of their modules.
+
+    Raises
+    ------
+    RuntimeError
+        For a table with gradients that wait for `step`: a checkpoint would lose them.
+    """
+    tables = {
+        name: module
+        for name, module in model.named_modules()
+        if hasattr(getattr(module, "core", None), "snapshot")
+    }
+    for name, table in tables.items():
+        if getattr(table, "pending", 0):
+            raise RuntimeError(
+                f"the table {name} has gradients of {table.pending} backward passes, expected its "
+                "step() before a checkpoint is saved or loaded: call it with the optimizer's step"
+            )
+    return tables
+
+
+def random_states() -> dict[str, Any]:
+    """Return the states of the random generators of this rank, by the text of its number."""
+    version, words, gauss = random.getstate()
+    kind, keys, place, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
+    states: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": {"version": version, "words": torch.tensor(words), "gauss": gauss},
+        "numpy": [str(kind), torch.tensor(np.asarray(keys).tolist()), place, has_gauss, cached],
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states["cuda"] = torch.cuda.get_rng_state()
+    return {str(_rank()): states}
+
+
+def set_random_states(saved: Any) -> None:
+    """Set the generators of this rank; one that saved no states keeps those it has."""
+    states = saved.get(str(_rank()))
+    if states is None:
+        return
+    torch.set_rng_state(states["torch"])
+    own = states["python"]
+    random.setstate((own["version"], tuple(own["words"].tolist()), own["gauss"]))
+    kind, keys, *rest = states["numpy"]
+    np.random.set_state((kind, np.array(keys.tolist(), np.uint32), *rest))  # noqa: NPY002
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0

@@ -1,0 +1,177 @@
+"""Copies of tensors for a save in the background, so that training may change the tensors."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from windeck._util.parallel import run_in_threads
+from windeck.checkpoint.background import spare_memory
+from windeck.checkpoint.format.boxes import Box
+from windeck.checkpoint.format.chunks import is_plain, iter_chunks
+from windeck.checkpoint.write.local_tensors import LocalTensor, TensorPiece
+
+__all__ = ["LentTensors", "check_background", "copy_tensors"]
+
+#: Bytes copied at a time.
+_PIECE_BYTES = 16 << 20
+#: Threads that copy, of at least this many bytes in all.
+_MAX_THREADS, _MIN_THREADED_BYTES = 4, 64 << 20
+#: Copies begin at multiples of this.
+_ALIGNMENT = 64
+
+
+class LentTensors:
+    """Tensors that are read from their own memory, which must not change until they were written.
+
+    Parameters
+    ----------
+    names
+        Their names.
+    """
+
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+        self._released, self._abandoned = threading.Event(), False
+        if not names:
+            self._released.set()
+
+    def release(self) -> None:
+        """Release the tensors, after they were written or the save failed.
+
+        Raises
+        ------
+        RuntimeError
+            When the caller of `wait` was interrupted, so that what was written may have changed.
+        """
+        self._released.set()
+        if self._abandoned:
+            raise RuntimeError(
+                "the call of save was interrupted while it wrote tensors, expected it to return"
+            )
+
+    def wait(self) -> None:
+        """Wait until the tensors were released."""
+        try:
+            self._released.wait()
+        except BaseException:  # such as KeyboardInterrupt
+            self._abandoned = True
+            raise
+
+
+def check_background(background: bool, background_bytes: int | None) -> None:
+    """Raise a TypeError or ValueError for invalid options of a background save."""
+    if type(background) is not bool:
+        raise TypeError(f"`background` must be a bool, got {type(background).__name__}")
+    if background_bytes is None:
+        return
+    if type(background_bytes) is not int:
+        found = type(background_bytes).__name__
+        raise TypeError(f"`background_bytes` must be an int or None, got {found}")
+    if background_bytes < 0:
+        raise ValueError(f"`background_bytes` must be at least 0, got {background_bytes}")
+    if not background:
+        raise ValueError(f"`background_bytes` needs background=True, got {background_bytes} alone")
+
+
+def copy_tensors(
+    tensors: dict[str, LocalTensor],
+    *,
+    is_chosen: Callable[[str, Box], bool] | None = None,
+    most: int | None = None,
+) -> tuple[LentTensors, Any]:
+    """Replace tensors by copies, in place, as many of the first ones as fit.
+
+    Parameters
+    ----------
+    tensors
+        By name.
+    is_chosen
+        Returns whether this writer writes a box of a tensor; None: it writes all.
+    most
+        Maximum bytes of the copies; None: no limit.
+
+    Returns
+    -------
+    lent, memory
+        The tensors that were not copied; and the memory of the copies, to be appended to
+        `spare_memory` when it is not needed any more.
+    """
+    chosen = {name: _chosen_pieces(name, local, is_chosen) for name, local in tensors.items()}
+    starts, total = dict[str, int](), 0
+    for name, pieces in chosen.items():
+        size = sum(_aligned(_bytes_of(piece.tensor)) for piece in pieces)
+        if most is None or total + size <= most:
+            starts[name] = total
+            total += size
+    memory = _take_memory(total)
+    parts = list[tuple[Any, Any]]()
+    for name, at in starts.items():
+        copies = []
+        for piece in chosen[name]:
+            size = _bytes_of(piece.tensor)
+            held = memory[at : at + size]
+            parts += _plan_copy(piece.tensor, held)
+            made = torch.from_numpy(held).view(piece.tensor.dtype).view(piece.tensor.shape)
+            copies.append(TensorPiece(piece.box, made))
+            at += _aligned(size)
+        tensors[name] = replace(
+            tensors[name], pieces=tuple(copies), data=torch.empty(0, dtype=tensors[name].dtype)
+        )
+    _copy_all(parts, total)
+    lent = {name: pieces for name, pieces in chosen.items() if name not in starts}
+    devices = {piece.tensor.device for pieces in lent.values() for piece in pieces}
+    for device in (device for device in devices if device.type == "cuda"):
+        torch.cuda.synchronize(device)  # the thread that writes has another current stream
+    return LentTensors(set(lent)), memory
+
+
+def _chosen_pieces(
+    name: str, local: LocalTensor, is_chosen: Callable[[str, Box], bool] | None
+) -> list[TensorPiece]:
+    return [piece for piece in local.pieces if is_chosen is None or is_chosen(name, piece.box)]
+
+
+def _take_memory(size: int) -> Any:
+    """Return at least `size` bytes: those of the last save, or new ones."""
+    found = spare_memory.pop() if spare_memory else None
+    if found is None or not size <= len(found) <= 2 * size:
+        del found  # before there is new memory
+        found = np.empty(size, np.uint8)
+    return found
+
+
+def _plan_copy(tensor: torch.Tensor, into: Any) -> list[tuple[Any, Any]]:
+    """Return targets and sources of plain copies, or copy a tensor that has no plain bytes."""
+    if is_plain(tensor):
+        (data,) = iter_chunks(tensor, len(into))
+        starts = range(0, len(into), _PIECE_BYTES)
+        return [(into[i : i + _PIECE_BYTES], data[i : i + _PIECE_BYTES]) for i in starts]
+    at = 0
+    for data in iter_chunks(tensor, _PIECE_BYTES):
+        into[at : at + data.size] = data
+        at += data.size
+    return []
+
+
+def _copy_all(parts: Sequence[tuple[Any, Any]], total: int) -> None:
+    def copy(number: int) -> None:
+        target, source = parts[number]
+        target[:] = source
+
+    threads = 1 if total < _MIN_THREADED_BYTES else min(_MAX_THREADS, os.cpu_count() or 1)
+    run_in_threads(copy, len(parts), threads, portion=1)
+
+
+def _bytes_of(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.dtype.itemsize
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,75 @@
+"""Tests of NumPy archives as checkpoints."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from windeck import checkpoint
+from windeck.checkpoint.foreign.opening import open_file
+from windeck.checkpoint.stores import Store
+
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_arrays_of_every_dtype(write: Any, memory: Store, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    arrays = {f"x/{code}": rng.integers(0, 2, (7, 5)).astype(code) for code in DTYPES}
+    arrays |= {"turned": arrays["x/f4"].T, "big": np.arange(9, dtype=">i4"), "one": np.float64(2)}
+    arrays |= {"none": np.empty((0, 3), np.float32)}
+    write(tmp_path / "a.npz", **arrays)
+    checkpoint.import_(tmp_path / "a.npz", memory, step=4, chunk_bytes=16)
+    for store in (memory, open_file(tmp_path / "a.npz")):
+        with checkpoint.open(store) as found:
+            assert found.names() == [f"model/{name}" for name in arrays]
+            for name, array in arrays.items():
+                tensor = found.tensor(f"model/{name}")
+                assert tensor.dtype == torch.from_numpy(np.array(array, array.dtype.char)).dtype
+                assert np.array_equal(tensor.numpy(), array), name
+    assert checkpoint.log(memory)[0].step == 4
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.array(["a", "b"]), r"x.npy has dtype <U1, expected numbers or bool"),
+        (np.array([{}, None]), r"x.npy has dtype object, expected numbers or bool"),
+        (np.array(["2026-01-01"], "M8[s]"), r"x.npy has dtype datetime64\[s\], expected numbers"),
+        (np.zeros(2, [("a", "i4")]), r"x.npy has dtype \[\('a', '<i4'\)\], expected numbers"),
+    ],
+)
+def test_arrays_of_no_numbers(array: Any, words: str, memory: Store, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=array)
+    with pytest.raises(ValueError, match=words):
+        checkpoint.import_(tmp_path / "a.npz", memory)
+
+
+def test_wrong_files(memory: Store, tmp_path: Path) -> None:
+    file = tmp_path / "a.npz"
+    for content in (b"", b"hello"):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"a.npz cannot be read as an .npz file: \w"):
+            checkpoint.import_(file, memory)
+    for member, content in (("notes.txt", b"x"), ("x.npy", b"no array"), ("x.npy", b"")):
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(member, content)
+        with pytest.raises(ValueError, match=r"a.npz cannot be read as an .npz file: \w"):
+            checkpoint.import_(file, memory)
+    np.savez(file, x=np.arange(1000))
+    whole = file.read_bytes()
+    for length in range(0, len(whole), 211):
+        file.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"a.npz cannot be read as an .npz file: \w"):
+            checkpoint.import_(file, memory)
+    wrong = bytearray(whole)
+    wrong[500] ^= 1
+    file.write_bytes(wrong)
+    with pytest.raises(ValueError, match=r"x in .*a.npz cannot be read: Bad CRC-32"):
+        checkpoint.import_(file, memory)
+    assert checkpoint.log(memory) == []

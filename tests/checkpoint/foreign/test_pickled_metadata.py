@@ -1,0 +1,136 @@
+"""Tests of the restricted reading of DCP's metadata: nothing is imported or run."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import os
+import pickle
+import pickletools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint import metadata as theirs
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
+
+
+def metadata(dtype: torch.dtype = torch.float32) -> theirs.Metadata:
+    size = torch.Size([3, 2])
+    chunks = [theirs.ChunkStorageMetadata(torch.Size([0, 0]), size)]
+    tensor = theirs.TensorStorageMetadata(theirs.TensorProperties(dtype), size, chunks)
+    return theirs.Metadata(
+        {"w": tensor, "n": theirs.BytesStorageMetadata()},
+        planner_data=collections.OrderedDict(w=("w",), n=("n", 0)),
+        storage_data={
+            theirs.MetadataIndex("w", [0, 0], 0): _StorageInfo("__0_0.distcp", 5, 70_000),
+            theirs.MetadataIndex("n"): _StorageInfo("__0_0.distcp", 2**40, 1),
+        },
+        storage_meta=theirs.StorageMeta(Path("/data/run"), "a"),
+    )
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_metadata_of_torch(protocol: int) -> None:
+    found = load_metadata(pickle.dumps(metadata(torch.bfloat16), protocol))
+    tensor = found.get("state_dict_metadata")["w"]
+    assert type(tensor).__name__ == "TensorStorageMetadata"
+    assert tensor.get("properties").state[0] == "bfloat16"
+    assert tensor.get("size") == (3, 2)
+    assert [(c.get("offsets"), c.get("sizes")) for c in tensor.get("chunks")] == [((0, 0), (3, 2))]
+    places = {
+        (index.get("fqn"), index.get("offset")): (info.get("offset"), info.get("length"))
+        for index, info in found.get("storage_data").items()
+    }
+    assert places == {("w", (0, 0)): (5, 70_000), ("n", None): (2**40, 1)}
+    assert found.get("planner_data") == {"w": ("w",), "n": ("n", 0)}
+    # No class of torch is among the objects.
+    assert {type(value).__module__ for value in (found, tensor, *tensor.get("chunks"))} == {
+        PickledObject.__module__
+    }
+
+
+class Call:
+    """Pickled as the call of a function."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.packed = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.packed
+
+
+def test_other_names_are_refused(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    for evil, name in (
+        (Call(os.system, f"touch {mark}"), "posix.system"),
+        (Call(eval, f"open({str(mark)!r}, 'w')"), "builtins.eval"),
+        (Call(getattr, "torch", "save"), "builtins.getattr"),
+        (Call(torch.load, str(mark)), "torch.serialization.load"),
+        (datetime.timedelta(1), "datetime.timedelta"),
+        (torch.nn.Linear, "torch.nn.modules.linear.Linear"),
+    ):
+        inside: Any = {"w": evil}
+        for content in (evil, theirs.Metadata(inside)):
+            with pytest.raises(ValueError, match=f"it refers to {name}"):
+                load_metadata(pickle.dumps(content))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "pickle exhausted|expected|opcode"),
+        (b"hello", "opcode|POP_MARK|int"),
+        (b"\x80\x04N.", "it is a NoneType"),
+        (b"\x80\x02r\xff\xff\xff\x7fN.", "it has the opcode LONG_BINPUT"),  # memory of 16 GiB
+        (b"\x80\x02Nr\x00\x00\x00\x01.", "it has the opcode LONG_BINPUT"),
+        (b"\x80\x02\x82\x01.", "it has the opcode EXT1"),
+        (b"\x80\x02U\x01aQ.", "it has the opcode SHORT_BINSTRING"),
+        (b"(ios\nsystem\n.", "it has the opcode INST"),
+        (b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7fN.", r"\w"),
+        (b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fa.", r"\w"),
+    ],
+)
+def test_pickles_that_are_no_metadata(data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        load_metadata(data)
+
+
+def test_no_pickle_changes_the_module() -> None:
+    """BUILD sets attributes of what is on the stack: of a class, and of a function here."""
+    name = b"ctorch.distributed.checkpoint.metadata\n%s\n"
+    for target in (b"Metadata", b"_MEM_FORMAT_ENCODING"):
+        for state in (b"}X\x03\x00\x00\x00getNs", b"(N}X\x03\x00\x00\x00getNst"):
+            data = b"\x80\x02" + name % target + state + b"b."
+            with pytest.raises(ValueError, match=r"\w"):
+                load_metadata(data)
+    assert load_metadata(pickle.dumps(metadata())).get("state_dict_metadata").keys() == {"w", "n"}
+    assert theirs.Metadata({}).planner_data is None
+
+
+def test_damaged_metadata() -> None:
+    whole = pickle.dumps(metadata())
+    outcomes: list[Any] = []
+    for length in range(len(whole)):
+        with pytest.raises(ValueError, match=r"\w"):
+            load_metadata(whole[:length])
+    for place in range(len(whole)):
+        for bit in (0, 2, 5, 7):
+            wrong = bytearray(whole)
+            wrong[place] ^= 1 << bit
+            try:
+                outcomes.append(type(load_metadata(bytes(wrong))))
+            except ValueError:
+                outcomes.append(ValueError)
+    assert outcomes.count(ValueError) > len(outcomes) / 3
+
+
+def test_the_opcodes_are_those_of_every_protocol() -> None:
+    from windeck.checkpoint.foreign import pickled_metadata
+
+    known = {opcode.name for opcode in pickletools.opcodes}
+    assert known >= pickled_metadata._OPCODES
