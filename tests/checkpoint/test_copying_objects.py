@@ -203,6 +203,12 @@ def test_gc_removes_what_no_generation_needs(s3: Bucket, memory: Store) -> None:
         assert checkpoint.gc(target, keep=1) == [2]
         assert new in target.segment_files()
         assert old not in target.segment_files()
+    with opened(s3, "begun") as begun:  # by a first copy that was killed
+        begun.begin_copy()
+        s3.put(f"begun/segments/{old}", b"left")
+        assert checkpoint.gc(begun, keep=1) == [2]
+        assert begun.segment_files() == {}
+        assert checkpoint.gc(begun, keep=1) == []
 
 
 def _hash(namespace: str) -> str:

@@ -48,6 +48,7 @@ from windeck.checkpoint.stores.segments import (
     parse_index,
     parse_list,
 )
+from windeck.checkpoint.stores.urls import StoreURL
 from windeck.io.filesystem import absolute, join, read_bytes, remove
 from windeck.io.objects import ObjectReader, list_objects, write_object
 from windeck.io.ranges import GAP_BYTES, REQUESTS
@@ -81,6 +82,8 @@ def open_objects(
     url: str, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
 ) -> ObjectStore:
     """Open the store in a folder of a file system; see `windeck.checkpoint.stores.open_store`."""
+    if filesystem is None:
+        StoreURL.parse(url.partition("?")[0])  # a secret key with a slash would be shown
     if url.startswith("file://") and urlsplit(url).netloc:
         raise ValueError(f"expected an absolute path, as in file:///path, got {url[:200]!r}")
     return ObjectStore(absolute(url, filesystem=filesystem, storage_options=storage_options))
@@ -126,6 +129,8 @@ class ObjectStore:
                     self._use_list(names[0] if names else "", content)
                     return
             RETRY.wait(attempt)
+        if len(names) == 1:
+            raise CorruptStoreError(f"{self._path(names[0])} is missing, expected it as listed")
         raise CorruptStoreError(
             f"{' and '.join(map(self._path, names))} were written at the same time, expected one "
             "list: remove the one of the copy that failed"
