@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
@@ -226,10 +227,16 @@ class ArrowClient:
         if base.type_name == "local":
             folder, _, name = key.rpartition("/")
             temporary = f"{folder}/.{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-        # Large objects are uploaded in parts, and appear when the stream is closed.
-        with self._fs.open_output_stream(temporary, compression=None) as file:
-            for piece in pieces:
-                file.write(piece)
+        # Large objects are uploaded in parts, and appear when the stream is closed, which is the
+        # only way to end it.
+        try:
+            with self._fs.open_output_stream(temporary, compression=None) as file:
+                for piece in pieces:
+                    file.write(piece)
+        except BaseException:
+            with suppress(OSError):
+                self._fs.delete_file(temporary)
+            raise
         if temporary != key:
             self._fs.move(temporary, key)
 
