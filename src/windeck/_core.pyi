@@ -1099,7 +1099,7 @@ class EmbeddingSnapshot:
         """
     def __reduce__(self) -> tuple:
         ...
-    def blocks(self, first_bucket: typing.SupportsIndex, end_bucket: typing.SupportsIndex, since: typing.SupportsIndex = -1, *, dim: typing.SupportsIndex, slots: typing.SupportsIndex, most: typing.SupportsIndex, borders: collections.abc.Sequence) -> list[tuple[memoryview, int, int, int, int, int, int, int]]:
+    def blocks(self, first_bucket: typing.SupportsIndex, end_bucket: typing.SupportsIndex, since: typing.SupportsIndex = -1, *, dim: typing.SupportsIndex, slots: typing.SupportsIndex, most: typing.SupportsIndex, borders: collections.abc.Sequence, threads: typing.Any = 1) -> list[tuple[memoryview, int, int, int, int, int, int, int]]:
         """
         Return the same ids as blocks, the format of stores.
         
@@ -1114,6 +1114,8 @@ class EmbeddingSnapshot:
             block ends where the next bucket does not fit; a bucket larger than a block is cut.
         borders : sequence of int
             Buckets that must begin a block.
+        threads : int or None
+            The number of threads; None for the number of processors.
         
         Returns
         -------
