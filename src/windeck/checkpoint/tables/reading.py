@@ -70,26 +70,25 @@ class BlockReader:
             self._sizes = self._index.payload_bytes(self._shape).tolist()
         return self._index
 
-    def read(
-        self, numbers: Iterable[int], *, direct: bool = False
-    ) -> Iterator[tuple[int, Entries]]:
+    def read(self, numbers: Iterable[int], *, reuse: bool = False) -> Iterator[tuple[int, Entries]]:
         """Yield blocks by number, reading some at a time.
 
         Parameters
         ----------
-        direct
-            Read into memory past the store's caches, if the store can do so.
+        reuse
+            Each block is used before the next is requested: read past the store's caches, if it
+            can do so.
         """
         for group in self._groups(numbers, read_bytes(self._view)):
-            memory = self._new_memory(group) if direct else None
+            memory = self._new_memory(group) if reuse else None
             for number, payload in zip(group, self._payloads(group, memory), strict=True):
                 yield number, self._block(number, payload)
 
-    def read_piece(self, piece: ShardRange, *, direct: bool = False) -> Iterator[Entries]:
+    def read_piece(self, piece: ShardRange, *, reuse: bool = False) -> Iterator[Entries]:
         """Yield the entries of a piece's buckets, in order, block by block."""
         before: tuple[int, int] | None = None
         numbers = self.index.touching(piece.first, piece.end)
-        for number, found in self.read(numbers, direct=direct):
+        for number, found in self.read(numbers, reuse=reuse):
             first = int(self.index.first[number]), int(found.keys[0])
             if before is not None and first <= before:
                 raise CorruptStoreError(
@@ -331,16 +330,16 @@ class SavedTable:
         return (_to_rows(found, shape) for found in self.entries(first_bucket, end_bucket))
 
     def entries(
-        self, first_bucket: int = 0, end_bucket: int = BUCKETS, *, direct: bool = False
+        self, first_bucket: int = 0, end_bucket: int = BUCKETS, *, reuse: bool = False
     ) -> Iterator[Entries]:
-        """Yield entries as `scan` does; with `direct`, past the store's caches where possible."""
+        """Yield entries as `scan` does; with `reuse`, each is valid until the next is requested."""
         if not 0 <= first_bucket <= end_bucket <= BUCKETS:
             raise ValueError(
                 f"the buckets are {first_bucket} to {end_bucket}, expected a range within 0 to "
                 f"{BUCKETS}"
             )
         chain = [own for own in ranges_to_read(self._entry.links, first_bucket, end_bucket) if own]
-        return merge_streams([self._read_link(own, direct) for own in chain]) if chain else iter(())
+        return merge_streams([self._read_link(own, reuse) for own in chain]) if chain else iter(())
 
     def insert_blocks(self, core: Any) -> bool:
         """Insert the entries of a table's buckets, which have to be new, into its native core.
@@ -354,9 +353,9 @@ class SavedTable:
             self._reader(piece).insert(core, piece)
         return True
 
-    def _read_link(self, link_pieces: Sequence[ShardRange], direct: bool) -> Iterator[Entries]:
+    def _read_link(self, link_pieces: Sequence[ShardRange], reuse: bool) -> Iterator[Entries]:
         for piece in link_pieces:
-            yield from self._reader(piece).read_piece(piece, direct=direct)
+            yield from self._reader(piece).read_piece(piece, reuse=reuse)
 
     def _reader(self, piece: ShardRange) -> BlockReader:
         key = piece.link, piece.shard
