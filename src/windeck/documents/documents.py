@@ -448,7 +448,7 @@ class Documents:
             self._shards, self._options, self._counts, int(self._sizes[shard]), shard, **needed_at
         )
 
-    def plan_reads(self, order: PlannedOrder, shard: int) -> None:
+    def plan_reads(self, order: PlannedOrder, shard: int, follows: bool = True) -> None:
         """Say that shards are opened in an order from `shard` on, as packing does.
 
         Remote shards are then read ahead in the background: with a `cache_dir` they are downloaded,
@@ -462,9 +462,11 @@ class Documents:
             Object with ``len(order)``, ``order.at(place)`` and ``order.index(shard)``.
         shard
             Shard s that is opened now.
+        follows
+            Whether the next shards of the order are opened next; otherwise none is opened in memory.
         """
         if self._ahead is not None:
-            self._ahead.plan(order, shard)
+            self._ahead.plan(order, shard, follows)
 
     def split(
         self,

@@ -77,8 +77,13 @@ class ReadAhead:
         self._late: set[int] = set()
         self._taken = self._dropped = 0
 
-    def plan(self, order: PlannedOrder, shard: int) -> None:
-        """Note that shards are opened in an order from `shard` on, and start reading ahead."""
+    def plan(self, order: PlannedOrder, shard: int, follows: bool = True) -> None:
+        """Note that shards are opened in an order from `shard` on, and start reading ahead.
+
+        If other shards than the next ones follow, nothing is opened ahead.
+        """
+        if self._open is not None and not follows:
+            return
         plan = (order, order.index(shard))
         if self._plan is not None and self._plan[0] is order and self._plan[1] == plan[1]:
             return

@@ -13,6 +13,7 @@ from windeck._util.lru_cache import LRUCache
 from windeck._util.validation import check_integer
 from windeck.columns.columns import aligned_empty
 from windeck.documents.protocol import Int64s
+from windeck.orders import Lanes
 from windeck.packing.layout import (
     EpochLayout,
     PackingLayout,
@@ -23,6 +24,7 @@ from windeck.packing.layout import (
 )
 from windeck.packing.mixed import epoch_layout
 from windeck.packing.served import Counts, as_ranges
+from windeck.packing.shard_shuffle import ShardShuffleEpoch
 from windeck.sources import Batch, Fingerprint, empty_rows
 
 __all__ = ["PackedEpoch", "fingerprint_of", "present", "whole"]
@@ -73,6 +75,11 @@ class PackedEpoch:
     def fingerprint(self) -> Fingerprint:
         """The fingerprint of the `PackedSequences`, with epoch and seed."""
         return {**fingerprint_of(self._layout), "epoch": self.epoch, "seed": self.seed}
+
+    def expect(self, parts: Sequence[tuple[Any, Int64s]], following: object) -> None:
+        """Note the order of the next sequences, which a stream tells before it gathers them."""
+        if isinstance(self._contents, ShardShuffleEpoch):
+            self._contents.in_lanes = any(isinstance(order, Lanes) for order, _ in parts)
 
     def gather(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
         """Return a batch; see `PackedSequences.gather`."""

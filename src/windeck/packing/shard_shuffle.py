@@ -28,7 +28,7 @@ from windeck.packing.served import (
     place_documents,
 )
 
-__all__ = ["SHARDS", "ShardShuffle"]
+__all__ = ["SHARDS", "ShardShuffle", "ShardShuffleEpoch"]
 
 # Purposes in the hashes that seeds are derived with; published with the packed order.
 SHARDS, _DOCUMENTS = 1, 2
@@ -101,6 +101,8 @@ class ShardShuffleEpoch:
 
     def __init__(self, layout: ShardShuffle, epoch: int, seed: int) -> None:
         self._layout, self._epoch, self._seed = layout, epoch, seed
+        #: True if sequences are served in lanes: behind the end of a lane comes another shard.
+        self.in_lanes = False
         key = _core.hash_words(seed, SHARDS)
         self.order = layout.parts.reordered(seed=key, epoch=epoch)
 
@@ -111,7 +113,8 @@ class ShardShuffleEpoch:
         found = self.order.pieces(indices, stride, content, layout.samples)
         check_parts(len(found[0]), len(indices))
         if layout.plan_reads is not None and len(found[0]):
-            layout.plan_reads(self.order, int(found[0][0]))
+            is_range = int(indices[-1]) - int(indices[0]) == len(indices) - 1
+            layout.plan_reads(self.order, int(found[0][0]), is_range and not self.in_lanes)
         return RowPieces([self._run(shard) for shard in found[0].tolist()], *found[1:])
 
     def shards_of(self, indices: Int64s) -> tuple[Int64s, Int64s]:
