@@ -463,7 +463,7 @@ class Documents:
         shard
             Shard s that is opened now.
         follows
-            Whether the next shards of the order are opened next; otherwise none is opened in memory.
+            Whether the next shards of the order are opened next; otherwise none is opened ahead.
         """
         if self._ahead is not None:
             self._ahead.plan(order, shard, follows)
