@@ -39,7 +39,7 @@ PIECE_BYTES = 1 << 20
 #: Bytes of pieces that are in memory while they are read and decoded, as stored and decoded.
 READING_BYTES = 1 << 25
 #: Threads that read local files: some decode while others wait for a file.
-LOCAL_THREADS = 4
+LOCAL_THREADS = 2
 
 
 #: File, first row of a part in it, and columns.
