@@ -80,7 +80,7 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     checkpoint.import_("model.npz", "memory://tensorflow")
     assert checkpoint.open("memory://tensorflow").tensor("model/global_step").item() == 7
     PAGE.run(names, only=slice(5, 6))
-    assert checkpoint.open("memory://again").names() == ["model/weight", "model/bias"]
+    assert checkpoint.open("memory://pretrained").names() == ["model/weight", "model/bias"]
 
 
 def test_links_lead_somewhere() -> None:
