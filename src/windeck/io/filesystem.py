@@ -45,7 +45,7 @@ def resolve(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     cache_dir: PathLike | None = None,
-    cache_bytes: int | None = None,
+    cache_bytes: float | str | None = None,
 ) -> tuple[str, ...]:
     """Return the files of a path, glob, directory or list, ``part2`` before ``part10``.
 
@@ -62,7 +62,7 @@ def resolve(
         Options for the file system of URLs, such as credentials.
     cache_dir : path, optional
         Local folder where remote files that are read as a whole are kept.
-    cache_bytes : int, optional
+    cache_bytes : bytes or text, optional
         Bytes of all files in `cache_dir`.
 
     Raises
@@ -309,7 +309,7 @@ def absolute(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     cache_dir: PathLike | None = None,
-    cache_bytes: int | None = None,
+    cache_bytes: float | str | None = None,
 ) -> str:
     """Return a path that does not depend on the working directory; for options see `resolve`."""
     cache = checked_cache(cache_dir, cache_bytes)

@@ -94,7 +94,7 @@ class JaggedTable:
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         cache_dir: PathLike | None = None,
-        cache_bytes: int | None = None,
+        cache_bytes: float | str | None = None,
     ) -> JaggedTable:
         """Read rows of Parquet or Arrow IPC (Feather) files.
 
@@ -123,7 +123,7 @@ class JaggedTable:
         cache_dir : path, optional
             Local folder where remote files are kept, as a whole, for later reads and for other
             processes; see `cache_bytes`.
-        cache_bytes : int, optional
+        cache_bytes : bytes or text, optional
             Bytes of all files in `cache_dir`, which is not limited by default.
 
         Raises
