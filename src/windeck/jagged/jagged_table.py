@@ -15,7 +15,8 @@ from windeck._util.indices import as_indices
 from windeck._util.text import format_bytes, plural
 from windeck.columns.columns import aligned_empty
 from windeck.columns.dtypes import Array, Int64s
-from windeck.io.filesystem import PathLike, Paths, resolve
+from windeck.io.data_files import Paths, resolve
+from windeck.io.filesystem import PathLike
 from windeck.io.reading import as_arrow_table
 from windeck.jagged.list_columns import ListColumn
 from windeck.jagged.reading import JaggedColumns, JaggedOptions, read_arrow_table, read_files

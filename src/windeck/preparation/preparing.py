@@ -12,7 +12,8 @@ from windeck._util.progress import Progress, check_progress
 from windeck._util.text import plural
 from windeck._util.validation import check_bytes, check_integer
 from windeck.io.csv_options import Header
-from windeck.io.filesystem import PathLike, Paths, absolute, is_remote, resolve
+from windeck.io.data_files import Paths, resolve
+from windeck.io.filesystem import PathLike, absolute, is_remote
 from windeck.io.options import ReadOptions, as_names
 from windeck.io.remote import is_url
 from windeck.preparation.destination import Destination, destination_of

@@ -19,7 +19,8 @@ from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
 from windeck.io.cache import checked_cache
 from windeck.io.csv_options import Header
-from windeck.io.filesystem import PathLike, Paths, is_remote, resolve
+from windeck.io.data_files import Paths, resolve
+from windeck.io.filesystem import PathLike, is_remote
 from windeck.io.formats import open_files
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
