@@ -5,7 +5,7 @@ import gc
 import pytest
 from hypothesis import settings
 
-from support.forked import forked
+from support.forked import finalized, forked
 from support.object_servers import quick_retries, s3, s3_port, web
 from support.store_servers import (
     fresh,
@@ -22,6 +22,7 @@ from support.store_servers import (
 from support.window_tables import mixed
 
 __all__ = [
+    "finalized",
     "forked",
     "fresh",
     "kind",
