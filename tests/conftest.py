@@ -1,6 +1,9 @@
 """Fixtures for the whole suite: a small table, stores, and the servers behind some of them."""
 
 import gc
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -48,6 +51,16 @@ settings.load_profile("windeck")
 
 #: Files and folders with long tests.
 LONG = ("test_ranks.py", "examples", "frameworks", "test_demo.py", "test_shared_position.py")
+
+
+#: A file system in memory, and the bytes that have to be free there.
+MEMORY, FREE = Path("/dev/shm"), 8 << 30
+
+
+def pytest_configure() -> None:
+    """Keep the folders of tests in memory, where the syncs of stores take no time."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= FREE:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
