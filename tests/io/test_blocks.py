@@ -125,7 +125,8 @@ def test_texts_in_delta_encodings(tmp_path: Path) -> None:
     encodings = {"s": "DELTA_BYTE_ARRAY", "t": "DELTA_LENGTH_BYTE_ARRAY"}
     path = tmp_path / "a.parquet"
     parquet.write_table(data, path, use_dictionary=False, column_encoding=encodings)
-    for table in (wd.Table.read(path), wd.Table.read(path, in_memory=False)):
+    for in_memory in (True, False):
+        table = wd.Table.read(path, in_memory=in_memory, categories=["s", "t"])
         assert table.column("t").categories == ("x", "y")
         assert table.column("s").categories == ("a", "b")
 
