@@ -429,6 +429,7 @@ if sys.argv[2] == "raise":
 """
 
 
+@pytest.mark.usefixtures("finalized")
 @pytest.mark.parametrize(
     ("kind", "how"), [("rocksdb", "end"), ("leveldb", "fail"), ("redis", "raise")]
 )
