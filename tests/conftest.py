@@ -1,11 +1,14 @@
 """Fixtures for the whole suite: a small table, stores, and the servers behind some of them."""
 
 import gc
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from support.forked import forked
+from support.forked import finalized, forked
 from support.object_servers import quick_retries, s3, s3_port, web
 from support.store_servers import (
     fresh,
@@ -22,6 +25,7 @@ from support.store_servers import (
 from support.window_tables import mixed
 
 __all__ = [
+    "finalized",
     "forked",
     "fresh",
     "kind",
@@ -47,6 +51,16 @@ settings.load_profile("windeck")
 
 #: Files and folders with long tests.
 LONG = ("test_ranks.py", "examples", "frameworks", "test_demo.py", "test_shared_position.py")
+
+
+#: A file system in memory, and the bytes that have to be free there.
+MEMORY, FREE = Path("/dev/shm"), 8 << 30
+
+
+def pytest_configure() -> None:
+    """Keep the folders of tests in memory, where the syncs of stores take no time."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= FREE:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

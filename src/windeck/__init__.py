@@ -10,10 +10,15 @@ if TYPE_CHECKING:
     from windeck.documents.documents import Documents
     from windeck.embeddings import EmbeddingTable, ShardedEmbeddingTable, TableOptimizer
     from windeck.jagged.jagged_table import JaggedTable
-    from windeck.loader import Loader
-    from windeck.loader.mixture import Mixture
-    from windeck.loader.stream import Stream
-    from windeck.loader.torch_adapters import IterDataset, MapDataset, OrderSampler, collate
+    from windeck.loader import (
+        IterDataset,
+        Loader,
+        MapDataset,
+        Mixture,
+        OrderSampler,
+        Stream,
+        collate,
+    )
     from windeck.orders import BlockPermutation, Lanes, Sequential
     from windeck.packing.packing import PackedSequences
     from windeck.preparation.manifest import Prepared
@@ -63,10 +68,15 @@ _NAMES_OF = {
     "documents.documents": ("Documents",),
     "embeddings": ("EmbeddingTable", "ShardedEmbeddingTable", "TableOptimizer"),
     "jagged.jagged_table": ("JaggedTable",),
-    "loader.loader": ("Loader",),
-    "loader.mixture": ("Mixture",),
-    "loader.stream": ("Stream",),
-    "loader.torch_adapters": ("IterDataset", "MapDataset", "collate", "OrderSampler"),
+    "loader": (
+        "Loader",
+        "Mixture",
+        "Stream",
+        "IterDataset",
+        "MapDataset",
+        "collate",
+        "OrderSampler",
+    ),
     "orders": ("BlockPermutation", "Lanes", "Sequential"),
     "packing.packing": ("PackedSequences",),
     "preparation.manifest": ("Prepared",),

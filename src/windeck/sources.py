@@ -344,10 +344,10 @@ def empty_rows(layout: Layout, count: int) -> Batch:
 
 
 def gather_into(data: Any, indices: Indices, rows: Indices, out: Batch, **extra: Any) -> None:
-    """Gather samples of a source or stream into the ascending `rows` of `out`.
+    """Gather samples of a source or stream into `rows` of `out`.
 
-    Adjacent rows are written in place. Other rows, and those of a source that does not write into
-    `out`, are copied once, by one call of NumPy for each key.
+    Adjacent ascending rows are written in place. Other rows, and those of a source that does not
+    write into `out`, are copied once, by one call of NumPy for each key.
 
     Raises
     ------
@@ -355,7 +355,7 @@ def gather_into(data: Any, indices: Indices, rows: Indices, out: Batch, **extra:
         If dtypes or shapes differ from those of `out`.
     """
     first, last = int(rows[0]), int(rows[-1])
-    adjacent = last - first + 1 == len(rows)
+    adjacent = last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all())
     target = {key: array[first : last + 1] for key, array in out.items()} if adjacent else None
     batch = gather_rows(data, indices, target, **extra)
     if target is not None and all(_is_in(array, batch.get(key)) for key, array in target.items()):

@@ -250,7 +250,11 @@ def test_what_is_wrong_in_the_call_is_raised_by_the_call() -> None:
         ({"embeddings": {"t": 3}}, TypeError, "embeddings/t must be a table"),
         ({"step": -1}, ValueError, "`step` must be at least 0"),
         ({"background": 1}, TypeError, "`background` must be a bool, got int"),
-        ({"background_bytes": 2.0}, TypeError, "`background_bytes` must be an int or None, got fl"),
+        (
+            {"background_bytes": 2.5},
+            ValueError,
+            "`background_bytes` must be a whole number",
+        ),
         ({"background_bytes": -1}, ValueError, "`background_bytes` must be at least 0, got -1"),
         ({"background": False, "background_bytes": 1}, ValueError, "needs background=True, got 1"),
     ):

@@ -9,7 +9,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 
 import windeck as wd
 from checkpoint.test_verifying import fill
-from support.object_servers import ACCESS, SECRET, Answer, Bucket
+from support.object_servers import ACCESS, SECRET, Answer, Bucket, bucket_of, retry_quickly
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.copying import copy
@@ -26,6 +27,7 @@ from windeck.checkpoint.read.comparing import diff
 from windeck.checkpoint.read.verifying import verify
 from windeck.checkpoint.stores import CorruptStoreError, Store, objects, open_store
 from windeck.checkpoint.stores.objects import ObjectStore
+from windeck.cli.page import contents as contents_of_pages
 
 Fresh = Callable[[str], str]
 #: Requests that read bytes of segments, that write any, and that end the upload of one.
@@ -231,23 +233,31 @@ def test_a_reader_of_what_gc_removed_gets_an_error(s3: Bucket, memory: Store) ->
 class TestRangesRead:
     """Only what is asked for is read, counted in bytes at the server."""
 
-    TENSORS, ROWS, COLUMNS = 20, 600, 1000
+    TENSORS, ROWS, COLUMNS = 12, 600, 1000
+    model: dict[str, torch.Tensor]
+    manifest: int
+    index: int
 
-    @pytest.fixture(autouse=True)
-    def _saved(self, s3: Bucket, memory: Store) -> None:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def s3(cls, s3_port: int) -> Iterator[Bucket]:
+        """Yield a bucket with a copy, which all tests of the class read."""
         made = torch.Generator().manual_seed(2)
-        shape = self.ROWS, self.COLUMNS
-        self.model = {
-            f"l{i}": torch.randn(shape, generator=made) for i in range(self.TENSORS)
-        }  # fmt: skip
+        shape = cls.ROWS, cls.COLUMNS
+        cls.model = {f"l{i}": torch.randn(shape, generator=made) for i in range(cls.TENSORS)}
         table = wd.EmbeddingTable(16, optimizer="sgd", lr=0.1, seed=1)
         table.core.lookup(np.arange(100_000), insert=True)
-        checkpoint.save(memory, step=1, model=self.model, embeddings={"user": table})
-        with opened(s3) as target:
-            copy(memory, target)
-            self.total = sum(one.size for one in target.segments)
-            self.index = sum(one.size - one.values_size for one in target.segments)
-            self.manifest = checkpoint.log(target)[0].manifest_bytes
+        with pytest.MonkeyPatch.context() as patch, bucket_of(s3_port) as bucket:
+            retry_quickly(patch)
+            with open_store("memory://") as memory, opened(bucket) as target:
+                checkpoint.save(memory, step=1, model=cls.model, embeddings={"user": table})
+                copy(memory, target)
+                cls.index = sum(one.size - one.values_size for one in target.segments)
+                cls.manifest = checkpoint.log(target)[0].manifest_bytes
+            yield bucket
+
+    @pytest.fixture(autouse=True)
+    def _clear(self, s3: Bucket) -> None:
         s3.proxy.clear()
 
     def test_one_tensor_of_many(self, s3: Bucket) -> None:
@@ -584,6 +594,8 @@ class TestView:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.proxy.port}")
+        # Pages have the second at which they were made.
+        monkeypatch.setattr(contents_of_pages, "time", SimpleNamespace(time=lambda: 1e9))
 
     def test_its_commands_print_what_they_print_of_the_source(
         self, s3: Bucket, source: str, tmp_path: Any

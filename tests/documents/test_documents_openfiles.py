@@ -100,8 +100,8 @@ def test_mapped_files_are_not_bounded_by_bytes(tmp_path: Path) -> None:
     assert all(documents.open(shard) is held[shard] for shard in range(6))
 
 
-@pytest.mark.parametrize("wrong", [0, -1, "1 GB", 1.5])
-def test_open_bytes_is_an_integer(wrong: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", [0, -1, "1 apple", 1.5, True])
+def test_open_bytes_are_positive_bytes(wrong: object, tmp_path: Path) -> None:
     root = write_corpus(tmp_path, SHARDS)
     with pytest.raises((TypeError, ValueError), match="open_bytes"):
         Documents(root, open_bytes=wrong)  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader
 from models.oracle import Numbers, Run, Turn, steps, turned
 from support.launched import launch
 from support.pages import named_block
+from windeck.loader import IterDataset, MapDataset, OrderSampler, collate
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
-from windeck.loader.torch_adapters import IterDataset, MapDataset, OrderSampler, collate
 
 accelerate = pytest.importorskip("accelerate")
 

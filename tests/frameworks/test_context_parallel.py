@@ -160,6 +160,7 @@ def train_alone(steps: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return {name: weight.data for name, weight in zip(names, weights, strict=True)}
 
 
+@pytest.mark.usefixtures("forked")
 def test_meshes_are_killed_and_resumed_by_others(tmp_path: Path) -> None:
     packed = prepare(tmp_path)
     steps = len(packed) // GLOBAL_BATCH

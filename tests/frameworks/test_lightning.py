@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader
 from models.oracle import Numbers, Run, Turn, steps, turned
 from support.launched import launch
 from support.pages import named_block
+from windeck.loader import MapDataset, OrderSampler, collate
 from windeck.loader.loader import Loader
 from windeck.loader.mixture import Mixture
-from windeck.loader.torch_adapters import MapDataset, OrderSampler, collate
 
 lightning = pytest.importorskip("lightning")
 

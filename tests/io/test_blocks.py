@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
+import windeck as wd
 from support.counted_files import Counted
 from windeck.io.blocks import RangedIpcFile, open_parted, unchanged
 
@@ -108,6 +109,26 @@ def test_only_the_bytes_in_use_are_read(tmp_path: Path, monkeypatch: pytest.Monk
     (batch,) = file.batches(["x3"], 6000, 6100)
     assert batch.column(0).equals(data["x3"].slice(6000, 100).combine_chunks())
     assert counted.bytes <= 8 * 108
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4"])
+def test_large_batches_with_texts_or_compressed(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "a.arrow"
+    data = pa.table({"x": np.arange(150_000.0), "t": ["a", "bb", "ccc"] * 50_000})
+    feather.write_feather(data, path, compression=compression, chunksize=150_000)
+    found = pa.Table.from_batches(RangedIpcFile(str(path)).batches(["t", "x"], 10, 149_990))
+    assert found.equals(data.select(["t", "x"]).slice(10, 149_980))
+
+
+def test_texts_in_delta_encodings(tmp_path: Path) -> None:
+    data = pa.table({"s": ["a", "b", None], "t": ["x", "y", "x"], "v": [1.0, 2.0, 3.0]})
+    encodings = {"s": "DELTA_BYTE_ARRAY", "t": "DELTA_LENGTH_BYTE_ARRAY"}
+    path = tmp_path / "a.parquet"
+    parquet.write_table(data, path, use_dictionary=False, column_encoding=encodings)
+    for in_memory in (True, False):
+        table = wd.Table.read(path, in_memory=in_memory, categories=["s", "t"])
+        assert table.column("t").categories == ("x", "y")
+        assert table.column("s").categories == ("a", "b")
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

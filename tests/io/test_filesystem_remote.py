@@ -22,7 +22,8 @@ from pyarrow import feather, fs, parquet
 import windeck as wd
 from support.object_servers import SECRET, Bucket, Fault, FaultyServer, Website
 from windeck.io import filesystem, ranges, remote
-from windeck.io.filesystem import RangeReader, absolute, join, resolve
+from windeck.io.data_files import list_matching, resolve
+from windeck.io.filesystem import RangeReader, absolute, join
 from windeck.io.ranges import merge_ranges
 
 #: Faults that pass: the request is repeated and gives the right bytes.
@@ -129,9 +130,9 @@ class TestListing:
         folder, local = store.path("d"), str(tmp_path / "d")
         assert sorted(filesystem.walk(folder)) == sorted(filesystem.walk(local))
         assert sorted(filesystem.list_directory(folder)) == sorted(filesystem.list_directory(local))
-        matching = filesystem.list_matching(folder, "part*.parquet")
+        matching = list_matching(folder, "part*.parquet")
         assert sorted(names(tuple(matching), folder)) == ["part10.parquet", "part2.parquet"]
-        assert filesystem.list_matching(store.path("none"), "*") == []
+        assert list_matching(store.path("none"), "*") == []
 
     def test_kinds(self, store: Store) -> None:
         kinds = (filesystem.exists, filesystem.is_file, filesystem.is_directory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return of_kind
 
 
-def windows_of(folder: Path, group_bytes: int, stride: int = 16) -> wd.Windows:
-    table = wd.Table.read(
-        folder, columns=["x0", "x1"], id_columns="id", in_memory=False, group_bytes=group_bytes
-    )
+def windows_of(folder: Path, group_bytes: int, stride: int = 16, **options: Any) -> wd.Windows:
+    options |= {"id_columns": "id", "in_memory": False, "group_bytes": group_bytes}
+    table = wd.Table.read(folder, columns=["x0", "x1"], **options)
     return wd.Windows(table, context_length=24, prediction_length=8, stride=stride)
 
 
@@ -117,6 +117,30 @@ def test_tables(
     assert found == pytest.approx(told, rel=0.05)
 
 
+@pytest.mark.parametrize(("lanes", "world", "batch"), [(None, 3, 20), (8, 8, 20), (8, 3, 16)])
+def test_tables_in_other_steps_than_those_of_the_lanes(
+    files: Callable[[str], Path],
+    lanes: int | None,
+    world: int,
+    batch: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(blocks, "GAP_BYTES", 1 << 8)
+    folder, budget = files("uncompressed"), None
+    order: Any = windows_of(folder, 400_000).default_order
+    if lanes is not None:
+        budget = 1 << 26  # All lanes; without lanes groups of the next epoch would be read too.
+        order = partial(wd.Lanes, lanes=lanes, unit=16, order=order)
+    counted = Counted(monkeypatch)
+
+    def loader_of(rank: int) -> wd.Loader:
+        windows = windows_of(folder, 400_000, memory_budget=budget)
+        return wd.Loader(windows, order=order, batch_size=batch, rank=rank, world_size=world)
+
+    found, told = bytes_of_ranks(loader_of, counted, None, (world - 1,))
+    assert found == pytest.approx(told, rel=0.05)
+
+
 def corpus(folder: Path, parts: int, seed: int) -> Path:
     """Write shards of 20 documents of 50 to 400 tokens."""
     draw = np.random.default_rng(seed)
@@ -147,6 +171,23 @@ def test_documents(tmp_path: Path, options: dict[str, Any], lanes: int | None) -
     assert found == pytest.approx(told, rel=0.05)
 
 
+@pytest.mark.parametrize("options", [{}, {"order": "mixed", "mixed_shards": 4}], ids=str)
+@pytest.mark.parametrize(("world", "batch"), [(8, 5), (3, 4), (5, 7)])
+def test_documents_in_other_steps_than_those_of_the_lanes(
+    tmp_path: Path, options: dict[str, Any], world: int, batch: int
+) -> None:
+    folder, counted = corpus(tmp_path, 30, 0), CountedFileSystem()
+    order: Any = partial(wd.Lanes, lanes=8, unit=4, order=wd.Sequential)
+
+    def loader_of(rank: int) -> wd.Loader:
+        documents = wd.Documents(str(folder), filesystem=counted)
+        packed = wd.PackedSequences(documents, sequence_length=128, **options)
+        return wd.Loader(packed, order=order, batch_size=batch, rank=rank, world_size=world)
+
+    found, told = bytes_of_ranks(loader_of, counted, None, range(world))
+    assert found == pytest.approx(told, rel=0.05)
+
+
 @pytest.mark.parametrize("lanes", [pytest.param(None, marks=pytest.mark.slow), 8])
 def test_mixtures_of_documents(tmp_path: Path, lanes: int | None) -> None:
     counted = CountedFileSystem()
@@ -168,6 +209,79 @@ def test_mixtures_of_documents(tmp_path: Path, lanes: int | None) -> None:
 
     found, told = bytes_of_ranks(loader_of, counted, None)
     assert found == pytest.approx(told, rel=0.05)
+
+
+#: Lanes, unit, ranks and batch size: of one step, of another step, and ranks that share lanes.
+MIXED_LANES = [(8, 4, 8, 4), (16, 2, 8, 4), (8, 4, 8, 5), (8, 4, 3, 7)]
+
+
+@pytest.mark.parametrize(("lanes", "unit", "world", "batch"), MIXED_LANES)
+def test_mixtures_of_documents_in_lanes(
+    tmp_path: Path, lanes: int, unit: int, world: int, batch: int
+) -> None:
+    counted = CountedFileSystem()
+    folders = [corpus(tmp_path / str(part), 40, part) for part in range(2)]
+
+    def loader_of(rank: int) -> wd.Loader:
+        parts: dict[str, Any] = {}
+        for folder, share in zip(folders, (0.7, 0.3), strict=True):
+            documents = wd.Documents(str(folder), filesystem=counted)
+            parts[folder.name] = (wd.PackedSequences(documents, sequence_length=128), share)
+        options: dict[str, Any] = {"batch_size": batch, "steps_per_epoch": 32}
+        mixture = wd.Mixture(parts, lanes=lanes, unit=unit)
+        return wd.Loader(mixture, **options, rank=rank, world_size=world)
+
+    found, told = bytes_of_ranks(loader_of, counted, None, range(world))
+    assert found == pytest.approx(told, rel=0.05)
+    alone = wd.Loader(loader_of(0).stream, batch_size=world * batch).explain_io(steps=32)
+    # Of 40 files for 8 lanes many are read by two ranks.
+    assert (found < 1.5 * alone.bytes_read[0]) == (world * batch == lanes * unit)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "unit", "world", "batch"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (case not in MIXED_LANES[1:3]))
+        for case in MIXED_LANES
+    ],
+)
+def test_mixtures_of_tables_in_lanes(
+    files: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    lanes: int,
+    unit: int,
+    world: int,
+    batch: int,
+) -> None:
+    monkeypatch.setattr(blocks, "GAP_BYTES", 1 << 8)
+    monkeypatch.setattr(streamed, "SKIPPED_ROWS", 1 << 5)
+    folder, counted = files("uncompressed"), Counted(monkeypatch)
+
+    def mixture(in_memory: bool = False) -> wd.Mixture:
+        parts: dict[str, Any] = {}
+        for seed, share in enumerate((0.505, 0.495)):
+            order: Any = partial(wd.Lanes, lanes=lanes, order=first.default_order)
+            if in_memory:
+                table = wd.Table.read(folder, columns=["x0", "x1"], id_columns="id")
+                windows = wd.Windows(table, context_length=24, prediction_length=8, stride=16)
+            else:
+                windows = windows_of(folder, 400_000, memory_budget=1 << 26)
+            parts[f"part{seed}"] = (wd.Stream(windows, order=order, seed=seed), share)
+        return wd.Mixture(parts, lanes=lanes, unit=16 * unit)
+
+    first = windows_of(folder, 400_000)
+    # Nearly an epoch of both: groups that are read ahead are needed.
+    steps = 196 * len(first) // 100 // (16 * world * batch)
+
+    def loader_of(rank: int, data: Any = None) -> wd.Loader:
+        options: dict[str, Any] = {"batch_size": 16 * batch, "steps_per_epoch": steps}
+        return wd.Loader(data or mixture(), **options, rank=rank, world_size=world)
+
+    found, told = bytes_of_ranks(loader_of, counted, None, (world - 1,))
+    assert found == pytest.approx(told, rel=0.05)
+    every = zip(loader_of(1), loader_of(1, mixture(in_memory=True)), strict=True)
+    for batch_found, expected in islice(every, 20):
+        assert all((batch_found[key] == expected[key]).all() for key in expected)
 
 
 @pytest.mark.slow

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from models.oracle import Numbers, Run, Turn, epoch_of, one_step, steps, turned
+from windeck.loader import IterDataset
 from windeck.loader.loader import Loader
 from windeck.loader.prefetch import Prefetcher
 from windeck.loader.stream import Stream
-from windeck.loader.torch_adapters import IterDataset
 
 
 def loop(loader: Loader) -> list[list[int]]:

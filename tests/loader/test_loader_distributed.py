@@ -13,9 +13,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
 
 from models.oracle import Numbers
+from windeck.loader import IterDataset, OrderSampler
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
-from windeck.loader.torch_adapters import IterDataset, OrderSampler
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 import torch.distributed as dist
 
 from models.oracle import Numbers
+from windeck.loader import IterDataset, OrderSampler
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
-from windeck.loader.torch_adapters import IterDataset, OrderSampler
 
 fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
 device_mesh = pytest.importorskip("torch.distributed.device_mesh")

@@ -202,6 +202,37 @@ def read_of_one(shares: dict[str, float], lanes: int | None) -> float:
 SHARDS = {"a": 2000, "b": 1500, "c": 300}
 
 
+def read_in_lanes(shares: dict[str, float], lanes: int, world: int, batch: int) -> float:
+    """Return the same for a mixture in lanes, in units of 512 // lanes."""
+    draw = np.random.default_rng(0)
+    files = {name: Files(*draw.integers(20, 60, count)) for name, count in SHARDS.items()}
+    parts: dict[str, Any] = {}
+    for name, share in shares.items():
+        order: Any = partial(wd.Lanes, lanes=lanes, order=wd.Sequential)
+        parts[name] = (wd.Stream(files[name], order=order), share)
+    mixture = wd.Mixture(parts, lanes=lanes, unit=512 // lanes)
+    steps = sum(map(len, files.values())) // (world * batch)
+    many = wd.Loader(mixture, batch_size=batch).explain_io(world_size=world, steps=steps)
+    alone = wd.Loader(mixture, batch_size=512).explain_io(
+        world_size=1, steps=steps * world * batch // 512
+    )
+    return sum(many.bytes_read.values()) / sum(alone.bytes_read.values())
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [{"a": 0.6, "b": 0.3, "c": 0.1}, {"a": 0.5217, "b": 0.3917, "c": 0.0866}, dict(SHARDS)],
+    ids=str,
+)
+def test_ranks_of_a_mixture_in_lanes_read_their_own_for_any_shares(shares: Any) -> None:
+    assert read_in_lanes(shares, 8, 8, 64) < 1.2
+    assert read_in_lanes(shares, 64, 8, 64) < 1.1
+    assert read_in_lanes(shares, 64, 32, 16) < 1.2
+    # Another step than lanes * unit, or a number of ranks that does not divide the lanes: more.
+    assert 1.5 < read_in_lanes(shares, 64, 8, 60) < 8
+    assert 1.5 < read_in_lanes(shares, 64, 5, 64) < 5
+
+
 def test_ranks_of_a_mixture_read_lanes_of_their_own_where_units_are_whole() -> None:
     whole = {"a": 0.5, "b": 0.25, "c": 0.25}
     assert read_of_one(whole, None) > 2.5

@@ -16,7 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from models.oracle import Turn, turned
 from windeck import BlockPermutation, Permutation
-from windeck.loader.torch_adapters import OrderSampler
+from windeck.loader import OrderSampler
 
 # Python 3.12 and later warn of forks while torch's threads run.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

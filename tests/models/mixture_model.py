@@ -61,3 +61,29 @@ class Shared:
             before, after = (floor(n * share + Fraction(1, 2)) for n in (place, place + 1))
             node, place = (node[2], before) if after > before else (node[3], place - before)
         return node[2], place
+
+
+class CountedInLanes:
+    """The (part, own position) at every position below `size`, with a counter for each lane.
+
+    A lane goes through the table on its own, from place lane * unit on. `before[p]` are the counts
+    of each lane and part before position p.
+    """
+
+    def __init__(self, entries: Entries, lanes: int, unit: int, size: int) -> None:
+        self.served: list[tuple[int, int]] = []
+        self.before: list[list[list[int]]] = []
+        counters = [[0] * len(entries[0][1]) for _ in range(lanes)]
+        places = [0] * lanes
+        starts = {start: assign_slots(counts) for start, counts in entries}
+        table: list[int] = []
+        for position in range(size):
+            if position in starts:
+                table = starts[position]
+                places = [lane * unit for lane in range(lanes)]
+            lane = position // unit % lanes
+            part = table[places[lane] % len(table)]
+            self.before.append([list(of_lane) for of_lane in counters])
+            self.served.append((part, counters[lane][part] * lanes + lane))
+            counters[lane][part] += 1
+            places[lane] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -18,7 +19,9 @@ from typing import Any
 import pytest
 
 PRELOADED = [
+    "pyarrow.dataset",
     "pytest",
+    "torch._dynamo",  # the first optimizer of a process imports it
     "torch.distributed.run",
     "torch.distributed.tensor",
     "windeck.checkpoint.dcp",
@@ -30,6 +33,8 @@ PRELOADED = [
     "windeck.checkpoint.stores.rocksdb",
     "windeck.embeddings",
     "windeck.loader",
+    "windeck.packing.packing",
+    "windeck.windows.windows",
 ]
 #: Attributes that a process needs to have others forked by the server of another process.
 ADDRESS = ("_forkserver_address", "_forkserver_authkey")
@@ -56,6 +61,8 @@ class Forked(subprocess.Popen[Any]):
     Variables that torch reads when it is imported have no effect. Another command runs as usual.
     """
 
+    #: Whether programs end as the interpreter does, with destructors, and not by `os._exit`.
+    finalize = False
     _process: Any = None
 
     def __init__(self, args: Any, *rest: Any, **options: Any) -> None:
@@ -76,6 +83,7 @@ class Forked(subprocess.Popen[Any]):
                 os.getcwd() if cwd is None else os.fspath(cwd),
                 dict(os.environ if env is None else env),
                 self._session,
+                self.finalize,
                 *(
                     reduction.DupFd(fd if pipe == -1 else pipe)
                     for pipe, fd in ((pipes[3], 1), (pipes[5], 2))
@@ -114,11 +122,18 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         process.kill()
 
 
+@pytest.fixture
+def finalized(forked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start programs of Python as forks of the server that end as the interpreter does."""
+    monkeypatch.setattr(Forked, "finalize", True)
+
+
 def _main(
     words: Sequence[str],
     cwd: str,
     env: dict[str, str],
     session: bool,
+    finalize: bool,
     out: Any,
     errors: Any,
     address: dict[str, Any],
@@ -154,4 +169,16 @@ def _main(
         sys.path = [str(Path(words[0]).parent), *paths, *sys.path]
         module.__file__ = words[0]
     sys.modules["__main__"] = module
-    exec(compile(text, sys.argv[0], "exec"), module.__dict__)
+    code = compile(text, sys.argv[0], "exec")
+    if not finalize:
+        exec(code, module.__dict__)
+        return
+    status = 0
+    try:
+        exec(code, module.__dict__)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        status = 1
+    ctypes.pythonapi.Py_Exit(status)

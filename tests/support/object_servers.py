@@ -148,6 +148,7 @@ class FaultyServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # 40 ms for every short answer
     server_of_faults: FaultyServer
 
     def log_message(self, *_: object) -> None:
@@ -404,9 +405,14 @@ def web(quick_retries: None) -> Iterator[Website]:
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make delays between attempts short, and look up no credentials in the network."""
-    monkeypatch.setattr(remote.RETRY, "first_delay", 0.001)
-    monkeypatch.setattr(remote.RETRY, "attempts", 4)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    retry_quickly(monkeypatch)
+
+
+def retry_quickly(patch: pytest.MonkeyPatch) -> None:
+    """Make delays between attempts short, and look up no credentials in the network."""
+    patch.setattr(remote.RETRY, "first_delay", 0.001)
+    patch.setattr(remote.RETRY, "attempts", 4)
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in (
         "http_proxy",
         "https_proxy",
@@ -415,4 +421,4 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
         "all_proxy",
         "ALL_PROXY",
     ):
-        monkeypatch.delenv(name, raising=False)
+        patch.delenv(name, raising=False)

@@ -18,6 +18,7 @@ import pytest
 from pyarrow import feather, parquet
 
 import windeck as wd
+from support.counted_files import Counted
 from support.real_data import real_data
 from support.streamed_tables import READ, arrow_table, assert_same, read_both, write_files
 from windeck.table.streamed import StreamedColumn, StreamedTable
@@ -97,7 +98,7 @@ def test_blocks_are_merged_and_cut_towards_a_target(tmp_path: Path) -> None:
     for kind, part_rows, group_bytes, largest in (
         ("uncompressed", 1000, 32 * 80, 10),  # 80 bytes are 10 rows: the batch is cut
         ("uncompressed", 3, 32 * 80, 9),  # ... and merged
-        ("parquet", 100, 32 * 80, 100),  # row groups are never cut
+        ("parquet", 100, 32 * 80, 100),  # small row groups are never cut
         ("parquet", 3, 32 * 80, 9),
         ("lz4", 100, 32 * 80, 100),  # nor compressed batches
     ):
@@ -108,6 +109,103 @@ def test_blocks_are_merged_and_cut_towards_a_target(tmp_path: Path) -> None:
         assert sizes.sum() == 1000
         assert sizes.max() == largest
         assert (sizes > largest // 2).mean() > 0.8
+
+
+class TestLargeRowGroups:
+    """Row groups larger than a group of blocks are read in pieces of whole pages."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        """Return a file of one row group, of 10 MB as a table of two columns."""
+        random = np.random.default_rng(0)
+        rows = 640_000
+        data = pa.table(
+            {
+                "id": np.repeat(np.arange(10), rows // 10),
+                "time": np.arange(rows).astype("M8[s]"),
+                "x": random.normal(size=rows),
+                "y": random.normal(size=rows),
+            }
+        )
+        path = tmp_path / "a.parquet"
+        options: dict[str, Any] = {"use_dictionary": ["id"], "compression": "zstd"}
+        parquet.write_table(data, path, row_group_size=rows, data_page_size=1 << 13, **options)
+        return path
+
+    def read(self, path: Path, **options: Any) -> StreamedTable:
+        options = {"id_columns": "id", "timestamp_column": "time"} | options
+        table = wd.Table.read(path, in_memory=False, **options)
+        assert isinstance(table, StreamedTable)
+        return table
+
+    def test_batches_are_those_in_memory_within_a_small_budget(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = self.read(path, group_bytes=1 << 20, memory_budget=3 << 20)
+        assert table.num_blocks > 30
+        options: dict[str, Any] = {"context_length": 30, "prediction_length": 2, "stride": 7}
+        windows = wd.Windows(table, **options)
+        memory = wd.Table.read(path, id_columns="id", timestamp_column="time")
+        expected = wd.Windows(memory, **options)
+        loader = wd.Loader(windows, batch_size=256, shuffle=True, seed=3)
+        told = loader.explain_io().bytes_read[0]
+        counted = Counted(monkeypatch)
+        other = wd.Loader(expected, batch_size=256, order=windows.default_order, seed=3)
+        for one, batch in zip(loader, other, strict=True):
+            assert (one["past_target"] == batch["past_target"]).all()
+            assert (one["start"] == batch["start"]).all()
+        # Groups of the next epoch are read ahead, two of 1 MiB.
+        assert 0.95 * told < counted.bytes < 1.05 * told + (2 << 20)
+        assert told < 1.35 * path.stat().st_size
+        assert "row groups are read in pieces: " in str(windows.explain())
+        assert table.groups.reads > 8
+
+    def test_states_of_pieces_are_their_own(self, path: Path, tmp_path: Path) -> None:
+        small, large = (self.read(path, group_bytes=size) for size in (1 << 20, 1 << 25))
+        assert "cuts" in small.fingerprint
+        assert "cuts" not in large.fingerprint
+        assert large.num_blocks == 1
+        kept = [
+            self.read(path, group_bytes=size, cache_dir=tmp_path / "cache")
+            for size in (1 << 20, 1 << 25, 1 << 20, 1 << 25)
+        ]
+        assert [one.fingerprint for one in kept] == 2 * [small.fingerprint, large.fingerprint]
+        again = pickle.loads(pickle.dumps(small))
+        assert again.fingerprint == small.fingerprint
+        np.testing.assert_array_equal(again.reader.part_offsets, small.reader.part_offsets)
+        some = self.read(path, group_bytes=1 << 20, rows=(1000, 500_000))
+        memory = wd.Table.read(path, rows=(1000, 500_000), columns=["y"])
+        np.testing.assert_array_equal(some.reader.column("y", slice(None)).values, memory["y"])
+
+    @pytest.mark.parametrize("kind", ["one page", "zstd"])
+    def test_what_cannot_be_cut_is_refused_with_the_cure(
+        self, path: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Before anything large is read; with the budget that is named it works."""
+        data, other = parquet.read_table(path), tmp_path / "other"
+        if kind == "one page":
+            whole: dict[str, Any] = {"data_page_size": 1 << 30, "max_rows_per_page": 1 << 30}
+            parquet.write_table(data, other, row_group_size=len(data), **whole)
+        else:
+            feather.write_feather(data, other, compression="zstd", chunksize=len(data))
+        counted = Counted(monkeypatch)
+        with pytest.raises(MemoryError, match=r"need memory_budget=\d+ .*`windeck prepare`") as got:
+            wd.Windows(self.read(other, memory_budget=3 << 20), context_length=32)
+        assert counted.bytes < 0.5 * other.stat().st_size  # ids and time
+        least = int(str(got.value).split("memory_budget=")[1].split()[0])
+        table = self.read(other, memory_budget=least)
+        windows = wd.Windows(table, context_length=32)
+        memory = wd.Table.read(path, id_columns="id", timestamp_column="time")
+        expected = wd.Windows(memory, context_length=32)
+        numbers = [5, 600_000, 70_000]
+        assert_same_values(windows.gather(numbers), expected.gather(numbers))
+        made = tmp_path / "made"
+        wd.prepare(other, made, id_columns="id", timestamp_column="time", row_group_bytes=1 << 18)
+        wd.Windows(self.read(made, memory_budget=3 << 20, group_bytes=1 << 20), context_length=32)
+
+
+def assert_same_values(found: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(found["past_target"], expected["past_target"])
 
 
 def test_fingerprint_depends_on_contents_that_metadata_shows(tmp_path: Path) -> None:
@@ -310,17 +408,20 @@ class TestChanges:
                 windows.gather([len(windows) - 1])
 
 
-@pytest.mark.parametrize("kind", ["parquet", "uncompressed"])
+@pytest.mark.parametrize(
+    "kind", ["parquet", pytest.param("pieces", marks=pytest.mark.slow), "uncompressed"]
+)
 def test_resident_memory_stays_within_the_budget(tmp_path: Path, kind: str) -> None:
-    """A table of 240 MB in a process that may hold 40 MB of it."""
+    """A table of 240 MB in a process that may hold 40 MB of it, in row groups of up to 40 MB."""
     random = np.random.default_rng(0)
     rows = 500_000
     for number in range(6):
         data = pa.table({f"x{c}": random.normal(size=rows) for c in range(10)})
         path = tmp_path / f"{number}.{kind}"
-        if kind == "parquet":
+        if kind != "uncompressed":
+            part = rows if kind == "pieces" else 20_000
             parquet.write_table(
-                data, path, row_group_size=20_000, use_dictionary=False, compression="none"
+                data, path, row_group_size=part, use_dictionary=False, compression="none"
             )
         else:
             feather.write_feather(data, path, compression=kind, chunksize=20_000)

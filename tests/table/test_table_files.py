@@ -140,13 +140,11 @@ class TestBudget:
         ):
             Table.read(tmp_path, memory_budget=15_900)
         assert len(Table.read(tmp_path, memory_budget=16_000)) == 1000
-        with pytest.raises(TypeError, match=r"`memory_budget` must be a number of bytes, .*'8 GB'"):
-            Table.read(tmp_path, memory_budget="8 GB")  # type: ignore[arg-type]
-        for budget in (float("nan"), -1):
-            with pytest.raises(
-                ValueError, match=f"`memory_budget` must be at least 0 bytes, got {budget}"
-            ):
-                Table.read(tmp_path, memory_budget=budget)
+        assert len(Table.read(tmp_path, memory_budget="16 kB")) == 1000
+        with pytest.raises(ValueError, match="`memory_budget` must be bytes as text"):
+            Table.read(tmp_path, memory_budget="8 apples")
+        with pytest.raises(ValueError, match="`memory_budget` must be at least 0, got -1"):
+            Table.read(tmp_path, memory_budget=-1)
 
     def test_budget_is_checked_before_values_are_read(self, tmp_path: Path) -> None:
         path = tmp_path / "a.parquet"

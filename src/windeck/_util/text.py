@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
 
 
@@ -33,21 +32,6 @@ def format_bytes(nbytes: float) -> str:
                 else (f"{nbytes / size:.0f} {unit}")
             )
     return f"{int(nbytes)} bytes"
-
-
-def parse_bytes(name: str, text: str) -> int:
-    """Return the bytes that a text such as ``"64MB"``, ``"1.5 GB"`` or ``"2 GiB"`` stands for.
-
-    Raises
-    ------
-    ValueError
-        For another text; it names the argument.
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B\s*", text)
-    if found is None or (found[3] and not found[2]):
-        raise ValueError(f'`{name}` must be bytes as text such as "64MB", got {text!r}')
-    base = 1024 if found[3] else 1000
-    return int(float(found[1]) * base ** " KMGT".index(found[2].upper() or " "))
 
 
 def plural(number: int, noun: str) -> str:

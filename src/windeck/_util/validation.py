@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numbers
 import operator
+import re
 from typing import Any
 
-__all__ = ["LIMIT", "check_integer", "check_number"]
+__all__ = ["LIMIT", "check_bytes", "check_integer", "check_number"]
 
 
 #: Positions are in [0, LIMIT). A stream without epochs has one epoch of this length.
@@ -54,6 +55,44 @@ def check_integer(name: str, value: Any, *, least: int = 0, most: float = LIMIT)
         bound = f"at least {least}" if number < least else f"at most {most}"
         raise ValueError(f"{label} must be {bound}, got {number}")
     return number
+
+
+def check_bytes(name: str, value: Any, *, least: int = 1, most: float = LIMIT) -> int:
+    """Return `value` as a number of bytes in [least, most].
+
+    Parameters
+    ----------
+    name
+        The name of the argument, for the error message.
+    value
+        An integer, a whole float such as ``8e9``, or text such as ``"64MB"``, ``"1.5 GB"`` (10^9)
+        or ``"2 GiB"`` (2^30).
+    least, most
+        Bounds, both included.
+
+    Raises
+    ------
+    TypeError
+        If `value` is none of these.
+    ValueError
+        For other text, a float with a fraction, or a number out of range.
+
+    Examples
+    --------
+    >>> check_bytes("memory_budget", "1.5 GB"), check_bytes("memory_budget", 8e9)
+    (1500000000, 8000000000)
+    """
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B\s*", value)
+        if found is None or (found[3] and not found[2]):
+            raise ValueError(f'`{name}` must be bytes as text such as "64MB", got {value!r}')
+        base = 1024 if found[3] else 1000
+        value = int(float(found[1]) * base ** " KMGT".index(found[2].upper() or " "))
+    elif isinstance(value, float):
+        if not value.is_integer():
+            raise ValueError(f"`{name}` must be a whole number of bytes, got {value}")
+        value = int(value)
+    return check_integer(name, value, least=least, most=most)
 
 
 def check_number(name: str, value: Any) -> float:

@@ -438,7 +438,7 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
     group: Any = None,
     verify_replicated: bool = True,
     background: bool = False,
-    background_bytes: int | None = None,
+    background_bytes: float | str | None = None,
 ) -> int | BackgroundSave:
     """Save the state of a step in one commit.
 
@@ -491,8 +491,8 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
         is saved is the state at the time of the call. The next save, to any store, and the exit of
         the interpreter wait for the end. An error is raised by the next save or by `wait`.
     background_bytes
-        With `background`, maximum bytes of the copies; None: the bytes of the tensors. Tensors that
-        do not fit are written, uncopied, before this returns.
+        With `background`, maximum bytes of the copies, also as ``"2GB"``; None: the bytes of the
+        tensors. Tensors that do not fit are written, uncopied, before this returns.
 
     Returns
     -------
@@ -547,7 +547,7 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
         "incremental": incremental, "longest_chain": longest_chain,
         "takeover": takeover, "lower_step": lower_step,
     }  # fmt: skip
-    check_background(background, background_bytes)
+    most = check_background(background, background_bytes)
     if keep is not None:
         check_keep(keep, keep_every)
     elif keep_every is not None:
@@ -558,7 +558,7 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
 
         return save_in_group(
             store, group, given, embeddings, options, verify_replicated, retention, tag,
-            background=background, background_bytes=background_bytes,
+            background=background, background_bytes=most,
         )  # fmt: skip
     check_options(**options)
     if tag is not None:
@@ -569,7 +569,7 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
         write = partial(_save_alone, store, state, tables, options, retention, tag)
         if not background:
             return write(None, tables.remember)
-        lent, memory = copy_tensors(state.tensors, most=background_bytes)
+        lent, memory = copy_tensors(state.tensors, most=most)
         return start_writing(step, write, lent, memory, tables, stack)
 
 

@@ -17,7 +17,7 @@ from windeck._util.text import unknown_column
 from windeck.io.conversion import is_categorical, value_type
 from windeck.io.csv import CsvFile
 from windeck.io.csv_options import CsvOptions, date_formats, text_hint
-from windeck.io.filesystem import resolve
+from windeck.io.data_files import resolve
 from windeck.io.formats import DataFile, open_file
 
 #: Fixed days off, counted from 1 January: a model that only knows the weekday gets these wrong.

@@ -26,7 +26,8 @@ from windeck import Loader, Permutation, Scaler, Table, Windows
 from windeck.cli.demo_data import timestamps
 from windeck.io.conversion import is_categorical
 from windeck.io.csv_options import CsvOptions
-from windeck.io.filesystem import atomic_file, resolve
+from windeck.io.data_files import resolve
+from windeck.io.filesystem import atomic_file
 from windeck.io.formats import open_file
 from windeck.io.options import ReadOptions
 from windeck.io.reading import read_arrow

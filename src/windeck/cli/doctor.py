@@ -104,7 +104,7 @@ def run(options: Namespace) -> None:
         found = _diagnose(loader, step, options)
     else:
         with _reported():
-            from windeck.io.filesystem import resolve
+            from windeck.io.data_files import resolve
 
             found = _diagnose(loader, step, options, resolve(options.what))
     with _reported():

@@ -30,7 +30,7 @@ from windeck.documents.discovery import PREFIX, ShardList
 from windeck.documents.protocol import Int64s
 from windeck.documents.readers import DocumentOptions
 from windeck.io import filesystem
-from windeck.io.filesystem import natural
+from windeck.io.data_files import list_matching, natural
 from windeck.io.footers import parquet_footer
 
 __all__ = [
@@ -59,7 +59,7 @@ class DeclaredCounts(NamedTuple):
 
 def count_files(root: str) -> list[str]:
     """Return the paths of the count files of a corpus, in natural order, without cache files."""
-    found = filesystem.list_matching(filesystem.join(root, "meta"), "*counts*.csv")
+    found = list_matching(filesystem.join(root, "meta"), "*counts*.csv")
     return sorted(
         (path for path in found if not os.path.basename(path).startswith(_OWN)),
         key=natural,

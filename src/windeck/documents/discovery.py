@@ -16,7 +16,7 @@ import numpy as np
 from windeck.documents import mds, megatron
 from windeck.documents.protocol import Int64s
 from windeck.io import filesystem
-from windeck.io.filesystem import natural
+from windeck.io.data_files import natural
 from windeck.io.json_lines import SUFFIXES as JSON_SUFFIXES
 
 __all__ = [

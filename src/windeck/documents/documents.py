@@ -19,7 +19,7 @@ from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import PORTION, run_in_threads
 from windeck._util.progress import Progress, check_progress, report_progress
 from windeck._util.text import format_bytes, plural
-from windeck._util.validation import check_integer
+from windeck._util.validation import check_bytes, check_integer
 from windeck.documents import verification
 from windeck.documents.checking import FileSummary
 from windeck.documents.counts import CorpusCounts, CountCache, cache_path, count_corpus
@@ -103,8 +103,8 @@ class Documents:
     threads
         Threads that check and count files; by default it depends on the number of processors.
     open_bytes
-        Maximum memory of the files that are kept decoded, in bytes; the least recently used one is
-        dropped first. A larger file is kept alone. 512 MiB by default.
+        Maximum memory of the files that are kept decoded, in bytes or as ``"2GB"``; the least
+        recently used one is dropped first. A larger file is kept alone. 512 MiB by default.
     part_pattern
         Regular expression with one group of digits, which is searched in the names of files and
         gives their part numbers: ``"-([0-9]+)-of-"`` for ``train-00003-of-00128.parquet``. By
@@ -191,12 +191,12 @@ class Documents:
         cache: bool | str | os.PathLike[str] = False,
         progress: Progress = False,
         threads: int | None = None,
-        open_bytes: int = 2**29,
+        open_bytes: float | str = 2**29,
         part_pattern: str | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
-        cache_bytes: int | None = None,
+        cache_bytes: float | str | None = None,
         format: Format | None = None,
         end_token: int | None = None,
         dtype: DTypeLike | None = None,
@@ -207,7 +207,7 @@ class Documents:
             column, tokenizer, min_length, strip_tokens, format, end_token, dtype
         )
         self._open_files = check_integer("open_files", open_files, least=1)
-        self._open_bytes = check_integer("open_bytes", open_bytes, least=1)
+        self._open_bytes = check_bytes("open_bytes", open_bytes)
         self._threads = None if threads is None else check_integer("threads", threads, least=1)
         self._shards = shards = discover(
             root,

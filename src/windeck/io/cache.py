@@ -22,7 +22,7 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from windeck._util.text import format_bytes
-from windeck._util.validation import check_integer
+from windeck._util.validation import check_bytes
 
 __all__ = ["ObjectCache", "checked_cache", "object_key"]
 
@@ -65,9 +65,7 @@ def checked_cache(cache_dir: Any, cache_bytes: Any) -> ObjectCache | None:
     if "://" in folder:
         raise ValueError(f"`cache_dir` must be the path of a local folder, got {folder!r}")
     if cache_bytes is not None:
-        if isinstance(cache_bytes, float) and cache_bytes.is_integer():
-            cache_bytes = int(cache_bytes)  # such as 1e12
-        cache_bytes = check_integer("cache_bytes", cache_bytes, least=1)
+        cache_bytes = check_bytes("cache_bytes", cache_bytes)
     return ObjectCache(os.path.abspath(folder), cache_bytes)
 
 

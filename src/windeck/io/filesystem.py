@@ -1,15 +1,14 @@
-"""Access to file systems: resolve, list, stat, read, map and write files.
+"""Access to file systems: list, stat, read, map and write files.
 
 Outside of `windeck.io` only the engines of stores, the safetensors bridge and the command line open
-files. `resolve` and `absolute` turn URLs into paths that know their file system (`RemotePath`, a
-string); all functions here take these as well. Compose them with `join`: a formatted string is
-plain text, which no function takes for a URL.
+files. `locate`, `absolute` and `data_files.resolve` turn URLs into paths that know their file
+system (`RemotePath`, a string); all functions here take these as well. Compose them with `join`: a
+formatted string is plain text, which no function takes for a URL.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import mmap
 import os
 import re
@@ -17,8 +16,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -30,71 +28,6 @@ from windeck.io.ranges import RemoteFile, RemoteReader
 from windeck.io.remote import RemotePath, is_url, mount_url
 
 PathLike: TypeAlias = str | os.PathLike[str]
-Paths: TypeAlias = PathLike | Iterable[PathLike]
-
-SUFFIXES = (
-    *(".parquet", ".pq"),
-    *(".arrow", ".arrows", ".feather", ".ipc"),
-    *(".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".tsv.bz2"),
-)
-
-
-def resolve(
-    source: Paths,
-    *,
-    filesystem: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache_dir: PathLike | None = None,
-    cache_bytes: int | None = None,
-) -> tuple[str, ...]:
-    """Return the files of a path, glob, directory or list, ``part2`` before ``part10``.
-
-    Parameters
-    ----------
-    source : path, or iterable of paths
-        A file; a glob (``*``, ``?``, ``[``; ``**`` matches any number of directories); a
-        directory; or a list of these, whose order is kept. Of a directory and its subdirectories
-        every file with a known suffix is taken, except names that begin with a dot or an
-        underscore. Any of these may be a URL, such as ``s3://bucket/folder``.
-    filesystem : file system of pyarrow.fs or fsspec, optional
-        The file system of all paths.
-    storage_options : mapping, optional
-        Options for the file system of URLs, such as credentials.
-    cache_dir : path, optional
-        Local folder where remote files that are read as a whole are kept.
-    cache_bytes : int, optional
-        Bytes of all files in `cache_dir`.
-
-    Raises
-    ------
-    FileNotFoundError
-        The path does not exist, or a glob or a directory has no data file.
-    TypeError
-        `source` is neither a path nor an iterable of paths.
-    PermissionError, ConnectionError
-        A file system refuses access, or does not answer.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> for name in ("part10.csv", "part2.csv", "notes.md"):
-    ...     _ = (folder / name).write_text("load\\n1.0\\n")
-    >>> [pathlib.Path(path).name for path in resolve(folder)]
-    ['part2.csv', 'part10.csv']
-    """
-    options = (filesystem, storage_options, checked_cache(cache_dir, cache_bytes))
-    if isinstance(source, (str, os.PathLike)):
-        return tuple(_expand(_located(source, *options)))
-    if not isinstance(source, Iterable) or _is_data_in_memory(source):
-        raise TypeError(
-            "the path must be a file, a glob, a directory or a list of these, got a "
-            f"{type(source).__name__}{_memory_hint(source)}"
-        )
-    files = [path for item in source for path in _expand(_located(item, *options))]
-    if not files:
-        raise FileNotFoundError("the list of files is empty")
-    return tuple(files)
 
 
 def check_not_url(path: PathLike) -> None:
@@ -106,7 +39,7 @@ def check_not_url(path: PathLike) -> None:
         )
 
 
-def _located(
+def locate(
     path: PathLike,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -126,7 +59,7 @@ def _located(
     return mount_url(text, filesystem=filesystem, storage_options=storage_options, cache=cache)
 
 
-def _remote(path: str) -> RemotePath | None:
+def remote_path(path: str) -> RemotePath | None:
     """Return a path if it is remote, None if it is local.
 
     Raises
@@ -146,13 +79,13 @@ def _remote(path: str) -> RemotePath | None:
 
 def is_in_memory(path: str) -> bool:
     """Return True for a file that takes memory once it is loaded: remote, and not in a cache."""
-    remote = _remote(path)
+    remote = remote_path(path)
     return remote is not None and remote.mount.cache is None
 
 
 def is_remote(path: str) -> bool:
     """Return True for a path on another file system than the local one."""
-    return _remote(path) is not None
+    return remote_path(path) is not None
 
 
 def join(path: str, *names: str) -> str:
@@ -183,7 +116,7 @@ def parent(path: str) -> str:
     return RemotePath(scheme + separator + folder, path.mount) if slash and folder else path
 
 
-def _kind(path: RemotePath) -> str:
+def kind_of(path: RemotePath) -> str:
     """Return "file", "directory" or "" for a remote path."""
     if path.contents is not None:
         return "file"
@@ -193,114 +126,10 @@ def _kind(path: RemotePath) -> str:
         return ""
 
 
-def _entries(path: RemotePath, *, recursive: bool = False) -> list[tuple[str, bool]]:
+def entries_of(path: RemotePath, *, recursive: bool = False) -> list[tuple[str, bool]]:
+    """Return the names below a remote directory, each with True for a directory."""
     found = path.attempt("list", lambda client, key: client.entries(key, recursive=recursive))
     return [(one.name, one.is_directory) for one in found]
-
-
-def _is_data_in_memory(source: Any) -> bool:
-    """Return True for frames, tables, numbers and mappings, which iterate over names or values."""
-    names = ("collect_schema", "column_names", "columns", "detach")
-    numbers = getattr(getattr(source, "dtype", None), "kind", "") in tuple("biufcM")
-    return isinstance(source, Mapping) or numbers or any(hasattr(source, name) for name in names)
-
-
-def _memory_hint(source: Any) -> str:
-    if isinstance(source, Mapping):
-        return "; Table.from_columns takes a mapping of names to arrays"
-    if hasattr(source, "dtype"):
-        return "; Table.from_columns and Table.from_rows take arrays"
-    return "; Table.from_arrow takes data that is in memory" if _is_data_in_memory(source) else ""
-
-
-def _expand(path: str) -> Iterator[str]:
-    if isinstance(path, RemotePath) and glob.has_magic(path):
-        kind = ""  # A request for a key with wildcards would fail on some servers.
-    elif isinstance(path, RemotePath):
-        kind = _kind(path)
-    else:
-        kind = "directory" if os.path.isdir(path) else "file" if os.path.exists(path) else ""
-    if kind == "directory":
-        return _in_folder(path)
-    if kind or not glob.has_magic(path):
-        return _one(path, kind)
-    return _matching(path)
-
-
-def _one(path: str, kind: str) -> Iterator[str]:
-    if not kind:
-        raise FileNotFoundError(f"file {path!r} does not exist")
-    yield path
-
-
-def _matching(pattern: str) -> Iterator[str]:
-    if isinstance(pattern, RemotePath):
-        found = list(_matching_remote(pattern))
-    else:
-        found = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
-    if not found:
-        raise FileNotFoundError(f"no file matches {pattern!r}")
-    yield from sorted(found, key=natural)
-
-
-def _matching_remote(pattern: RemotePath) -> Iterator[str]:
-    """Yield the files that match a glob, by one listing of the folder before its wildcards."""
-    scheme, separator, rest = pattern.rpartition("://")
-    parts = rest.split("/")
-    fixed = next(place for place, part in enumerate(parts) if glob.has_magic(part))
-    if separator and not fixed:
-        raise ValueError(f"{str(pattern)!r} has a wildcard in its host or bucket; expected a name")
-    folder = RemotePath(scheme + separator + "/".join(parts[:fixed]), pattern.mount)
-    wanted = parts[fixed:]
-    for name, is_folder in _entries(folder, recursive=len(wanted) > 1):
-        if not is_folder and _matches(name.split("/"), wanted):
-            yield folder.join_name(name)
-
-
-def _matches(parts: list[str], pattern: list[str]) -> bool:
-    """Return True if names match a glob; a wildcard does not match a leading dot."""
-    if not pattern:
-        return not parts
-    if pattern[0] == "**" and _matches(parts, pattern[1:]):
-        return True
-    if not parts or (parts[0].startswith(".") and not pattern[0].startswith(".")):
-        return False
-    if pattern[0] == "**":
-        return _matches(parts[1:], pattern)
-    return fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
-
-
-def _in_folder(folder: str) -> Iterator[str]:
-    if isinstance(folder, RemotePath):
-        names = [name for name, _ in _entries(folder, recursive=True)]
-        found = [join(folder, name) for name in names if _is_data(PurePosixPath(name))]
-    else:
-        below = (path for path in Path(folder).rglob("*") if _is_data(path.relative_to(folder)))
-        found = [str(path) for path in below if os.path.isfile(path)]
-    if not found:
-        raise FileNotFoundError(
-            f"directory {folder!r} has no data file; expected names that end in "
-            f"{', '.join(SUFFIXES[:7])}"
-        )
-    yield from sorted(found, key=natural)
-
-
-def _is_data(path: PurePath) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in path.parts)
-    return not hidden and path.name.lower().endswith(SUFFIXES)
-
-
-def natural(path: str) -> tuple[str | int, ...]:
-    """Return a sort key that compares runs of the digits 0 to 9 as numbers.
-
-    Examples
-    --------
-    >>> sorted(["part10", "part2", "part"], key=natural)
-    ['part', 'part2', 'part10']
-    """
-    # Text and numbers alternate, text first, so that two keys compare equal types.
-    parts = re.split(r"([0-9]+)", path)
-    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
 def absolute(
@@ -309,11 +138,14 @@ def absolute(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     cache_dir: PathLike | None = None,
-    cache_bytes: int | None = None,
+    cache_bytes: float | str | None = None,
 ) -> str:
-    """Return a path that does not depend on the working directory; for options see `resolve`."""
+    """Return a path that does not depend on the working directory.
+
+    For the options see `data_files.resolve`.
+    """
     cache = checked_cache(cache_dir, cache_bytes)
-    located = _located(path, filesystem, storage_options, cache)
+    located = locate(path, filesystem, storage_options, cache)
     if isinstance(located, RemotePath):
         return RemotePath(located.rstrip("/"), located.mount)
     return os.path.abspath(located)
@@ -321,48 +153,38 @@ def absolute(
 
 def exists(path: str) -> bool:
     """Return True for a file or a directory; False for a link that leads nowhere."""
-    if (remote := _remote(path)) is not None:
-        return bool(_kind(remote))
+    if (remote := remote_path(path)) is not None:
+        return bool(kind_of(remote))
     return os.path.exists(path)
 
 
 def is_file(path: str) -> bool:
     """Return True for a regular file, or a link to one."""
-    if (remote := _remote(path)) is not None:
-        return _kind(remote) == "file"
+    if (remote := remote_path(path)) is not None:
+        return kind_of(remote) == "file"
     return os.path.isfile(path)
 
 
 def is_directory(path: str) -> bool:
     """Return True for a directory, or a link to one."""
-    if (remote := _remote(path)) is not None:
-        return _kind(remote) == "directory"
+    if (remote := remote_path(path)) is not None:
+        return kind_of(remote) == "directory"
     return os.path.isdir(path)
 
 
 def link_target(path: str) -> str | None:
     """Return the target of a symbolic link, None for anything else."""
-    if _remote(path) is not None:
+    if remote_path(path) is not None:
         return None
     return os.readlink(path) if os.path.islink(path) else None
 
 
 def list_directory(path: str) -> list[tuple[str, bool]]:
     """Return the names in a directory, each with True for a directory. Order is unspecified."""
-    if (remote := _remote(path)) is not None:
-        return [(name, is_folder) for name, is_folder in _entries(remote) if name]
+    if (remote := remote_path(path)) is not None:
+        return [(name, is_folder) for name, is_folder in entries_of(remote) if name]
     with os.scandir(path) as entries:
         return [(entry.name, entry.is_dir()) for entry in entries]
-
-
-def list_matching(folder: str, pattern: str) -> list[str]:
-    """Return the paths in a directory that match a glob; none if there is no such directory."""
-    if (remote := _remote(folder)) is not None:
-        if _kind(remote) != "directory":
-            return []
-        names = [name for name, _ in _entries(remote)]
-        return [join(folder, name) for name in names if _matches([name], [pattern])]
-    return glob.glob(os.path.join(glob.escape(folder), pattern))
 
 
 def walk(folder: str) -> Iterator[str]:
@@ -375,8 +197,8 @@ def walk(folder: str) -> Iterator[str]:
     OSError
         A directory cannot be read.
     """
-    if (remote := _remote(folder)) is not None:
-        names = (name for name, _ in _entries(remote, recursive=True))
+    if (remote := remote_path(folder)) is not None:
+        names = (name for name, _ in entries_of(remote, recursive=True))
         return (name for name in names if not re.search(r"(^|/)[._]", name))
     return _walk(folder, "", ())
 
@@ -398,7 +220,7 @@ def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Itera
 
 def size(path: str) -> int:
     """Return the bytes of a file."""
-    if (remote := _remote(path)) is not None:
+    if (remote := remote_path(path)) is not None:
         if remote.contents is not None:
             return int(remote.contents.size)
         return remote.attempt("stat", lambda client, key: client.version(key)).size
@@ -452,7 +274,7 @@ class RangeReader:
 
 def remote_reader(path: str) -> RemoteReader | None:
     """Return a reader of ranges of a remote file, None for a local one."""
-    remote = _remote(path)
+    remote = remote_path(path)
     return None if remote is None else RemoteReader(remote)
 
 
@@ -476,7 +298,7 @@ def open_input(
         The open remote file; its caller checks for changes after reading. Otherwise it is opened,
         and checked after each request.
     """
-    remote = _remote(path)
+    remote = remote_path(path)
     if remote is None:
         return pa.OSFile(os.fsencode(path))  # As bytes: names of files need not be UTF-8.
     if plan is not None and use_cache and remote.mount.cache is not None:
@@ -491,7 +313,7 @@ def open_input(
 
 def open_stream(path: str) -> Any:
     """Open a file as a `pyarrow.NativeFile` for sequential access, decompressed by its suffix."""
-    if _remote(path) is not None:
+    if remote_path(path) is not None:
         codec = {".gz": "gzip", ".bz2": "bz2"}.get(os.path.splitext(path)[1].lower())
         return pa.input_stream(open_input(path), compression=codec)
     return pa.input_stream(path)
@@ -499,7 +321,7 @@ def open_stream(path: str) -> Any:
 
 def read_bytes(path: str) -> bytes:
     """Return the contents of a file."""
-    if _remote(path) is not None:
+    if remote_path(path) is not None:
         contents: bytes = load(path).contents.to_pybytes()
         return contents
     with open(path, "rb") as file:
@@ -508,7 +330,7 @@ def read_bytes(path: str) -> bytes:
 
 def cache_limit(path: str) -> int | None:
     """Return the bytes of the cache of a path, 2^63 - 1 without a limit, None without a cache."""
-    remote = _remote(path)
+    remote = remote_path(path)
     if remote is None or remote.mount.cache is None:
         return None
     return remote.mount.cache.limit or 2**63 - 1
@@ -516,7 +338,7 @@ def cache_limit(path: str) -> int | None:
 
 def cache_key(path: str) -> str:
     """Return the key of a remote path in its cache."""
-    remote = _remote(path)
+    remote = remote_path(path)
     assert remote is not None, path
     return object_key(remote.mount.identity, remote)
 
@@ -538,7 +360,7 @@ def load(
     is_stopped
         Called now and then; True ends a download with an InterruptedError.
     """
-    remote = _remote(path)
+    remote = remote_path(path)
     if remote is None or remote.contents is not None:
         return path
     reader = RemoteReader(remote)
@@ -611,7 +433,7 @@ def map_file(path: str, *, copy_on_write: bool = False) -> Iterator[MappedFile]:
     copy_on_write : bool
         Map pages that can be written without changing the file.
     """
-    if _remote(path) is not None:
+    if remote_path(path) is not None:
         yield MappedFile(None, -1, load(path).contents)
         return
     with open(path, "rb") as file:
@@ -682,7 +504,7 @@ def upload(path: str, *pieces: Any) -> None:
     PermissionError, ConnectionError, OSError
         The file system refuses it, does not answer, or cannot be written.
     """
-    remote = _remote(path)
+    remote = remote_path(path)
     assert remote is not None, path
     buffers = list(map(pa.py_buffer, pieces))
     size = sum(buffer.size for buffer in buffers)
@@ -699,7 +521,7 @@ def upload(path: str, *pieces: Any) -> None:
 def remove(path: str) -> None:
     """Remove a file, if there is one."""
     with suppress(FileNotFoundError):
-        if (remote := _remote(path)) is not None:
+        if (remote := remote_path(path)) is not None:
             remote.attempt("delete", lambda client, key: client.delete(key))
         else:
             os.unlink(path)

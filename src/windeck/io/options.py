@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import numbers
 import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from windeck._util.text import unknown_column
+from windeck._util.validation import check_bytes
 from windeck.io import conversion
 from windeck.io.conversion import CategoryNames
 from windeck.io.csv_options import CsvOptions
@@ -175,16 +175,9 @@ def _rows(rows: Any) -> tuple[int, int | None] | None:
     return start, stop
 
 
-def budget_bytes(budget: Any) -> float | None:
+def budget_bytes(budget: Any) -> int | None:
     """Return a memory budget in bytes, None for no limit."""
-    if budget is None:
-        return None
-    if isinstance(budget, (bool, str)) or not isinstance(budget, numbers.Real):
-        raise TypeError(f"`memory_budget` must be a number of bytes, such as 8e9, got {budget!r}")
-    size = float(budget)
-    if not size >= 0:  # Also refuses NaN, which no size exceeds.
-        raise ValueError(f"`memory_budget` must be at least 0 bytes, got {budget!r}")
-    return size
+    return None if budget is None else check_bytes("memory_budget", budget, least=0)
 
 
 def is_interleaved(storage: str) -> bool:

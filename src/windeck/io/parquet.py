@@ -29,6 +29,8 @@ _PAGE_BUFFER = 1 << 18
 _FIRST_PAGES_BUFFER = 1 << 15
 #: The same of a remote file: a request costs more than the bytes of a page that are not needed.
 _REMOTE_PAGES_BUFFER = 1 << 18
+#: Numbers of the encodings DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY.
+_DELTA_BYTES = {6, 7}
 #: Rows of a page if nothing else is known.
 _PAGE_ROWS = 1 << 12
 
@@ -76,8 +78,13 @@ class ParquetFile:
         leaves = [chunk for group in self._chunks for chunk in group]
         return sum(leaf.uncompressed_bytes for leaf in leaves if leaf.path[:1] == (name.encode(),))
 
-    @cached_property
+    @property
     def part_rows(self) -> list[int]:
+        """Rows of each part, here of each row group."""
+        return self.group_rows
+
+    @cached_property
+    def group_rows(self) -> list[int]:
         """Rows of each row group."""
         groups = map(self._metadata.row_group, range(self._metadata.num_row_groups))
         return [int(group.num_rows) for group in groups]
@@ -89,6 +96,21 @@ class ParquetFile:
         if footer is None:
             raise ValueError(f"{self.path!r} cannot be read as Parquet: its footer is damaged")
         return footer.groups
+
+    @cached_property
+    def _delta_texts(self) -> set[bytes]:
+        """Columns of an encoding that pyarrow does not decode as a dictionary."""
+        chunks = chain.from_iterable(self._chunks)
+        return {chunk.path[0] for chunk in chunks if _DELTA_BYTES.intersection(chunk.encodings)}
+
+    def _reads_dictionary(self, name: str) -> bool:
+        """Return True for texts that are decoded as a dictionary."""
+        return _is_text(self._schema.field(name).type) and name.encode() not in self._delta_texts
+
+    def _chunk(self, group: int, name: str) -> ColumnChunk | None:
+        """Return the column chunk of a column that is not nested."""
+        path = (name.encode(),)
+        return next((chunk for chunk in self._chunks[group] if chunk.path == path), None)
 
     @cached_property
     def _stored_bytes(self) -> dict[bytes, list[int]]:
@@ -118,7 +140,7 @@ class ParquetFile:
                 for chunk in group
                 if chunk.path[:1] == (name.encode(),)
             )
-            for group, count in zip(self._chunks, self.part_rows, strict=True)
+            for group, count in zip(self._chunks, self.group_rows, strict=True)
         ]
 
     def null_count(self, name: str) -> int | None:
@@ -161,7 +183,7 @@ class ParquetFile:
         """
         wanted, unit, rows = {name.encode() for name in names}, [], 0
         for group in groups:
-            count = self.part_rows[group]
+            count = self.group_rows[group]
             for chunk in self._chunks[group]:
                 if chunk.path[0] in wanted:
                     size = first_pages(chunk, count, stop, _REMOTE_PAGES_BUFFER)
@@ -197,11 +219,11 @@ class ParquetFile:
         from pyarrow import parquet
 
         column_indices(self._schema, names, self.path)
-        groups, skipped = overlapping_parts(self.part_rows, start, stop)
+        groups, skipped = overlapping_parts(self.group_rows, start, stop)
         # Pages behind the last row are neither read nor decoded.
         rows = max(min(BATCH_ROWS, stop - skipped), 1)
         buffer = _PAGE_BUFFER if rows == BATCH_ROWS else _FIRST_PAGES_BUFFER
-        strings = [name for name in names if _is_string(self._schema.field(name).type)]
+        strings = [name for name in names if self._reads_dictionary(name)]
         with (
             name_in_errors(self.path, self.kind),
             filesystem.open_input(
@@ -217,7 +239,7 @@ class ParquetFile:
                 page_checksum_verification=True,
             )
             read: Iterator[Any]
-            if whole_groups and all(self.part_rows[group] <= BATCH_ROWS for group in groups):
+            if whole_groups and all(self.group_rows[group] <= BATCH_ROWS for group in groups):
                 # Half of the processor time of `iter_batches`, which starts threads.
                 read = chain.from_iterable(
                     file.read_row_group(group, columns=list(names), use_threads=False).to_batches()
@@ -231,5 +253,5 @@ class ParquetFile:
                 yield batch.select(list(names))
 
 
-def _is_string(kind: Any) -> bool:
+def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

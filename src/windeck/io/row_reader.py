@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from windeck._util.parallel import run_in_threads
 from windeck.columns.columns import ALIGNMENT, ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
 from windeck.io import filesystem
-from windeck.io.blocks import StoredFile, unchanged
+from windeck.io.blocks import PartedFile, RangedParquetFile, StoredFile, unchanged
 from windeck.io.conversion import CategoryNames, ColumnBuilder, take_rows
 from windeck.io.formats import BATCH_ROWS
 from windeck.io.ranges import REQUESTS, RemoteReader
@@ -171,6 +171,16 @@ class RowReader:
         if names not in self._largest:
             self._largest[names] = int(self.stored_parts(names)[0].max(initial=0))
         return self._largest[names]
+
+    @property
+    def cuts(self) -> list[list[int]]:
+        """First rows of pieces inside of row groups, of each file; [] if no row group is cut."""
+        cuts = [one.file.cuts if _is_cut(one.file) else [] for one in self.files]
+        return cuts if any(cuts) else []
+
+    def shared_bytes(self, names: Sequence[str]) -> int:
+        """Return the bytes of pages that two pieces of row groups read, over all files."""
+        return sum(one.file.shared_bytes(names) for one in self.files if _is_cut(one.file))
 
     def stored_bytes(self, names: Sequence[str], wanted: Any) -> int:
         """Return the bytes in the files of columns of the parts that have `wanted` rows.
@@ -457,6 +467,10 @@ class RowReader:
         begin, end = self.part_offsets[part : part + 2].tolist()
         for row, (array,) in self.scan((name,), begin, end):
             yield row, array
+
+
+def _is_cut(file: PartedFile) -> TypeGuard[RangedParquetFile]:
+    return isinstance(file, RangedParquetFile)
 
 
 def _mapped(size: int) -> mmap.mmap:

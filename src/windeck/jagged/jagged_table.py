@@ -15,7 +15,8 @@ from windeck._util.indices import as_indices
 from windeck._util.text import format_bytes, plural
 from windeck.columns.columns import aligned_empty
 from windeck.columns.dtypes import Array, Int64s
-from windeck.io.filesystem import PathLike, Paths, resolve
+from windeck.io.data_files import Paths, resolve
+from windeck.io.filesystem import PathLike
 from windeck.io.reading import as_arrow_table
 from windeck.jagged.list_columns import ListColumn
 from windeck.jagged.reading import JaggedColumns, JaggedOptions, read_arrow_table, read_files
@@ -94,7 +95,7 @@ class JaggedTable:
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         cache_dir: PathLike | None = None,
-        cache_bytes: int | None = None,
+        cache_bytes: float | str | None = None,
     ) -> JaggedTable:
         """Read rows of Parquet or Arrow IPC (Feather) files.
 
@@ -123,7 +124,7 @@ class JaggedTable:
         cache_dir : path, optional
             Local folder where remote files are kept, as a whole, for later reads and for other
             processes; see `cache_bytes`.
-        cache_bytes : int, optional
+        cache_bytes : bytes or text, optional
             Bytes of all files in `cache_dir`, which is not limited by default.
 
         Raises

@@ -1,8 +1,10 @@
 """Loading of batches: streams, mixtures, sharding over ranks, prefetching and state."""
 
+from windeck.loader.iter_dataset import IterDataset
 from windeck.loader.loader import Loader
+from windeck.loader.map_dataset import MapDataset, collate
 from windeck.loader.mixture import Mixture
+from windeck.loader.order_sampler import OrderSampler
 from windeck.loader.stream import Stream
-from windeck.loader.torch_adapters import IterDataset, MapDataset, OrderSampler, collate
 
 __all__ = ["Loader", "Mixture", "Stream", "IterDataset", "MapDataset", "OrderSampler", "collate"]

@@ -23,8 +23,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from windeck._util.html import html_table
-from windeck._util.text import parse_bytes
-from windeck._util.validation import LIMIT, check_integer
+from windeck._util.validation import LIMIT, check_bytes, check_integer
 from windeck.loader.agreement import check_agreement
 from windeck.loader.batch import (
     BatchBuilder,
@@ -795,7 +794,7 @@ class Loader:
 def _check_prefetch(prefetch: int | str) -> tuple[int, int | None]:
     """Return the number of runs made ahead, at first, and the bytes that bound it."""
     if isinstance(prefetch, str):
-        return 1, parse_bytes("prefetch", prefetch)
+        return 1, check_bytes("prefetch", prefetch)
     return check_integer("prefetch", prefetch), None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,9 +13,10 @@ from numpy.typing import ArrayLike
 from windeck._util.fingerprints import digest
 from windeck._util.indices import as_positions
 from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.schedule import own_ranges
 from windeck.loader.served import Served, add_up, kept_ranges, serve
 from windeck.loader.state import explain_change, fingerprint_at
-from windeck.loader.stream import Stream
+from windeck.loader.stream import Stream, default_order
 from windeck.loader.transforms import Function, MappedStream
 from windeck.loader.visits import (
     EpochPositions,
@@ -23,6 +25,7 @@ from windeck.loader.visits import (
     threads_option,
 )
 from windeck.loader.weights import MixtureWeights, explain_weights_change, quote_name
+from windeck.orders import Lanes
 from windeck.sources import (
     Batch,
     Fingerprint,
@@ -64,6 +67,13 @@ class Mixture:
     version
         2, or 1 for the states of mixtures that were made by it: version 1 rounds shares whose
         common denominator is above 4,096 to slots of 4,096. All other shares are served alike.
+    lanes, unit
+        Unit u = p // unit of the positions belongs to lane u % lanes, and each lane draws from a
+        stretch of its own of every part, in the shares of the weights. W ranks with batches of B
+        samples read lanes / W lanes each if W * B == lanes * unit and W divides `lanes`. Sources
+        get the order `Lanes` over their usual one; give streams ``partial(Lanes, lanes=lanes,
+        order=...)``, and mixtures as many lanes, both with ``unit=1``. A schedule then changes at
+        multiples of lanes * unit.
 
     Raises
     ------
@@ -78,7 +88,11 @@ class Mixture:
     -----
     Shares with a common denominator of at most 4,096 are exact; others are rounded to slots of
     4,096, as `explain` shows. A part may be a mixture. Construction gathers an empty batch from
-    each part, and takes O(4,096) time and memory for each entry of the schedule.
+    each part, and takes O(4,096) time and memory for each entry of the schedule, with lanes
+    O(lanes * (unit + parts)) more.
+
+    With lanes, each lane, and each step of lanes * unit positions, has the shares to within four
+    samples of each part.
 
     Examples
     --------
@@ -108,16 +122,18 @@ class Mixture:
         seed: int = 0,
         schedule: Sequence[tuple[int, Mapping[str, Any]]] = (),
         version: int = 2,
+        lanes: int = 1,
+        unit: int = 1,
     ) -> None:
         self.seed = check_integer("seed", seed, most=2**64 - 1)
         self._given = _check_parts(parts)
         self._schedule = list(schedule)
         weights = {name: weight for name, (_, weight) in self._given.items()}
-        self._weights = MixtureWeights(weights, self._schedule, version)
+        self._weights = MixtureWeights(weights, self._schedule, version, lanes, unit)
         self._slots = self._weights.schedule
         #: The stream of each part by name; None for a retired one.
         self.parts: dict[str, Any] = {
-            name: None if data is None else _as_part(name, data, self.seed)
+            name: None if data is None else _as_part(name, data, self.seed, self._weights.lanes)
             for name, (data, _) in self._given.items()
         }
         self._streams = list(self.parts.values())
@@ -201,9 +217,13 @@ class Mixture:
         return self._slots.position_of(self._part(name), wanted)
 
     def position_in_part(self, name: str, position: int) -> int:
-        """Return the number of samples of a part before a position: the position in its stream."""
-        before = self._slots.count_before(check_integer("position", position))
-        return int(before[self._part(name)])
+        """Return the number of samples of a part before a position: the position in its stream.
+
+        With lanes: the position after the last of them. Samples of other lanes that are due
+        before it may follow; the part has no sample at it or behind it before `position`.
+        """
+        ends = self._slots.ends_before(check_integer("position", position))
+        return int(ends[self._part(name)])
 
     def _stream(self, part: int) -> Any:
         """Return the stream of a part; raise a ValueError for one without data."""
@@ -272,7 +292,7 @@ class Mixture:
         row = self._check_samples(np.asarray([sample]))
         part = int(row[0, 0])
         own_sample = self._samples_of_part(row, part)[0]
-        own_position = int(self._slots.count_before(position)[part])
+        own_position = int(self._slots.first_after(position)[part])
         return int(require_method(self._stream(part), "epoch_of")(own_sample, at=own_position))
 
     def blocks_of(self, positions: ArrayLike) -> tuple[Indices, Indices]:
@@ -322,7 +342,7 @@ class Mixture:
     ) -> list[EpochPositions]:
         """Return the epoch and positions of a document in each part; see `document_positions`."""
         number = None if epoch is None else check_integer("epoch", epoch)
-        before = self._slots.count_before(check_integer("at", at)).tolist()
+        before = self._slots.first_after(check_integer("at", at)).tolist()
         parts: Sequence[int] = range(len(self.names))
         if isinstance(document, tuple) and len(document) == 2 and document[0] in self.names:
             parts, document = [self.names.index(document[0])], document[1]
@@ -389,18 +409,26 @@ class Mixture:
         are None. Its tokens are known if all sequences of the other parts have as many.
         """
         kept = kept_ranges(position, skipped)
-        before = self._slots.count_before(position).tolist()
-        bounds = [
-            [self._slots.count_before(min(bound, position)).tolist() for bound in pair]
-            for pair in skipped
-        ]
+        slots = self._slots
+        before, ends = slots.lanes_before(position), slots.ends_before(position)
+        # The samples before the end of each part that are served at a later position.
+        lane = np.arange(slots.lanes)[:, None]
+        bounds = [(before, np.maximum(before, (ends - lane - 1) // slots.lanes + 1))]
+        for pair in skipped:
+            low, high = (slots.lanes_before(min(bound, position)) for bound in pair)
+            bounds.append((low, high))
         parts = {}
         for part, (name, stream) in enumerate(self.parts.items()):
-            own = [(low[part], high[part]) for low, high in bounds]
+            own = [one for low, high in bounds for one in own_ranges(low[:, part], high[:, part])]
+            end = int(ends[part])
             if stream is not None:
-                parts[name] = serve(stream, before[part], own, documents)
+                counts = serve(stream, end, own, documents)
+                if stream.epoch_length is not None:
+                    passed = int(before[:, part].sum()) / stream.epoch_length
+                    counts = replace(counts, epoch=passed)
+                parts[name] = counts
                 continue
-            samples = sum(stop - start for start, stop in kept_ranges(before[part], own))
+            samples = sum(stop - start for start, stop in kept_ranges(end, own))
             each = 0 if not samples else self.tokens_per_sample
             parts[name] = Served(samples, None if each is None else samples * each)
         return Served(
@@ -490,13 +518,16 @@ class Mixture:
         if out is not None:
             check_out(out, self._layout, len(part))
         groups = list(_group_by_part(part))
-        if len(groups) == 1:  # The rows of this part are the batch.
+        in_lanes = self._slots.lanes > 1
+        if len(groups) == 1 and not in_lanes:  # The rows of this part are the batch.
             stream = self._stream(groups[0][0])
             return gather_rows(stream, numbers, out, **threads_option(stream, threads))
         batch = empty_rows(self._layout, len(part)) if out is None else out
         for index, rows in groups:
             stream = self._stream(index)
             extra = threads_option(stream, threads)
+            if in_lanes:  # Lanes may be in two epochs of a part, each of which is one call then.
+                rows = rows[np.argsort(numbers[rows])]
             gather_into(stream, numbers[rows], rows, batch, **extra)
         return batch
 
@@ -536,7 +567,7 @@ class Mixture:
         position or later are not in them, and neither are parts that only these entries serve:
         they may be added or changed during a run.
         """
-        before = self._slots.count_before(position)
+        before = self._slots.ends_before(position)
         fields = {"seed": self.seed, **self._weights.fields(position)}
         for part in self._weights.parts_before(position):
             prefix = _prefix(self.names[part])
@@ -564,7 +595,7 @@ class Mixture:
                     f"the state is at position {position}, but part {self.names[part]!r}, whose "
                     f"source is None, has samples until position {end}; expected its source"
                 )
-        found, before = dict(fields), self._slots.count_before(position)
+        found, before = dict(fields), self._slots.ends_before(position)
         for part in self._weights.parts_before(position):
             prefix, stream = _prefix(self.names[part]), self._streams[part]
             was_retired = f"{prefix}retired" in found
@@ -596,12 +627,15 @@ class Mixture:
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name!r}: {self.parts[name]!r}" for name in self.names)
-        return f"Mixture({{{parts}}}, shares={self.shares}, seed={self.seed})"
+        lanes, unit = self._weights.lanes, self._weights.unit
+        more = f", lanes={lanes}, unit={unit}" if lanes > 1 else ""
+        return f"Mixture({{{parts}}}, shares={self.shares}, seed={self.seed}{more})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        version = self._weights.version
-        again = partial(Mixture, seed=self.seed, schedule=self._schedule, version=version)
-        return again, (self._given,)
+        weights = self._weights
+        options: dict[str, Any] = {"seed": self.seed, "schedule": self._schedule}
+        options |= {name: getattr(weights, name) for name in ("version", "lanes", "unit")}
+        return partial(Mixture, **options), (self._given,)
 
 
 def _check_parts(parts: Any) -> dict[str, tuple[Any, Any]]:
@@ -628,12 +662,14 @@ def _prefix(name: str) -> str:
     return f"part.{quote_name(name)}."
 
 
-def _as_part(name: str, data: Any, seed: int) -> Any:
+def _as_part(name: str, data: Any, seed: int, lanes: int) -> Any:
     """Return a part as a stream; the seeds of sources are independent hashes."""
     if hasattr(data, "epoch_length"):
         return data
+    own_seed = int(digest("part of a mixture", seed, name)[:16], 16)
+    order = None if lanes == 1 else partial(Lanes, lanes=lanes, order=default_order(data))
     try:
-        return Stream(data, seed=int(digest("part of a mixture", seed, name)[:16], 16))
+        return Stream(data, order=order, seed=own_seed)
     except (TypeError, ValueError) as error:
         raise type(error)(f"part {name!r} is invalid: {error}") from None
 

@@ -18,7 +18,7 @@ import numpy as np
 from windeck._util.validation import LIMIT
 from windeck.sources import Indices
 
-__all__ = ["Shares", "Slots", "SlotSchedule", "assign_slots"]
+__all__ = ["Shares", "Slots", "SlotSchedule", "assign_slots", "own_ranges"]
 
 
 class Shares(Protocol):
@@ -151,33 +151,79 @@ def assign_slots(counts: Sequence[int]) -> list[int]:
 class SlotSchedule:
     """Slots, or shares without slots, that change at given positions. Immutable.
 
+    Unit u = p // unit of the positions p after an entry's first belongs to lane l = u % lanes. It
+    is served as unit u // lanes + l of the entry's places: each lane has the shares, and so has
+    every step of lanes * unit positions. Sample m of a part in lane l is its own position
+    m * lanes + l, so each lane has every lanes-th of them. One lane serves the places in turn.
+
     Parameters
     ----------
     entries
         Pairs (position, shares), ascending, the first at position 0, all with the same parts.
+        Positions are multiples of lanes * unit.
+    lanes
+        Number of lanes.
+    unit
+        Adjacent positions of one lane.
     """
 
-    def __init__(self, entries: Sequence[tuple[int, Shares]]) -> None:
+    def __init__(
+        self, entries: Sequence[tuple[int, Shares]], lanes: int = 1, unit: int = 1
+    ) -> None:
         self.starts = [start for start, _ in entries]
         self.shares = [shares for _, shares in entries]
+        self.lanes, self.unit = lanes, unit if lanes > 1 else 1
         #: served[e][i]: whether entry e serves part i.
         self.served = np.stack([shares.counts > 0 for shares in self.shares])
-        base = [np.zeros(self.served.shape[1], np.int64)]
+        #: _base[e][l, i]: samples of part i in lane l before entry e.
+        self._base = [np.zeros((lanes, self.served.shape[1]), np.int64)]
+        #: _heads[e][l, i]: samples of part i before the first place of lane l.
+        self._heads = [_before_units(shares, self.unit, 0, lanes) for shares in self.shares]
         for number, start in enumerate(self.starts[1:]):
-            base.append(base[-1] + self.shares[number].count_before(start - self.starts[number]))
-        #: base[e][i]: samples of part i served before entry e.
-        self._base = np.stack(base)
+            self._base.append(self._lanes_before(number, start))
 
     def entry(self, position: int) -> int:
         """Return the index of the entry that applies at a position. O(log entries)."""
         return bisect_right(self.starts, position) - 1
 
+    def lanes_before(self, position: int) -> Indices:
+        """Return the samples of each lane and part before a position: int64 (lanes, parts).
+
+        O(lanes * (unit + parts)) time and memory.
+        """
+        return self._lanes_before(self.entry(position), position)
+
+    def _lanes_before(self, entry: int, position: int) -> Indices:
+        shares, unit = self.shares[entry], self.unit
+        units, within = divmod(position - self.starts[entry], unit)
+        cycle, lane = divmod(units, self.lanes)
+        edges = _before_units(shares, unit, cycle, self.lanes + bool(lane))
+        found: Indices = edges[: self.lanes].copy()
+        found[:lane] = edges[1 : lane + 1]
+        if within:
+            found[lane] = shares.count_before((cycle + lane) * unit + within)
+        found += self._base[entry] - self._heads[entry]
+        return found
+
     def count_before(self, position: int) -> Indices:
-        """Return the samples of each part before a position: int64 of shape (parts,). O(parts)."""
-        entry = self.entry(position)
-        found: Indices = self._base[entry] + self.shares[entry].count_before(
-            position - self.starts[entry]
-        )
+        """Return the samples of each part before a position: int64 of shape (parts,)."""
+        found: Indices = self.lanes_before(position).sum(axis=0)
+        return found
+
+    def ends_before(self, position: int) -> Indices:
+        """Return the end of each part's own positions that are served before a position.
+
+        With one lane that is `count_before`. With more lanes some of the last few own positions
+        before the end may be served later.
+        """
+        served, lane = self.lanes_before(position), np.arange(self.lanes)[:, None]
+        found: Indices = np.where(served > 0, (served - 1) * self.lanes + lane + 1, 0).max(axis=0)
+        return found
+
+    def first_after(self, position: int) -> Indices:
+        """Return the first of each part's own positions that is not served before a position."""
+        lane = np.arange(self.lanes)[:, None]
+        found: Indices = (self.lanes_before(position) * self.lanes + lane).min(axis=0)
         return found
 
     def end_of(self, part: int) -> int | None:
@@ -187,8 +233,10 @@ class SlotSchedule:
         """
         if self.served[-1, part]:
             return None
-        total = self._base[-1, part]
-        return int(self.position_of(part, np.array([total - 1]))[0]) + 1 if total else 0
+        total = self._base[-1][:, part]
+        (lane,) = np.nonzero(total)
+        last = self.position_of(part, (total[lane] - 1) * self.lanes + lane)
+        return int(last.max()) + 1 if len(last) else 0
 
     def locate(self, positions: Indices) -> tuple[Indices, Indices]:
         """Return the part at each position, and the position in that part. O(log entries) each."""
@@ -205,24 +253,92 @@ class SlotSchedule:
         return part, number
 
     def _locate(self, entry: int, positions: Indices) -> tuple[Indices, Indices]:
-        part, number = self.shares[entry].locate(positions - self.starts[entry])
-        return part, number + self._base[entry, part]
+        places = positions - self.starts[entry]
+        if self.lanes == 1:
+            part, number = self.shares[entry].locate(places)
+            return part, number + self._base[entry][0, part]
+        units, within = np.divmod(places, self.unit)
+        cycle, lane = np.divmod(units, self.lanes)
+        part, number = self.shares[entry].locate((cycle + lane) * self.unit + within)
+        number += self._base[entry][lane, part] - self._heads[entry][lane, part]
+        return part, number * self.lanes + lane
 
     def position_of(self, part: int, numbers: Indices) -> Indices:
         """Return the position of each of a part's positions; -1 if none serves it.
 
-        A part without a share in the last entry is never served again, and positions end at
-        2^63 - 2.
+        A part without a share in the last entry is never served again. Positions end at 2^63 - 2,
+        with lanes at the last multiple of lanes * unit before it.
         """
-        base = self._base[:, part]
-        # Entries with equal counts serve nothing of the part, except the last of them.
-        entries = np.searchsorted(base, numbers, side="right") - 1
+        own, lane = np.divmod(numbers, self.lanes)
+        entries = np.empty_like(numbers)
+        for one in np.unique(lane).tolist():
+            # Entries with equal counts serve nothing of the part, except the last of them.
+            base = [of_lanes[one, part] for of_lanes in self._base]
+            entries[lane == one] = np.searchsorted(base, own[lane == one], side="right") - 1
         found = np.full_like(numbers, -1)
         for entry in np.unique(entries).tolist():
             if self.served[entry, part]:
-                here, start = entries == entry, self.starts[entry]
-                places = self.shares[entry].position_of(
-                    part, numbers[here] - base[entry], LIMIT - 1 - start
-                )
-                found[here] = np.where(places < 0, -1, places + start)
+                here = entries == entry
+                before = self._base[entry] - self._heads[entry]
+                wanted = own[here] - before[lane[here], part]
+                found[here] = self._position_of(entry, part, wanted, lane[here])
         return found
+
+    def _position_of(self, entry: int, part: int, numbers: Indices, lane: Indices) -> Indices:
+        """Return the positions of samples of a part, counted by the shares of an entry."""
+        unit, lanes, start = self.unit, self.lanes, self.starts[entry]
+        cycles = (LIMIT - start) // (lanes * unit)
+        most = (cycles + lanes - 1) * unit - 1
+        places = self.shares[entry].position_of(part, numbers, most)
+        units, within = np.divmod(places, unit)
+        # Compare before multiplying: the product may exceed 64 bits.
+        inside = (places >= 0) & (units - lane < cycles)
+        units = np.where(inside, units - lane, 0) * lanes + lane
+        return np.where(inside, units * unit + within + start, -1)
+
+
+def _before_units(shares: Shares, unit: int, first: int, count: int) -> Indices:
+    """Return the samples of each part before unit `first` of the places, and before those behind.
+
+    int64 of shape (count, parts).
+    """
+    before: Indices = shares.count_before(first * unit)[None]
+    if count == 1:
+        return before
+    parts, between = len(shares.counts), (count - 1) * unit
+    part, _ = shares.locate(first * unit + np.arange(between, dtype=np.int64))
+    cells = np.arange(between) // unit * parts + part
+    each = np.bincount(cells, minlength=(count - 1) * parts).reshape(count - 1, parts)
+    return np.concatenate([before, before + np.cumsum(each, axis=0)])
+
+
+def own_ranges(low: Indices, high: Indices) -> list[tuple[int, int]]:
+    """Return ranges of a part's own positions between two counts of its samples in each lane.
+
+    Parameters
+    ----------
+    low, high
+        int64 of shape (lanes,): lane l has the samples low[l] to high[l] - 1.
+
+    Examples
+    --------
+    >>> own_ranges(np.array([0, 1]), np.array([4, 3]))
+    [(0, 1), (2, 6), (6, 7)]
+    """
+    lanes = len(low)
+    first, last = int(low.max()), int(high.min())
+    if first >= last:
+        return _ragged(low, high)
+    whole = (first * lanes, last * lanes)
+    behind = _ragged(np.full(lanes, last), high)
+    return [*_ragged(low, np.full(lanes, first)), whole, *behind]
+
+
+def _ragged(low: Indices, high: Indices) -> list[tuple[int, int]]:
+    """Return the ranges of `own_ranges`, in time of the number of samples."""
+    counts = high - low
+    lane = np.repeat(np.arange(len(low)), counts)
+    begin = np.repeat(low - (np.cumsum(counts) - counts), counts)
+    own = np.sort((begin + np.arange(len(lane))) * len(low) + lane)
+    pieces = np.split(own, np.flatnonzero(np.diff(own) != 1) + 1)
+    return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece)]

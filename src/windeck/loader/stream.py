@@ -41,7 +41,7 @@ from windeck.sources import (
     whole,
 )
 
-__all__ = ["EpochMap", "EpochRange", "Stream", "as_stream", "check_order_factory"]
+__all__ = ["EpochMap", "EpochRange", "Stream", "as_stream", "check_order_factory", "default_order"]
 
 
 #: Cached orders and per-epoch sources: batches of neighbouring epochs alternate at a border.
@@ -62,15 +62,12 @@ class EpochRange:
     @property
     def is_shuffled_inside(self) -> bool:
         """True for an `EpochSource`, which shuffles its own contents."""
-        return callable(getattr(self.source, "at_epoch", None))
+        return _is_shuffled_inside(self.source)
 
     @property
     def default_order(self) -> OrderFactory:
         """The order factory of the source if none is given."""
-        if self.is_shuffled_inside:
-            return Sequential
-        found: OrderFactory = getattr(self.source, "default_order", Permutation)
-        return found
+        return default_order(self.source)
 
     def epoch_at(self, position: int) -> int:
         """Return the epoch of a position of this range."""
@@ -720,6 +717,18 @@ def as_stream(
                 f"{type(data).__name__}(...)"
             )
     return data
+
+
+def default_order(source: Any) -> OrderFactory:
+    """Return the order factory of a source if none is given."""
+    if _is_shuffled_inside(source):
+        return Sequential
+    found: OrderFactory = getattr(source, "default_order", Permutation)
+    return found
+
+
+def _is_shuffled_inside(source: Any) -> bool:
+    return callable(getattr(source, "at_epoch", None))
 
 
 def check_order_factory(order: object) -> None:

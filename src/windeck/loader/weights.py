@@ -20,6 +20,7 @@ from windeck.loader.schedule import Shares, Slots, SlotSchedule
 
 __all__ = [
     "LONGEST_PERIOD",
+    "LONGEST_STEP",
     "PERIOD",
     "VERSIONS",
     "MixtureWeights",
@@ -36,6 +37,9 @@ PERIOD = 4096
 
 #: Maximum period of version 2, which has a tree for periods above `PERIOD`.
 LONGEST_PERIOD = 2**62
+
+#: Maximum number of positions in a step of all lanes.
+LONGEST_STEP = 2**24
 
 #: Version 1 rounds shares to a table of slots. Version 2 is equal to it where nothing is rounded.
 VERSIONS = (1, 2)
@@ -169,19 +173,33 @@ class MixtureWeights:
         Pairs (position, weights by part), ascending.
     version
         One of `VERSIONS`.
+    lanes, unit
+        See `SlotSchedule`.
 
     Raises
     ------
     TypeError, ValueError
         As `exact_shares`; for another version; for positions that are not ascending and above 0,
-        and for entries whose names are not exactly those of the parts.
+        or in the middle of a step of all lanes, and for entries whose names are not exactly those
+        of the parts.
     """
 
     def __init__(
-        self, weights: Mapping[str, object], schedule: Sequence[Any] = (), version: int = 2
+        self,
+        weights: Mapping[str, object],
+        schedule: Sequence[Any] = (),
+        version: int = 2,
+        lanes: int = 1,
+        unit: int = 1,
     ) -> None:
         self.names = tuple(weights)
         self.version = check_integer("version", version, least=1, most=VERSIONS[-1])
+        self.lanes = check_integer("lanes", lanes, least=1)
+        self.unit = check_integer("unit", unit, least=1)
+        if lanes > 1 and lanes * unit > LONGEST_STEP:
+            raise ValueError(
+                f"`lanes` * `unit` must be at most {LONGEST_STEP:,}, got {lanes} * {unit}"
+            )
         self.entries = [self._entry(0, weights, "")]
         for item in schedule:
             try:
@@ -196,8 +214,16 @@ class MixtureWeights:
                     f"the positions in `schedule` must be ascending and above 0, got {start} "
                     f"after {self.entries[-1].start}"
                 )
+            if lanes > 1 and start % (lanes * unit):
+                step = lanes * unit
+                raise ValueError(
+                    f"positions in `schedule` must be multiples of lanes * unit = {step}, as all "
+                    f"lanes change together, got {start}; expected {start // step * step} or "
+                    f"{-(-start // step) * step}"
+                )
             self.entries.append(self._entry(start, changed, f" in the schedule at {start}"))
-        self.schedule = SlotSchedule([(entry.start, entry.served) for entry in self.entries])
+        entries = [(entry.start, entry.served) for entry in self.entries]
+        self.schedule = SlotSchedule(entries, self.lanes, self.unit)
 
     def _entry(self, start: int, weights: Any, where: str) -> WeightsEntry:
         if not isinstance(weights, Mapping):
@@ -243,7 +269,8 @@ class MixtureWeights:
         first, *later = self._begun(position)
         parts = ", ".join(quote_name(self.names[part]) for part in self.parts_before(position))
         scheduled = {f"schedule.{entry.start}": self._format(entry) for entry in later}
-        return {"shares": self._format(first), **scheduled, "mixture": parts}
+        lanes = {"lanes": f"{self.lanes} of {self.unit}"} if self.lanes > 1 else {}
+        return {"shares": self._format(first), **scheduled, **lanes, "mixture": parts}
 
     def _format(self, entry: WeightsEntry) -> str:
         period = entry.served.period
@@ -281,6 +308,11 @@ def explain_weights_change(field: str, was: object, now: object, version: int) -
             f"its shares are those of version {other} of mixtures, {was}, here they are {now}; if "
             f"the weights are the same, Mixture(..., version={other}) continues it"
         )
+    if field == "lanes":
+        return (
+            f"the mixture had {_describe_lanes(was)} when it was saved and has "
+            f"{_describe_lanes(now)} here; expected the same `lanes` and `unit`"
+        )
     if not field.startswith("schedule."):
         return None
     where = f"position {field.removeprefix('schedule.')}"
@@ -298,6 +330,10 @@ def explain_weights_change(field: str, was: object, now: object, version: int) -
         f"the schedule entry at {where} has taken effect and must not change: it was {was}, here "
         f"it is {now}"
     )
+
+
+def _describe_lanes(value: object) -> str:
+    return "no lanes" if value is None else f"lanes ({value})"
 
 
 def _period(shares: object) -> int:

@@ -20,6 +20,7 @@ from typing import Any
 
 from windeck._util.fingerprints import digest
 from windeck.io import filesystem
+from windeck.io.data_files import list_matching
 from windeck.io.filesystem import PathLike
 from windeck.io.remote import RemotePath
 from windeck.io.writing import remove_directory
@@ -109,7 +110,7 @@ class Destination:
 
     def _tidy(self, *, is_new: bool) -> None:
         """Remove lock, claim and directories that were made, if no task is finished."""
-        if filesystem.list_matching(self.work, "task-*.json"):
+        if list_matching(self.work, "task-*.json"):
             return
         with contextlib.suppress(OSError):
             place, owner = filesystem.join(self.path, _CLAIM), os.path.join(self.home, _OWNER)
@@ -203,7 +204,7 @@ class Destination:
         elif filesystem.exists(marked):
             if filesystem.read_bytes(marked).decode("utf-8", "replace") != plan.fingerprint:
                 # Without a finished task there is nothing to lose.
-                if filesystem.list_matching(self.work, "task-*.json"):
+                if list_matching(self.work, "task-*.json"):
                     held = "unfinished work"
                 else:
                     filesystem.remove(marked)

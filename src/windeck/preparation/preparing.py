@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from windeck._util.progress import Progress, check_progress
-from windeck._util.text import parse_bytes, plural
-from windeck._util.validation import check_integer
+from windeck._util.text import plural
+from windeck._util.validation import check_bytes, check_integer
 from windeck.io.csv_options import Header
-from windeck.io.filesystem import PathLike, Paths, absolute, is_remote, resolve
-from windeck.io.options import ReadOptions, as_names, budget_bytes
+from windeck.io.data_files import Paths, resolve
+from windeck.io.filesystem import PathLike, absolute, is_remote
+from windeck.io.options import ReadOptions, as_names
 from windeck.io.remote import is_url
 from windeck.preparation.destination import Destination, destination_of
 from windeck.preparation.engines import ENGINES
@@ -257,17 +258,13 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def _size(name: str, value: int | str, most: int) -> int:
-    size = parse_bytes(name, value) if isinstance(value, str) else value
-    return check_integer(name, size, least=1 << 10, most=most)
+    return check_bytes(name, value, least=1 << 10, most=most)
 
 
 def _budget(memory: float | str | None) -> float:
     if memory is None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
-    size = parse_bytes("memory_budget", memory) if isinstance(memory, str) else memory
-    found = budget_bytes(size)
-    assert found is not None
-    return found
+    return check_bytes("memory_budget", memory, least=0)
 
 
 def _train(train: Any, time: str | None) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from windeck.columns.columns import as_array
 from windeck.columns.dtypes import Array, Int64s, is_bits
 from windeck.io import reading
 from windeck.io.conversion import decode_numbers, is_string, time_dtype
-from windeck.io.filesystem import resolve
+from windeck.io.data_files import resolve
 from windeck.io.options import ReadOptions, row_range
 from windeck.io.reading import LoadedColumns
 from windeck.table.frequency import regular_timestamps

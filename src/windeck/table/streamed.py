@@ -16,7 +16,13 @@ from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData, read_only
 from windeck.columns.dtypes import Array, Bools, Int64s, is_floating
 from windeck.io import conversion, reading
-from windeck.io.blocks import StoredFile, open_parted
+from windeck.io.blocks import (
+    BLOCKS_IN_GROUP,
+    RangedParquetFile,
+    StoredFile,
+    open_parted,
+    unchanged,
+)
 from windeck.io.cache import ObjectCache
 from windeck.io.options import ReadOptions, row_range
 from windeck.io.reading import Origin
@@ -29,8 +35,6 @@ __all__ = ["GROUP_BYTES", "StreamedTable", "StreamedTimes", "read_streamed"]
 
 #: Default bytes of a group, in memory.
 GROUP_BYTES = 1 << 28
-#: Blocks that a group has at least, if parts of files are small enough.
-BLOCKS_IN_GROUP = 32
 #: Rows that are read at a time to search or count.
 ROWS_AT_A_TIME = 1 << 18
 
@@ -282,6 +286,8 @@ class StreamedTable(Table):
             "files": self._described["files"],
             "group_bytes": self.group_bytes,
         }
+        if cuts := self.reader.cuts:
+            found["cuts"] = digest(*cuts)
         if self._described["times"] is not None:
             found["timestamps"] = self._described["times"]
         return found
@@ -362,6 +368,7 @@ def read_streamed(
     kept = HEAD_BYTES
     if memory_budget is not None:
         kept = min(kept, int(memory_budget) // HEAD_SHARE)
+    _cut_row_groups(stored, names, wanted, forms, group_bytes)
     reader = RowReader(stored, forms, start, stop - start, kept)
     found = scan_series(reader, options.ids, options.time, unknown, progress, cache)
     for name, words in found.categories.items():
@@ -376,6 +383,25 @@ def read_streamed(
         "origin": Origin(origin.files, origin.kinds, origin.columns, origin.nbytes, streamed=True),
     }
     return StreamedTable(reader, columns, described, group_bytes, memory_budget)
+
+
+def _cut_row_groups(
+    files: Sequence[StoredFile],
+    names: Sequence[str],
+    wanted: Sequence[str],
+    forms: Mapping[str, ColumnForm],
+    group_bytes: int,
+) -> None:
+    """Cut row groups that are larger than a group of blocks; reads places of pages."""
+    row_bytes = sum(forms[name].dtype.itemsize for name in names)
+
+    def cut(number: int) -> None:
+        file = files[number].file
+        if isinstance(file, RangedParquetFile) and names:
+            with unchanged([files[number]]):
+                file.cut(names, wanted, row_bytes, group_bytes)
+
+    run_in_threads(cut, len(files), None, portion=1)
 
 
 def _forms(

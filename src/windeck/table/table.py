@@ -13,13 +13,14 @@ import numpy as np
 
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import unknown_column
-from windeck._util.validation import check_integer
+from windeck._util.validation import check_bytes
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
 from windeck.io.cache import checked_cache
 from windeck.io.csv_options import Header
-from windeck.io.filesystem import PathLike, Paths, is_remote, resolve
+from windeck.io.data_files import Paths, resolve
+from windeck.io.filesystem import PathLike, is_remote
 from windeck.io.formats import open_files
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
@@ -86,7 +87,7 @@ class Table:
         rows: tuple[int, int | None] | None = None,
         storage: Storage = "columns",
         in_memory: bool = True,
-        memory_budget: float | None = None,
+        memory_budget: float | str | None = None,
         sort: bool = False,
         header: Header = None,
         delimiter: str | None = None,
@@ -96,8 +97,8 @@ class Table:
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         cache_dir: PathLike | None = None,
-        cache_bytes: int | None = None,
-        group_bytes: int | None = None,
+        cache_bytes: float | str | None = None,
+        group_bytes: float | str | None = None,
         progress: Progress = False,
     ) -> Table:
         """Read columns and rows of Parquet, Arrow IPC (Feather) or CSV files.
@@ -128,9 +129,10 @@ class Table:
             and time. One uncompressed Arrow IPC file of one record batch is mapped, without a copy,
             unless `memory_budget` or `group_bytes` is given. Other files are streamed: windows read
             groups of blocks of rows, see `docs/streaming.md`.
-        memory_budget : bytes, optional
-            Raise MemoryError if `estimate` is larger. With ``in_memory=False`` the bytes that may
-            be resident: windows raise MemoryError if two groups take more.
+        memory_budget : bytes or text, optional
+            Such as ``8e9`` or ``"8GB"``. Raise MemoryError if `estimate` is larger. With
+            ``in_memory=False`` the bytes that may be resident: windows raise MemoryError if two
+            groups take more.
         sort : bool
             Group the rows of series that are not contiguous in the file.
         header : bool or names, optional
@@ -151,9 +153,9 @@ class Table:
             Local folder where remote files are kept, as a whole, for later reads and for other
             processes; see `cache_bytes`. With ``in_memory=False`` also, of local files too, what
             ids and timestamps say of series: for unchanged files they are not read again.
-        cache_bytes : int, optional
+        cache_bytes : bytes or text, optional
             Bytes of all files in `cache_dir`, which is not limited by default.
-        group_bytes : int, optional
+        group_bytes : bytes or text, optional
             ``in_memory=False``: bytes of rows among which windows are shuffled, 256 MiB by default.
             Part of the order, and of the fingerprint.
         progress : bool, or function (done, total)
@@ -199,7 +201,7 @@ class Table:
         budget = budget_bytes(memory_budget)
         check_progress(progress)
         if group_bytes is not None:
-            check_integer("group_bytes", group_bytes, least=1)
+            group_bytes = check_bytes("group_bytes", group_bytes)
         if interleaved and not in_memory:
             raise ValueError("storage='rows' copies all values; it needs in_memory=True")
         if in_memory and group_bytes is not None:
@@ -220,7 +222,7 @@ class Table:
             return read_streamed(
                 files,
                 options,
-                group_bytes=GROUP_BYTES if group_bytes is None else int(group_bytes),
+                group_bytes=group_bytes or GROUP_BYTES,
                 memory_budget=budget,
                 progress=progress,
                 cache=checked_cache(cache_dir, cache_bytes),
@@ -248,7 +250,7 @@ class Table:
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         cache_dir: PathLike | None = None,
-        cache_bytes: int | None = None,
+        cache_bytes: float | str | None = None,
     ) -> int:
         """Return the bytes of memory that `read` would take, from metadata alone.
 
@@ -393,11 +395,11 @@ class Table:
         categories: Categories = (),
         dtype: Any = None,
         rows: tuple[int, int | None] | None = None,
-        memory_budget: float | None = None,
+        memory_budget: float | str | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         cache_dir: PathLike | None = None,
-        cache_bytes: int | None = None,
+        cache_bytes: float | str | None = None,
     ) -> Table:
         """Make a table of series of different lengths, one item or one row each.
 

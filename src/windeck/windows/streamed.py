@@ -141,14 +141,20 @@ class BlockedWindows:
         groups = -(-blocks // self.blocks_in_group)
         stored = self.reader.stored_bytes(self.names, self._rows_by_part())
         every = self.reader.stored_bytes(self.names, np.diff(self.reader.part_offsets))
+        shared = self.reader.shared_bytes(self.names)
+        pieces = (
+            f"\nrow groups are read in pieces: {format_bytes(shared)} of their pages are read twice"
+            if self.reader.cuts
+            else ""
+        )
         return (
             f"streamed: {plural(blocks, 'block')} in {plural(groups, 'group')} of "
             f"{plural(self.blocks_in_group, 'block')}, {windows // max(groups, 1):,} windows and "
             f"{format_bytes(self.group_bytes)} each\n"
             f"resident: two groups, {format_bytes(self.resident_bytes)}; the least memory_budget "
             f"is {self.least_budget:,}\n"
-            f"an epoch reads {format_bytes(stored)} of {format_bytes(every)} that these columns "
-            "have in the files"
+            f"an epoch reads {format_bytes(stored)} of {format_bytes(every - shared)} that these "
+            f"columns have in the files{pieces}"
         )
 
     def _rows_by_part(self) -> Int64:

@@ -10,6 +10,8 @@ import pytest
 
 from support.store_servers import EMBEDDED, need
 
+pytestmark = pytest.mark.usefixtures("finalized")
+
 #: Opens a database before a fork, then runs a statement in the child, which ends as usual.
 PROGRAM = """if True:
     import os, signal, sys

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from windeck._util.validation import check_bytes
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.safetensors.files import (
     CODES,
@@ -44,7 +45,7 @@ def export(
     root: str | None = "model",
     generation: int | None = None,
     namespace: str = "windeck",
-    shard_bytes: int = _SHARD_BYTES,
+    shard_bytes: float | str = _SHARD_BYTES,
     layout: str = "file",
 ) -> list[Path]:
     """Write tensors of a checkpoint into safetensors files.
@@ -114,8 +115,7 @@ def export(
         raise FileNotFoundError(
             f"there is no folder {file.parent}, expected one to write {file.name} into"
         )
-    if type(shard_bytes) is not int or shard_bytes < 1:
-        raise ValueError(f"`shard_bytes` must be an int of at least 1, got {shard_bytes!r}")
+    shard_bytes = check_bytes("shard_bytes", shard_bytes)
     with Checkpoint(store, namespace, generation) as found:
         plan = _plan_export(found, root)
         if layout == "huggingface":

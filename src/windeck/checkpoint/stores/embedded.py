@@ -191,10 +191,9 @@ def reserve_space(path: str) -> None:
     temporary = f"{file}.tmp"
     try:
         with open(temporary, "wb") as out:
-            # Not zeros: some file systems store no blocks for these.
-            out.write(os.urandom(RESERVE_BYTES))
+            os.posix_fallocate(out.fileno(), 0, RESERVE_BYTES)
         os.replace(temporary, file)
-    except OSError:
+    except (AttributeError, OSError):  # macOS does not have the call
         remove(temporary)
 
 

@@ -261,6 +261,17 @@ class RocksDBStore:
         for name in names:
             embedded.drop_part(self._where, name)
 
+    def order_writes(self) -> None:
+        """Let no later write survive a crash without all writes so far.
+
+        Tables that are ingested later are durable at once, and a log that follows this one may be
+        longer on the disk, so this one is synced.
+        """
+        try:
+            self._writable.flush_wal(True)
+        except Exception as error:
+            fail(error, "making it durable", self.url)
+
     def sync(self) -> None:
         with self._lock:
             changes = rocksdict.WriteBatch(raw_mode=True)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from windeck._util.parallel import run_in_threads
+from windeck._util.validation import check_bytes
 from windeck.checkpoint.background import spare_memory
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.chunks import is_plain, iter_chunks
@@ -65,19 +66,15 @@ class LentTensors:
             raise
 
 
-def check_background(background: bool, background_bytes: int | None) -> None:
-    """Raise a TypeError or ValueError for invalid options of a background save."""
+def check_background(background: bool, background_bytes: float | str | None) -> int | None:
+    """Return `background_bytes` as an int; raise a TypeError or ValueError for invalid options."""
     if type(background) is not bool:
         raise TypeError(f"`background` must be a bool, got {type(background).__name__}")
     if background_bytes is None:
-        return
-    if type(background_bytes) is not int:
-        found = type(background_bytes).__name__
-        raise TypeError(f"`background_bytes` must be an int or None, got {found}")
-    if background_bytes < 0:
-        raise ValueError(f"`background_bytes` must be at least 0, got {background_bytes}")
+        return None
     if not background:
         raise ValueError(f"`background_bytes` needs background=True, got {background_bytes} alone")
+    return check_bytes("background_bytes", background_bytes, least=0)
 
 
 def copy_tensors(
