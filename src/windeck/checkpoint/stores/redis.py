@@ -242,10 +242,12 @@ class RedisStore:
         before
             The key of the next write, a `compare_and_set`, if `sync` comes after it.
         """
+        self._check_open()
         doing = "ordering writes"
-        if not self._is_cluster:
+        if not self._is_cluster and self._written_to is None:
             self._note_write(doing)  # later ones must follow what other clients wrote until now
-        self._make_durable(doing, spared=before, ordering=True)
+        elif not self._is_cluster or self._undurable:
+            self._make_durable(doing, spared=before, ordering=True)
         if self._is_cluster and not self._undurable:
             self._written_to = None
 
