@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
 import windeck as wd
 from support.adapted_runs import (
@@ -14,6 +15,8 @@ from support.adapted_runs import (
     KILLED,
     STEPS,
     Scorer,
+    allow_fsdp_on_cpu,
+    digest_of,
     make_loader,
     ranks,
     read_end,
@@ -63,6 +66,60 @@ def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
     assert KILLED in launch(2, fit, tmp_path, url, 10, 4)
     assert launch(1, fit, tmp_path, url, None, 4) == [0]
     assert read_end(tmp_path, 1)[0].startswith(f"{STEPS * EPOCHS} ")
+
+
+def prepare_sharded(kill_at: int | None) -> tuple[Any, Scorer, torch.optim.Optimizer]:
+    allow_fsdp_on_cpu()
+    plugin = accelerate.FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="no_wrap")
+    accelerator = accelerate.Accelerator(cpu=True, fsdp_plugin=plugin if ranks() > 1 else None)
+    model = Scorer(kill_at)
+    return accelerator, model, torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def fit_sharded(folder: Path, url: str, kill_at: int | None, every: int) -> None:
+    """Do as `fit` with a model and an optimizer that accelerate shards by FSDP2."""
+    torch.manual_seed(7)
+    accelerator, model, optimizer = prepare_sharded(kill_at)
+    tables = wd.TableOptimizer(model)
+    loader = make_loader(epochs=EPOCHS)
+    train(accelerator, loader, model, optimizer, tables, url, every=every)
+    assert isinstance(model.layer.weight, DTensor)
+    write_end(folder, model, optimizer)
+    accelerator.end_training()
+
+
+def load_sharded(folder: Path, url: str) -> None:
+    from windeck.checkpoint.accelerate import AccelerateCheckpoint
+
+    accelerator, plain, optimizer = prepare_sharded(None)
+    model, prepared = accelerator.prepare(plain, optimizer)
+    saving = AccelerateCheckpoint(accelerator, url, model=model, optimizer=prepared)
+    saving.load()
+    (folder / "loaded").write_text(digest_of(plain, optimizer).hexdigest())
+    accelerator.end_training()
+
+
+def test_sharded_by_fsdp2(tmp_path: Path) -> None:
+    """Killed and resumed bit for bit; another number of processes loads the same bits."""
+    (tmp_path / "whole").mkdir()
+    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
+    assert launch(2, fit_sharded, tmp_path / "whole", whole, None, 4) == [0, 0]
+    assert KILLED in launch(2, fit_sharded, tmp_path, url, 10, 4)
+    assert checkpoint.log(url)[0].step == 8
+    copied = f"rocksdb://{tmp_path}/three"
+    checkpoint.copy(url, copied)
+    assert launch(2, fit_sharded, tmp_path, url, None, 4) == [0, 0]
+    assert read_end(tmp_path, 2) == read_end(tmp_path / "whole", 2)
+    loaded = set()
+    for count in (1, 2, 3):
+        assert launch(count, load_sharded, tmp_path, copied) == [0] * count
+        loaded.add((tmp_path / "loaded").read_text())
+    assert len(loaded) == 1
+    assert launch(3, fit_sharded, tmp_path, copied, None, 4) == [0, 0, 0]
+    assert read_end(tmp_path, 3)[0].startswith(f"{STEPS * EPOCHS} ")
+    with checkpoint.open(copied) as found:
+        assert found.step == 20
+        assert found.tree("model")["layer.weight"].shape == (1, 4)
 
 
 def lose(folder: Path, url: str) -> None:

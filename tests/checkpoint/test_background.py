@@ -404,7 +404,7 @@ def test_maintenance_and_readers_wait_where_they_must(kind: str, fresh: Fresh) -
 
 
 AT_EXIT = """
-import sys, time
+import atexit, sys, time
 import torch
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
@@ -424,25 +424,38 @@ weights = torch.ones(200_000)
 store = Slow(open_store(sys.argv[1]))
 checkpoint.save(store, step=7, model={"w": weights}, background=True, incremental=True)
 weights.zero_()
+print("last line", end="")                  # in the buffer
 if sys.argv[2] == "raise":
     raise KeyError("of the program")
+if sys.argv[2] == "fail":
+    atexit.register(print, ", and one at exit", end="", flush=True)
+    sys.exit(int(sys.argv[3]))
 """
 
 
 @pytest.mark.usefixtures("finalized")
 @pytest.mark.parametrize(
-    ("kind", "how"), [("rocksdb", "end"), ("leveldb", "fail"), ("redis", "raise")]
+    ("kind", "how", "status", "found"),
+    [
+        ("rocksdb", "end", "0", 0),
+        ("leveldb", "fail", "0", 120),
+        ("rocksdb", "fail", "3", 120),
+        ("redis", "raise", "0", 1),
+    ],
 )
-def test_exit_waits_and_reports(kind: str, how: str, fresh: Fresh) -> None:
+def test_exit_waits_and_reports(kind: str, how: str, status: str, found: int, fresh: Fresh) -> None:
+    """The status of a program whose last save failed is that of an error of the cleanup."""
     url = fresh(kind)
     done = subprocess.run(
-        [sys.executable, "-c", AT_EXIT, url, how], capture_output=True, text=True, check=False,
-        timeout=300,
+        [sys.executable, "-c", AT_EXIT, url, how, status], capture_output=True, text=True,
+        check=False, timeout=300,
     )  # fmt: skip
-    assert done.returncode == (1 if how == "raise" else 0), done.stderr
+    assert done.returncode == found, done.stderr
+    assert done.stdout == "last line" + ", and one at exit" * (how == "fail")
     if how == "fail":
         assert "windeck: step 7 was not saved: its background save failed" in done.stderr
         assert "no space left for the test" in done.stderr
+        assert "step 7 was not saved, so the exit status is 120" in done.stderr
         assert checkpoint.log(url) == []
         return
     assert "windeck:" not in done.stderr

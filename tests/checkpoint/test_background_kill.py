@@ -98,7 +98,7 @@ def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
     seen = json.loads(printed(AT_EVERY_STEP, fresh(kind), str(Path(__file__).parents[1])))
     assert [code for code, _ in seen] == [-9] * (len(seen) - 1) + [0]
     # As of a plain save, see `test_kill`, and the block and the index of the table.
-    assert len(seen) == 2 + (1 + 1) + 2 + (1 + 6) + 2 + 2 + 2 + 2 + 2 + 1
+    assert len(seen) == 2 + (1 + 1) + 2 + (1 + 6) + 2 + 2 + 2 + 2 + 1
     assert [new for _, new in seen] == [False] * (len(seen) - 4) + [True] * 4
 
 

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from torch.distributed.checkpoint.storage import WriteResult
 
 import windeck as wd
-from support.store_servers import KINDS
+from support.store_servers import KINDS, StartRedis, need
 from support.tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
 from windeck.checkpoint.dcp import StoreReader, StoreWriter
@@ -413,3 +413,23 @@ def test_async_save_keeps_the_moment(tmp_path: Path, fresh: Fresh) -> None:
             assert same(fresh_state, {"model": {"w": torch.ones(1000)}, "extra": {"step": 3}})
     finally:
         dist.destroy_process_group()
+
+
+def test_a_server_that_restarts_before_a_save_of_dcp_is_finished(
+    start_redis: StartRedis,
+) -> None:
+    """Data of each rank are durable: nothing in the store would tell that they were lost."""
+    need("redis")
+    server = start_redis()
+
+    class Restarting(StoreWriter):
+        def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+            server.kill()
+            server.start()
+            super().finish(metadata, results)
+
+    state = {"w": torch.arange(1000.0)}
+    dcp_save(state, storage_writer=Restarting(server.url, step=1))
+    target = {"w": torch.zeros(1000)}
+    dcp_load(target, storage_reader=StoreReader(server.url))
+    assert torch.equal(target["w"], state["w"])

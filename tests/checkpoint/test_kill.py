@@ -70,8 +70,8 @@ print(json.dumps(seen))
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
 def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
     seen = json.loads(printed(SCRIPT, fresh(kind), str(Path(__file__).parents[1])))
-    # NEXT, the load and its six chunks, sync, manifest, sync, HEAD, sync: killed before and after.
+    # NEXT, the load and its six chunks, manifest, sync, HEAD, sync: killed before and after.
     assert [code for code, _ in seen] == [-9] * (len(seen) - 1) + [0]
-    assert len(seen) == 2 + 1 + 6 + 2 + 2 + 2 + 2 + 2 + 1
+    assert len(seen) == 2 + 1 + 6 + 2 + 2 + 2 + 2 + 1
     # All up to HEAD leave the former one in force, all after it the new one.
     assert [new for _, new in seen] == [False] * (len(seen) - 4) + [True] * 4

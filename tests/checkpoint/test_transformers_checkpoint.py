@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
+import windeck as wd
 from support.adapted_runs import (
     EPOCHS,
     KILLED,
     STEPS,
     Scorer,
+    allow_fsdp_on_cpu,
     make_loader,
     read_end,
     write_end,
@@ -80,12 +83,123 @@ def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
     assert read_end(tmp_path, 1)[0].startswith(f"{STEPS * EPOCHS} ")
 
 
+class Rated(Scorer):
+    """The loss of an evaluation is the distance from step 9: step 8 is the best of 4, 8, 12, ..."""
+
+    def forward(self, sample: torch.Tensor, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = super().forward(sample, row)
+        return found if self.training else {"loss": (self.steps - 9.0).abs()}
+
+
+def make_rated(folder: Path, url: str, kill_at: int | None, **options: Any) -> Any:
+    from windeck.checkpoint.transformers import CheckpointTrainer
+
+    given = {"save_strategy": "steps", "load_best_model_at_end": True, **options}
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "out"),
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        num_train_epochs=EPOCHS,
+        learning_rate=0.01,
+        save_steps=4,
+        eval_strategy="steps",
+        eval_steps=4,
+        label_names=["sample"],
+        remove_unused_columns=False,
+        **given,
+    )
+    model = Rated(kill_at)
+    return CheckpointTrainer(
+        url,
+        make_loader(),
+        model=model,
+        args=arguments,
+        callbacks=[page["TableSteps"](wd.TableOptimizer(model))],
+        eval_dataset=[{"sample": torch.tensor(i), "row": torch.tensor(i)} for i in range(4)],
+    )
+
+
+def fit_best(folder: Path, url: str, kill_at: int | None, options: dict[str, Any]) -> Any:
+    trainer = make_rated(folder, url, kill_at, **options)
+    torch.manual_seed(7)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == STEPS * EPOCHS
+    assert trainer.state.best_global_step == 8
+    assert trainer.state.best_model_checkpoint == f"{url}#best"
+    write_end(folder, trainer.model, trainer.optimizer)
+    return trainer
+
+
+@pytest.mark.parametrize(("count", "kill_at"), [(1, 14), (2, 14)])
+def test_the_best_model_is_loaded_at_the_end(count: int, kill_at: int, tmp_path: Path) -> None:
+    """Model and tables are those of step 8, though later steps were saved, and after a kill."""
+    (tmp_path / "whole").mkdir()
+    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
+    assert launch(count, fit_best, tmp_path / "whole", whole, None, {}) == [0] * count
+    options = {"save_total_limit": 3}  # as `keep`
+    assert KILLED in launch(count, fit_best, tmp_path, url, kill_at, options)
+    assert launch(count, fit_best, tmp_path, url, None, options) == [0] * count
+    ends = read_end(tmp_path, count)
+    assert ends == read_end(tmp_path / "whole", count)
+    assert ends[0].startswith("8 ")
+    found = [(commit.step, commit.tags) for commit in checkpoint.log(url)]
+    assert found == [(21, ()), (20, ()), (16, ()), (8, ("best",))]
+
+
+def fit_sharded(folder: Path, url: str, kill_at: int | None) -> None:
+    allow_fsdp_on_cpu()
+    options = {"fsdp": True, "fsdp_config": {"version": 2, "auto_wrap_policy": "NO_WRAP"}}
+    trainer = fit_best(folder, url, kill_at, options)
+    assert isinstance(trainer.model.layer.weight, DTensor)
+
+
+def test_sharded_by_fsdp2(tmp_path: Path) -> None:
+    """Killed, resumed, and with the best model in the end, bit for bit."""
+    (tmp_path / "whole").mkdir()
+    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
+    assert launch(2, fit_sharded, tmp_path / "whole", whole, None) == [0, 0]
+    assert KILLED in launch(2, fit_sharded, tmp_path, url, 14)
+    assert launch(2, fit_sharded, tmp_path, url, None) == [0, 0]
+    ends = read_end(tmp_path, 2)
+    assert ends == read_end(tmp_path / "whole", 2)
+    assert ends[0].startswith("8 ")
+
+
+def fit_only_model(folder: Path, url: str) -> None:
+    trainer = make_rated(folder, url, None, save_only_model=True, save_strategy="best")
+    trainer.train()
+    assert int(trainer.model.steps) == 8
+    with pytest.raises(
+        ValueError, match=r"generation 2 \(step 8\) .* save_only_model=True, expect"
+    ):
+        trainer.train(resume_from_checkpoint=True)
+
+
+def test_only_models_are_saved(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/run"
+    assert launch(1, fit_only_model, tmp_path, url) == [0]
+    assert [(found.step, found.tags) for found in checkpoint.log(url)] == [(8, ("best",)), (4, ())]
+    with checkpoint.open(url) as found:
+        assert list(found.trees) == ["model", "extra"]
+        assert list(found.tables) == ["user"]
+
+
 def refuse(folder: Path, url: str) -> None:
     trainer = make_trainer(folder, url, None, 4)
-    with pytest.raises(TypeError, match="`resume_from_checkpoint` must be a bool, got 'checkpoint"):
+    for name in ("checkpoint-4", Path("checkpoint-4")):
+        with pytest.raises(
+            TypeError, match=r"`resume_from_checkpoint` must be a bool, got .*'chec"
+        ):
+            trainer.train(resume_from_checkpoint=name)
+    trainer.url = "redis://me:secret@localhost:1"
+    with pytest.raises(TypeError, match=r"checkpoints are in redis://me:\*\*\*@localhost:1"):
         trainer.train(resume_from_checkpoint="checkpoint-4")
-    trainer.args.load_best_model_at_end = True
-    with pytest.raises(ValueError, match="`load_best_model_at_end` must be False, got True"):
+    trainer.args.save_total_limit = 5
+    with pytest.raises(ValueError, match="got keep=3 and save_total_limit=5"):
+        trainer_of_one_checkpoint(url, make_loader(), Scorer(None), trainer.args)
+    trainer.args.push_to_hub = True
+    with pytest.raises(ValueError, match=r"`hub_strategy` must be 'end' with .* got 'every_save'"):
         trainer_of_one_checkpoint(url, make_loader(), Scorer(None), trainer.args)
 
 

@@ -81,6 +81,32 @@ def test_a_state_in_the_layout_of_hugging_face(fresh: Fresh, tmp_path: Path) -> 
     assert told == f"{folder} has model.safetensors already, expected no model"
 
 
+def test_the_size_of_files(fresh: Fresh, tmp_path: Path) -> None:
+    """Three tensors of 4,000 bytes: two and one in files of 8 kB, one in each of 4 kB."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    url = fresh("rocksdb")
+    state = {name: torch.full((1000,), float(i)) for i, name in enumerate("abc")}
+    checkpoint.save(url, step=1, model=state)
+    for size, parts in (("8kB", 2), ("4000 B", 3), ("1 GB", 1)):
+        folder = tmp_path / size
+        command = ("export", str(folder), "--layout", "huggingface", "--shard-size", size)
+        files = [Path(found["file"]) for found in run_json(url, *command)["files"]]
+        assert [file.suffix for file in files] == [".safetensors"] * parts + [".json"] * (parts > 1)
+        found = {k: v for file in files[:parts] for k, v in safetensors.load_file(file).items()}
+        assert {k: v.tolist() for k, v in found.items()} == {
+            k: v.tolist() for k, v in state.items()
+        }
+    file = str(tmp_path / "all.safetensors")
+    assert len(run_json(url, "export", file, "--shard-size", "4kB")["files"]) == 4
+    told = refused(url, "export", file, "--shard-size", "large", code=2)
+    assert told == "`--shard-size` must be bytes as text such as \"64MB\", got 'large'"
+    told = refused(url, "export", file, "--shard-size", "0B", code=2)
+    assert told == "--shard-size must be at least 1 byte, got '0B'"
+    table = str(tmp_path / "all.csv")
+    told = refused(url, "export", table, "t", "--shard-size", "4kB", code=2)
+    assert told == f"--shard-size is of .safetensors files, {table} ends in '.csv'"
+
+
 def test_what_safetensors_has_not(fresh: Fresh, tmp_path: Path) -> None:
     url, file = fresh("rocksdb"), tmp_path / "state.safetensors"
     checkpoint.save(url, step=1, model={"z": torch.zeros(2, dtype=torch.complex128)})

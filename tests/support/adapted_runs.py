@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 
 import windeck as wd
 from models.oracle import Numbers
@@ -58,17 +59,41 @@ class Scorer(torch.nn.Module):
         return {"loss": (self.layer(kept).square() + kept.sum() * row.float().mean() / 100).mean()}
 
 
-def write_end(folder: Path, model: Scorer, optimizer: Any) -> None:
-    """Write what a run ends with, of this rank; the name tells whether it is the same."""
-    with model.user.core.snapshot() as snapshot:
-        core = model.user.core
-        rows = snapshot.read(core.first_bucket, core.end_bucket)
+def allow_fsdp_on_cpu() -> None:
+    """Let accelerate use its FSDP2 on CPUs, which it does on devices of other kinds only."""
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import DistributedType
+
+    init = AcceleratorState.__init__
+
+    def patched(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        if options.get("fsdp_plugin") is not None:
+            self.distributed_type = DistributedType.FSDP
+            self.fsdp_plugin = options["fsdp_plugin"]
+
+    AcceleratorState.__init__ = patched
+
+
+def digest_of(model: torch.nn.Module, optimizer: Any) -> Any:
+    """Return a hash of model and optimizer, whole if they are sharded."""
     state: dict[str, Any] = dict(model.state_dict())
     for number, own in optimizer.state_dict()["state"].items():
         state |= {f"{number}/{name}": value for name, value in own.items()}
     digest = hashlib.sha256()
     for name in sorted(state):
-        digest.update(name.encode() + torch.as_tensor(state[name]).detach().numpy().tobytes())
+        tensor = torch.as_tensor(state[name]).detach()
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        digest.update(name.encode() + whole.numpy().tobytes())
+    return digest
+
+
+def write_end(folder: Path, model: Scorer, optimizer: Any) -> None:
+    """Write what a run ends with, of this rank; the name tells whether it is the same."""
+    with model.user.core.snapshot() as snapshot:
+        core = model.user.core
+        rows = snapshot.read(core.first_bucket, core.end_bucket)
+    digest = digest_of(model, optimizer)
     for name in sorted(rows):
         digest.update(name.encode() + rows[name].tobytes())
     digest.update(b"%d %d" % (model.user.core.clock, int(model.steps)))

@@ -223,6 +223,28 @@ def _report_at_exit() -> None:
             file=sys.stderr,
         )
         traceback.print_exception(type(error), error, error.__traceback__)
+        if sys.stdout is not None:
+            sys.stdout = _FailingStream(sys.stdout, save.step)
+
+
+class _FailingStream:
+    """A stream whose last flush fails, so that the exit status of the interpreter is 120.
+
+    That status means an error of the cleanup (see `sys.exit`). Nothing else sets the status once
+    the program has ended: errors of threads and functions at exit do not, and `os._exit` would
+    leave out other cleanup.
+    """
+
+    def __init__(self, stream: Any, step: int) -> None:
+        self._stream, self._step = stream, step
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def flush(self) -> None:
+        self._stream.flush()
+        if sys.is_finalizing():
+            raise RuntimeError(f"step {self._step} was not saved, so the exit status is 120")
 
 
 def _start_anew() -> None:

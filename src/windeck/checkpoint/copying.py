@@ -195,14 +195,13 @@ class _Copier:
                 self._place.bulk_load(self._data(own))
         for commit in commits:
             self._place.bulk_load(self._digests(commit))
-        order_writes(self._place)
         if before is None:  # an empty one, see `create_head`
             before = encode_head([])
             if self._place.compare_and_set(key, None, before):
                 order_writes(self._place)
         self._place.bulk_load(self._manifests(commits))
         self._reserve(commits)
-        order_writes(self._place)
+        order_writes(self._place, before=key)
         if not self._place.compare_and_set(key, before, encode_head(commits)):
             raise RuntimeError(
                 f"a checkpoint was committed to {self._space} in {self._place.url} meanwhile, "

@@ -308,8 +308,8 @@ def check_keep(keep: int, keep_every: int | None) -> None:
             raise ValueError(f"`{name}` must be an integer of at least 1, got {value!r}")
 
 
-def _select_kept(commits: list[Commit], keep: int, keep_every: int | None) -> list[Commit]:
-    """Return the commits that `gc` keeps, newest first."""
+def select_kept(commits: list[Commit], keep: int, keep_every: int | None) -> list[Commit]:
+    """Return of commits, newest first, those that `gc` keeps."""
     steps, kept = set[int](), list[Commit]()
     for i, commit in enumerate(commits):
         protected = keep_every is not None and commit.step % keep_every == 0
@@ -340,10 +340,10 @@ def gc_open_store(
     """
     head = read_head(place, namespace)
     if keys.has_segments(place):
-        kept = _select_kept(head.commits, keep, keep_every)
+        kept = select_kept(head.commits, keep, keep_every)
         return _remove_segments(place, namespace, kept, head, dry_run=dry_run)
     while True:
-        kept = _select_kept(head.commits, keep, keep_every)
+        kept = select_kept(head.commits, keep, keep_every)
         needed = find_needed(place, namespace, kept)
         newest = kept[0].generation if kept else _last_reserved(place, namespace)
         removed = 0 if kept else newest

@@ -248,7 +248,9 @@ def _write_in_group(
             ranks.run_on_all(lambda: write(place, plan, base_values=base_values))
 
             def commit() -> int:
-                generation = merge_open_store(_opened_store(place), plan, tag=tag)
+                generation = merge_open_store(
+                    _opened_store(place), plan, tag=tag, retention=retention
+                )
                 if retention is not None:
                     keep, every = retention
                     remove_old(

@@ -25,7 +25,7 @@ from windeck.checkpoint.format.manifests import (
     read_head,
 )
 from windeck.checkpoint.format.values import Kind, Label, decode, encode, save_of
-from windeck.checkpoint.maintenance import check_keep, remove_old
+from windeck.checkpoint.maintenance import check_keep, remove_old, select_kept
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
 from windeck.checkpoint.stores.protocol import Values, order_writes
 from windeck.checkpoint.stores.urls import opened, retry_while_open, takes_parts
@@ -225,17 +225,22 @@ def _write_parts(url: str, shard: ShardWriter) -> None:
 def _write_into_store(store: Store, shard: ShardWriter) -> None:
     plan, writer = shard.plan, shard.writer
     begun = {"plan": plan.digest, "begun": secrets.token_hex(8)}
-    key, value = _encode_manifest(plan, writer, begun)
+    key, reserved = _encode_manifest(plan, writer, begun)
     # Reserves this writer's keys: no other process writes under them from here on.
-    if not store.compare_and_set(key, None, value):
+    if not store.compare_and_set(key, None, reserved):
         raise ValueError(
             f"writer {writer} saved its shard of generation {plan.generation} already, or began "
             "to, expected each writer once"
         )
     try:
         shard.write(store)
-        order_writes(store)
-        store.put_many([_encode_manifest(plan, writer, shard.manifest())])
+        order_writes(store, before=key)
+        _, value = _encode_manifest(plan, writer, shard.manifest())
+        if not store.compare_and_set(key, reserved, value):
+            raise RuntimeError(
+                f"the data of writer {writer} of generation {plan.generation} were removed while "
+                "it saved, expected no gc and no merge of this save meanwhile"
+            )
         order_writes(store)
     except Exception:
         store.delete_many([key])  # so that the writer may try again
@@ -247,8 +252,15 @@ def _encode_manifest(plan: Plan, writer: int, manifest: Mapping[str, Any]) -> tu
     return keys.shard(plan.namespace, plan.generation, writer), encode(label, encode_json(manifest))
 
 
-def merge_open_store(store: Store, plan: Plan, *, tag: str | None = None) -> int:
-    """Do as `merge`, in a store that is open."""
+def merge_open_store(
+    store: Store,
+    plan: Plan,
+    *,
+    tag: str | None = None,
+    retention: tuple[int, int | None] | None = None,
+) -> int:
+    """Do as `merge`, in a store that is open; with `retention`, HEAD keeps what `gc` would."""
+    order_writes(store)  # what the writers wrote comes before HEAD
     head = read_head(store, plan.namespace)
     check_uncommitted(plan.namespace, plan.generation, head)
     commits = head.commits
@@ -277,10 +289,20 @@ def merge_open_store(store: Store, plan: Plan, *, tag: str | None = None) -> int
         raise CorruptStoreError(
             f"the values under {prefix} cannot be read as shards: {error!r}"
         ) from error
-    generation = finish(store, plan, manifest, tag=tag)
+    generation = finish(store, plan, manifest, tag=tag, retain=_retain(retention))
     with suppress(OSError):  # the save is committed; gc tries again
         drop_parts(store, _parts_of_plan(plan, list_parts(store, plan.namespace, unfinished=True)))
     return generation
+
+
+def _retain(
+    retention: tuple[int, int | None] | None,
+) -> Callable[[list[Commit]], list[Commit]] | None:
+    """Return a function that selects the commits that HEAD keeps; None for all of them."""
+    if retention is None:
+        return None
+    keep, every = retention
+    return partial(select_kept, keep=keep, keep_every=every)
 
 
 def _parts_of_plan(plan: Plan, names: list[PartName]) -> list[PartName]:
@@ -575,9 +597,8 @@ def _save_alone(
         base = find_base(place, plan) if plan.incremental else None
         shard = ShardWriter(plan, 0, state, base=base, tables=tables, lent=lent)
         shard.write(place)
-        order_writes(place)
         manifest = merge_shards([shard.manifest()], plan, base.tables if base else None)
-        finish(place, plan, manifest, tag=tag)
+        finish(place, plan, manifest, tag=tag, retain=_retain(retention))
         remember(plan.save)
         if retention is not None:
             keep, every = retention

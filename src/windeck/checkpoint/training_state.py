@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-__all__ = ["find_tables", "random_states", "set_random_states", "world_group"]
+from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.tables.loading import insert_snapshot
+from windeck.checkpoint.tables.writing import forget_saves
+
+__all__ = [
+    "emptied",
+    "find_tables",
+    "public_name",
+    "random_states",
+    "set_random_states",
+    "world_group",
+]
+
+
+def public_name(store: Any) -> str:
+    """Return the URL of a store without the password, for messages and logs.
+
+    Examples
+    --------
+    >>> public_name("redis://me:secret@localhost:6379/0")
+    'redis://me:***@localhost:6379/0'
+    """
+    return str(StoreURL.parse(store) if isinstance(store, str) else store.url)
 
 
 def world_group() -> Any:
@@ -38,6 +62,28 @@ def find_tables(model: torch.nn.Module) -> dict[str, Any]:
                 "step() before a checkpoint is saved or loaded: call it with the optimizer's step"
             )
     return tables
+
+
+@contextmanager
+def emptied(tables: Mapping[str, Any]) -> Iterator[None]:
+    """Empty tables, to load into them; put their rows back after an error."""
+    cores = [table.core for table in tables.values()]
+    with ExitStack() as stack:
+        former = [(core, stack.enter_context(core.snapshot())) for core in cores]
+        _clear(cores)
+        try:
+            yield
+        except BaseException:
+            _clear(cores)
+            for core, snapshot in former:
+                insert_snapshot(core, snapshot)
+            raise
+
+
+def _clear(cores: Iterable[Any]) -> None:
+    for core in cores:
+        forget_saves(core)
+        core.clear()
 
 
 def random_states() -> dict[str, Any]:

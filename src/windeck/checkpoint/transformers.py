@@ -6,6 +6,7 @@ import dataclasses
 import json
 import tempfile
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import transformers
@@ -16,7 +17,9 @@ from windeck.checkpoint.loading import load
 from windeck.checkpoint.maintenance import log
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
+    emptied,
     find_tables,
+    public_name,
     random_states,
     set_random_states,
     world_group,
@@ -24,13 +27,16 @@ from windeck.checkpoint.training_state import (
 
 __all__ = ["CheckpointTrainer"]
 
+#: The tag of the checkpoint with the best metric.
+_BEST = "best"
+
 
 class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
     """A `transformers.Trainer` whose checkpoints are commits in a store, not folders.
 
     A checkpoint holds the trainer's state, model, optimizer, scheduler, the embedding tables in the
     model, the loader, and the random generators of each rank. `TrainingArguments` say when it is
-    saved.
+    saved. With `metric_for_best_model` the best one has the tag ``best``, which protects it.
 
     Parameters
     ----------
@@ -39,7 +45,8 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
     loader
         The `Loader` to train on, in epochs or with `steps_per_epoch`; None: `train_dataset`.
     keep
-        Generations to keep, as for `windeck.checkpoint.save`; None: all.
+        Generations to keep beside the best one, as for `windeck.checkpoint.save`; None:
+        `TrainingArguments.save_total_limit`, or all.
     incremental
         As for `windeck.checkpoint.save`.
     options
@@ -48,12 +55,14 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
     Raises
     ------
     ValueError
-        For arguments with ``load_best_model_at_end=True``.
+        For `push_to_hub` with a `hub_strategy` that uploads folders of checkpoints, and for a
+        `keep` that differs from `save_total_limit`.
 
     Notes
     -----
-    For one process and DDP. `TrainingArguments(save_total_limit=)` has no effect.
-    `save_model` still writes the model as files.
+    For one process, DDP, and FSDP2 (``fsdp=True``). `save_only_model` saves neither optimizer nor
+    loader, so such a checkpoint can be loaded but not resumed. `save_model` still writes the model
+    as files.
     """
 
     def __init__(
@@ -65,11 +74,7 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         incremental: bool = False,
         **options: Any,
     ) -> None:
-        if getattr(options.get("args"), "load_best_model_at_end", False):
-            raise ValueError(
-                "`load_best_model_at_end` must be False, got True: a CheckpointTrainer writes no "
-                "folders that Trainer could load the best model from"
-            )
+        keep = _check_arguments(options.get("args"), keep)
         super().__init__(**options)
         self.url, self.loader = url, loader
         self._save_options: dict[str, Any] = {"keep": keep, "incremental": incremental}
@@ -89,17 +94,27 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         ------
         TypeError
             For the name of a folder.
+        ValueError
+            For a checkpoint of `save_only_model`.
         """
-        if isinstance(resume_from_checkpoint, str):
+        if not isinstance(resume_from_checkpoint, (bool, NoneType)):
             raise TypeError(
                 f"`resume_from_checkpoint` must be a bool, got {resume_from_checkpoint!r}: "
-                f"checkpoints are in {self.url}"
+                f"checkpoints are in {public_name(self.url)}"
             )
         if not resume_from_checkpoint or not self._has_checkpoint():
             return super().train(**options)
         with open_checkpoint(self.url) as found, tempfile.TemporaryDirectory() as folder:
             self._generation = found.generation
-            saved = json.loads(found.tree("extra")["transformers"]["trainer"])
+            own = found.tree("extra")["transformers"]
+            if "scheduler" not in own:
+                raise ValueError(
+                    f"generation {found.generation} (step {found.step}) of "
+                    f"{public_name(self.url)} was saved with save_only_model=True, expected a "
+                    "checkpoint with an optimizer to resume from"
+                )
+            saved = json.loads(own["trainer"])
+            saved["best_model_checkpoint"] = None  # Trainer looks for a folder
             name = transformers.trainer.TRAINER_STATE_NAME
             transformers.TrainerState(**saved).save_to_json(str(Path(folder, name)))
             return super().train(resume_from_checkpoint=folder, **options)
@@ -115,26 +130,46 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         for callback in (*self.callback_handler.callbacks, self.control):
             if isinstance(callback, ExportableState):
                 self.state.stateful_callbacks[type(callback).__name__] = callback.state()
-        extra: dict[str, Any] = {"random": random_states()}
+        is_best = self.state.best_global_step == self.state.global_step > 0
+        if is_best:
+            self.state.best_model_checkpoint = self._best_name()
+        only_model = self.args.save_only_model
+        extra: dict[str, Any] = {} if only_model else {"random": random_states()}
         if self.is_world_process_zero():  # the state of the trainer differs between ranks
-            scaler = self.accelerator.scaler
-            extra["transformers"] = {
-                "trainer": json.dumps(dataclasses.asdict(self.state)),
-                "scheduler": self.lr_scheduler.state_dict(),
-                "scaler": None if scaler is None else scaler.state_dict(),
-            }
+            extra["transformers"] = {"trainer": json.dumps(dataclasses.asdict(self.state))}
+            if not only_model:
+                scaler = self.accelerator.scaler
+                extra["transformers"] |= {
+                    "scheduler": self.lr_scheduler.state_dict(),
+                    "scaler": None if scaler is None else scaler.state_dict(),
+                }
         own = self.accelerator.unwrap_model(self.model)
         save(
             self.url,
             step=self.state.global_step,
             model=own,
-            optimizer=getattr(self.optimizer, "optimizer", self.optimizer),
+            optimizer=None if only_model else getattr(self.optimizer, "optimizer", self.optimizer),
             embeddings=find_tables(own) or None,
-            loader=self.loader,
+            loader=None if only_model else self.loader,
             extra=extra,
+            tag=_BEST if is_best else None,
             group=world_group(),
             **self._save_options,
         )
+
+    def _best_name(self) -> str:
+        """Return the name of the best checkpoint for logs; `_load_best_model` loads it."""
+        return f"{public_name(self.url)}#{_BEST}"
+
+    def _load_best_model(self) -> None:
+        """Load model and tables of the best generation, on all ranks."""
+        own = self.accelerator.unwrap_model(self.model)
+        tables = find_tables(own)
+        with emptied(tables):
+            load(
+                self.url, model=own, embeddings=tables or None, generation=_BEST,
+                group=world_group(),
+            )  # fmt: skip
 
     def _load_from_checkpoint(self, *_: Any) -> None:
         """Do nothing: all is loaded at once, when there is an optimizer."""
@@ -157,6 +192,9 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         self.lr_scheduler.load_state_dict(state["scheduler"])
         if self.accelerator.scaler is not None and state["scaler"] is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
+        best = self.state.best_global_step
+        if any(_BEST in commit.tags and commit.step == best for commit in log(self.url)):
+            self.state.best_model_checkpoint = self._best_name()
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         """Do nothing: the scaler is loaded with the optimizer."""
@@ -165,3 +203,21 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         """Set the generators, just before the first batch."""
         if checkpoint is not None and self._random is not None:
             set_random_states(self._random)
+
+
+def _check_arguments(arguments: Any, keep: int | None) -> int | None:
+    """Return the number of generations to keep; raise ValueError for options without effect."""
+    if getattr(arguments, "push_to_hub", False) and str(arguments.hub_strategy.value) != "end":
+        raise ValueError(
+            f"`hub_strategy` must be 'end' with `push_to_hub`, got {arguments.hub_strategy.value!r}"
+            ": a CheckpointTrainer writes no folders of checkpoints that could be uploaded"
+        )
+    limit = getattr(arguments, "save_total_limit", None)
+    if limit is None or limit <= 0:
+        return keep
+    if keep not in (None, limit):
+        raise ValueError(
+            f"`keep` must be `save_total_limit` or None, got keep={keep} and "
+            f"save_total_limit={limit}"
+        )
+    return int(limit)

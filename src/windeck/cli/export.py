@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windeck._util.text import parse_bytes
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
@@ -46,6 +47,11 @@ def add_parser(commands: Any) -> None:
         "--layout", choices=("file", "huggingface"), default="file",
         help="huggingface: FILE is a folder, for a state as save_pretrained writes it.",
     )  # fmt: skip
+    parser.add_argument(
+        "--shard-size", metavar="SIZE",
+        help="Most bytes of data in one .safetensors file, such as 5GB (the default): of more, "
+        "there are several files and an index.",
+    )  # fmt: skip
     add_generation(parser)
 
 
@@ -57,15 +63,32 @@ def run(arguments: Namespace) -> None:
         if suffix not in _SUFFIXES and not folder:
             ends = f"ends in {suffix!r}" if suffix else "has no suffix"
             raise UsageError(f"{file} {ends}, expected one of {', '.join(_SUFFIXES)}")
+        size = _shard_bytes(arguments.shard_size)
+        if size and not folder and suffix != ".safetensors":
+            raise UsageError(f"--shard-size is of .safetensors files, {file} ends in {suffix!r}")
         if not folder:
             check_output_file(file, force=arguments.force)
         if folder or suffix == ".safetensors":
-            written = _write_safetensors(store, found, file, name, layout=arguments.layout)
+            options = {"layout": arguments.layout, **size}
+            written = _write_safetensors(store, found, file, name, options)
         elif suffix == ".npy":
             written = [_write_npy(store, found, file, _tensor(found, name))]
         else:
             written = [_write_table(store, found, file, _table(found, name))]
         _print(arguments, found, written)
+
+
+def _shard_bytes(text: str | None) -> dict[str, int]:
+    """Return the option of `safetensors.export` for a size, such as ``5GB``; nothing for None."""
+    if text is None:
+        return {}
+    try:
+        size = parse_bytes("--shard-size", text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if size < 1:
+        raise UsageError(f"--shard-size must be at least 1 byte, got {text!r}")
+    return {"shard_bytes": size}
 
 
 def _print(arguments: Namespace, found: ManifestContents, written: list[Path]) -> None:
@@ -78,7 +101,7 @@ def _print(arguments: Namespace, found: ManifestContents, written: list[Path]) -
 
 
 def _write_safetensors(
-    store: Store, found: ManifestContents, file: Path, name: str | None, *, layout: str
+    store: Store, found: ManifestContents, file: Path, name: str | None, options: dict[str, Any]
 ) -> list[Path]:
     from windeck.checkpoint import safetensors
 
@@ -88,7 +111,7 @@ def _write_safetensors(
     generation = found.commit.generation
     try:
         written: list[Path] = safetensors.export(
-            store, file, root=root, generation=generation, namespace=found.namespace, layout=layout
+            store, file, root=root, generation=generation, namespace=found.namespace, **options
         )
     except (FileExistsError, TypeError) as error:
         raise UsageError(str(error)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,25 @@ def test_tables_sharded_as_torchrec_shards_them(memory: Store, tmp_path: Path) -
         assert len(saved_checkpoint.names()) == 4
         row = saved_checkpoint.table("user").rows(np.array([2]))
         assert row.values[0, :6].tolist() == TABLES["grid"][2].tolist()
+
+
+@pytest.mark.parametrize("shape", [(10,), (10, 1)])
+def test_the_state_of_row_wise_adagrad_is_no_slot(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """TorchRec stores one number for each row; without `slots` the table is imported."""
+    rows, state = "model/sparse.embedding_bags.user.weight", "optimizer/state/user.momentum1"
+    weight = {rows.partition("/")[2]: torch.ones(10, 4)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a single process
+        dcp_save(
+            {"model": weight, "optimizer": {"state": {"user.momentum1": torch.ones(shape)}}},
+            checkpoint_id=tmp_path / "run",
+        )
+    table = wd.EmbeddingTable(4, optimizer="adagrad", lr=0.1)
+    expected = rf"{state} has shape \({shape[0]}.*expected \(10, 4\): it is .* row-wise Adagrad"
+    with pytest.raises(ValueError, match=expected):
+        checkpoint.import_table(tmp_path / "run", table, rows=rows, slots=[state])
+    assert table.rows == 0
+    assert checkpoint.import_table(tmp_path / "run", table, rows=rows) == 10
 
 
 def test_a_shard_at_a_time_is_in_memory(

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
-from support.store_servers import StartRedis, need
+from support.store_servers import (
+    RedisServer,
+    StartRedis,
+    cluster_of_three,
+    need,
+    wait_until_whole,
+)
 from support.threads import at_once
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
@@ -141,33 +149,34 @@ def test_a_dump_that_somebody_else_began_is_not_waited_for_alone() -> None:
     assert node.sent == ["BGSAVE"] * 3
 
 
+def times_written(server: RedisServer) -> int:
+    """Return how often a server has written its whole data set."""
+    found = server.client().info("persistence")
+    return int(found.get("aof_rewrites", 0)) + int(found.get("rdb_saves", 0))
+
+
 @pytest.mark.parametrize("how", PERSISTENCE)
 def test_a_save_writes_the_data_set_once_at_most(start_redis: StartRedis, how: str) -> None:
     """One server keeps the order of writes, so one `sync` at the end of a save is sufficient."""
     server = start_redis(*PERSISTENCE[how])
-
-    def written() -> int:
-        found = server.client().info("persistence")
-        return int(found.get("aof_rewrites", 0)) + int(found.get("rdb_saves", 0))
-
     server.client().set("other", os.urandom(1_000_000))
     state = {"w": torch.ones(1000)}
     most = 0 if how == "always" else 1
     with open_store(server.url) as store:
         for step in range(4):
-            before = written()
+            before = times_written(server)
             checkpoint.save(store, step=step, model=state, incremental=step > 1, keep=2)
-            assert written() - before == most
-        before = written()
+            assert times_written(server) - before == most
+        before = times_written(server)
         plan = checkpoint.begin(store, step=9, writers=2)
         for writer in range(2):
             part = checkpoint.Partition(torch.ones(2), offset=(2 * writer,), shape=(4,))
             checkpoint.save_shard(store, plan, writer=writer, model={"w": part})
         checkpoint.merge(store, plan)
-        assert written() - before == most
-        before = written()
+        assert times_written(server) - before == most
+        before = times_written(server)
         assert checkpoint.gc(store, keep=1)
-        assert written() - before == most
+        assert times_written(server) - before == most
     server.kill()
     server.start()
     assert [commit.step for commit in checkpoint.log(server.url)] == [9]
@@ -202,3 +211,112 @@ def test_nothing_is_committed_on_a_server_that_lost_writes(start_redis: StartRed
         store.put_many([(b"a", b"1")])
         store.delete_many([b"a", *(b"%d" % n for n in range(2500))])
         assert dict(store.scan()) == former
+
+
+def test_writers_whose_server_restarts_while_their_shards_are_merged(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shards were read, and are gone before HEAD is set: nothing is committed."""
+    from windeck.checkpoint import saving
+
+    server = start_redis()
+    checkpoint.save(server.url, step=1, model={"w": torch.ones(4)})
+    plan = checkpoint.begin(server.url, step=2, writers=1)
+    checkpoint.save_shard(server.url, plan, writer=0, model={"w": torch.zeros(4)})
+    real = vars(saving)["merge_shards"]
+
+    def merge(*given: Any) -> Any:
+        server.kill()
+        server.start()
+        return real(*given)
+
+    monkeypatch.setattr(saving, "merge_shards", merge)
+    with pytest.raises(ConnectionError, match="was restarted after data was written"):
+        checkpoint.merge(server.url, plan)
+    target = {"w": torch.zeros(4)}
+    assert checkpoint.load(server.url, model=target).step == 1
+    assert torch.equal(target["w"], torch.ones(4))
+
+
+# --- clusters ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lazy_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
+    """Yield a cluster of servers that lose writes when they are killed."""
+    need("redis")
+    with cluster_of_three(tmp_path_factory.mktemp("lazy")) as servers:
+        yield servers
+
+
+def url_of(servers: list[RedisServer]) -> str:
+    return f"redis+cluster://127.0.0.1:{servers[0].port}"
+
+
+def restart(servers: list[RedisServer], number: int) -> None:
+    servers[number].kill()
+    servers[number].start()
+    wait_until_whole(servers)
+
+
+def test_a_save_to_a_cluster_writes_each_data_set_once(lazy_cluster: list[RedisServer]) -> None:
+    """HEAD's server keeps the order of its writes; the others are synced before HEAD is set."""
+    url = url_of(lazy_cluster)
+    with open_store(url) as store:
+        for step in range(5):
+            before = [times_written(server) for server in lazy_cluster]
+            state = {f"w{i}": torch.full((1000,), float(step)) for i in range(20)}
+            checkpoint.save(store, step=step, model=state, incremental=step == 3, keep=2)
+            after = [times_written(server) for server in lazy_cluster]
+            if step:  # the first one also makes an empty HEAD durable, before anything else
+                assert [n - m for n, m in zip(after, before, strict=True)] == [1, 1, 1]
+        for server in lazy_cluster:
+            server.kill()
+        for server in lazy_cluster:
+            server.start()
+        wait_until_whole(lazy_cluster)
+    assert [commit.step for commit in checkpoint.log(url)] == [4, 3]
+    assert checkpoint.verify(url, deep=True).ok
+
+
+class AtCompareAndSet:
+    """A store that calls a function before it sets a key."""
+
+    def __init__(self, store: Any, key: bytes, act: Any) -> None:
+        self._store, self._key, self._act = store, key, act
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
+        if key == self._key and expected is not None:
+            self._act()
+        found: bool = self._store.compare_and_set(key, expected, value)
+        return found
+
+
+@pytest.mark.parametrize("which", ["home", "another"])
+def test_a_server_of_a_cluster_that_restarts_just_before_head(
+    which: str, lazy_cluster: list[RedisServer]
+) -> None:
+    """HEAD's own server was not synced yet: the save is refused. The others lose nothing."""
+    url, name = url_of(lazy_cluster), f"before-{which}"
+    head = f"{name}/HEAD".encode()
+    with open_store(url) as store:
+        first, second = ({f"w{i}": torch.randn(100) for i in range(20)} for _ in range(2))
+        checkpoint.save(store, step=0, model=first, namespace=name)
+        port = int(store._name_of(head).rpartition(":")[2])  # type: ignore[attr-defined]
+        home = [server.port for server in lazy_cluster].index(port)
+        number = home if which == "home" else (home + 1) % 3
+        watched: Any = AtCompareAndSet(store, head, lambda: restart(lazy_cluster, number))
+        if number == home:
+            with pytest.raises(ConnectionError, match="was restarted after data was written"):
+                checkpoint.save(watched, step=1, model=second, namespace=name)
+        else:
+            checkpoint.save(watched, step=1, model=second, namespace=name)
+        in_force = first if number == home else second
+        target = {name: torch.zeros(100) for name in second}
+        assert checkpoint.load(url, model=target, namespace=name).step == int(in_force is second)
+        assert all(torch.equal(target[name], in_force[name]) for name in in_force)
+        checkpoint.save(store, step=2, model=second, namespace=name)
+        assert checkpoint.verify(url, deep=True, namespace=name).ok

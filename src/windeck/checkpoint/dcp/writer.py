@@ -26,7 +26,7 @@ from windeck.checkpoint.format.chunks import check_plain
 from windeck.checkpoint.format.keys import PartName, has_parts
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.stores import Store, write_part
-from windeck.checkpoint.stores.protocol import Items, ParallelItems, order_writes
+from windeck.checkpoint.stores.protocol import Items, ParallelItems
 from windeck.checkpoint.stores.urls import is_url, opened
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
 from windeck.checkpoint.write.shards import encode_chunks
@@ -178,7 +178,7 @@ class StoreWriter(StorageWriter):
         if rank_plan.shared or rank_plan.plan.writers == 1:
             with opened(self._store) as place:
                 place.bulk_load(found)
-                order_writes(place)
+                place.sync()  # nothing would tell `finish` that they were lost
         else:
             url = self._store if isinstance(self._store, str) else self._store.url
             write_part(url, rank_plan.part, found)

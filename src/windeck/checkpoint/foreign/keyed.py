@@ -29,6 +29,11 @@ _READ_BYTES = 8 << 20
 #: The largest version, frequency and time of a lookup that a table holds.
 _LARGEST = 1 << 62
 
+_ROW_WISE = (
+    ": it is the state of row-wise Adagrad, which the optimizers of tables do not have; without "
+    "`slots` the optimizer begins anew"
+)
+
 #: Columns of some ids, by role: int64[n], bool[n] for `admitted`, float32[k, dim] for the rows and
 #: slots of the k ids that are admitted.
 _Batch = dict[str, npt.NDArray[Any]]
@@ -173,7 +178,13 @@ def _read_tensors(
         for role, info in infos.items():
             wanted = (count, dim) if _is_row(role) else (count,)
             if info.shape != wanted:
-                raise ValueError(f"{info.name} has shape {info.shape}, expected {wanted}")
+                is_row_wise = role != "rows" and _is_row(role) and info.shape in (
+                    (count,), (count, 1),
+                )  # fmt: skip
+                raise ValueError(
+                    f"{info.name} has shape {info.shape}, expected {wanted}"
+                    + _ROW_WISE * is_row_wise
+                )
         step = max(1, _READ_BYTES // (4 * dim))
         for first in range(0, count, step):
             stop = min(first + step, count)

@@ -22,7 +22,7 @@ from windeck.checkpoint.format.boxes import (
 )
 
 __all__ = ["check_plain", "chunk_elements", "is_plain", "iter_chunks"]
-__all__ += ["read_elements", "target_memory", "write_chunk"]
+__all__ += ["read_elements", "target_memory", "wait_for_device", "write_chunk"]
 
 
 def check_plain(name: str, tensor: torch.Tensor) -> None:
@@ -39,6 +39,16 @@ def chunk_elements(dtype: torch.dtype, chunk_bytes: int) -> int:
     return max(1, chunk_bytes // dtype.itemsize)
 
 
+def wait_for_device(device: torch.device) -> None:
+    """Wait until all that was queued on a device is done, on all of its streams.
+
+    Chunks are copied in threads, whose current stream is not that of the caller. The copies
+    themselves have ended when they return.
+    """
+    if device.type in ("cuda", "xpu"):
+        getattr(torch, device.type).synchronize(device)
+
+
 def iter_chunks(tensor: torch.Tensor, chunk_bytes: int) -> Iterator[npt.NDArray[np.uint8]]:
     """Iterate over the chunks of a tensor. A chunk is valid until the next one is requested.
 
@@ -53,6 +63,7 @@ def iter_chunks(tensor: torch.Tensor, chunk_bytes: int) -> Iterator[npt.NDArray[
         for start in range(0, total, step):
             yield flat[start * width : min(start + step, total) * width]
         return
+    wait_for_device(tensor.device)
     # One buffer for all chunks: the first access to new memory costs more than the copy. It is
     # pinned for tensors of a device: CUDA would otherwise copy through pinned memory of its own.
     buffer = torch.empty(min(step, total), dtype=tensor.dtype, pin_memory=tensor.is_cuda)
@@ -68,6 +79,7 @@ def read_elements(tensor: torch.Tensor, start: int, stop: int) -> npt.NDArray[np
     flat = _plain_bytes(tensor)
     if flat is not None:
         return flat[start * tensor.dtype.itemsize : stop * tensor.dtype.itemsize]
+    wait_for_device(tensor.device)
     held = torch.empty(stop - start, dtype=tensor.dtype)
     _copy_elements(tensor, start, stop, held)
     return _bytes_of(held)

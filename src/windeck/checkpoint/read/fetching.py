@@ -13,7 +13,12 @@ import torch
 from windeck._util.parallel import parallel_map
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, intersections, shape_of, whole
-from windeck.checkpoint.format.chunks import chunk_elements, target_memory, write_chunk
+from windeck.checkpoint.format.chunks import (
+    chunk_elements,
+    target_memory,
+    wait_for_device,
+    write_chunk,
+)
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
 from windeck.checkpoint.stores import DirectView, Store
@@ -100,6 +105,8 @@ def chunk_runs(
 ) -> Iterator[ChunkRun]:
     """Iterate over the chunks that intersect the boxes; with `direct`, with their `place`."""
     for name, targets, wanted in jobs:
+        for target in targets:
+            wait_for_device(target.device)
         entry = entries[name]
         dtype, box = torch_dtype(entry.dtype), whole(entry.shape) if wanted is None else wanted
         items = chunk_elements(dtype, entry.chunk_bytes)

@@ -464,13 +464,22 @@ def read_bytes(view: View) -> int:
     return 1 << 20 if facts is None else facts.read_bytes
 
 
-def order_writes(store: Store) -> None:
+def order_writes(store: Store, *, before: bytes | None = None) -> None:
     """Let no later write survive a crash without all writes so far.
 
     A store may have a method `order_writes` for this, if it keeps the order of writes anyway.
     Otherwise what was written is made durable.
+
+    Parameters
+    ----------
+    before
+        The key of the next write, a `compare_and_set`, if `sync` or `order_writes` follow it.
     """
-    getattr(store, "order_writes", store.sync)()
+    order = getattr(store, "order_writes", None)
+    if order is None:
+        store.sync()
+    else:
+        order(before)
 
 
 def check_key(key: object) -> bytes:

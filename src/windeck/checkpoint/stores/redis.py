@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
@@ -104,6 +104,15 @@ return 0
 """
 
 
+class _Servers(NamedTuple):
+    """The servers that accept writes."""
+
+    #: An id of each by its name, which changes when it restarts.
+    runs: dict[str, str]
+    #: In a cluster, the slots of each, and those that are being moved.
+    slots: list[tuple[str, str, str]]
+
+
 class RedisStore:
     """A store on a Redis server or cluster. See `windeck.checkpoint.stores.protocol.Store`."""
 
@@ -113,8 +122,10 @@ class RedisStore:
         self._allow_eviction = url.flag("allow_eviction")
         self._is_cluster = url.scheme.endswith("+cluster")
         self._client: Any = None
-        #: The servers' run ids at the first write since the last `sync`.
-        self._written_to: list[str] | None = None
+        #: The servers at the first write since the last `sync`.
+        self._written_to: _Servers | None = None
+        #: In a cluster, names of the servers with writes that may not be durable.
+        self._undurable: set[str] = set()
         try:
             self._connect()
         except BaseException:
@@ -159,7 +170,7 @@ class RedisStore:
         self._check_open()
         pairs = check_batch(items)
         if pairs:
-            self._note_write("writing")
+            self._note_write("writing", pairs)
             # One command is atomic on one server; a cluster needs one for each slot.
             self._run("writing", *self._msets(list(pairs.items()), LARGEST_BATCH))
 
@@ -176,7 +187,7 @@ class RedisStore:
     def delete_many(self, keys: Iterable[bytes]) -> None:
         gone = check_keys(keys)
         self._check_open()
-        if gone and (run := self._run_to_expect()):
+        if gone and not self._is_cluster and (run := self._run_to_expect(gone[0])):
             (done,) = self._run("deleting", ("EVAL", _UNLINK, len(gone), *gone, run))
             if done < 0:
                 raise self._restarted()
@@ -184,6 +195,7 @@ class RedisStore:
         step = UNLINK_KEYS if self._is_cluster else max(1, len(gone))
         for at in range(0, len(gone), step):
             slots = self._by_slot(gone[at : at + step])
+            self._undurable.update(self._nodes() if self._is_cluster else ())
             self._run("deleting", *(("UNLINK", *keys) for keys in slots))
 
     def delete_range(
@@ -196,12 +208,12 @@ class RedisStore:
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
         doing = "comparing and setting"
-        self._note_write(doing)
+        self._note_write(doing, (key,))
         self._run(doing, ("EXISTS", key))  # detects a dropped connection before EVAL is sent
         given = (b"0", b"") if expected is None else (b"1", expected)
         try:  # must not be sent twice
             done: int = self._client.execute_command(
-                "EVAL", _COMPARE_AND_SET, 1, key, self._run_to_expect(), *given, value
+                "EVAL", _COMPARE_AND_SET, 1, key, self._run_to_expect(key), *given, value
             )
         except (redis.ConnectionError, redis.TimeoutError) as error:
             translated = self._error(error, doing)
@@ -214,28 +226,33 @@ class RedisStore:
             raise self._restarted()
         return done == 1
 
-    def _run_to_expect(self) -> str:
-        """Return the run id of the one server that has writes without a `sync`, or nothing."""
-        return self._written_to[0] if self._written_to and not self._is_cluster else ""
+    def _run_to_expect(self, key: bytes) -> str:
+        """Return the run id of the server of a key if it has writes without a `sync`."""
+        return self._written_to.runs.get(self._name_of(key), "") if self._written_to else ""
 
-    def order_writes(self) -> None:
+    def order_writes(self, before: bytes | None = None) -> None:
         """Let no later write survive a crash without all writes so far.
 
         One server writes a log or a dump, which have that order. It must only not have restarted:
         then writes may be lost already. `compare_and_set` and `delete_many` check that, too. A
-        cluster has a log for each server, so data are made durable.
+        cluster has a log for each server, so all servers but that of `before` are made durable.
+
+        Parameters
+        ----------
+        before
+            The key of the next write, a `compare_and_set`, if `sync` comes after it.
         """
-        if self._is_cluster:
-            self.sync()
-            return
         self._check_open()
         doing = "ordering writes"
-        self._refuse_eviction(self._retry(doing, partial(self._client.info, "memory")))
-        if self._written_to is not None and self._written_to != self._retry(doing, self._run_ids):
-            raise self._restarted()
+        if not self._is_cluster and self._written_to is None:
+            self._note_write(doing)  # later ones must follow what other clients wrote until now
+        elif not self._is_cluster or self._undurable:
+            self._make_durable(doing, spared=before, ordering=True)
+        if self._is_cluster and not self._undurable:
+            self._written_to = None
 
     def _restarted(self) -> ConnectionError:
-        self._written_to = None
+        self._written_to, self._undurable = None, set()
         return ConnectionError(
             f"{self.url} was restarted after data was written, which may be lost: "
             "expected no restart between a write and the next sync; write the data again"
@@ -243,16 +260,34 @@ class RedisStore:
 
     def sync(self) -> None:
         """Make all writes as durable as the server can; see docs/stores.md."""
+        self._make_durable("making it durable")
+        self._written_to, self._undurable = None, set()
+
+    def _make_durable(
+        self, doing: str, *, spared: bytes | None = None, ordering: bool = False
+    ) -> None:
+        """Do as `sync`, or as `order_writes`; raise an error if a server lost writes before."""
         self._check_open()
-        doing = "making it durable"
-        for node in self._nodes():
+        nodes = self._nodes()
+        for node in nodes.values():
             self._refuse_eviction(self._retry(doing, partial(node.info, "memory")))
-        if not self._trust_server:
-            for node, key in self._nodes_with_keys():
-                self._retry(doing, partial(make_durable, node, key))
-        before, self._written_to = self._written_to, None
-        if before is not None and before != self._retry(doing, self._run_ids):
+        names = set(nodes)
+        if self._is_cluster and (ordering or self._undurable) and not self._has_moved_slots(doing):
+            names = self._undurable - ({self._name_of(spared)} if spared else set())
+        if not self._trust_server and (self._is_cluster or not ordering):
+            for name in sorted(names & nodes.keys()):
+                self._retry(doing, partial(make_durable, nodes[name], self._key_of(name)))
+        runs, before = self._retry(doing, self._run_ids), self._written_to
+        written = self._undurable if self._is_cluster else set(nodes)
+        if before is not None and any(before.runs.get(n) != runs.get(n) for n in written):
             raise self._restarted()
+        self._undurable = written - names if self._is_cluster else set()
+
+    def _has_moved_slots(self, doing: str) -> bool:
+        """Return True if slots were moved since the first write, or are being moved."""
+        slots = self._retry(doing, self._slots)
+        before = slots if self._written_to is None else self._written_to.slots
+        return slots != before or any(moving != "[]" for *_, moving in slots)
 
     def snapshot(self) -> NoReturn:
         self._check_open()
@@ -295,7 +330,7 @@ class RedisStore:
             self._client = self._retry("opening", lambda: redis.RedisCluster(**settings))
         elif database:
             self._client = _client(settings, db=database)
-        for node in self._nodes():
+        for node in self._nodes().values():
             server = self._retry("opening", partial(node.info, "server"))
             version = str(server.get("redis_version", "0"))
             if int(version.split(".")[0]) < 6:
@@ -320,42 +355,58 @@ class RedisStore:
 
     # --- servers ---------------------------------------------------------------------------------
 
-    def _nodes(self) -> list[Any]:
-        """Return a client for each server that accepts writes."""
+    def _nodes(self) -> dict[str, Any]:
+        """Return a client for each server that accepts writes, by the server's name."""
         if not self._is_cluster:
-            return [self._client]
+            return {"": self._client}
         primaries = self._client.get_primaries()
-        return [self._client.get_redis_connection(node) for node in primaries]
+        return {node.name: self._client.get_redis_connection(node) for node in primaries}
 
-    def _nodes_with_keys(self) -> Iterator[tuple[Any, bytes]]:
-        """Yield a client for each server that accepts writes, and a key that belongs to it."""
-        if not self._is_cluster:
-            yield self._client, b"windeck.sync"
-            return
-        for primary in self._client.get_primaries():
-            keys = (b"windeck.sync{%d}" % number for number in range(1_000_000))
-            own = (k for k in keys if self._client.get_node_from_key(k).name == primary.name)
-            yield self._client.get_redis_connection(primary), next(own)
+    def _name_of(self, key: bytes) -> str:
+        """Return the name of the server of a key."""
+        return str(self._client.get_node_from_key(key).name) if self._is_cluster else ""
 
-    def _run_ids(self) -> list[str]:
+    def _key_of(self, name: str) -> bytes:
+        """Return a key that belongs to a server."""
+        keys = (b"windeck.sync{%d}" % number for number in range(1_000_000))
+        return next(key for key in keys if self._name_of(key) == name)
+
+    def _run_ids(self) -> dict[str, str]:
         """Return an id of each server, which changes when it restarts."""
-        return sorted(str(node.info("server").get("run_id")) for node in self._nodes())
+        nodes = self._nodes().items()
+        return {name: str(node.info("server").get("run_id")) for name, node in nodes}
 
-    def _note_write(self, doing: str) -> None:
-        """Remember the servers before the first write after a `sync`."""
+    def _slots(self) -> list[tuple[str, str, str]]:
+        """Return in a cluster the id and the slots of each server, and those it is moving."""
+        found = []
+        for node in self._nodes().values() if self._is_cluster else ():
+            known = node.cluster("NODES").values()  # of others, it does not know what they move
+            found += [own for own in known if "myself" in own["flags"]]
+        return sorted((n["node_id"], str(n["slots"]), str(n["migrations"])) for n in found)
+
+    def _note_write(self, doing: str, keys: Iterable[bytes] | None = None) -> None:
+        """Remember the servers before the first write after a `sync`.
+
+        Parameters
+        ----------
+        keys
+            The keys that are written; None: any.
+        """
         self._check_open()
         if self._written_to is None:
-            self._written_to = self._retry(doing, self._run_ids)
+            servers = self._retry(doing, lambda: _Servers(self._run_ids(), self._slots()))
+            self._written_to = servers
+        if self._is_cluster:
+            self._undurable.update(
+                self._written_to.runs if keys is None else map(self._name_of, keys)
+            )
 
-    def _layout(self) -> object:
+    def _layout(self) -> _Servers:
         """Return a value that changes when a server restarts or a slot moves."""
-        runs = self._run_ids()
-        if not self._is_cluster:
-            return runs
-        known = self._nodes()[0].cluster("NODES").values()
-        if any(node["migrations"] for node in known):
+        found = _Servers(self._run_ids(), self._slots())
+        if any(migrations != "[]" for *_, migrations in found.slots):
             raise ClusterError("keys are moving from one server to another")
-        return runs, sorted((node["node_id"], str(node["slots"])) for node in known)
+        return found
 
     def _by_slot(self, keys: list[bytes]) -> list[list[bytes]]:
         """Group keys that one command may name: by slot in a cluster, all of them otherwise."""
@@ -474,7 +525,7 @@ class RedisStore:
         for _ in range(3):
             before = self._retry("scanning", self._layout)
             keys: set[bytes] = set()
-            for node in self._nodes():
+            for node in self._nodes().values():
                 keys.update(self._retry("scanning", partial(_scan_node, node, pattern)))
             if self._retry("scanning", self._layout) == before:
                 return keys

@@ -122,11 +122,7 @@ def copy_tensors(
             tensors[name], pieces=tuple(copies), data=torch.empty(0, dtype=tensors[name].dtype)
         )
     _copy_all(parts, total)
-    lent = {name: pieces for name, pieces in chosen.items() if name not in starts}
-    devices = {piece.tensor.device for pieces in lent.values() for piece in pieces}
-    for device in (device for device in devices if device.type == "cuda"):
-        torch.cuda.synchronize(device)  # the thread that writes has another current stream
-    return LentTensors(set(lent)), memory
+    return LentTensors(set(chosen) - set(starts)), memory
 
 
 def _chosen_pieces(

@@ -14,7 +14,7 @@ from windeck.checkpoint.format.chunks import chunk_elements
 from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.format.values import Kind, Label, encode_pieces
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.stores.protocol import Items, Pieces, order_writes
+from windeck.checkpoint.stores.protocol import Items, Pieces
 from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.writing import TablesWriter
 from windeck.checkpoint.write.merging import merge_tables
@@ -143,7 +143,6 @@ def import_state(
             )  # fmt: skip
             manifest["tables"] = [table.as_json() for table in merged]
         place.bulk_load(_chunks(state, namespace, plan.generation, plan.save, chunk_bytes))
-        order_writes(place)
         generation = finish(place, plan, manifest)
         tables.remember(plan.save)
         return generation

@@ -6,7 +6,7 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -79,8 +79,9 @@ def commit_manifest(
     step: int,
     head: Head,
     tag: str | None = None,
+    retain: Callable[[list[Commit]], list[Commit]] | None = None,
 ) -> Commit:
-    """Write the manifest of data that are durable already, then set HEAD to it.
+    """Write the manifest of data that are written already, then set HEAD to it, durably.
 
     Parameters
     ----------
@@ -90,6 +91,8 @@ def commit_manifest(
         The result of `read_head` when the save began.
     tag
         A tag to move to this generation in the same write of HEAD.
+    retain
+        Returns of all generations those that HEAD keeps, in the same write; None: all of them.
 
     Raises
     ------
@@ -104,14 +107,16 @@ def commit_manifest(
         )
     value = encode(Label(Kind.MANIFEST, generation, save), payload)
     store.put_many([(keys.manifest(namespace, generation), value)])
-    order_writes(store)
+    key = keys.head(namespace)
+    order_writes(store, before=key)
     bases = find_bases(manifest, generation)
     now = Commit(generation, save, step, time.time(), len(value), crc32c(value), bases)
-    key = keys.head(namespace)
     while True:
         commits = [now, *head.commits]
         if tag is not None:
             commits = move_tag(commits, tag, generation)
+        if retain is not None:
+            commits = retain(commits)
         if store.compare_and_set(key, head.value, encode_head(commits)):
             break
         # A HEAD of which only old generations or tags were changed is no conflict.
@@ -417,8 +422,20 @@ def _check_order(namespace: str, last: Commit, step: int, takeover: bool, lower_
         )
 
 
-def finish(store: Store, plan: Plan, manifest: Mapping[str, Any], *, tag: str | None = None) -> int:
-    """Commit a save whose data are durable, with a tag if one is given; return its generation.
+def finish(
+    store: Store,
+    plan: Plan,
+    manifest: Mapping[str, Any],
+    *,
+    tag: str | None = None,
+    retain: Callable[[list[Commit]], list[Commit]] | None = None,
+) -> int:
+    """Commit a save whose data are written; return its generation.
+
+    Parameters
+    ----------
+    tag, retain
+        As for `commit_manifest`.
 
     Raises
     ------
@@ -434,6 +451,7 @@ def finish(store: Store, plan: Plan, manifest: Mapping[str, Any], *, tag: str | 
     commit_manifest(
         store, plan.namespace, manifest,
         generation=plan.generation, save=plan.save, step=plan.step, head=head, tag=tag,
+        retain=retain,
     )  # fmt: skip
     return plan.generation
 
