@@ -261,7 +261,7 @@ class RocksDBStore:
         for name in names:
             embedded.drop_part(self._where, name)
 
-    def order_writes(self) -> None:
+    def order_writes(self, before: bytes | None = None) -> None:
         """Let no later write survive a crash without all writes so far.
 
         Tables that are ingested later are durable at once, and a log that follows this one may be
