@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 DATA   ?=
 ARGS   ?=
 # Processes that run tests at the same time; a file of tests runs in one of them. One more than
-# cores, usually: tests of checkpoints wait for the disk.
+# cores, usually: some tests wait for servers and for processes that they start.
 WORKERS ?= 3
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 

@@ -50,8 +50,16 @@ settings.load_profile("windeck")
 
 
 #: Files and folders with long tests.
-LONG = ("test_ranks.py", "examples", "frameworks", "test_demo.py", "test_shared_position.py")
-
+LONG = (
+    "examples",
+    "frameworks",
+    "test_demo.py",
+    "test_device_balanced.py",
+    "test_planted.py",
+    "test_public_names.py",
+    "test_ranks.py",
+    "test_shared_position.py",
+)
 
 #: A file system in memory, and the bytes that have to be free there.
 MEMORY, FREE = Path("/dev/shm"), 8 << 30

@@ -13,9 +13,12 @@ import windeck as wd
 from support.adapted_runs import (
     EPOCHS,
     KILLED,
+    KILLS,
     STEPS,
     Scorer,
     allow_fsdp_on_cpu,
+    check_continued_by_one,
+    check_resumed,
     digest_of,
     make_loader,
     ranks,
@@ -24,7 +27,6 @@ from support.adapted_runs import (
 )
 from support.launched import launch
 from support.pages import named_block
-from windeck import checkpoint
 
 accelerate = pytest.importorskip("accelerate")
 
@@ -43,29 +45,13 @@ def fit(folder: Path, url: str, kill_at: int | None, every: int) -> None:
     accelerator.end_training()
 
 
-@pytest.mark.parametrize(
-    ("count", "every", "kill_at"), [(1, 4, 11), (2, 4, 10), (1, STEPS, 9), (2, STEPS, STEPS)]
-)
+@pytest.mark.parametrize(("count", "every", "kill_at"), KILLS)
 def test_killed_and_resumed(count: int, every: int, kill_at: int, tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
-    assert launch(count, fit, tmp_path / "whole", whole, None, every) == [0] * count
-    assert KILLED in launch(count, fit, tmp_path, url, kill_at, every)
-    assert next(found.step for found in checkpoint.log(url)) == kill_at // every * every
-    assert launch(count, fit, tmp_path, url, None, every) == [0] * count
-    ends = read_end(tmp_path, count)
-    assert ends == read_end(tmp_path / "whole", count)
-    assert ends[0].startswith(f"{STEPS * EPOCHS} ")
-    with checkpoint.open(url) as found:
-        assert list(found.trees) == ["model", "optimizer", "loader", "extra"]
-        assert list(found.tables) == ["user"]
+    check_resumed(fit, tmp_path, count, every, kill_at, table="user")
 
 
 def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
-    url = f"rocksdb://{tmp_path}/run"
-    assert KILLED in launch(2, fit, tmp_path, url, 10, 4)
-    assert launch(1, fit, tmp_path, url, None, 4) == [0]
-    assert read_end(tmp_path, 1)[0].startswith(f"{STEPS * EPOCHS} ")
+    check_continued_by_one(fit, tmp_path)
 
 
 def prepare_sharded(kill_at: int | None) -> tuple[Any, Scorer, torch.optim.Optimizer]:

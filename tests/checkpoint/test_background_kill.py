@@ -17,7 +17,7 @@ import json, os, signal, sys, threading, time
 import torch
 import windeck as wd
 sys.path.append(sys.argv[2])
-from support.doomed import Doomed, child
+from support.doomed import Doomed, child, kill_at_every_step
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 
@@ -71,24 +71,7 @@ def doomed(step, left):
     saving.wait()
     store.close()
 
-def look(step):
-    found = load()
-    assert found in (force[0], step), (found, force, step)
-    os._exit(10 + found % 100)
-
-assert child(first) == 0
-force, seen = [0], []
-for left in range(200):
-    step = left + 1
-    code = child(lambda: doomed(step, left))
-    assert code in (0, -9), code
-    found = child(lambda: look(step)) - 10
-    assert found >= 0
-    seen.append([code, found == step])
-    force[0] = found
-    if code == 0:
-        break
-print(json.dumps(seen))
+print(json.dumps(kill_at_every_step(first, doomed, load)))
 """
 )
 

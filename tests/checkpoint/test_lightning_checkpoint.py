@@ -10,17 +10,16 @@ import torch
 
 from support.adapted_runs import (
     EPOCHS,
-    KILLED,
-    STEPS,
+    KILLS,
     Scorer,
+    check_continued_by_one,
+    check_resumed,
     make_loader,
     ranks,
-    read_end,
     write_end,
 )
 from support.launched import launch
 from support.pages import named_block
-from windeck import checkpoint
 from windeck.loader.mixture import Mixture
 
 lightning = pytest.importorskip("lightning")
@@ -68,29 +67,13 @@ def fit(folder: Path, url: str, kill_at: int | None, every: int) -> None:
     write_end(folder, module.scorer, trainer.optimizers[0])
 
 
-@pytest.mark.parametrize(
-    ("count", "every", "kill_at"), [(1, 4, 11), (2, 4, 10), (1, STEPS, 9), (2, STEPS, STEPS)]
-)
+@pytest.mark.parametrize(("count", "every", "kill_at"), KILLS)
 def test_killed_and_resumed(count: int, every: int, kill_at: int, tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
-    assert launch(count, fit, tmp_path / "whole", whole, None, every) == [0] * count
-    assert KILLED in launch(count, fit, tmp_path, url, kill_at, every)
-    assert next(found.step for found in checkpoint.log(url)) == kill_at // every * every
-    assert launch(count, fit, tmp_path, url, None, every) == [0] * count
-    ends = read_end(tmp_path, count)
-    assert ends == read_end(tmp_path / "whole", count)
-    assert ends[0].startswith(f"{STEPS * EPOCHS} ")
-    with checkpoint.open(url) as found:
-        assert list(found.trees) == ["model", "optimizer", "loader", "extra"]
-        assert list(found.tables) == ["scorer.user"]
+    check_resumed(fit, tmp_path, count, every, kill_at, table="scorer.user")
 
 
 def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
-    url = f"rocksdb://{tmp_path}/run"
-    assert KILLED in launch(2, fit, tmp_path, url, 10, 4)
-    assert launch(1, fit, tmp_path, url, None, 4) == [0]
-    assert read_end(tmp_path, 1)[0].startswith(f"{STEPS * EPOCHS} ")
+    check_continued_by_one(fit, tmp_path)
 
 
 def refuse(folder: Path, url: str) -> None:

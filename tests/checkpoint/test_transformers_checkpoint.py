@@ -13,16 +13,18 @@ import windeck as wd
 from support.adapted_runs import (
     EPOCHS,
     KILLED,
+    KILLS,
     STEPS,
     Scorer,
     allow_fsdp_on_cpu,
+    check_continued_by_one,
+    check_resumed,
     make_loader,
     read_end,
     write_end,
 )
 from support.launched import launch
 from support.pages import named_block
-from windeck import checkpoint
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -48,39 +50,23 @@ def make_trainer(folder: Path, url: str, kill_at: int | None, every: int) -> Any
     return trainer_of_one_checkpoint(url, make_loader(), Scorer(kill_at), arguments)
 
 
-def fit(folder: Path, url: str, kill_at: int | None, every: int, resume: bool) -> None:
+def fit(folder: Path, url: str, kill_at: int | None, every: int) -> None:
     trainer = make_trainer(folder, url, kill_at, every)
     torch.manual_seed(7)
-    trainer.train(resume_from_checkpoint=resume)
+    # Of a store without a checkpoint, to resume begins at step 0.
+    trainer.train(resume_from_checkpoint=kill_at is None)
     assert trainer.state.global_step == STEPS * EPOCHS
     write_end(folder, trainer.model, trainer.optimizer)
     assert not list((folder / "out").glob("checkpoint-*"))
 
 
-@pytest.mark.parametrize(
-    ("count", "every", "kill_at"), [(1, 4, 11), (2, 4, 10), (1, STEPS, 9), (2, STEPS, STEPS)]
-)
+@pytest.mark.parametrize(("count", "every", "kill_at"), KILLS)
 def test_killed_and_resumed(count: int, every: int, kill_at: int, tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
-    # Of a store without a checkpoint, `resume` begins at step 0.
-    assert launch(count, fit, tmp_path / "whole", whole, None, every, True) == [0] * count
-    assert KILLED in launch(count, fit, tmp_path, url, kill_at, every, False)
-    assert next(found.step for found in checkpoint.log(url)) == kill_at // every * every
-    assert launch(count, fit, tmp_path, url, None, every, True) == [0] * count
-    ends = read_end(tmp_path, count)
-    assert ends == read_end(tmp_path / "whole", count)
-    assert ends[0].startswith(f"{STEPS * EPOCHS} ")
-    with checkpoint.open(url) as found:
-        assert list(found.trees) == ["model", "optimizer", "loader", "extra"]
-        assert list(found.tables) == ["user"]
+    check_resumed(fit, tmp_path, count, every, kill_at, table="user")
 
 
 def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
-    url = f"rocksdb://{tmp_path}/run"
-    assert KILLED in launch(2, fit, tmp_path, url, 10, 4, False)
-    assert launch(1, fit, tmp_path, url, None, 4, True) == [0]
-    assert read_end(tmp_path, 1)[0].startswith(f"{STEPS * EPOCHS} ")
+    check_continued_by_one(fit, tmp_path)
 
 
 class Rated(Scorer):

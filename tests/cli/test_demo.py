@@ -129,6 +129,7 @@ def test_an_interrupt_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Monkey
     assert caught.value.code == 130
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_fails_is_quoted(tmp_path: Path) -> None:
     job = Job(str(tmp_path / "nowhere.parquet"), (), (), "load", steps=9)
     unused: Any = None

@@ -6,7 +6,9 @@ The loops are real, so they take time; nothing is compared with seconds, and the
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +49,17 @@ def test_a_dataset_that_sleeps() -> None:
     assert diagnosed(loader).findings[0].kind == "sleep"
 
 
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """Yield a folder on a disk, if the system's temporary folder is; `tmp_path` is in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="no way to drop the page cache")
-def test_random_reads_of_a_map_that_is_not_cached(tmp_path: Path) -> None:
+def test_random_reads_of_a_map_that_is_not_cached(disk_path: Path) -> None:
     """Major page faults take the time; the file is named, and that it fits into memory."""
-    pages = planted.Pages(tmp_path / "rows.bin", 1 << 15)
+    pages = planted.Pages(disk_path / "rows.bin", 1 << 15)
     loader = DataLoader(pages, batch_size=32, shuffle=True)
     found = wd.doctor(loader, quick, seconds=1.0, batches=50)
     use = found.measured.loader.usage

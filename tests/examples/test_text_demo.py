@@ -138,6 +138,7 @@ def test_what_cannot_be_trained_on_gets_one_line(
     assert not list((tmp_path / "out").glob("*.log"))
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_fails_is_quoted(text_demo: ModuleType, tmp_path: Path) -> None:
     job = text_demo.Job(str(tmp_path / "nowhere"), {"a": 1.0}, steps=4)
     with pytest.raises(RuntimeError, match=r"process failed: .*Error: .*nowhere"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,16 @@ from torch.distributed.tensor import DTensor
 
 import windeck as wd
 from models.oracle import Numbers
+from support.launched import launch
+from windeck import checkpoint
 
 #: Epochs of 7 steps: 40 samples in batches of 6, or of 3 on each of two ranks.
 SIZE, EPOCHS, STEPS = 40, 3, 7
 KILLED = -signal.SIGKILL
+#: Ranks, steps between saves, and the step at which they are killed.
+KILLS = [(1, 4, 11), (2, 4, 10), (1, STEPS, 9), (2, STEPS, STEPS)]
+#: Trains on each rank: writes its end to a folder, saves to a URL, is killed at a step or not.
+Fit = Callable[[Path, str, int | None, int], None]
 
 
 def ranks() -> int:
@@ -104,3 +111,29 @@ def write_end(folder: Path, model: Scorer, optimizer: Any) -> None:
 
 def read_end(folder: Path, ranks: int) -> list[str]:
     return [(folder / f"end{rank}").read_text() for rank in range(ranks)]
+
+
+def check_resumed(
+    fit: Fit, folder: Path, count: int, every: int, kill_at: int, *, table: str
+) -> None:
+    """Assert that a run that was killed and resumed ends with the bits of a whole run."""
+    (folder / "whole").mkdir()
+    whole, url = f"rocksdb://{folder}/one", f"rocksdb://{folder}/two"
+    assert launch(count, fit, folder / "whole", whole, None, every) == [0] * count
+    assert KILLED in launch(count, fit, folder, url, kill_at, every)
+    assert next(found.step for found in checkpoint.log(url)) == kill_at // every * every
+    assert launch(count, fit, folder, url, None, every) == [0] * count
+    ends = read_end(folder, count)
+    assert ends == read_end(folder / "whole", count)
+    assert ends[0].startswith(f"{STEPS * EPOCHS} ")
+    with checkpoint.open(url) as found:
+        assert list(found.trees) == ["model", "optimizer", "loader", "extra"]
+        assert list(found.tables) == [table]
+
+
+def check_continued_by_one(fit: Fit, folder: Path) -> None:
+    """Assert that one process continues what two have saved."""
+    url = f"rocksdb://{folder}/run"
+    assert KILLED in launch(2, fit, folder, url, 10, 4)
+    assert launch(1, fit, folder, url, None, 4) == [0]
+    assert read_end(folder, 1)[0].startswith(f"{STEPS * EPOCHS} ")

@@ -6,6 +6,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -136,3 +137,43 @@ class _Watched:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+
+def kill_at_every_step(
+    first: Callable[[], object], doomed: Callable[[int, int], object], load: Callable[[], int]
+) -> list[tuple[int, bool]]:
+    """Kill saves at one point after the other, until one survives.
+
+    Parameters
+    ----------
+    first
+        Saves step 0.
+    doomed
+        Saves a step, and survives a number of points.
+    load
+        Loads the checkpoint, and returns its step.
+
+    Returns
+    -------
+    list
+        The exit code of each save, and whether its step is in force, and not the former one.
+    """
+    assert child(first) == 0
+    force, seen = 0, list[tuple[int, bool]]()
+    for left in range(200):
+        step = left + 1
+        code = child(partial(doomed, step, left))
+        assert code in (0, -9), code
+        found = child(partial(_look, load, force, step)) - 10
+        assert found in (0, 1)
+        seen.append((code, bool(found)))
+        force = step if found else force
+        if code == 0:
+            break
+    return seen
+
+
+def _look(load: Callable[[], int], force: int, step: int) -> None:
+    found = load()
+    assert found in (force, step), (found, force, step)
+    os._exit(10 + (found == step))
