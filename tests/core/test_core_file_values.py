@@ -24,10 +24,14 @@ def block_of(begin: bytes, value: bytes) -> bytes:
 
 
 def read(
-    path: Path, wanted: list[tuple[int, bytes, bytearray, memoryview]], **options: int
+    path: Path,
+    wanted: list[tuple[int, bytes, bytearray, memoryview]],
+    *,
+    streamed: bool = False,
+    threads: int = 1,
 ) -> list[int | None]:
     with open(path, "rb") as file:
-        return read_values(file.fileno(), wanted, end=END, **{"streamed": False, **options})
+        return read_values(file.fileno(), wanted, end=END, streamed=streamed, threads=threads)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
