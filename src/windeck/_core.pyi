@@ -1657,17 +1657,19 @@ def pool_stats() -> dict:
     """
     Return the statistics of the memory pool of batches: slabs allocated and taken so far, and slabs and bytes in use (live) and free.
     """
-def read_values(file: typing.SupportsIndex, values: collections.abc.Sequence, *, streamed: bool, threads: typing.Any = 1) -> list[int | None]:
+def read_values(file: typing.SupportsIndex, values: collections.abc.Sequence, *, end: typing.Any, streamed: bool, threads: typing.Any = 1) -> list[int | None]:
     """
-    Read values from a file, with the CRC32C of their bodies.
+    Read values from a table file of RocksDB, with the CRC32C of their bodies.
     
     Parameters
     ----------
     file : int
         A file descriptor. Its position is not used.
     values : sequence of (int, buffer, buffer, buffer)
-        For each value its offset in the file, and writable memory for the consecutive bytes of its
-        head, its body and its end.
+        For each value the offset of its block in the file, the expected first bytes of the block, and
+        writable memory for the head and the body of the value, which begins 7 bytes after them.
+    end : buffer
+        The expected bytes after each value. The masked CRC32C of the block so far follows them.
     streamed : bool
         Write bodies past the processor's caches: for memory that is not read soon.
     threads : int
@@ -1676,8 +1678,8 @@ def read_values(file: typing.SupportsIndex, values: collections.abc.Sequence, *,
     Returns
     -------
     list of int or None
-        The CRC32C of each body; None if the file ends early or cannot be read. The memory is undefined
-        then.
+        The CRC32C of each body; None if the block cannot be read, is not as expected, or is damaged. The
+        memory is undefined then.
     
     Raises
     ------
@@ -1692,12 +1694,16 @@ def read_values(file: typing.SupportsIndex, values: collections.abc.Sequence, *,
     --------
     >>> import tempfile
     >>> from windeck._core import crc32c, read_values
-    >>> head, body, end = bytearray(1), bytearray(4), bytearray(1)
+    >>> block = b"<" + bytes(7) + b"headbody" + b">"
+    >>> crc = crc32c(block)
+    >>> stored = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    >>> head, body = bytearray(4), bytearray(4)
     >>> with tempfile.TemporaryFile() as file:
-    ...     _ = file.write(b"--<body>"), file.flush()
-    ...     sums = read_values(file.fileno(), [(2, head, body, end)], streamed=False)
-    >>> head, body, end, sums == [crc32c(b"body")]
-    (bytearray(b'<'), bytearray(b'body'), bytearray(b'>'), True)
+    ...     _ = file.write(block + stored.to_bytes(4, "little")), file.flush()
+    ...     values = [(0, b"<", head, body)]
+    ...     sums = read_values(file.fileno(), values, end=b">", streamed=False)
+    >>> head, body, sums == [crc32c(b"body")]
+    (bytearray(b'head'), bytearray(b'body'), True)
     """
 def round_keys(order: Permutation) -> tuple[int, list[int]]:
     """

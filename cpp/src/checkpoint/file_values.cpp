@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "windeck/base/parallel.hpp"
 #include "windeck/checkpoint/crc32c.hpp"
@@ -18,6 +19,12 @@ namespace windeck {
 namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{64} << 10;
+constexpr std::size_t number_bytes = 7;  // of a sequence number
+
+/// A CRC32C as RocksDB stores it, so that data with embedded sums can be summed.
+constexpr std::uint32_t masked(std::uint32_t sum) {
+    return (sum >> 15 | sum << 17) + 0xA282EAD8U;
+}
 
 /// Copies past the caches, if the processor has an instruction for it.
 void stream(std::byte* to, const std::byte* from, std::size_t size) {
@@ -55,9 +62,11 @@ bool fill(int file, std::uint64_t offset, std::span<std::byte> to) {
 }
 
 /// Reads a value; `buffer` has piece_bytes, or is null to read bodies into their place.
-bool read(int file, FileValue& value, std::byte* buffer) {
-    std::uint64_t at = value.offset + value.head.size();
-    if (!fill(file, value.offset, value.head)) return false;
+bool read(int file, FileValue& value, std::span<const std::byte> end, std::byte* buffer) {
+    std::vector<std::byte> first(value.begin.size() + number_bytes + value.head.size());
+    if (!fill(file, value.offset, first)) return false;
+    if (!std::ranges::equal(value.begin, std::span(first).first(value.begin.size()))) return false;
+    std::uint64_t at = value.offset + first.size();
     std::uint32_t sum = 0;
     for (std::span<std::byte> left = value.body; !left.empty();) {
         const std::size_t size = std::min(piece_bytes, left.size());
@@ -68,21 +77,29 @@ bool read(int file, FileValue& value, std::byte* buffer) {
         at += size;
         left = left.subspan(size);
     }
-    if (!fill(file, at, value.end)) return false;
+    std::vector<std::byte> last(end.size() + sizeof(std::uint32_t));
+    if (!fill(file, at, last)) return false;
+    const auto ending = std::span(last).first(end.size());
+    const std::uint32_t whole =
+        masked(crc32c(ending, crc32c_joined(crc32c(first), sum, value.body.size())));
+    if (!std::ranges::equal(end, ending)) return false;
+    if (std::memcmp(last.data() + end.size(), &whole, sizeof(whole)) != 0) return false;
+    std::ranges::copy(std::span(first).last(value.head.size()), value.head.begin());
     value.sum = sum;
     return true;
 }
 
 }  // namespace
 
-void read_values(int file, std::span<FileValue> values, bool streamed, int threads) {
+void read_values(int file, std::span<FileValue> values, std::span<const std::byte> end,
+                 bool streamed, int threads) {
     const auto count = static_cast<std::int64_t>(values.size());
     const std::int64_t grain = std::max<std::int64_t>(1, count / (4 * threads));
-    parallel_for(count, grain, threads, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(count, grain, threads, [&](std::int64_t first, std::int64_t stop) {
         const auto buffer =
             streamed ? std::make_unique_for_overwrite<std::byte[]>(piece_bytes) : nullptr;
-        for (std::int64_t i = begin; i < end; ++i)
-            (void)read(file, values[static_cast<std::size_t>(i)], buffer.get());
+        for (std::int64_t i = first; i < stop; ++i)
+            (void)read(file, values[static_cast<std::size_t>(i)], end, buffer.get());
     });
 }
 

@@ -18,13 +18,16 @@ inline constexpr std::size_t block = 64;
 /// Copies a row by cache lines: for short rows, a call of std::memcpy would take half of the time.
 inline void copy_row(std::byte* to, const std::byte* from, std::size_t bytes) {
     constexpr std::size_t step = 64;  // a cache line
-    constexpr std::size_t word = 4;   // of a bfloat16 row, the last word may be half a one
-    std::size_t i = 0;
-    for (; i + step <= bytes; i += step)
-        std::memcpy(to + i, from + i, step);
-    for (; i + word <= bytes; i += word)
-        std::memcpy(to + i, from + i, word);
-    if (i < bytes) std::memcpy(to + i, from + i, word / 2);
+    const std::byte* const lines_end = from + bytes / step * step;
+    for (; from != lines_end; from += step, to += step)
+        std::memcpy(to, from, step);
+    // Of what is left, the halves of a line, a quarter and so on, by the bits of its size.
+    for (std::size_t part = step / 2; part >= 2; part /= 2) {
+        if ((bytes & part) == 0) continue;
+        std::memcpy(to, from, part);
+        from += part;
+        to += part;
+    }
 }
 
 /// Finds the locations of all ids.

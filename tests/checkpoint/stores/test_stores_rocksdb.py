@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,12 +13,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+import torch
 
 from support.programs import printed
 from support.store_servers import need
 from support.threads import at_once
+from windeck import checkpoint
 from windeck.checkpoint.stores import open_store, write_part
-from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES, ParallelItems
+from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES, ParallelItems, order_writes
 
 
 @pytest.fixture(autouse=True)
@@ -383,3 +386,24 @@ def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.Mo
         meanwhile += [b"3"]
         with pytest.raises(BlockingIOError, match="expected a moment without a sync of its writer"):
             open_store(f"{url}?readonly=1")
+
+
+def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:
+    store = open_store(f"rocksdb://{tmp_path}/x")
+    store.put_many([(b"a", b"1")])
+    order_writes(store)
+    assert not (tmp_path / "x" / "windeck.seal").exists(), "this would be a sync"
+    assert not list((tmp_path / "x").glob("*.sst"))
+    shutil.copytree(tmp_path / "x", tmp_path / "killed")
+    store.close()
+    with open_store(f"rocksdb://{tmp_path}/killed") as found:
+        assert found.get(b"a") == b"1"
+    with pytest.raises(ValueError, match="is closed"):
+        order_writes(store)
+
+
+def test_a_save_syncs_twice(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    for step in range(1, 4):
+        checkpoint.save(url, step=step, model={"w": torch.ones(3)})
+        assert (tmp_path / "x" / "windeck.seal").read_bytes().split()[2] == b"%d" % (2 * step)

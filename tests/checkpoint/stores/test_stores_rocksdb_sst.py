@@ -352,3 +352,34 @@ def test_what_asks_for_compression_is_written_by_the_engine(tmp_path: Path) -> N
     with open_store(f"{url}?compression=zstd") as store:
         store.bulk_load((key, split(value, draw)) for key, value in model.items())
         assert dict(store.scan()) == model
+
+
+def test_the_disk_begins_with_whole_pages_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges, path = [], tmp_path / "x.sst"
+    begin = rocksdb_sst.begin_writing
+
+    def noted(file: int, offset: int, size: int) -> None:
+        assert offset + size <= path.stat().st_size
+        ranges.append((offset, offset + size))
+        begin(file, offset, size)
+
+    monkeypatch.setattr(rocksdb_sst, "BEGIN_BYTES", 100_000)
+    monkeypatch.setattr(rocksdb_sst, "begin_writing", noted)
+    file = rocksdb_sst.TableWriter(path)
+    for number in range(30):
+        file.add(b"%03d" % number, bytes(30_000))
+    file.finish()
+    assert len(ranges) == 7
+    assert [first for first, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+    assert all(end % 4096 == 0 for _, end in ranges)
+
+
+def test_a_file_that_the_disk_cannot_begin_with_is_no_error() -> None:
+    first, second = os.pipe()
+    try:
+        rocksdb_sst.begin_writing(second, 0, 4096)
+    finally:
+        os.close(first)
+        os.close(second)

@@ -110,13 +110,13 @@ def test_shapes_and_sizes(dim: int, slots: int, count: int, memory: Store) -> No
     check(checkpoint.open(memory).table("t"), core)
     sizes = [len(value) for _, value in memory.scan(b"windeck/e/")]
     row = 4 * dim * (1 + slots)
-    assert all(size <= 256 << 10 for size in sizes) or row > 200_000
+    assert all(size <= 512 << 10 for size in sizes) or row > 200_000
     # Blocks are as full as borders that suit readers of other shards let them be.
-    assert len(sizes) <= 22 + 1 + 2 * (len(core) * row + 33 * count) / (256 << 10) or row > 100_000
+    assert len(sizes) <= 22 + 1 + 2 * (len(core) * row + 33 * count) / (512 << 10) or row > 100_000
 
 
 def test_a_bucket_of_many_blocks(memory: Store) -> None:
-    rng, core = np.random.default_rng(3), ModelCore(256)
+    rng, core = np.random.default_rng(3), ModelCore(512)
     ids = [key for key in range(1_500_000, 2_400_000) if bucket_is_nine(key)]
     core.fill(ids, rng)
     checkpoint.save(memory, step=0, embeddings={"t": ModelTable(core)})

@@ -27,7 +27,7 @@ _KINDS = {"t": Kind.CHUNK, "e": Kind.BLOCK, "i": Kind.INDEX}
 #: Keys of one read.
 _READ_KEYS = 1000
 #: Maximum bytes of a block of a table, and lines of a value of its index.
-_BLOCK_BYTES, _LINES = 256 << 10, 1 << 16
+_BLOCK_BYTES, _LINES = 512 << 10, 1 << 16
 
 
 class ValueRange(NamedTuple):

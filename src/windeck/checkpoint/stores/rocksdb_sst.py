@@ -25,7 +25,7 @@ import struct
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -555,27 +555,17 @@ class _TableFile:
 
     def read(
         self, places: Sequence[_BlockRead], *, streamed: bool, threads: int
-    ) -> Iterator[tuple[int, int]]:
-        """Read values of valid blocks of one entry; yield numbers and CRC32C of bodies."""
-        found, reads = [], []
+    ) -> Iterable[tuple[int, int | None]]:
+        """Read values of blocks of one entry; return numbers and CRC32C of bodies, None if bad."""
+        numbers, reads = [], []
         for number, (key, head, body), offset, size in places:
-            begin = _begin(len(key), len(head) + len(body)) + key
-            first = bytearray(len(begin) + 8 + len(head))
-            end = bytearray(len(_ALONE) + 4)
-            if len(first) + len(body) + len(_ALONE) - 1 == size:
-                found.append((number, begin, head))
-                reads.append((offset, first, body, end))
-        sums = read_values(self._file, reads, streamed=streamed, threads=threads)
-        for (number, begin, head), (_, first, body, end), body_crc in zip(
-            found, reads, sums, strict=True
-        ):
-            # The kind (1: a value, not a deletion); the other seven bytes are a sequence number.
-            if body_crc is None or not first.startswith(begin) or first[len(begin)] != 1:
-                continue
-            head[:] = first[len(begin) + 8 :]
-            crc = crc32c(_ALONE, crc32c_joined(crc32c(first), body_crc, len(body)))
-            if end == _ALONE + masked(crc).to_bytes(4, "little"):
-                yield number, body_crc
+            # The kind (1: a value, not a deletion) comes before seven bytes of a sequence number.
+            begin = _begin(len(key), len(head) + len(body)) + key + b"\1"
+            if len(begin) + 7 + len(head) + len(body) + len(_ALONE) - 1 == size:
+                numbers.append(number)
+                reads.append((offset, begin, head, body))
+        sums = read_values(self._file, reads, end=_ALONE, streamed=streamed, threads=threads)
+        return zip(numbers, sums, strict=True)
 
     def _entries(self, where: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Return the pairs of the block whose encoded offset and size are given."""

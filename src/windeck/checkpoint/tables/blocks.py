@@ -1,4 +1,4 @@
-"""Blocks of table entries, up to 256 KiB as one value, and the index of blocks.
+"""Blocks of table entries, up to 512 KiB as one value, and the index of blocks.
 
 After the header that every value has, little-endian, without gaps::
 
@@ -47,8 +47,8 @@ __all__ = [
 
 _PRELUDE = struct.Struct("<IIIIII")
 _DTYPE_CODES = {"float32": 0, "bfloat16": 1}
-#: Bytes for entries in a block, so that a value has up to 256 KiB.
-BLOCK_BYTES = (256 << 10) - HEADER_BYTES - PRELUDE_BYTES - 8
+#: Bytes for entries in a block, so that a value has up to 512 KiB.
+BLOCK_BYTES = (512 << 10) - HEADER_BYTES - PRELUDE_BYTES - 8
 
 
 class Block(NamedTuple):

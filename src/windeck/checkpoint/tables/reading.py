@@ -58,6 +58,7 @@ class BlockReader:
         self, view: View, namespace: str, link: TableLink, shard: TableShard, shape: TableShape
     ) -> None:
         self._view, self._namespace = view, namespace
+        self._direct = view if isinstance(view, DirectView) else None
         self._link, self._shard, self._shape = link, shard, shape
         self._index: BlockIndex | None = None
         self._sizes: list[int] = []  # of the payloads, with the index
@@ -145,14 +146,14 @@ class BlockReader:
 
     def _new_memory(self, group: Iterable[int]) -> memoryview | None:
         """Return memory for a group of blocks, or None if the store cannot read into memory."""
-        if not isinstance(self._view, DirectView):
+        if self._direct is None:
             return None
         return np.empty(self._size_of(group), np.uint8).data
 
     def _payloads(self, group: Sequence[int], memory: memoryview | None) -> Iterator[memoryview]:
         """Yield the payloads of blocks, read into memory if some is given."""
         names = [self._key(number) for number in group]
-        if memory is None or not isinstance(self._view, DirectView):
+        if memory is None or self._direct is None:
             values = self._view.get_many(names)
             for i, number in enumerate(group):
                 value, values[i] = values[i], None  # let go of as soon as it is used
@@ -163,7 +164,7 @@ class BlockReader:
             body = memory[at : at + self._sizes[number]]
             wanted.append((name, memoryview(bytearray(HEADER_BYTES)), body))
             at += _aligned(len(body))
-        sums = self._view.get_many_into(wanted, threads=THREADS)
+        sums = self._direct.get_many_into(wanted, threads=THREADS)
         for number, (key, head, body), crc in zip(group, wanted, sums, strict=True):
             label = self._label(Kind.BLOCK, number)
             if crc is None or head != header(label, len(body), crc):
