@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windeck._util.text import parse_bytes
+from windeck._util.validation import check_bytes
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
@@ -83,12 +83,9 @@ def _shard_bytes(text: str | None) -> dict[str, int]:
     if text is None:
         return {}
     try:
-        size = parse_bytes("--shard-size", text)
+        return {"shard_bytes": check_bytes("--shard-size", text)}
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if size < 1:
-        raise UsageError(f"--shard-size must be at least 1 byte, got {text!r}")
-    return {"shard_bytes": size}
 
 
 def _print(arguments: Namespace, found: ManifestContents, written: list[Path]) -> None:

@@ -261,8 +261,8 @@ class RocksDBStore:
         for name in names:
             embedded.drop_part(self._where, name)
 
-    def order_writes(self) -> None:
-        """Let no later write survive a crash without all writes so far.
+    def order_writes(self, before: bytes | None = None) -> None:
+        """Let no later write survive a crash without all writes so far, whatever comes next.
 
         Tables that are ingested later are durable at once, and a log that follows this one may be
         longer on the disk, so this one is synced.
