@@ -1550,9 +1550,9 @@ def crc32c_joined(first: typing.Any, second: typing.Any, second_size: typing.Any
     >>> crc32c_joined(crc32c(b"12345"), crc32c(b"6789"), 4) == crc32c(b"123456789")
     True
     """
-def cu_seqlens(position_ids: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
+def cu_seqlens(position_ids: typing.Any, batches: typing.Any = 1) -> list:
     """
-    Return the bounds of the sequences of a flattened batch, int32[m]: 0, the positions after the first where the flattened ids are 0, and the number of ids. Aligned to 64 bytes.
+    Return the bounds of the segments of each of `batches` flattened batches, which position_ids are of end to end, as a list of int32[m]: 0, the positions after the first where the ids are 0, and the number of ids. Within a segment they count up from 0. Aligned to 64 bytes. O(segments) time.
     """
 def default_threads() -> int:
     """

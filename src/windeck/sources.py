@@ -146,7 +146,9 @@ class RowSource(Source, Protocol):
 
     Its `gather` returns ``present({**rows, **whole(rows)})`` with ``rows = gather_rows(...)``.
     Code that composes batches of several sources, pins them or moves them to a device calls these
-    steps one by one. The sources of an `EpochSource` have the three methods too.
+    steps one by one. The sources of an `EpochSource` have the three methods too. An optional method
+    ``wholes(rows, count)`` returns the arrays of `whole` for each of `count` batches of equally
+    many rows: a list by key.
     """
 
     def gather_rows(self, indices: Indices, out: Batch | None = None) -> Batch:

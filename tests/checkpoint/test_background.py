@@ -433,6 +433,7 @@ if sys.argv[2] == "fail":
 """
 
 
+@pytest.mark.usefixtures("finalized")
 @pytest.mark.parametrize(
     ("kind", "how", "status", "found"),
     [

@@ -293,19 +293,34 @@ def test_block_sums_refuse() -> None:
         _core.add_block_sums(shard_of([1]), **given, sums=np.zeros(2))
 
 
-def test_bounds_of_sequences() -> None:
-    ids = np.array([[0, 1, 0], [0, 1, 2]])
+def test_bounds_of_segments() -> None:
+    ids = np.array([[0, 1, 0], [0, 1, 2], [0, 0, 0], [0, 1, 0]])
     for dtype in (np.int64, np.int32):
-        found = _core.cu_seqlens(ids.astype(dtype))
+        (found,) = _core.cu_seqlens(ids.astype(dtype))
         assert found.dtype == np.dtype(np.int32)
-        assert found.tolist() == [0, 2, 3, 6]
-    assert _core.cu_seqlens(np.zeros((0, 3), np.int64)).tolist() == [0]
+        assert found.tolist() == [0, 2, 3, 6, 7, 8, 9, 11, 12]
+        halves = _core.cu_seqlens(ids.astype(dtype), 2)
+        assert [half.tolist() for half in halves] == [[0, 2, 3, 6], [0, 1, 2, 3, 5, 6]]
+        assert all(half.ctypes.data % 64 == 0 and half.flags.writeable for half in halves)
+    empty = np.zeros((0, 3), np.int64)
+    assert [one.tolist() for one in _core.cu_seqlens(empty, 2)] == [[0], [0]]
+
+
+def test_bounds_of_wrong_ids() -> None:
     with pytest.raises(TypeError, match="position_ids is of type list, expected an array"):
         _core.cu_seqlens([0])
     with pytest.raises(TypeError, match="position_ids has dtype float64, expected int64 or int32"):
         _core.cu_seqlens(np.zeros(3))
     with pytest.raises(ValueError, match="position_ids is not contiguous"):
-        _core.cu_seqlens(ids.T)
+        _core.cu_seqlens(np.zeros((2, 3), np.int64).T)
+    with pytest.raises(ValueError, match="batches is 2, which does not divide 3 position_ids"):
+        _core.cu_seqlens(np.zeros(3, np.int64), 2)
+    with pytest.raises(ValueError, match="batches is 0, expected"):
+        _core.cu_seqlens(np.zeros(3, np.int64), 0)
+    for ids, where in (([0, 2], "2 at 1"), ([0, -1], "-1 at 1"), ([0, 7, 1], "1 at 2")):
+        expected = f"position_ids has {where}, expected the distance from the last 0"
+        with pytest.raises(ValueError, match=expected):
+            _core.cu_seqlens(np.array(ids))
 
 
 DIGEST = """

@@ -111,6 +111,32 @@ def test_only_the_bytes_in_use_are_read(tmp_path: Path, monkeypatch: pytest.Monk
     assert counted.bytes <= 8 * 108
 
 
+@pytest.mark.parametrize(
+    ("used", "reads"),
+    [
+        (["x0", "x4", "x9"], 3),  # 72 kB lie between columns of 24 kB
+        (["x0", "x1", "x2"], 1),
+        (["x0", "x2"], 2),
+        (["x3", "flag", "x4"], 1),  # 400 bytes of another column
+    ],
+)
+def test_columns_that_are_not_used_are_hardly_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: list[str], reads: int
+) -> None:
+    path = tmp_path / "a.arrow"
+    data = {f"x{c}": np.random.default_rng(c).normal(size=3000) for c in range(10)}
+    flags = {"flag": np.arange(3000) % 3 == 0, "other": np.arange(3000) % 2 == 0}
+    names = ["x0", "x1", "x2", "x3", "flag", "other", *(f"x{c}" for c in range(4, 10))]
+    table = pa.table({name: (data | flags)[name] for name in names})
+    feather.write_feather(table, path, compression="uncompressed")
+    file = RangedIpcFile(str(path))
+    counted = Counted(monkeypatch)
+    found = pa.Table.from_batches(file.batches(used, 8, 2990))
+    assert found.equals(table.select(used).slice(8, 2982))
+    assert counted.reads == reads
+    assert counted.bytes <= 1.05 * sum(sum(file.stored_bytes(name)) for name in used)
+
+
 @pytest.mark.parametrize("compression", ["uncompressed", "lz4"])
 def test_large_batches_with_texts_or_compressed(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "a.arrow"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from support.doomed import child
+from support.doomed import Points, child
 from support.object_servers import Bucket
 from windeck.io import cache as caching
 from windeck.io import filesystem
@@ -416,31 +416,6 @@ class TestProcesses:
         requests = len(s3.proxy.requests)
         assert filesystem.read_bytes(path) == content
         assert not [one for one in s3.proxy.requests[requests:] if one.startswith("GET")]
-
-
-class Points:
-    """Calls of the system after which a process may be killed, counted."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def tick(self) -> None:
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.left -= 1
-
-    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Count before and after each change of a folder."""
-        for name in ("replace", "unlink", "fsync", "utime", "makedirs"):
-            call = getattr(os, name)
-
-            def watched(*args: Any, _call: Any = call, **options: Any) -> Any:
-                self.tick()
-                found = _call(*args, **options)
-                self.tick()
-                return found
-
-            monkeypatch.setattr(os, name, watched)
 
 
 class TestKilled:

@@ -8,6 +8,7 @@ import io
 import itertools
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,14 @@ class OneByOne:
         return getattr(self.stream, name)
 
 
-def packed() -> PackedSequences:
+def packed(
+    documents_per_shard: int = 50, keys: Sequence[str] = ("document_ids", "max_seqlen")
+) -> PackedSequences:
     rng = np.random.default_rng(3)
-    documents = [[list(range(rng.integers(0, 12))) for _ in range(50)] for _ in range(3)]
+    documents = [
+        [list(range(rng.integers(0, 12))) for _ in range(documents_per_shard)] for _ in range(3)
+    ]
     corpus = ModelCorpus(documents, ["uint16"] * 3)
-    keys = ["document_ids", "max_seqlen"]
     return PackedSequences(corpus, sequence_length=6, eos=99, keys=keys)
 
 
@@ -339,6 +343,8 @@ def calls_per_batch(loader: Loader, steps: int) -> float:
 def test_a_batch_takes_less_than_ten_function_calls() -> None:
     for prefetch in (0, 2):
         loader = Loader(windows(20_000), batch_size=32, shuffle=True, prefetch=prefetch)
+        assert 1 <= calls_per_batch(loader, 256) < 10
+        loader = Loader(packed(1000, keys=()), batch_size=4, prefetch=prefetch)
         assert 1 <= calls_per_batch(loader, 256) < 10
 
 

@@ -42,6 +42,28 @@ def test_keys_equal_the_model(model: Model, epoch: int, random: Any) -> None:
     assert batch["max_seqlen"] == longest
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_arrays_of_several_batches_are_those_of_each(dtype: str, padded: bool) -> None:
+    options: Any = {"padded": padded, "dtype": dtype, "keys": list(KEYS)}
+    packed = PackedSequences(corpus(), sequence_length=16, **options)
+    rows = packed.gather_rows(range(12))
+    for source in (packed, packed.at_epoch(0)):
+        for count in (1, 3, 4, 12):
+            found = source.wholes(rows, count)
+            assert set(map(len, found.values())) == {count}
+            size = 12 // count
+            for number in range(count):
+                own = slice(number * size, (number + 1) * size)
+                expected = packed.whole({key: array[own] for key, array in rows.items()})
+                assert found.keys() == expected.keys()
+                for key, array in expected.items():
+                    np.testing.assert_array_equal(found[key][number], array, err_msg=key)
+                    assert found[key][number].dtype == array.dtype
+        with pytest.raises(ValueError, match="batches is 5, which does not divide"):
+            source.wholes(rows, 5)
+
+
 @pytest.mark.parametrize("keys", [(), *((key,) for key in KEYS), KEYS])
 def test_only_what_was_asked_for_is_added(keys: Any) -> None:
     plain = PackedSequences(corpus(), sequence_length=16)

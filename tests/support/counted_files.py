@@ -12,10 +12,10 @@ from windeck.io import filesystem
 
 
 class Counted:
-    """Counts the bytes that files give through `open_input`."""
+    """Counts the bytes that files give through `open_input`, and the reads."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bytes = 0
+        self.bytes = self.reads = 0
         opened = filesystem.open_input
 
         def open_input(path: str, *options: Any) -> Any:
@@ -32,6 +32,7 @@ class _CountedFile:
     def read(self, count: int = -1) -> bytes:
         found: bytes = self._source.read(None if count < 0 else count)
         self._counted.bytes += len(found)
+        self._counted.reads += 1
         return found
 
     def seek(self, place: int, whence: int = 0) -> int:

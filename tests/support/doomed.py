@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 WRITES = (
     "put_many",
     "compare_and_set",
@@ -72,3 +74,65 @@ def child(action: Callable[[], object]) -> int:
             os._exit(1)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+class Points:
+    """Calls of the system after which a process may be killed, counted."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def tick(self) -> None:
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Count before and after each change of a folder."""
+        for name in ("replace", "unlink", "fsync", "utime", "makedirs"):
+            call = getattr(os, name)
+
+            def watched(*args: Any, _call: Any = call, **options: Any) -> Any:
+                self.tick()
+                found = _call(*args, **options)
+                self.tick()
+                return found
+
+            monkeypatch.setattr(os, name, watched)
+
+    def watch_writes(self, monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+        """Count in the middle of each write of a module to a file."""
+
+        def opened(path: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+            file = open(path, mode, *args, **options)  # noqa: SIM115
+            if mode == "r" or mode == "rb":
+                return file
+            self.tick()
+            write = file.write
+
+            def half(data: Any) -> int:
+                data = memoryview(data)
+                written = write(data[: len(data) // 2])
+                file.flush()
+                self.tick()
+                return int(written) + int(write(data[len(data) // 2 :]))
+
+            return _Watched(file, half)
+
+        monkeypatch.setattr(module, "open", opened, raising=False)
+
+
+class _Watched:
+    """A file with another function to write."""
+
+    def __init__(self, file: Any, write: Callable[[Any], int]) -> None:
+        self._file, self.write = file, write
+
+    def __enter__(self) -> _Watched:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

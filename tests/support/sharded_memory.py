@@ -17,8 +17,8 @@ from support.sharded_ranks import Gang
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 
-#: 200 MB on each of two ranks: half of it, copied, would show.
-RANKS, ROWS, COLUMNS = 2, 5_000, 4_000
+#: 144 MB on each of two ranks: half of it, copied, would show.
+RANKS, ROWS, COLUMNS = 2, 3_600, 4_000
 
 
 def peak() -> float:

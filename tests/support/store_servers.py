@@ -68,7 +68,9 @@ class RedisServer:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.port = folder, port or free_port()
         self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1"]
-        self._command += ["--dir", str(folder), "--save", "", "--daemonize", "no", *options]
+        self._command += ["--dir", str(folder), "--save", "", "--daemonize", "no"]
+        # The end of a background save, for which every sync waits, is noticed every 1 / hz seconds.
+        self._command += ["--hz", "100", *options]
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -1,5 +1,6 @@
-#include <algorithm>
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/batch.hpp"
 #include "bindings.hpp"
@@ -136,7 +137,7 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
     return batch_dict(parts, std::move(arrays));
 }
 
-py::array cu_seqlens(py::handle position_ids) {
+py::list cu_seqlens(py::handle position_ids, py::handle batches) {
     if (!py::isinstance<py::array>(position_ids)) {
         throw py::type_error("position_ids is of type " + type_name(position_ids) +
                              ", expected an array");
@@ -150,16 +151,31 @@ py::array cu_seqlens(py::handle position_ids) {
     if ((ids.flags() & py::array::c_style) == 0 || !is_aligned(ids)) {
         throw py::value_error("position_ids is not contiguous, expected a C-contiguous array");
     }
-    const void* const data = ids.data();
-    const auto count = static_cast<std::int64_t>(ids.size());
-    std::vector<std::int32_t> bounds;
+    const std::int64_t count = integer(batches, "batches", 1);
+    if (ids.size() % count != 0) {
+        throw py::value_error("batches is " + std::to_string(count) + ", which does not divide " +
+                              std::to_string(ids.size()) + " position_ids");
+    }
+    const auto* const data = static_cast<const std::byte*>(ids.data());
+    const std::int64_t each = ids.size() / count;
+    std::vector<std::vector<std::int32_t>> bounds(static_cast<std::size_t>(count));
+    std::size_t total = 0;
     {
         const py::gil_scoped_release unlocked;
-        bounds = sequence_bounds(data, count, *dtype);
+        for (std::int64_t b = 0; b < count; ++b) {
+            auto& found = bounds[static_cast<std::size_t>(b)];
+            found = sequence_bounds(data + b * each * size_of(*dtype), each, *dtype);
+            total += aligned_size(found.size() * sizeof(std::int32_t));
+        }
     }
     const BatchArray part{"cu_seqlens", py::dtype::of<std::int32_t>(), {0}, sizeof(std::int32_t)};
-    py::array result = new_batch({part}, static_cast<py::ssize_t>(bounds.size())).front();
-    std::ranges::copy(bounds, static_cast<std::int32_t*>(result.mutable_data()));
+    auto [memory, owner] = pooled_memory(total);
+    py::list result;
+    for (const auto& found : bounds) {
+        result.append(array_in(part, std::ssize(found), memory, owner));
+        std::memcpy(memory, found.data(), found.size() * sizeof(std::int32_t));
+        memory += aligned_size(found.size() * sizeof(std::int32_t));
+    }
     return result;
 }
 
@@ -171,10 +187,11 @@ void bind_pack(py::module_& m) {
           py::arg("dtype") = name(DType::int64), py::arg("pad") = py::none(),
           py::arg("bos") = py::none(), py::arg("eos") = py::none(), py::arg("out") = py::none(),
           py::arg("threads") = 1, pack_doc);
-    m.def(
-        "cu_seqlens", &cu_seqlens, py::arg("position_ids"),
-        "Return the bounds of the sequences of a flattened batch, int32[m]: 0, the positions after "
-        "the first where the flattened ids are 0, and the number of ids. Aligned to 64 bytes.");
+    m.def("cu_seqlens", &cu_seqlens, py::arg("position_ids"), py::arg("batches") = 1,
+          "Return the bounds of the segments of each of `batches` flattened batches, which "
+          "position_ids are of end to end, as a list of int32[m]: 0, the positions after the first "
+          "where the ids are 0, and the number of ids. Within a segment they count up from 0. "
+          "Aligned to 64 bytes. O(segments) time.");
 }
 
 }  // namespace windeck

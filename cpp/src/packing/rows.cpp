@@ -326,23 +326,37 @@ void pack(std::span<const DocumentRun* const> runs, const PieceSpans& pieces, co
         run->confirm(true);
 }
 
+namespace {
+
+/// Appends the first ids of the segments, last first.
+template <typename Id>
+void append_starts(const Id* ids, std::int64_t count, std::vector<std::int32_t>& out) {
+    for (std::int64_t end = count; end > 0;) {
+        const std::int64_t last = end - 1, counted = ids[last];
+        if (counted < 0 || counted > last || ids[last - counted] != 0) {
+            throw std::invalid_argument("position_ids has " + std::to_string(counted) + " at " +
+                                        std::to_string(last) +
+                                        ", expected the distance from the last 0");
+        }
+        end = last - counted;
+        out.push_back(static_cast<std::int32_t>(end));
+    }
+}
+
+}  // namespace
+
 std::vector<std::int32_t> sequence_bounds(const void* ids, std::int64_t count, DType dtype) {
-    constexpr std::int64_t block = 4096;
     if (count > std::numeric_limits<std::int32_t>::max()) {
         throw std::invalid_argument("a batch of " + std::to_string(count) +
                                     " tokens has no int32 cu_seqlens, expected less than 2^31");
     }
-    const auto* const from = static_cast<const std::byte*>(ids);
-    std::vector<std::int32_t> bounds{0};
-    std::int32_t found[block];
-    for (std::int64_t begin = 0; begin < count; begin += block) {
-        const std::int64_t n = std::min(block, count - begin);
-        const std::int64_t zeros = pack_kernels().zeros[width_of(dtype)](
-            from + begin * size_of(dtype), n, static_cast<std::int32_t>(begin), found);
-        const std::int64_t skipped = begin == 0 && zeros > 0 && found[0] == 0 ? 1 : 0;
-        bounds.insert(bounds.end(), found + skipped, found + zeros);
+    std::vector<std::int32_t> bounds{static_cast<std::int32_t>(count)};
+    if (dtype == DType::int64) {
+        append_starts(static_cast<const std::int64_t*>(ids), count, bounds);
+    } else {
+        append_starts(static_cast<const std::int32_t*>(ids), count, bounds);
     }
-    if (count > 0) bounds.push_back(static_cast<std::int32_t>(count));
+    std::ranges::reverse(bounds);
     return bounds;
 }
 

@@ -270,16 +270,25 @@ void bounds() {
     Numbers ids(10000);
     std::vector<std::int32_t> narrow(ids.size()), expected{0};
     for (std::size_t i = 0; i < ids.size(); ++i) {
-        narrow[i] = static_cast<std::int32_t>(ids[i] = draw(0, 60));
-        if (ids[i] == 0 && i > 0) expected.push_back(static_cast<std::int32_t>(i));
+        const bool restarts = i == 0 || draw(0, 60) == 0;
+        ids[i] = restarts ? 0 : ids[i - 1] + 1;
+        narrow[i] = static_cast<std::int32_t>(ids[i]);
+        if (restarts && i > 0) expected.push_back(static_cast<std::int32_t>(i));
     }
     expected.push_back(10000);
     check(sequence_bounds(ids.data(), 10000, DType::int64) == expected, "bounds of int64");
     check(sequence_bounds(narrow.data(), 10000, DType::int32) == expected, "bounds of int32");
     check(sequence_bounds(ids.data(), 0, DType::int64) == std::vector<std::int32_t>{0}, "none");
-    check_throws<std::invalid_argument>(
+    using std::invalid_argument;
+    check_throws<invalid_argument>(
         [&] { (void)sequence_bounds(ids.data(), std::int64_t{1} << 31, DType::int64); },
         "a batch of 2147483648 tokens has no int32 cu_seqlens");
+    for (const auto& [wrong, message] :
+         {std::pair{Numbers{0, 2}, "has 2 at 1"}, std::pair{Numbers{0, -1}, "has -1 at 1"},
+          std::pair{Numbers{0, 7, 1}, "has 1 at 2"}}) {
+        check_throws<invalid_argument>(
+            [&] { (void)sequence_bounds(wrong.data(), std::ssize(wrong), DType::int64); }, message);
+    }
 }
 
 }  // namespace

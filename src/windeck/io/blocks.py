@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -24,7 +26,7 @@ from windeck.io.footers import BatchLayout, batch_layout, flat_leaves, ipc_block
 from windeck.io.formats import column_indices, name_in_errors, overlapping_parts, validate
 from windeck.io.parquet import ParquetFile
 from windeck.io.parquet_pages import Pages, cut_rows, find_pages, read_pages, side_by_side
-from windeck.io.ranges import REQUESTS, RemoteReader
+from windeck.io.ranges import REQUESTS, RemoteReader, merge_ranges
 
 #: A column, and True for its validity bitmap.
 _Key: TypeAlias = tuple[int, bool]
@@ -40,8 +42,10 @@ __all__ = [
 
 #: Rows of an Arrow file that are read at a time.
 RANGE_ROWS = 1 << 17
-#: Bytes between two ranges that are read with them, as one range.
-GAP_BYTES = 1 << 16
+#: Bytes between two ranges of a local file that are read with them: the system reads pages.
+GAP_BYTES = 1 << 12
+#: The same if they are no more than this share of the bytes of both ranges.
+MOST_GAP_BYTES, GAP_SHARE = 1 << 16, 1 / 16
 #: Bytes of the columns of a row group, as stored, that are read at once.
 GROUP_READ_BYTES = 1 << 24
 #: Blocks that a group has at least, if parts of files are small enough.
@@ -522,22 +526,17 @@ def _range(buffer: Int64s, start: int, stop: int) -> tuple[int, int]:
 
 
 def _read_ranges(source: Any, body: int, ranges: Mapping[_Key, tuple[int, int]]) -> dict[_Key, Any]:
-    """Read ranges of bytes, neighbouring ones by one request."""
+    """Read ranges of bytes, neighbouring ones at once."""
     found: dict[_Key, Any] = {}
-    waiting = sorted((start, stop, key) for key, (start, stop) in ranges.items())
-    while waiting:
-        begin, end, _ = waiting[0]
-        taken = 0
-        for start, stop, _ in waiting:
-            if start > end + GAP_BYTES:
-                break
-            end, taken = max(end, stop), taken + 1
-        data = pa.py_buffer(source.read_at(end - begin, body + begin))
-        if data.size != end - begin:
+    spans = merge_ranges(ranges.values(), GAP_BYTES, MOST_GAP_BYTES, GAP_SHARE)
+    data = []
+    for begin, end in spans:
+        data.append(pa.py_buffer(source.read_at(end - begin, body + begin)))
+        if data[-1].size != end - begin:
             raise pa.ArrowInvalid("the file ends early")
-        for start, stop, key in waiting[:taken]:
-            found[key] = data.slice(start - begin, stop - start)
-        waiting = waiting[taken:]
+    for key, (start, stop) in ranges.items():
+        number = bisect_right(spans, start, key=itemgetter(0)) - 1
+        found[key] = data[number].slice(start - spans[number][0], stop - start)
     return found
 
 

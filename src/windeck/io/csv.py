@@ -26,6 +26,7 @@ _INFERRED = (
     *(pa.null(), pa.int64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s")),
     *(pa.timestamp("ns"), pa.float64(), pa.string()),
 )
+_NO_TYPES: Mapping[str, Any] = {}
 _CONVERSION_ERROR = re.compile(r"CSV column #(\d+): ")
 
 
@@ -101,48 +102,59 @@ class CsvFile:
         rows = max(int(self.sample.num_rows), 1)
         return int(self.sample.column(name).nbytes * self.num_rows / rows)
 
-    def prepare(self, names: Sequence[str]) -> ParsedCsv:
+    def prepare(self, names: Sequence[str], types: Mapping[str, Any] = _NO_TYPES) -> ParsedCsv:
+        """Parse columns; those of `types` in the type given, unless values do not fit it."""
         column_indices(self.schema, names, self.path)
         with hint_at_options(self.path, self.options), name_in_errors(self.path, self.kind):
             try:
-                table = self._parse_blocks(list(names))
+                table = self._parse_blocks(list(names), types)
             except pa.ArrowInvalid:
-                table = self._parse_at_once(list(names))
+                try:
+                    table = self._parse_at_once(list(names), types)
+                except pa.ArrowInvalid:
+                    if not types:
+                        raise
+                    table = self._parse_at_once(list(names), _NO_TYPES)
         return ParsedCsv(self.path, table)
 
-    def _parse_blocks(self, names: list[str]) -> Any:
+    def _parse_blocks(self, names: list[str], types: Mapping[str, Any]) -> Any:
         """Parse with the types of the first block; an error if later values do not fit them."""
         from pyarrow import csv
 
-        read, convert = self._read_options(block_size=_SAMPLE_BYTES), _convert(self.options, names)
+        read = self._read_options(block_size=_SAMPLE_BYTES)
+        convert = _convert(self.options, names, types)
         with (
             filesystem.open_stream(self.path) as text,
             csv.open_csv(text, read, self._parse_options, convert) as reader,
         ):
             return pa.Table.from_batches(reader, reader.schema)
 
-    def _parse_at_once(self, names: list[str]) -> Any:
+    def _parse_at_once(self, names: list[str], types: Mapping[str, Any]) -> Any:
         """Parse with types that fit all values; holds the whole text in memory."""
         from pyarrow import csv
 
+        convert = _convert(self.options, names, types)
         with filesystem.open_stream(self.path) as text:
-            return csv.read_csv(
-                text, self._read_options(), self._parse_options, _convert(self.options, names)
-            )
+            return csv.read_csv(text, self._read_options(), self._parse_options, convert)
 
-    def settled_types(self, names: Sequence[str]) -> dict[str, Any]:
+    def settled_types(
+        self, names: Sequence[str], given: Mapping[str, Any] = _NO_TYPES
+    ) -> dict[str, Any]:
         """Return the types that fit all values, as `prepare` finds them, in bounded memory.
 
-        Each column begins with the type of the first block. Where a later value does not fit, the
-        column takes the next type of pyarrow's inference, and the file is parsed again.
+        Each column begins with the type given, or that of the first block. Where a later value does
+        not fit, none of those given are used, the column takes the next type of pyarrow's
+        inference, and the file is parsed again.
         """
         column_indices(self.schema, names, self.path)
         places = {place: name for place, name in enumerate(self.schema.names) if name in names}
-        types = {name: self.schema.field(name).type for name in names}
+        types = {name: given.get(name, self.schema.field(name).type) for name in names}
         with hint_at_options(self.path, self.options), name_in_errors(self.path, self.kind):
             while error := self._misfit(types):
                 found = _CONVERSION_ERROR.search(str(error))
                 name = places.get(int(found[1])) if found else None
+                if name in given:
+                    return self.settled_types(names)
                 if name is None or types[name] not in _INFERRED[:-1]:
                     raise error
                 types[name] = _INFERRED[_INFERRED.index(types[name]) + 1]
@@ -165,8 +177,7 @@ class CsvFile:
     def _parse_as(self, types: Mapping[str, Any]) -> Iterator[Any]:
         from pyarrow import csv
 
-        convert = _convert(self.options, list(types))
-        convert.column_types = {**types, **convert.column_types}
+        convert = _convert(self.options, list(types), types)
         read = self._read_options(block_size=_SAMPLE_BYTES, use_threads=False)
         with (
             filesystem.open_stream(self.path) as text,
@@ -222,19 +233,23 @@ class ParsedCsv:
         yield from slice_rows(iter(selected.to_batches(max_chunksize=BATCH_ROWS)), start, stop)
 
 
-def _convert(options: CsvOptions, names: list[str] | None = None) -> Any:
+def _convert(
+    options: CsvOptions, names: list[str] | None = None, types: Mapping[str, Any] = _NO_TYPES
+) -> Any:
     """Return options of conversion: an empty string is null unless it is in quotes."""
     from pyarrow import csv
 
     stamp = options.timestamp_format
     zone = "UTC" if stamp is not None and "%z" in stamp else None
-    times = {} if stamp is None else {options.time: pa.timestamp("s", zone)}
+    known = dict(types)
+    if stamp is not None and options.time is not None:
+        known[options.time] = pa.timestamp("s", zone)
     return csv.ConvertOptions(
         include_columns=names,
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
         decimal_point=options.decimal,
-        column_types={name: kind for name, kind in times.items() if names is None or name in names},
+        column_types={name: kind for name, kind in known.items() if names is None or name in names},
         timestamp_parsers=None if stamp is None else [stamp],
     )
 

@@ -22,6 +22,8 @@ PART_BYTES = 8 << 20
 REQUESTS = 8
 #: Unused bytes between two ranges that are read by one request: they take less than a request.
 GAP_BYTES = 1 << 17
+#: But no more than this share of the bytes of both ranges, unless they are few.
+GAP_SHARE, LEAST_GAP_BYTES = 1.0, 1 << 14
 #: Bytes read at a time where a file is read from one place on.
 AHEAD_BYTES = 1 << 20
 #: Bytes that two requests of a client share if it does not check ranges.
@@ -232,7 +234,9 @@ class RemoteFile:
         reads may go back by one unit.
         """
         inside = [[(max(a, 0), min(b, self._size)) for a, b in unit] for unit in units]
-        self._units = deque(merge_ranges(unit, GAP_BYTES) for unit in inside)
+        self._units = deque(
+            merge_ranges(unit, LEAST_GAP_BYTES, GAP_BYTES, GAP_SHARE) for unit in inside
+        )
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="windeck-ahead")
         self._start_next()
 
@@ -312,20 +316,35 @@ def _find(spans: Sequence[Span], place: int) -> Span | None:
     return None
 
 
-def merge_ranges(ranges: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
-    """Return ranges [start, stop) in ascending order, merged where at most `gap` bytes lie between.
+def merge_ranges(
+    ranges: Iterable[tuple[int, int]], gap: int, most: int = 0, share: float = 0
+) -> list[tuple[int, int]]:
+    """Return ranges [start, stop) in ascending order, merged where few bytes lie between.
+
+    Parameters
+    ----------
+    gap
+        Bytes between two ranges up to which they are merged in any case.
+    most, share
+        They are merged up to `most` bytes too, if these are no more than this share of the bytes of
+        both ranges. Twice this share of all bytes is added at most.
 
     Examples
     --------
     >>> merge_ranges([(40, 50), (0, 10), (12, 20)], 4)
     [(0, 20), (40, 50)]
+    >>> merge_ranges([(0, 100), (150, 250), (260, 270)], 4, 50, 0.25)
+    [(0, 250), (260, 270)]
     """
     merged: list[tuple[int, int]] = []
+    before = 0
     for start, stop in sorted(ranges):
         if start >= stop:
             continue
-        if merged and start - merged[-1][1] <= gap:
+        allowed = max(gap, min(most, share * (before + stop - start)))
+        if merged and start - merged[-1][1] <= allowed:
             merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
         else:
             merged.append((start, stop))
+        before = stop - start
     return merged

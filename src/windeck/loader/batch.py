@@ -137,8 +137,9 @@ def gather_batches(data: Any, indices: Indices, count: int = 1, **extra: Any) ->
         Keywords for `gather_rows`.
     """
     shown = presenter_of(data)
-    parts = split_rows(gather_rows(data, indices, **extra), len(indices), count)
-    return present_all(shown, tensor_batches(shown, parts, count, bits_of(data)))
+    rows = gather_rows(data, indices, **extra)
+    parts = split_rows(rows, len(indices), count)
+    return present_all(shown, tensor_batches(shown, rows, parts, count, bits_of(data)))
 
 
 def bits_of(data: Any) -> Mapping[str, str]:
@@ -147,22 +148,28 @@ def bits_of(data: Any) -> Mapping[str, str]:
     return bits
 
 
-def tensor_batches(shown: Any, parts: Parts, count: int, bits: Mapping[str, str]) -> list[Tensors]:
-    """Return `count` batches, before `present`, from their rows by key."""
-    of_all = wholes(shown, parts, count) if hasattr(shown, "whole") else []
-    if of_all:
-        parts = {**parts, **{key: [one[key] for one in of_all] for key in of_all[0]}}
-    if not parts:
-        return [{} for _ in range(count)]
-    columns = _to_tensors(parts, bits)
-    return [dict(zip(parts, row, strict=True)) for row in zip(*columns, strict=True)]
+def tensor_batches(
+    shown: Any, rows: Batch, parts: Parts, count: int, bits: Mapping[str, str]
+) -> list[Tensors]:
+    """Return `count` batches, before `present`, from the rows of all and their parts."""
+    if hasattr(shown, "whole"):
+        parts = {**parts, **wholes(shown, rows, parts, count)}
+    batches: list[Tensors] = [{} for _ in range(count)]
+    for key, tensors in zip(parts, _to_tensors(parts, bits), strict=True):
+        for batch, tensor in zip(batches, tensors, strict=True):
+            batch[key] = tensor
+    return batches
 
 
-def wholes(shown: Any, parts: Parts, count: int) -> list[Batch]:
-    """Return the arrays of each batch as a whole, if there are any, from its rows by key."""
+def wholes(shown: Any, rows: Batch, parts: Parts, count: int) -> Parts:
+    """Return the arrays of each batch as a whole, if there are any, by key."""
+    if hasattr(shown, "wholes"):
+        found: Parts = shown.wholes(rows, count)
+        return found
     if not hasattr(shown, "whole"):
-        return []
-    return [whole(shown, {key: parts[key][number] for key in parts}) for number in range(count)]
+        return {}
+    of_each = [whole(shown, {key: parts[key][number] for key in parts}) for number in range(count)]
+    return {key: [one[key] for one in of_each] for key in of_each[0]}
 
 
 def present_all(shown: Any, batches: list[Tensors]) -> list[Tensors]:
@@ -227,7 +234,7 @@ def _to_tensors(parts: Parts, bits: Mapping[str, str]) -> list[list[torch.Tensor
     return columns
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class PendingBatches:
     """Batches whose copy to a device may not be finished.
 
@@ -305,7 +312,7 @@ class BatchBuilder:
         if self._copy_stream is not None:
             rows, slab = in_span("windeck.gather", self._gather_pinned, positions)
             parts = split_rows(rows, len(positions), count)
-            return in_span("windeck.to_device", self._copy, parts, slab, self._copy_stream)
+            return in_span("windeck.to_device", self._copy, rows, parts, slab, self._copy_stream)
         batches = in_span("windeck.gather", self._gather, positions, count)
         nbytes = sum(map(NBYTES, batches[0].values())) * count
         if self._device is not None:
@@ -320,7 +327,7 @@ class BatchBuilder:
             return [self._pinned.gather(positions, self._extra)]
         rows = gather_rows(self._stream, positions, **self._extra)
         parts = split_rows(rows, len(positions), count)
-        batches = tensor_batches(self._shown, parts, count, self._bits)
+        batches = tensor_batches(self._shown, rows, parts, count, self._bits)
         if self._pinned is None:
             return batches
         # Tensors of torch's allocator, which only so knows of copies that users make from them.
@@ -331,21 +338,24 @@ class BatchBuilder:
         return self._pinned.gather_slab(positions, self._extra)
 
     def _copy(
-        self, parts: Parts, slab: Slab[str], copy_stream: torch.cuda.Stream
+        self, rows: Batch, parts: Parts, slab: Slab[str], copy_stream: torch.cuda.Stream
     ) -> PendingBatches:
         """Copy rows of all batches to the CUDA device at once, and the arrays that they consist of.
 
         Parameters
         ----------
+        rows
+            The rows of all batches, by key, in the memory of `slab`.
         parts
-            The rows of each batch, by key, in the memory of `slab`.
+            Those of each batch.
         """
         assert self._pinned is not None
         count = max(map(len, parts.values()), default=1)
+        of_all = wholes(self._shown, rows, parts, count)
         of_batches = {
             (number, key): tensor
-            for number, arrays in enumerate(wholes(self._shown, parts, count))
-            for key, tensor in as_tensors(arrays, self._bits).items()
+            for key, tensors in zip(of_all, _to_tensors(of_all, self._bits), strict=True)
+            for number, tensor in enumerate(tensors)
         }
         other = self._pinned.slab_of(of_batches) if of_batches else None
         with torch.cuda.stream(copy_stream):

@@ -603,7 +603,8 @@ class Stream:
             if samples is None:
                 wanted = as_positions(positions)
                 if self._reads_ahead:
-                    self._announce(first.source, wanted)
+                    split = self._epochs.split(wanted)
+                    self._announce(first.source, [(epoch, places) for _, epoch, places in split])
                 samples = self._samples(wanted)
             return gather_rows(first.source, samples, out, **extra)
         wanted = as_positions(positions)
@@ -613,7 +614,7 @@ class Stream:
             samples = self.order_at(epoch).take(places)
             source = self._epochs.source_at(epoch)
             self._release_others(epoch)
-            self._announce(source, wanted[rows])
+            self._announce(source, [(epoch, places)])
             extra = threads_option(self._epochs.range_of(epoch).source, threads)
             part = gather_rows(source, samples, target, **extra)
             check_written(part, target or {})
@@ -624,12 +625,11 @@ class Stream:
             return parts[0]
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
-    def _announce(self, source: Any, wanted: Indices) -> None:
-        """Tell a source that reads ahead where in their epochs the next samples are."""
+    def _announce(self, source: Any, parts: list[tuple[int, Indices]]) -> None:
+        """Tell a source that reads ahead which places of which epochs are gathered next."""
         expect = getattr(source, "expect", None)
-        if expect is None or not len(wanted):
+        if expect is None or not len(parts[0][1]):
             return
-        parts = [(epoch, places) for _, epoch, places in self._epochs.split(wanted)]
         last = parts[-1][0]
         goes_on = self._epochs.range_of(last) is self._epochs.range_of(last + 1)
         following = partial(self.order_at, last + 1) if goes_on else None

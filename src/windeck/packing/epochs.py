@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windeck import _core
 from windeck._util.indices import as_indices
@@ -27,7 +28,7 @@ from windeck.packing.served import Counts, as_ranges
 from windeck.packing.shard_shuffle import ShardShuffleEpoch
 from windeck.sources import Batch, Fingerprint, empty_rows
 
-__all__ = ["PackedEpoch", "fingerprint_of", "present", "whole"]
+__all__ = ["PackedEpoch", "fingerprint_of", "present", "whole", "wholes"]
 
 _EMPTY = np.empty(0, np.int64)
 
@@ -122,6 +123,10 @@ class PackedEpoch:
         """Return the batch-wide arrays; see `PackedSequences.whole`."""
         return whole(rows, self._layout.options.keys)
 
+    def wholes(self, rows: Batch, count: int) -> dict[str, list[NDArray[Any]]]:
+        """Return the arrays of several batches; see `PackedSequences.wholes`."""
+        return wholes(rows, self._layout.options.keys, count)
+
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch with inputs and targets; see `PackedSequences.present`."""
         return present(batch)
@@ -172,18 +177,37 @@ def fingerprint_of(layout: PackingLayout) -> dict[str, str | int]:
     return {**inner, **layout.options.fields, "samples": layout.samples}
 
 
-def whole(rows: Batch, keys: Sequence[str]) -> Batch:
-    """Return the offsets of the documents in a flattened batch, and what follows from them."""
-    offsets = _core.cu_seqlens(rows["position_ids"])
-    batch: Batch = {"cu_seqlens": offsets}
+def wholes(rows: Batch, keys: Sequence[str], count: int) -> dict[str, list[NDArray[Any]]]:
+    """Return the offsets of the documents in each of `count` flattened batches of equally many
+    rows, and what follows from them.
+    """
+    ids = rows["position_ids"]
+    offsets: list[NDArray[Any]] = _core.cu_seqlens(ids, count)
+    batches = {"cu_seqlens": offsets}
     if "document_ids" in keys:
-        numbers = np.arange(len(offsets) - 1, dtype=np.int32)
-        batch["document_ids"] = aligned_empty(rows["position_ids"].shape, numbers.dtype)
-        batch["document_ids"].reshape(-1)[:] = np.repeat(numbers, np.diff(offsets))
+        shape = (len(ids) // count, *ids.shape[1:])
+        batches["document_ids"] = [_document_ids(one, shape) for one in offsets]
     if "max_seqlen" in keys:
-        batch["max_seqlen"] = aligned_empty((), np.dtype(np.int32))
-        batch["max_seqlen"][...] = np.diff(offsets).max(initial=0)
-    return batch
+        batches["max_seqlen"] = [_max_seqlen(one) for one in offsets]
+    return batches
+
+
+def whole(rows: Batch, keys: Sequence[str]) -> Batch:
+    """Return the arrays of `wholes` of one batch."""
+    return {key: arrays[0] for key, arrays in wholes(rows, keys, 1).items()}
+
+
+def _document_ids(offsets: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    numbers = np.arange(len(offsets) - 1, dtype=np.int32)
+    found = aligned_empty(shape, numbers.dtype)
+    found.reshape(-1)[:] = np.repeat(numbers, np.diff(offsets))
+    return found
+
+
+def _max_seqlen(offsets: NDArray[Any]) -> NDArray[Any]:
+    found = aligned_empty((), np.dtype(np.int32))
+    found[...] = np.diff(offsets).max(initial=0)
+    return found
 
 
 def present(batch: dict[str, Any]) -> dict[str, Any]:

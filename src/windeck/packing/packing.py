@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windeck._core import default_threads
 from windeck._util.lru_cache import LRUCache
@@ -19,7 +20,7 @@ from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.best_fit import BestFitPacking
 from windeck.packing.counting import CorpusPasses
-from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole
+from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole, wholes
 from windeck.packing.global_shuffle import GlobalShuffle
 from windeck.packing.layout import PackingLayout, Piece
 from windeck.packing.options import (
@@ -402,9 +403,14 @@ class PackedSequences:
         Raises
         ------
         ValueError
-            If the batch has 2^31 tokens or more, which exceeds int32.
+            If the batch has 2^31 tokens or more, which exceeds int32, or for ``position_ids`` that
+            do not count from 0 in each segment, as those of `gather_rows` do.
         """
         return whole(rows, self.options.keys)
+
+    def wholes(self, rows: Batch, count: int) -> dict[str, list[NDArray[Any]]]:
+        """Return the arrays of `whole` of each of `count` batches of equally many rows, by key."""
+        return wholes(rows, self.options.keys, count)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch with ``inputs`` and ``targets``, views of ``tokens``, in its place.

@@ -19,7 +19,7 @@ from windeck.io.formats import open_file
 from windeck.io.options import ReadOptions
 from windeck.io.reading import check_same_columns, common_types, id_builder
 from windeck.preparation.sorting import time_type
-from windeck.preparation.widening import retyped_schema, wider_types
+from windeck.preparation.widening import retyped_schema, text_types, wider_types
 
 __all__ = [
     "PreparationPlan",
@@ -115,7 +115,8 @@ class SourcePart(NamedTuple):
 class PreparationPlan:
     """Source files, options and tasks of a preparation; a function of sources and options.
 
-    `wider` has the types to which columns are converted that differ in width, or are times.
+    `wider` has the types to which columns are converted that differ in width, or are times,
+    `texts` those in which CSV files are parsed where their first rows differ.
     """
 
     options: PrepareOptions
@@ -126,6 +127,7 @@ class PreparationPlan:
     tasks: tuple[tuple[SourcePart, ...], ...]
     fingerprint: str
     wider: Mapping[str, Any]
+    texts: Mapping[str, Any]
     folder: str = field(default="", compare=False)
 
     @property
@@ -161,6 +163,9 @@ def make_plan(
     wider = wider_types(
         [source.schema for source in known], wanted, options.read.ids, options.read.time
     )
+    parsed = [source.schema for source in sources if source.kind == "CSV"]
+    schemas = [source.schema for source in known]
+    texts = text_types(parsed, schemas, options.read.ids, options.read.time)
     if known:
         known = [replace(one, schema=retyped_schema(one.schema, wider)) for one in known]
         final_types(known, names, options)
@@ -171,7 +176,8 @@ def make_plan(
     described = [(source.name, source.size, source.modified) for source in sources]
     # Version 1 of how rows are divided into files; a change of it changes the files.
     mark = digest(1, options.document(), described, sorted(bad))
-    return PreparationPlan(options, tuple(sources), bad, names, file_bytes, tasks, mark, wider)
+    every = tuple(sources)
+    return PreparationPlan(options, every, bad, names, file_bytes, tasks, mark, wider, texts)
 
 
 def _open(path: str, options: PrepareOptions) -> SourceFile | str:

@@ -247,9 +247,9 @@ def _open_part(plan: PreparationPlan, part: SourcePart) -> tuple[Any, Iterator[A
     if not isinstance(file, CsvFile):
         return file.schema, file.batches(plan.wanted, part.start, stop)
     if source.nbytes >= 2 * plan.file_bytes:
-        types = file.settled_types(plan.wanted)
+        types = file.settled_types(plan.wanted, plan.texts)
         return pa.schema(list(types.items())), _checked_text(source, file.parse_as(types), read)
-    parsed = file.prepare(plan.wanted)
+    parsed = file.prepare(plan.wanted, plan.texts)
     parsed.check_text(read)
     return parsed.schema, parsed.batches(plan.wanted, 0, parsed.num_rows)
 

@@ -178,7 +178,13 @@ def cast_column(name: str, array: Any, kind: Any, read: ReadOptions) -> Any:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), value_type(kind))
     if pa.types.is_integer(array.type) and pa.types.is_floating(kind):
-        array = array.cast(pa.float64())  # of CSV files, where other files have fractions
+        try:  # Of CSV files, where other files have fractions.
+            array = array.cast(pa.float64())
+        except pa.ArrowInvalid as error:
+            raise OverflowError(
+                f"column {name!r} of a CSV file has integers that double, the type of other files, "
+                f"does not hold: {str(error).splitlines()[0]}"
+            ) from None
         return _cast_floats(name, array, kind, "a CSV file", 0)
     return array.cast(value_type(kind))
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from windeck.io.conversion import value_type
+from windeck.io.conversion import is_string, value_type
 
-__all__ = ["convert", "retyped_schema", "wider_types"]
+__all__ = ["convert", "retyped_schema", "text_types", "wider_types"]
 
 _UNITS = ("s", "ms", "us", "ns")
 
@@ -35,6 +35,46 @@ def wider_types(
             continue
         if wide is not None and (name == time or len(set(kinds)) > 1):
             found[name] = wide
+    return found
+
+
+def text_types(
+    texts: Sequence[Any], others: Sequence[Any], ids: Sequence[str], time: str | None
+) -> dict[str, Any]:
+    """Return the types in which CSV files are parsed, where those of their first rows differ.
+
+    Text has no types: a date may be a time at midnight, and a number may be a name.
+
+    Parameters
+    ----------
+    texts, others
+        Schemas of CSV files, as inferred, and of other files.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> one = pa.schema({"site": pa.int64(), "time": pa.date32()})
+    >>> other = pa.schema({"site": pa.string(), "time": pa.timestamp("s")})
+    >>> text_types([one, other], [], ["site"], "time")
+    {'site': DataType(string), 'time': TimestampType(timestamp[s])}
+    """
+    found: dict[str, Any] = {}
+
+    def kinds(schemas: Sequence[Any], name: str) -> set[Any]:
+        types = {value_type(schema.field(name).type) for schema in schemas}
+        return {kind for kind in types if not pa.types.is_null(kind)}
+
+    for name in ids:
+        inside = kinds(texts, name)
+        numbers = {kind for kind in inside if not is_string(kind)}
+        if numbers == {pa.int64()} and any(map(is_string, inside | kinds(others, name))):
+            found[name] = pa.string()
+    if time is not None and pa.date32() in (inside := kinds(texts, time)):
+        stamps = (inside | kinds(others, time)) - {pa.date32()}
+        if stamps and all(pa.types.is_timestamp(kind) and kind.tz is None for kind in stamps):
+            found[time] = pa.timestamp("ns" if pa.timestamp("ns") in inside else "s")
+    elif time is not None and inside == {pa.timestamp("s"), pa.timestamp("ns")}:
+        found[time] = pa.timestamp("ns")
     return found
 
 

@@ -260,8 +260,10 @@ void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pi
 void pack(std::span<const DocumentRun* const> runs, const PieceSpans& pieces, const PackOut& out,
           int threads);
 
-/// The bounds of the sequences of a flattened batch: 0, the positions after the first where `ids`
-/// are 0, and `count`, which must be below 2^31. `dtype` is int64 or int32.
+/// The bounds of the segments of a flattened batch: 0, the positions after the first where `ids`
+/// are 0, and `count`, which must be below 2^31. Within each segment ids count up from 0, as `pack`
+/// writes them, so one is read at each end: O(segments) time. Throws std::invalid_argument for ids
+/// there that do not. `dtype` is int64 or int32.
 std::vector<std::int32_t> sequence_bounds(const void* ids, std::int64_t count, DType dtype);
 
 }  // namespace windeck

@@ -46,36 +46,6 @@ void count(Count n, void* out) {
         to[i] = static_cast<Out>(i);
 }
 
-template <typename In>
-bool any_zero(const In* from, Count begin, Count end) {
-    In any = 0;
-    for (Count i = begin; i < end; ++i)
-        any |= from[i] == 0 ? In(1) : In(0);
-    return any != 0;
-}
-
-/// Stretches without a zero, which nearly all are, are passed over at the speed of vector code:
-/// long ones first, and short ones within those that have some.
-template <typename In>
-Count zeros(const void* in, Count n, std::int32_t first, std::int32_t* out) {
-    constexpr Count far = 256;
-    constexpr Count near = 32;
-    const auto* const from = static_cast<const In*>(in);
-    Count found = 0;
-    for (Count begin = 0; begin < n; begin += near) {
-        if (begin % far == 0 && n - begin >= far && !any_zero(from, begin, begin + far)) {
-            begin += far - near;
-            continue;
-        }
-        const Count end = n - begin < near ? n : begin + near;
-        if (!any_zero(from, begin, end)) continue;
-        for (Count i = begin; i < end; ++i) {
-            if (from[i] == 0) out[found++] = first + static_cast<std::int32_t>(i);
-        }
-    }
-    return found;
-}
-
 }  // namespace
 
 // clang-format off
@@ -93,7 +63,6 @@ const PackKernels pack_kernels = {
         {nullptr, nullptr},
     },
     .count = {count<std::int64_t>, count<std::int32_t>},
-    .zeros = {zeros<std::int64_t>, zeros<std::int32_t>},
 };
 // clang-format on
 

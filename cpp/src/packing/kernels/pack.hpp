@@ -1,4 +1,4 @@
-// The loops of packing: conversion of tokens, counting, and search for zeros.
+// The loops of packing: conversion of tokens and counting.
 // Compiled once for each instruction set; pack_kernels() chooses. All give the same results.
 //
 // Inputs may have any alignment; outputs are aligned to their type.
@@ -24,10 +24,6 @@ struct PackKernels {
 
     /// out[i] = i.
     void (*count[width_count])(Count n, void* out);
-
-    /// Writes `first` + i for every i with in[i] == 0 and returns their number; `out` has room for
-    /// n.
-    Count (*zeros[width_count])(const void* in, Count n, std::int32_t first, std::int32_t* out);
 };
 
 /// The kernels of the level in use.
