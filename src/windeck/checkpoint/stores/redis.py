@@ -243,13 +243,15 @@ class RedisStore:
             The key of the next write, a `compare_and_set`, if `sync` comes after it.
         """
         self._check_open()
-        doing = "ordering writes"
-        if not self._is_cluster and self._written_to is None:
-            self._note_write(doing)  # later ones must follow what other clients wrote until now
-        elif not self._is_cluster or self._undurable:
-            self._make_durable(doing, spared=before, ordering=True)
+        if self._undurable or not self._is_cluster:
+            self._make_durable("ordering writes", spared=before, ordering=True)
         if self._is_cluster and not self._undurable:
             self._written_to = None
+
+    def follow_writes(self) -> None:
+        """Let a later `compare_and_set` fail if a single server restarts from now on."""
+        if not self._is_cluster:
+            self._note_write("following writes")
 
     def _restarted(self) -> ConnectionError:
         self._written_to, self._undurable = None, set()
