@@ -27,6 +27,7 @@ from support.adapted_runs import (
 )
 from support.launched import launch
 from support.pages import named_block
+from windeck import checkpoint
 
 accelerate = pytest.importorskip("accelerate")
 

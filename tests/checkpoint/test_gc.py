@@ -159,6 +159,19 @@ def test_gc_frees_the_disk(kind: str, incremental: bool, tmp_path: Path) -> None
     assert checkpoint.verify(url, deep=True).ok
 
 
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_saves_that_keep_two_use_the_space_of_two(kind: str, tmp_path: Path) -> None:
+    """After every save, not only after a compaction now and then."""
+    need(kind)
+    url, state = f"{kind}://{tmp_path}/x", {"w": torch.randn(1_250_000)}
+    for step in range(8):
+        state["w"] += 1
+        checkpoint.save(url, step=step, model=state, keep=2)
+        kept = 5_000_000 * min(step + 1, 2)
+        assert kept < used_bytes(tmp_path) <= 1.2 * kept + (1 << 20)  # of the reserve
+    assert [commit.step for commit in checkpoint.log(url)] == [7, 6]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 40 MiB; skip without the permission to mount one."""

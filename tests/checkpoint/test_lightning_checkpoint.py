@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from support.adapted_runs import (
     EPOCHS,
@@ -74,6 +76,52 @@ def test_killed_and_resumed(count: int, every: int, kill_at: int, tmp_path: Path
 
 def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
     check_continued_by_one(fit, tmp_path)
+
+
+class ShardedModule(Module):
+    def configure_model(self) -> None:
+        if not isinstance(self.scorer.layer.weight, DTensor):
+            fully_shard(self.scorer.layer, mesh=self.device_mesh["data_parallel"])
+
+
+def fit_sharded(folder: Path, url: str, kill_at: int | None, every: int) -> None:
+    """Do as `fit` with a model that is sharded by FSDP2, on two ranks or more."""
+    torch.manual_seed(7)
+    module = ShardedModule(kill_at)
+    given = {k: v for k, v in options().items() if k not in ("devices", "strategy")}
+    trainer = page["fit_sharded_in_one_checkpoint"](
+        module, make_loader(), url, every, ranks(), **given
+    )
+    assert isinstance(module.scorer.layer.weight, DTensor)
+    write_end(folder, module.scorer, trainer.optimizers[0])
+
+
+def test_sharded_by_fsdp2(tmp_path: Path) -> None:
+    """Killed and resumed bit for bit, and continued by another number of ranks."""
+    (tmp_path / "whole").mkdir()
+    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
+    assert launch(2, fit_sharded, tmp_path / "whole", whole, None, 4) == [0, 0]
+    assert KILLED in launch(2, fit_sharded, tmp_path, url, 10, 4)
+    assert checkpoint.log(url)[0].step == 8
+    copied = f"rocksdb://{tmp_path}/three"
+    checkpoint.copy(url, copied)
+    assert launch(2, fit_sharded, tmp_path, url, None, 4) == [0, 0]
+    assert read_end(tmp_path, 2) == read_end(tmp_path / "whole", 2)
+    assert launch(3, fit_sharded, tmp_path, copied, None, 4) == [0, 0, 0]
+    assert read_end(tmp_path, 3)[0].startswith(f"{STEPS * EPOCHS} ")
+
+
+def refuse_strategy(folder: Path, url: str) -> None:
+    """Lightning's own strategy for FSDP2 would write files, and load none of ours."""
+    strategy = lightning.pytorch.strategies.ModelParallelStrategy(2, 1)
+    with pytest.raises(ValueError, match="the strategy ModelParallelStrategy writes checkpoints"):
+        fit_in_one_checkpoint(
+            ShardedModule(None), make_loader(), url, 4, **options(strategy=strategy)
+        )
+
+
+def test_a_strategy_with_files_of_its_own_is_refused(tmp_path: Path) -> None:
+    assert launch(2, refuse_strategy, tmp_path, f"rocksdb://{tmp_path}/run") == [0, 0]
 
 
 def refuse(folder: Path, url: str) -> None:

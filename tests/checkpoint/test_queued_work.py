@@ -20,7 +20,7 @@ COUNT, SHAPE = 8, (600, 500)
 
 
 class Queue:
-    """Work on tensors that is done when somebody waits for their device."""
+    """Work on tensors that is done at the next wait for their device."""
 
     def __init__(self) -> None:
         self._work: list[Callable[[], object]] = []

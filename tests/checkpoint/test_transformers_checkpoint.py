@@ -25,6 +25,7 @@ from support.adapted_runs import (
 )
 from support.launched import launch
 from support.pages import named_block
+from windeck import checkpoint
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -153,8 +154,13 @@ def test_sharded_by_fsdp2(tmp_path: Path) -> None:
 
 
 def fit_only_model(folder: Path, url: str) -> None:
-    trainer = make_rated(folder, url, None, save_only_model=True, save_strategy="best")
+    """Folders that another Trainer left are not removed."""
+    (folder / "out" / "checkpoint-4").mkdir(parents=True)
+    options = {"save_only_model": True, "save_strategy": "best", "save_total_limit": 1}
+    trainer = make_rated(folder, url, None, **options)
     trainer.train()
+    assert (folder / "out" / "checkpoint-4").exists()
+    assert trainer.args.save_total_limit == 1
     assert int(trainer.model.steps) == 8
     with pytest.raises(
         ValueError, match=r"generation 2 \(step 8\) .* save_only_model=True, expect"
@@ -165,7 +171,7 @@ def fit_only_model(folder: Path, url: str) -> None:
 def test_only_models_are_saved(tmp_path: Path) -> None:
     url = f"rocksdb://{tmp_path}/run"
     assert launch(1, fit_only_model, tmp_path, url) == [0]
-    assert [(found.step, found.tags) for found in checkpoint.log(url)] == [(8, ("best",)), (4, ())]
+    assert [(found.step, found.tags) for found in checkpoint.log(url)] == [(8, ("best",))]
     with checkpoint.open(url) as found:
         assert list(found.trees) == ["model", "extra"]
         assert list(found.tables) == ["user"]

@@ -196,6 +196,7 @@ class _Copier:
         for commit in commits:
             self._place.bulk_load(self._digests(commit))
         if before is None:  # an empty one, see `create_head`
+            order_writes(self._place)
             before = encode_head([])
             if self._place.compare_and_set(key, None, before):
                 order_writes(self._place)

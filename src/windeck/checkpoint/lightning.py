@@ -1,4 +1,4 @@
-"""Checkpoints of Lightning: a callback that is also the trainer's CheckpointIO."""
+"""Checkpoints of Lightning: a callback that is also the trainer's CheckpointIO, and FSDP2."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import lightning
 from lightning.pytorch.plugins.io import CheckpointIO
+from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
 from windeck.checkpoint.inspecting import open as open_checkpoint
 from windeck.checkpoint.loading import load
@@ -13,12 +15,13 @@ from windeck.checkpoint.maintenance import log
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
     find_tables,
+    public_name,
     random_states,
     set_random_states,
     world_group,
 )
 
-__all__ = ["LightningCheckpoint"]
+__all__ = ["LightningCheckpoint", "ShardedStrategy"]
 
 
 class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[misc]
@@ -49,9 +52,10 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     Notes
     -----
     Pass it as ``Trainer(callbacks=[saving], plugins=[saving], enable_checkpointing=False)``, and
-    ``fit(..., ckpt_path=saving.resume_path())``. For one process and DDP. Tables have to be stepped
-    with the optimizer, in `LightningModule.optimizer_step`. An exception while saving leaves the
-    last commit in force.
+    ``fit(..., ckpt_path=saving.resume_path())``. For one process, DDP, and FSDP2 with
+    `ShardedStrategy`; other strategies that write files of their own are a ValueError in `fit`.
+    Tables have to be stepped with the optimizer, in `LightningModule.optimizer_step`. An exception
+    while saving leaves the last commit in force.
     """
 
     def __init__(self, url: str, *, every: int, loader: Any = None, **options: Any) -> None:
@@ -66,18 +70,32 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         self._loaded: dict[str, Any] | None = None  # until training begins
 
     def resume_path(self) -> str | None:
-        """Return `url` for `ckpt_path` if a checkpoint is there, otherwise None."""
+        """Return the URL for `ckpt_path` if a checkpoint is there, otherwise None.
+
+        Lightning logs it, so it is without a password.
+        """
         try:
-            return self.url if log(self.url) else None
+            return public_name(self.url) if log(self.url) else None
         except FileNotFoundError:
             return None
+
+    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Raise a ValueError for a strategy that does not save by the trainer's CheckpointIO."""
+        kind = type(trainer.strategy)
+        saves = kind.save_checkpoint
+        if saves is not Strategy.save_checkpoint and saves is not ShardedStrategy.save_checkpoint:
+            raise ValueError(
+                f"the strategy {kind.__name__} writes checkpoints of its own, expected one that "
+                "saves by CheckpointIO: DDP, or ShardedStrategy of windeck.checkpoint.lightning "
+                "for FSDP2"
+            )
 
     def save(self, trainer: Any) -> int:
         """Save now, on all ranks; return the generation."""
         tables = find_tables(trainer.lightning_module)
         self._is_saving = True
         try:
-            trainer.save_checkpoint(self.url)
+            trainer.save_checkpoint(public_name(self.url))
         finally:
             self._is_saving, state, self._state = False, self._state, {}
         given: dict[str, Any] = {"extra": {"random": random_states()}}
@@ -86,6 +104,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 "model": state.pop("state_dict"),
                 "optimizer": {str(i): own for i, own in enumerate(state.pop("optimizer_states"))},
             }
+        if state and trainer.is_global_zero:
             given["extra"]["lightning"] = state
             if self._loader is not None:
                 trained = trainer.fit_loop.epoch_loop.batch_progress.total.processed
@@ -129,7 +148,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Take Lightning's state, on rank 0; `save` stores it."""
+        """Take Lightning's state, on rank 0, or on all ranks of FSDP2; `save` stores it."""
         if not self._is_saving:
             raise RuntimeError(
                 f"another callback saves {path}, expected LightningCheckpoint alone: pass "
@@ -141,22 +160,66 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Return Lightning's state of the checkpoint in force, on each rank."""
-        with open_checkpoint(str(path)) as found:
-            trees = {root: found.tree(root) for root in found.trees}
-            generation = found.generation
-        extra = trees["extra"]
-        self._loaded = {
-            "url": str(path), "generation": generation, "loader": trees.get("loader"),
-            "random": extra["random"],
-        }  # fmt: skip
+        trees = self._load_trees(path, {"model", "optimizer", "extra", "loader"})
         return {
-            **extra["lightning"],
+            **trees["extra"]["lightning"],
             "state_dict": trees["model"],
             "optimizer_states": list(trees["optimizer"].values()),
         }
+
+    def load_sharded(self, path: Any, strategy: Any) -> dict[str, Any]:
+        """Do as `load_checkpoint`, but load model and optimizers in place, each rank its part."""
+        state = self._load_trees(path, {"extra", "loader"})["extra"]["lightning"]
+        assert self._loaded is not None
+        model = strategy.lightning_module_state_dict()
+        optimizers = {
+            str(i): strategy.optimizer_state(o) for i, o in enumerate(strategy.optimizers)
+        }
+        load(
+            self._loaded["url"],
+            model=model,
+            optimizer=optimizers,
+            generation=self._loaded["generation"],
+            group=world_group(),
+        )
+        set_model_state_dict(strategy.model, model)
+        for own, saved in zip(strategy.optimizers, optimizers.values(), strict=True):
+            set_optimizer_state_dict(strategy.model, own, saved)
+        return dict(state)
+
+    def _load_trees(self, path: Any, roots: set[str]) -> dict[str, Any]:
+        url = self.url if str(path) == public_name(self.url) else str(path)
+        with open_checkpoint(url) as found:
+            trees = {root: found.tree(root) for root in found.trees if root in roots}
+            generation = found.generation
+        self._loaded = {
+            "url": url, "generation": generation, "loader": trees.get("loader"),
+            "random": trees["extra"]["random"],
+        }  # fmt: skip
+        return trees
 
     def remove_checkpoint(self, path: Any) -> None:
         """Do nothing: ``keep=`` removes generations."""
 
     def teardown(self, *_: Any, **__: Any) -> None:
         """Do nothing; callbacks and plugins have this method with other arguments."""
+
+
+class ShardedStrategy(ModelParallelStrategy):  # type: ignore[misc]
+    """Lightning's `ModelParallelStrategy`, for FSDP2, with checkpoints of `LightningCheckpoint`.
+
+    Each rank saves and loads its part of model and optimizers. Any number of ranks resumes.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None
+    ) -> None:
+        """Pass Lightning's state to the `LightningCheckpoint`, on all ranks."""
+        self.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options)
+
+    def load_checkpoint(
+        self, checkpoint_path: Any, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load model and optimizers in place; return the rest of Lightning's state."""
+        found: dict[str, Any] = self.checkpoint_io.load_sharded(checkpoint_path, self)
+        return found

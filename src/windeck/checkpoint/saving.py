@@ -27,7 +27,7 @@ from windeck.checkpoint.format.manifests import (
 from windeck.checkpoint.format.values import Kind, Label, decode, encode, save_of
 from windeck.checkpoint.maintenance import check_keep, remove_old, select_kept
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
-from windeck.checkpoint.stores.protocol import Values, order_writes
+from windeck.checkpoint.stores.protocol import Values, follow_writes, order_writes
 from windeck.checkpoint.stores.urls import opened, retry_while_open, takes_parts
 from windeck.checkpoint.tables.writing import TablesWriter
 from windeck.checkpoint.write.copies import LentTensors, check_background, copy_tensors
@@ -260,7 +260,7 @@ def merge_open_store(
     retention: tuple[int, int | None] | None = None,
 ) -> int:
     """Do as `merge`, in a store that is open; with `retention`, HEAD keeps what `gc` would."""
-    order_writes(store)  # what the writers wrote comes before HEAD
+    follow_writes(store)
     head = read_head(store, plan.namespace)
     check_uncommitted(plan.namespace, plan.generation, head)
     commits = head.commits

@@ -161,6 +161,14 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         """Return the name of the best checkpoint for logs; `_load_best_model` loads it."""
         return f"{public_name(self.url)}#{_BEST}"
 
+    def _finalize_training(self, *given: Any) -> Any:
+        """Leave folders in `output_dir` alone, which another Trainer may have written."""
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super()._finalize_training(*given)
+        finally:
+            self.args.save_total_limit = limit
+
     def _load_best_model(self) -> None:
         """Load model and tables of the best generation, on all ranks."""
         own = self.accelerator.unwrap_model(self.model)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+from support.failing import WRITES, Between, error_of
 from support.store_servers import (
     RedisServer,
     StartRedis,
@@ -320,3 +322,40 @@ def test_a_server_of_a_cluster_that_restarts_just_before_head(
         assert all(torch.equal(target[name], in_force[name]) for name in in_force)
         checkpoint.save(store, step=2, model=second, namespace=name)
         assert checkpoint.verify(url, deep=True, namespace=name).ok
+
+
+@pytest.mark.slow
+def test_no_acknowledged_save_is_lost_by_a_cluster(lazy_cluster: list[RedisServer]) -> None:
+    """A server restarts at each step of a save; then all of them do, and lose what they can."""
+    url, name = url_of(lazy_cluster), "steps"
+
+    def state(step: int) -> dict[str, torch.Tensor]:
+        return {f"w{i}": torch.full((100,), float(step)) for i in range(20)}
+
+    with open_store(url) as store:
+        checkpoint.save(store, step=0, model=state(0), namespace=name)
+        in_force, acknowledged, refused = 0, 0, 0
+        for left in range(100):
+            step = left + 1
+            watched: Any = Between(
+                store, WRITES, left, partial(restart, lazy_cluster, left % len(lazy_cluster))
+            )
+            save = partial(checkpoint.save, watched, step=step, model=state(step), namespace=name)
+            if error_of(save) is None:
+                in_force, acknowledged = step, acknowledged + 1
+            else:
+                refused += 1
+            for server in lazy_cluster:
+                server.kill()
+            for server in lazy_cluster:
+                server.start()
+            wait_until_whole(lazy_cluster)
+            found = checkpoint.log(url, namespace=name)[0].step
+            assert found == in_force or (found == step and watched.made[-1] == "sync")
+            in_force, target = found, state(-1)
+            checkpoint.load(url, model=target, namespace=name)
+            assert all(torch.equal(target[key], own) for key, own in state(found).items())
+            if len(watched.made) <= left:
+                break  # nothing happened to this one
+        assert acknowledged > 1
+        assert refused > 2

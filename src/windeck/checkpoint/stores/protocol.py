@@ -48,6 +48,7 @@ __all__ = [
     "check_key",
     "check_keys",
     "check_value",
+    "follow_writes",
     "group_by_size",
     "is_empty_range",
     "iter_ascending",
@@ -480,6 +481,17 @@ def order_writes(store: Store, *, before: bytes | None = None) -> None:
         store.sync()
     else:
         order(before)
+
+
+def follow_writes(store: Store) -> None:
+    """Let no later write of this client survive a crash without what other clients wrote so far.
+
+    They have ordered or synced their writes. Only a store that may lose those in a restart, without
+    its clients, has a method `follow_writes` for this.
+    """
+    follow = getattr(store, "follow_writes", None)
+    if follow is not None:
+        follow()
 
 
 def check_key(key: object) -> bytes:

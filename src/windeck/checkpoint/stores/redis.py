@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import redis
-from redis.backoff import NoBackoff
 from redis.connection import PythonRespSerializer
 from redis.exceptions import (
     AuthenticationWrongNumberOfArgsError,
@@ -23,7 +22,6 @@ from redis.exceptions import (
     RedisClusterException,
     RedisError,
 )
-from redis.retry import Retry
 
 from windeck.checkpoint.stores.protocol import (
     LARGEST_BATCH,
@@ -39,6 +37,7 @@ from windeck.checkpoint.stores.protocol import (
     key_range,
 )
 from windeck.checkpoint.stores.redis_durability import make_durable
+from windeck.checkpoint.stores.redis_settings import connection_settings, database_number
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["RedisStore", "open_url"]
@@ -66,9 +65,6 @@ UNLINK_KEYS = 1000
 #: Seconds between attempts, when a server has dropped the connection or is starting.
 PAUSES = (0.0, 0.1, 0.4)
 
-_OPTIONS = ("timeout", "allow_eviction", "sync")
-_TLS = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
-_UNIX = "redis+unix"
 _LOGIN = (
     redis.AuthenticationError,
     AuthorizationError,
@@ -243,13 +239,15 @@ class RedisStore:
             The key of the next write, a `compare_and_set`, if `sync` comes after it.
         """
         self._check_open()
-        doing = "ordering writes"
-        if not self._is_cluster and self._written_to is None:
-            self._note_write(doing)  # later ones must follow what other clients wrote until now
-        elif not self._is_cluster or self._undurable:
-            self._make_durable(doing, spared=before, ordering=True)
+        if self._undurable or not self._is_cluster:
+            self._make_durable("ordering writes", spared=before, ordering=True)
         if self._is_cluster and not self._undurable:
             self._written_to = None
+
+    def follow_writes(self) -> None:
+        """Let a later `compare_and_set` fail if a single server restarts from now on."""
+        if not self._is_cluster:
+            self._note_write("following writes")
 
     def _restarted(self) -> ConnectionError:
         self._written_to, self._undurable = None, set()
@@ -574,67 +572,6 @@ def _scan_node(node: Any, pattern: bytes) -> set[bytes]:
         keys.update(found)
         if not int(cursor):
             return keys
-
-
-# --- settings -------------------------------------------------------------------------------------
-
-
-def connection_settings(url: StoreURL) -> dict[str, Any]:
-    """Return the arguments of a redis-py client; raise ValueError for a URL without server."""
-    url.only(*_OPTIONS, *(("db",) if url.scheme == _UNIX else _TLS))
-    timeout = url.number("timeout", 30.0)
-    settings: dict[str, Any] = {
-        **(_socket_of(url) if url.scheme == _UNIX else _host_of(url, timeout)),
-        "username": url.user or None,
-        "password": url.password or None,
-        "socket_timeout": timeout,
-        # redis-py must not send a command again: compare_and_set could be done twice.
-        "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,  # version 3 needs more round trips to connect
-    }
-    if hasattr(redis, "DriverInfo"):  # otherwise redis-py reads it from files for each client
-        settings["driver_info"] = redis.DriverInfo(lib_version=redis.__version__)
-    return settings
-
-
-def database_number(url: StoreURL) -> int:
-    """Return the number of the database; raise ValueError if it is not one."""
-    local = url.scheme == _UNIX
-    number = url.options.get("db", "0") if local else url.path.strip("/") or "0"
-    if not (number.isascii() and number.isdigit() and len(number) < 6):
-        where = "as ?db= in" if local else "after the host of"
-        raise ValueError(
-            f"expected the number of a database {where} a {url.scheme}:// URL, such as "
-            f"{'?db=0' if local else '/0'}"
-        )
-    return int(number)
-
-
-def _host_of(url: StoreURL, timeout: float) -> dict[str, Any]:
-    if not url.host:
-        raise ValueError(f"expected a host in {url}, such as {url.scheme}://localhost:6379/0")
-    settings: dict[str, Any] = {
-        "host": url.host,
-        "port": url.port or 6379,
-        "socket_connect_timeout": min(timeout, 10.0),
-    }
-    if url.scheme.startswith("rediss"):
-        settings["ssl"] = True
-        settings.update((_TLS[name], url.options[name]) for name in _TLS if name in url.options)
-    elif given := sorted(_TLS.keys() & url.options.keys()):
-        raise ValueError(f"the option {given[0]!r} is one of TLS: expected rediss:// in {url}")
-    return settings
-
-
-def _socket_of(url: StoreURL) -> dict[str, Any]:
-    if "\0" in url.path:  # the kernel would cut the path there
-        raise ValueError(f"expected a path without a NUL character in a {url.scheme}:// URL")
-    if url.host or url.port is not None or not url.path.strip("/"):
-        raise ValueError(
-            f"expected the absolute path of a socket in {url}, such as "
-            f"{url.scheme}:///run/redis/redis.sock"
-        )
-    return {"unix_socket_path": url.path}
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ class RocksDBStore:
             embedded.drop_part(self._where, name)
 
     def order_writes(self, before: bytes | None = None) -> None:
-        """Let no later write survive a crash without all writes so far.
+        """Let no later write survive a crash without all writes so far, whatever comes next.
 
         Tables that are ingested later are durable at once, and a log that follows this one may be
         longer on the disk, so this one is synced.
