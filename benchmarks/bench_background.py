@@ -1,4 +1,4 @@
-"""For how long does training stand still during a save in the background, and in which memory?
+"""Time that training waits for a save in the background, and the memory that it takes.
 
 Dense float32 tensors of 256 MiB and a table of 200,000 rows of 64 floats with as many of the
 optimizer (98 MiB), on RocksDB in a temporary folder (TMPDIR=/dev/shm for memory instead of a disk).

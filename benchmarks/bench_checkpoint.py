@@ -1,4 +1,4 @@
-"""What do a save and a load of a gigabyte cost, against torch.save and safetensors?
+"""Time of a save and a load of a gigabyte, against torch.save and safetensors.
 
 A model of 1 GB in float32, shaped like a transformer's. Saves end with what makes them durable and
 go to a path where nothing was; loads go into a model that is there. Model, targets and files are

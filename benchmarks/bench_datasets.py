@@ -1,4 +1,4 @@
-"""How quick is streaming of Parquet beside Hugging Face `datasets`, and resume within an epoch?
+"""Time of streaming Parquet beside Hugging Face `datasets`, and of a resume within an epoch.
 
 The rival is the quickest formulation found that uses public functions of `datasets` alone: record
 batches of one series become windows by NumPy, shuffle buffer and batches are of Arrow, and tensors

@@ -1,4 +1,4 @@
-"""What do billions of documents cost: memory, start-up, a new epoch, a resume, a look-up?"""
+"""Billions of documents: memory, and time of start-up, a new epoch, a resume and a look-up."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ TELL = "\nprint(json.dumps([after - before, seconds, len(state)]))"
 
 
 def fresh(code: str) -> Any:
-    """What a process of its own prints last, as JSON."""
+    """Return the last line that a process of its own prints, from JSON."""
     done = subprocess.run(
         [sys.executable, "-c", SETUP + code], check=True, capture_output=True, text=True
     )
@@ -199,7 +199,7 @@ print(json.dumps([after - before, seconds]))
 
 
 def global_index(documents: int) -> Iterator[Row]:
-    """What a process has grown by when the index is there and an epoch of it has begun."""
+    """Bytes by which a process grows with the index and an epoch of it."""
     grown, seconds = fresh(GLOBAL.format(shards=documents // corpora.SHARD))
     yield Row(
         question=f'resident bytes of the index of order="global", {documents:.0e} documents, '

@@ -1,4 +1,4 @@
-"""What does it cost to bring an embedding table into Redis and back: in blocks, or row by row?
+"""Time of an embedding table's export to Redis and import: in blocks, and row by row.
 
 As in bench_embedding_stores, whose table it is. The rival sets and gets a key for each row, many in
 a command. Neither asks the server to make anything durable. What an export cannot go below is a row
@@ -38,7 +38,7 @@ BATCHES = (100, 1000, 10_000)  # rows of one MSET or MGET: all are in use, none 
 
 
 def bare_socket(place: str | int, pairs: list[tuple[bytes, bytes]]) -> None:
-    """What no client can go below: values that lie ready, with nothing else done."""
+    """Lower limit of any client: values that are ready are sent, and nothing else is done."""
     with closing(connected(place)) as link:
         for key, value in pairs:
             head = b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, len(value))

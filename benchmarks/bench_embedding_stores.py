@@ -1,4 +1,4 @@
-"""What does it cost to bring an embedding table into a store and back: in blocks, or row by row?
+"""Time of an embedding table's export to a store and import: in blocks, and row by row.
 
 Tables of 262,144 rows of 64 float32, native on both sides. Ours is `checkpoint.save` and `load` of
 a table, opening and closing of the database and the commit included. The rivals put and get a key
@@ -35,7 +35,7 @@ Batches = Iterator[tuple[list[bytes], list[bytes]]]
 
 
 class Table:
-    """What `save` and `load` take."""
+    """A table, with the members that `save` and `load` use."""
 
     config: dict[str, Any] = {}  # noqa: RUF012
 

@@ -1,4 +1,4 @@
-"""What does a lookup of dynamic ids cost, beside a Python dict and beside dense indices?
+"""Time of a lookup of dynamic ids, beside a Python dict and beside dense indices.
 
 65,536 random ids of a table of 10 million rows of 64 float32 (where 17 GiB of memory are free) and
 of 16, other ids in each call. `F.embedding` is told the rows' numbers, which a table of dynamic ids
@@ -27,7 +27,7 @@ NEEDED_FOR_64 = 17 * 2**30
 
 
 def free_bytes() -> int:
-    """What may be had without swapping, as the system tells."""
+    """Memory that is available without swapping, as the system says."""
     with open("/proc/meminfo") as lines:
         known = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
     return known["MemAvailable"]
@@ -146,7 +146,7 @@ def rows_of(dim: int) -> Iterator[Row]:
             return torch.stack([by_id[i] for i in draw()[1].tolist()])
 
         assert torch.equal(torch.stack([by_id[i] for i in some.tolist()]), expected)
-        touch(core, ids)  # which nobody did while the dict was made
+        touch(core, ids)  # nothing did while the dict was made
         rival = f"dict of {what} + torch.stack"
         yield row(plain, rival, looking(crew), stacked, 50.0, 15)
         yield row(counting, rival, looking(crew, True), stacked, None, 15)

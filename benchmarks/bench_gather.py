@@ -1,4 +1,4 @@
-"""How fast is a batch made, beside memcpy and the best that NumPy and torch can do?
+"""Time of a batch's gather, beside memcpy and the fastest ways of NumPy and torch.
 
 Windows come in random order out of tables larger than the caches. Rivals write into memory they
 own where they can take it. Every pair is compared for equality before it is timed.

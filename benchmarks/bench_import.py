@@ -1,4 +1,4 @@
-"""What does `import windeck` cost beside the imports it cannot do without?"""
+"""Time of `import windeck`, beside the imports that it needs."""
 
 from __future__ import annotations
 

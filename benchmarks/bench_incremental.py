@@ -1,4 +1,4 @@
-"""What does an incremental save write, and cost, when 1 % of the chunks changed?
+"""Bytes and time of an incremental save when 1 % of the chunks changed.
 
 Dense float32 tensors of 256 MiB in chunks of 1 MiB. Bytes are those of all keys and values a save
 puts; times are of RocksDB in a temporary folder (TMPDIR=/dev/shm for memory instead of a disk).

@@ -1,4 +1,4 @@
-"""How many bytes do 8 ranks with lanes read of a table larger than memory, beside its bytes?"""
+"""Bytes that 8 ranks with lanes read of a table larger than memory, beside its bytes."""
 
 from __future__ import annotations
 

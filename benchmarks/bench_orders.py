@@ -1,4 +1,4 @@
-"""How fast is a shuffled order, and what does it cost at 10^12 samples?"""
+"""Time of a shuffled order, and memory and time at 10^12 samples."""
 
 from __future__ import annotations
 

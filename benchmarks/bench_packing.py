@@ -1,4 +1,4 @@
-"""How fast do packed batches come, against slices of a flat file and lists of documents?"""
+"""Time of packed batches, against slices of a flat file and lists of documents."""
 
 from __future__ import annotations
 

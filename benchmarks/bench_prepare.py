@@ -1,4 +1,4 @@
-"""What does `prepare` cost beside a sort to Parquet by DuckDB, both in bounded memory?"""
+"""Time of `prepare` beside a sort to Parquet by DuckDB, both in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does an epoch over files in an object store cost, 50 ms away and at 20 MB/s?"""
+"""Time of an epoch over files in an object store, 50 ms away and at 20 MB/s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many bytes a rank reads beside its own when it loads what other ranks saved."""
+"""Bytes that a rank reads beside its own when it loads what other ranks saved."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Counting:
 
 
 def share(model: dict[str, torch.Tensor], rank: int, ranks: int, *, empty: bool) -> dict[str, Any]:
-    """What FSDP2 gives a rank: rows, cut as torch.chunk does."""
+    """Part of a rank under FSDP2: rows, cut as torch.chunk does."""
     found = {}
     for name, whole in model.items():
         step = -(-len(whole) // ranks)

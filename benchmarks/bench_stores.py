@@ -1,4 +1,4 @@
-"""What does it cost to bring rows into a store: packed and loaded in bulk, or a key for each?
+"""Time of writing rows to a store: packed and loaded in bulk, and a key for each.
 
 Rows of 64 float32 packed into values of 256 KiB through `bulk_load`, against a key per row in
 write batches of a thousand with each library by itself. Databases are in memory (/dev/shm), so

@@ -1,4 +1,4 @@
-"""What does an epoch over files larger than memory cost, when the files give 200 MB/s?"""
+"""Time of an epoch over files larger than memory that give 200 MB/s."""
 
 from __future__ import annotations
 

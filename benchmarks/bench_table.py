@@ -1,4 +1,4 @@
-"""What does reading few columns of a wide file cost: time and peak memory?"""
+"""Time and peak memory of reading few columns of a wide file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does it cost to read token files of other tools, against Arrow files of the same tokens?
+"""Time of reading token files of other tools, against Arrow files of the same tokens.
 
 Processor time of all threads: it is what differs, and other processes disturb it less.
 """

@@ -1,4 +1,4 @@
-"""How long does `windeck view URL ls` take for a model of 10,000 tensors and 100 GB?
+"""Time of `windeck view URL ls` for a model of 10,000 tensors and 100 GB.
 
 Such a model is not made: its manifest is, by the code that makes that of every save, of tensors
 that have a shape and no memory; and no chunk is there. `ls` would not miss them.
@@ -59,7 +59,7 @@ PARTS = ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.gate", "mlp.down
 
 
 def state(tensors: int, shape: Sequence[int], rank: int, ranks: int) -> LocalState:
-    """What one of so many ranks has of a model: rows of each tensor, all the same element."""
+    """Part of one of so many ranks of a model: rows of each tensor, all the same element."""
     rows = [shape[0] * at // ranks for at in (rank, rank + 1)]
     names = [f"blocks.{i // 8}.{PARTS[i % 8]}.weight" for i in range(tensors)]
     own = (torch.zeros(1, 1).expand(rows[1] - rows[0], *shape[1:]) for _ in names)

@@ -1,4 +1,4 @@
-"""How everything here is measured: in one process, interleaved, medians of many runs.
+"""Measurement of all figures: in one process, interleaved, medians of many runs.
 
 Absolute times on shared machines mean little, ratios of neighbouring runs a good deal. Each
 round times the rival and ours one after the other; the ratio of a round is rival / ours, and

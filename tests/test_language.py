@@ -13,6 +13,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 SOURCES = TESTS.parent / "src" / "windeck"
+BENCHMARKS = TESTS.parent / "benchmarks"
 
 #: First words that make a noun of a question.
 QUESTIONS = {"how", "what", "when", "where", "whether", "which", "who", "whose", "why"}
@@ -49,6 +50,8 @@ def faults_of_first_words(path: Path, *, imperatives: bool) -> Iterator[str]:
         )
         if word in QUESTIONS or (word == "that" and not is_property):
             yield f"{where} begins with a question word"
+        if text.split("\n\n")[0].endswith("?"):
+            yield f"{where} is a question"
         if imperatives and isinstance(node, FUNCTIONS) and not is_property:
             third_person = re.search(r"[^s]s$", word) and word not in IMPERATIVES
             if word in NOUN_PHRASES or third_person:
@@ -64,12 +67,12 @@ def faults(path: Path) -> Iterator[str]:
 
 
 def faults_of_tests(path: Path) -> Iterator[str]:
-    """Yield the faults of the docstrings and comments of a file below tests/.
+    """Yield the faults of the docstrings and comments of a test or a benchmark.
 
     The docstring of a test is a sentence. Functions have to begin with an imperative in models and
     support, which are read first.
     """
-    read_first = bool({"models", "support"} & set(path.relative_to(TESTS).parts))
+    read_first = bool({"models", "support"} & {part.name for part in path.parents})
     yield from faults_of_first_words(path, imperatives=read_first)
     for _, text, where in documented(path):
         for found in BANNED.finditer(text):
@@ -95,6 +98,11 @@ def test_docstrings_of_tests_are_plain(path: Path) -> None:
     assert not list(faults_of_tests(path))
 
 
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.name)
+def test_docstrings_of_benchmarks_are_plain(path: Path) -> None:
+    assert not list(faults_of_tests(path))
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -103,15 +111,13 @@ def test_docstrings_of_tests_are_plain(path: Path) -> None:
         ("Return the how-manieth row.", "how-manieth"),
         ("The rows of a store.", "imperative"),
         ("Returns the rows of a store.", "imperative"),
+        ("Is a store empty?", "is a question"),
     ],
 )
-def test_faults_are_found(
-    text: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_are_found(text: str, fault: str, tmp_path: Path) -> None:
     path = tmp_path / "support" / "stores.py"
     path.parent.mkdir()
     path.write_text(f'def rows() -> None:\n    """{text}"""\n', encoding="utf-8")
-    monkeypatch.setattr(sys.modules[__name__], "TESTS", tmp_path)
     assert any(fault in found for found in faults(path))
     assert any(fault in found for found in faults_of_tests(path))
 

@@ -131,11 +131,12 @@ class EpochMap:
 
     def split(self, positions: Indices) -> Iterator[tuple[slice, int, Indices]]:
         """Split positions at borders of epochs; yield (rows, epoch, places within the epoch)."""
-        here = self.range_at(int(positions[0]) if len(positions) else 0)
-        epoch = here.epoch_at(int(positions[0])) if len(positions) else here.epoch
+        first = positions.item(0) if len(positions) else 0
+        here = self.range_at(first)
+        epoch = here.epoch_at(first)
         places = positions - here.epoch_start(epoch)
-        low, high = np.minimum.reduce, np.maximum.reduce
-        if not len(places) or (low(places) >= 0 and high(places) < here.length):
+        # Negative ones are large as unsigned numbers.
+        if not len(places) or np.maximum.reduce(places.view(np.uint64)) < here.length:
             yield slice(0, len(places)), epoch, places  # The usual case: one epoch.
             return
         epochs = self._epochs_of(positions)
@@ -405,30 +406,27 @@ class Stream:
         IndexError
             For a negative position.
         """
-        return self._samples(as_positions(positions))
+        return np.concatenate([samples for _, _, _, samples in self._split(positions)])
 
-    def _samples(self, wanted: Indices) -> Indices:
-        parts = [
-            self.order_at(epoch).take(places) for _, epoch, places in self._epochs.split(wanted)
+    def _split(self, positions: Any) -> list[tuple[slice, int, Indices, Indices]]:
+        """Return (rows, epoch, places in it, samples) for each epoch of the positions."""
+        epochs = self._epochs
+        is_vector = type(positions) is np.ndarray and is_int64_vector(positions)
+        if is_vector and len(positions) and len(epochs.ranges) == 1:
+            length = epochs.ranges[0].length
+            epoch = positions.item(0) // length
+            order = epochs.order_at(epoch) if epoch >= 0 else None
+            # The usual orders check their places themselves, which saves passes over them.
+            if type(order) is Permutation or type(order) is Sequential:
+                places = positions - epoch * length
+                try:
+                    return [(slice(0, len(places)), epoch, places, order.take(places))]
+                except IndexError:  # Positions of several epochs, or wrong ones.
+                    pass
+        return [
+            (rows, epoch, places, epochs.order_at(epoch).take(places))
+            for rows, epoch, places in epochs.split(as_positions(positions))
         ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _samples_of_epoch(self, positions: Any) -> Indices | None:
-        """Return the samples at positions of one epoch, or None if that takes more than one call.
-
-        The usual order checks its places itself, which saves passes over the positions.
-        """
-        if self._reads_ahead or type(positions) is not np.ndarray or not positions.size:
-            return None
-        length = self._epochs.ranges[0].length
-        epoch = positions.item(0) // length if is_int64_vector(positions) else -1
-        order = self._epochs.order_at(epoch) if epoch >= 0 else None
-        if type(order) is not Permutation:
-            return None
-        try:
-            return order.take(positions - epoch * length)
-        except IndexError:  # Positions of several epochs, or wrong ones.
-            return None
 
     def position_of(self, samples: ArrayLike, *, epoch: int = 0) -> Indices:
         """Return the positions of samples in an epoch; the inverse of `samples`.
@@ -596,28 +594,27 @@ class Stream:
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
     ) -> Batch:
         """Return the rows of a batch, before `whole` and `present`; parameters as for `gather`."""
-        first = self._epochs.ranges[0]
+        found = self._split(positions)
+        source = self._epochs.ranges[0].source
         if self._is_plain:
-            extra = {} if threads is None else threads_option(first.source, threads)
-            samples = self._samples_of_epoch(positions)
-            if samples is None:
-                wanted = as_positions(positions)
-                if self._reads_ahead:
-                    split = self._epochs.split(wanted)
-                    self._announce(first.source, [(epoch, places) for _, epoch, places in split])
-                samples = self._samples(wanted)
-            return gather_rows(first.source, samples, out, **extra)
-        wanted = as_positions(positions)
+            if self._reads_ahead:
+                self._announce(source, [(epoch, places) for _, epoch, places, _ in found])
+            wanted = found[0][3] if len(found) == 1 else np.concatenate([one[3] for one in found])
+            extra = {} if threads is None else threads_option(source, threads)
+            return gather_rows(source, wanted, out, **extra)
         parts = []
-        for rows, epoch, places in self._epochs.split(wanted):
+        for rows, epoch, places, wanted in found:
             target = out and {key: array[rows] for key, array in out.items()}
-            samples = self.order_at(epoch).take(places)
             source = self._epochs.source_at(epoch)
-            self._release_others(epoch)
+            if len(self._epochs.ranges) > 1:
+                self._release_others(epoch)
             self._announce(source, [(epoch, places)])
-            extra = threads_option(self._epochs.range_of(epoch).source, threads)
-            part = gather_rows(source, samples, target, **extra)
-            check_written(part, target or {})
+            extra = {}
+            if threads is not None:
+                extra = threads_option(self._epochs.range_of(epoch).source, threads)
+            part = gather_rows(source, wanted, target, **extra)
+            if target:
+                check_written(part, target)
             parts.append(part)
         if out is not None:
             return out
@@ -630,10 +627,10 @@ class Stream:
         expect = getattr(source, "expect", None)
         if expect is None or not len(parts[0][1]):
             return
-        last = parts[-1][0]
-        goes_on = self._epochs.range_of(last) is self._epochs.range_of(last + 1)
+        last, epochs = parts[-1][0], self._epochs
+        goes_on = len(epochs.ranges) == 1 or epochs.range_of(last) is epochs.range_of(last + 1)
         following = partial(self.order_at, last + 1) if goes_on else None
-        expect([(self.order_at(epoch), places) for epoch, places in parts], following)
+        expect([(epochs.order_at(epoch), places) for epoch, places in parts], following)
 
     def _release_others(self, epoch: int) -> None:
         """Tell the other sources, when an epoch of another one begins, that nothing is next."""
