@@ -11,6 +11,7 @@ from hypothesis import settings
 from support.forked import finalized, forked
 from support.object_servers import quick_retries, s3, s3_port, web
 from support.store_servers import (
+    disk_path,
     fresh,
     kind,
     memory,
@@ -25,6 +26,7 @@ from support.store_servers import (
 from support.window_tables import mixed
 
 __all__ = [
+    "disk_path",
     "finalized",
     "forked",
     "fresh",

@@ -42,6 +42,7 @@ def steps(url: str) -> list[int]:
     return [commit.step for commit in checkpoint.log(url)]
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_second_run_is_refused(tmp_path: Path) -> None:
     """Unless it loads the checkpoint, or takes over: then the first one is refused."""
     url = f"rocksdb://{tmp_path}/x"

@@ -286,6 +286,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     assert printed(FULL, str(tmp_path / "m.safetensors")) == "27\n"  # EFBIG
     assert list(tmp_path.iterdir()) == []

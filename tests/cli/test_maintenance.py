@@ -217,6 +217,7 @@ def test_gc_beside_a_writer(fresh: Fresh) -> None:
         assert run_json(url, "gc", "--keep", "1", "--dry-run")["removed"] == [1]
 
 
+@pytest.mark.usefixtures("forked")
 def test_beside_a_process_that_goes_on_saving(fresh: Fresh) -> None:
     url = fresh("rocksdb")
     program = (

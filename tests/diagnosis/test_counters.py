@@ -94,22 +94,22 @@ def test_without_proc_only_the_own_process_is_known(monkeypatch: pytest.MonkeyPa
 
 
 @linux
-def test_open_and_mapped_files_are_found(tmp_path: Path) -> None:
+def test_open_and_mapped_files_are_found(disk_path: Path) -> None:
     """Largest first; small and deleted files, and libraries, are not data."""
     sizes = {"large.bin": 3 << 20, "data.arrow": 2 << 20, "small.bin": 100, "x.so.1": 2 << 20}
     files = []
     for name, size in sizes.items():
-        (tmp_path / name).write_bytes(bytes(size))
-        files.append((tmp_path / name).open("rb"))
-    gone = tempfile.TemporaryFile(dir=tmp_path)  # noqa: SIM115
+        (disk_path / name).write_bytes(bytes(size))
+        files.append((disk_path / name).open("rb"))
+    gone = tempfile.TemporaryFile(dir=disk_path)  # noqa: SIM115
     gone.write(bytes(2 << 20))
-    found = [(path, size) for path, size in data_files(["self"]) if path.startswith(str(tmp_path))]
-    names = [(str(tmp_path / name), sizes[name]) for name in ("large.bin", "data.arrow")]
+    found = [(path, size) for path, size in data_files(["self"]) if path.startswith(str(disk_path))]
+    names = [(str(disk_path / name), sizes[name]) for name in ("large.bin", "data.arrow")]
     assert found == names
     for file in (*files, gone):
         file.close()
-    pages = planted.Pages(tmp_path / "rows.bin", 256)
-    assert str(tmp_path / "rows.bin") in dict(data_files(["self"]))
+    pages = planted.Pages(disk_path / "rows.bin", 256)
+    assert str(disk_path / "rows.bin") in dict(data_files(["self"]))
     del pages
 
 
@@ -120,8 +120,8 @@ def _hold(path: str, ready: multiprocessing.synchronize.Event, end: object) -> N
 
 
 @linux
-def test_files_of_workers_are_found(tmp_path: Path) -> None:
-    path = tmp_path / "of-a-worker.bin"
+def test_files_of_workers_are_found(disk_path: Path) -> None:
+    path = disk_path / "of-a-worker.bin"
     path.write_bytes(bytes(1 << 20))
     context = multiprocessing.get_context("spawn")
     ready, end = context.Event(), context.Event()
@@ -139,37 +139,37 @@ def test_loopback_is_not_the_network() -> None:
 
 
 def test_a_disk_is_measured_and_the_temporary_file_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a file one is written; with one, it is read and stays as it is."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(disk_path))
     monkeypatch.setattr(machine, "_TEMPORARY", 1 << 20)
     found, notes = measure_machine([], disk=True, network=None, seconds=0.1)
     assert found.disk is not None
     assert found.disk.file == "a temporary file"
     assert min(found.disk.sequential, found.disk.random, found.cores, found.memcpy or 0) > 0
     assert any("no file of the data is known" in note for note in notes)
-    assert not list(tmp_path.iterdir())
-    file = tmp_path / "rows.bin"
+    assert not list(disk_path.iterdir())
+    file = disk_path / "rows.bin"
     file.write_bytes(bytes(range(256)) * 100)
     assert measure_disk(str(file), seconds=0.1).file == "rows.bin"
     assert file.read_bytes() == bytes(range(256)) * 100
 
 
-def test_a_disk_that_cannot_be_measured_is_a_note(tmp_path: Path) -> None:
-    small = tmp_path / "small"
+def test_a_disk_that_cannot_be_measured_is_a_note(disk_path: Path) -> None:
+    small = disk_path / "small"
     small.write_bytes(b"x")
-    for file, words in ((small, "has 1 bytes, expected at least 4096"), (tmp_path / "no", "no")):
+    for file, words in ((small, "has 1 bytes, expected at least 4096"), (disk_path / "no", "no")):
         found, notes = measure_machine([str(file)], disk=True, network=None, seconds=0.1)
         assert found.disk is None
         assert any(words in note for note in notes)
 
 
 def test_a_page_cache_that_cannot_be_dropped_is_a_note(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
-    file = tmp_path / "rows.bin"
+    file = disk_path / "rows.bin"
     file.write_bytes(bytes(1 << 20))  # in the page cache now
     found, notes = measure_machine([str(file)], disk=True, network=None, seconds=0.1)
     assert found.disk is not None

@@ -6,9 +6,7 @@ The loops are real, so they take time; nothing is compared with seconds, and the
 from __future__ import annotations
 
 import os
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +45,6 @@ def test_a_dataset_that_sleeps() -> None:
     assert found.findings[0].share > 0.8
     assert "neither computing nor reading a disk" in found.verdict
     assert diagnosed(loader).findings[0].kind == "sleep"
-
-
-@pytest.fixture
-def disk_path() -> Iterator[Path]:
-    """Yield a folder on a disk, if the system's temporary folder is; `tmp_path` is in memory."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="no way to drop the page cache")

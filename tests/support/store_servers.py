@@ -252,3 +252,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """Yield a folder in the system's temporary folder, as `tmp_path` may be in /dev/shm."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
