@@ -466,8 +466,9 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
     longest_chain
         Write everything if the save could refer to more generations than this.
     keep
-        After the commit, remove all generations but this many, as `gc` does; None: remove nothing.
-        The store holds one generation more during the save.
+        Keep this many generations, as `gc` does; None: all. The others are no longer listed with
+        the commit, and their data are removed after it: the store holds one generation more during
+        the save.
     keep_every
         With `keep`, also keep the generations whose step is a multiple of this.
     tag
