@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
@@ -307,11 +307,20 @@ class RowReader:
         return max(stored + rows * self.row_bytes(names), self.largest_read(names))
 
     @property
+    def threads(self) -> int:
+        """Threads that read: for remote files as many as requests in flight."""
+        return REQUESTS if self._is_remote else LOCAL_THREADS
+
+    def memory(self, size: int) -> AbstractContextManager[None]:
+        """Wait until a part of some bytes may be read beside those that other threads read."""
+        return self._workers.memory(size)
+
+    @property
     def _workers(self) -> _Workers:
         """The threads of this process."""
         found = self._by_process.get(os.getpid())
         if found is None:
-            made = _Workers(REQUESTS if self._is_remote else LOCAL_THREADS)
+            made = _Workers(self.threads)
             found = self._by_process.setdefault(os.getpid(), made)
         return found
 

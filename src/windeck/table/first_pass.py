@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise, takewhile
@@ -129,10 +129,12 @@ def _scan(
 ) -> FirstPass:
     merged, state = _Series(_unit(reader, time)), hashlib.blake2b(digest_size=16)
     texts: dict[str, dict[str, None]] = {name: {} for name in categories}
-    parts = list(pairwise(reader.part_offsets.tolist()))
+    # As stored: values are decoded batch by batch.
+    sizes = reader.stored_parts(names)[0].astype(np.int64).tolist()
+    parts = list(zip(pairwise(reader.part_offsets.tolist()), sizes, strict=True))
     work = partial(_summarize, reader, ids, time, categories, names)
     with report_progress(progress, "reading ids and time", len(parts)) as advance:
-        for summaries in parallel_map(parts, work):
+        for summaries in parallel_map(parts, work, threads=reader.threads):
             for batch in summaries:
                 merged.add(batch, time is not None)
                 state.update(batch.digest)
@@ -227,17 +229,28 @@ def _summarize(
     time: str | None,
     categories: tuple[str, ...],
     names: tuple[str, ...],
-    part: tuple[int, int],
+    part: tuple[tuple[int, int], int],
 ) -> list[_Batch]:
-    """Return the summaries of the batches of a part."""
-    found = []
-    for row, arrays in reader.scan(names, *part):
+    """Return the summaries of the batches of a part: its rows, and bytes to read."""
+    rows, size = part
+    with reader.memory(size):
+        return list(_summaries(reader, ids, time, categories, names, rows))
+
+
+def _summaries(
+    reader: RowReader,
+    ids: tuple[str, ...],
+    time: str | None,
+    categories: tuple[str, ...],
+    names: tuple[str, ...],
+    rows: tuple[int, int],
+) -> Iterator[_Batch]:
+    for row, arrays in reader.scan(names, *rows):
         by_name = dict(zip(names, arrays, strict=True))
         keys = [by_name[name] for name in ids]
         texts = {name: to_dictionary(by_name[name]).dictionary.to_pylist() for name in categories}
         ticks = None if time is None else _ticks(reader, time, by_name[time], row)
-        found.append(_batch(row, len(arrays[0]), ids, keys, texts, ticks))
-    return found
+        yield _batch(row, len(arrays[0]), ids, keys, texts, ticks)
 
 
 def _batch(
