@@ -124,6 +124,19 @@ def test_places_in_lanes_are_those_of_the_inner_order() -> None:
                 assert set(ends[lane == one].tolist()) == {mine[0] + len(mine)}
 
 
+def noted_loads(blocked: Any) -> list[tuple[int, ...]]:
+    """Return a list to which the blocks of each group that is read are added."""
+    read: list[tuple[int, ...]] = []
+    load = blocked.load
+
+    def noted(blocks: tuple[int, ...]) -> Any:
+        read.append(blocks)
+        return load(blocks)
+
+    blocked.load = noted
+    return read
+
+
 @pytest.mark.parametrize(("world", "batch", "lanes", "unit"), [(2, 8, 4, 4), (4, 4, 4, 4)])
 def test_no_group_is_read_that_no_window_of_a_rank_is_in(
     files: list[Path], world: int, batch: int, lanes: int, unit: int
@@ -135,9 +148,7 @@ def test_no_group_is_read_that_no_window_of_a_rank_is_in(
         options: dict[str, Any] = {"rank": rank, "world_size": world, "drop_last": True}
         loader = wd.Loader(windows, batch_size=batch, order=order, **options)
         blocked = windows._streamed_windows
-        read: list[tuple[int, ...]] = []
-        load = blocked.load
-        blocked.load = lambda blocks: (read.append(blocks), load(blocks))[1]  # type: ignore[method-assign]
+        read = noted_loads(blocked)
         places = loader._sharding().run_positions(0, rank, range(len(loader)))
         samples = order(len(windows), seed=0, epoch=0).take(places)
         used = set(windows.blocks_of(samples)[1].tolist())
