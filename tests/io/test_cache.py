@@ -323,6 +323,45 @@ class TestDisks:
             checked_cache(7, None)
 
 
+class TestClocks:
+    """Times of use are compared with each other alone, whatever clock wrote them."""
+
+    @pytest.mark.parametrize("year", [1902, 1969, 2100, 2400])
+    def test_times_of_another_clock(self, tmp_path: Path, year: int) -> None:
+        moment = (year - 1970) * 365 * 86_400
+        remote = Remote(**{name: os.urandom(1000) for name in "abcde"})
+        limit = 3 * (1000 + _TRAILER)
+        cache = ObjectCache(str(tmp_path), limit)
+        for name in "abcdeabcde":
+            assert remote.get(cache, name) == remote.objects[name]
+            assert used(tmp_path) <= limit
+            for path in tmp_path.iterdir():
+                os.utime(path, (moment, moment))
+        # Files with a time in the future or the past are used, and counted, and dropped.
+        caching._verified.clear()
+        kept = [name for name in "abcde" if _kept(tmp_path, name)]
+        before = dict(remote.downloads)
+        for name in kept:
+            assert remote.get(cache, name) == remote.objects[name]
+        assert len(kept) == 3
+        assert remote.downloads == before
+
+    def test_left_overs_of_another_clock_are_removed(self, tmp_path: Path) -> None:
+        remote = Remote(a=os.urandom(1000), b=os.urandom(1000))
+        cache = ObjectCache(str(tmp_path))
+        remote.get(cache, "a")
+        for number, moment in enumerate((-(10**9), 10**11)):
+            left = tmp_path / f".{object_key('', 'a')}-0-{number}.tmp"
+            left.write_bytes(b"half")
+            os.utime(left, (moment, moment))
+        remote.get(cache, "b")
+        assert [name[-7:] for name in objects_in(tmp_path)] == 2 * [".object"]
+
+
+def _kept(folder: Path, name: str) -> bool:
+    return any(object_key("", name) in one for one in objects_in(folder))
+
+
 def _read_all(paths: list[str], sender: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from support.object_servers import SECRET, Bucket
+from support.object_servers import SECRET, Bucket, Website
+from support.streamed_tables import READ, arrow_table, write_files
 from windeck import Table
+from windeck.io.ranges import REQUESTS
 
 
 def stored(rows: Any) -> bytes:
@@ -76,3 +78,16 @@ def test_options_of_files_are_refused_for_data_in_memory(option: Any) -> None:
         Table.from_wide(WIDE, id_columns="id", **option)
     with pytest.raises(ValueError, match=f"`{name}` is an option of files, got data in memory"):
         Table.from_series([[1.0, 2.0]], **option)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "uncompressed"])
+def test_first_passes_read_by_parallel_requests(web: Website, tmp_path: Path, kind: str) -> None:
+    (path,) = write_files(arrow_table([480]), tmp_path, [], 10, kind)
+    web.objects["a"] = path.read_bytes()
+    web.server.delay = 0.1
+    table = Table.read(f"{web.url}/a", in_memory=False, **READ)
+    assert web.server.most >= REQUESTS
+    # 48 parts in 16 pieces; versions are compared before and after each.
+    assert web.server.count("^HEAD ") < 2 * 16 + 20
+    expected = Table.read(path, in_memory=False, **READ)
+    assert table.fingerprint == expected.fingerprint

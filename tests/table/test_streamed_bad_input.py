@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import multiprocessing
 import os
 import traceback
 from collections.abc import Iterable
@@ -80,6 +81,57 @@ def test_a_full_cache_disk(
         windows = windows_of(s3, cache_dir=small_disk / "cache")
     expected = wd.Loader(memory, batch_size=8, order=windows.default_order)
     assert_all_same(wd.Loader(windows, batch_size=8, shuffle=True), expected)
+
+
+def run_epochs(
+    url: str, options: dict[str, Any], paths: list[Path], seed: int, barrier: Any
+) -> None:
+    """Compare two epochs of a table in a bucket with those in memory, in a process of its own."""
+    memory = wd.Windows(wd.Table.read(paths, **READ).with_missing_counts(), **OPTIONS)
+    barrier.wait(120)
+    table = wd.Table.read(url, in_memory=False, group_bytes=500, **READ | options)
+    windows = wd.Windows(table.with_missing_counts(), **OPTIONS)
+    for epoch in range(2):
+        loader = wd.Loader(windows, batch_size=8, shuffle=True, seed=seed + epoch)
+        twin = wd.Loader(memory, batch_size=8, order=windows.default_order, seed=seed + epoch)
+        assert_all_same(loader, twin)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.4, 5])
+def test_two_runs_with_one_cache(
+    bucket: tuple[Bucket, wd.Windows], tmp_path: Path, share: float
+) -> None:
+    """Files of both fit the cache, or each run drops what the other one reads."""
+    s3, _ = bucket
+    paths = sorted(tmp_path.glob("*.parquet"))
+    sizes = [path.stat().st_size for path in paths]
+    limit, cache = int(share * sum(sizes)) + max(sizes), tmp_path / "cache"
+    options = {"storage_options": s3.options, "cache_dir": cache, "cache_bytes": limit}
+    context = multiprocessing.get_context("spawn")  # Threads of other tests may go on here.
+    barrier = context.Barrier(2)
+    arguments = [(f"{s3.url}/t", options, paths, seed, barrier) for seed in (1, 5)]
+    runs = [context.Process(target=run_epochs, args=one) for one in arguments]
+    for one in runs:
+        one.start()
+    for one in runs:
+        one.join(300)
+        one.kill()
+    assert [one.exitcode for one in runs] == [0, 0]
+    kept = [path for path in cache.iterdir() if path.suffix in (".object", ".tmp")]
+    assert kept
+    assert sum(path.stat().st_size for path in kept) <= limit
+
+
+def test_a_file_of_another_time_and_the_same_size(tmp_path: Path) -> None:
+    """A file that is put back from a copy is older, not newer."""
+    paths = write_files(arrow_table([150, 90]), tmp_path, [100], 30, "uncompressed")
+    windows = wd.Windows(wd.Table.read(paths, in_memory=False, group_bytes=500, **READ), **OPTIONS)
+    contents = paths[0].read_bytes()
+    paths[0].write_bytes(contents[:-2000] + bytes(10) + contents[-1990:])
+    os.utime(paths[0], (1000, 1000))
+    with pytest.raises(ValueError, match=r"part0\.arrow' changed while the table is in use"):
+        list(wd.Loader(windows, batch_size=8, shuffle=True))
 
 
 @pytest.mark.parametrize("year", [1969, 2100])

@@ -122,3 +122,40 @@ def test_places_in_lanes_are_those_of_the_inner_order() -> None:
             if len(mine):
                 assert mine.tolist() == list(range(mine[0], mine[0] + len(mine)))
                 assert set(ends[lane == one].tolist()) == {mine[0] + len(mine)}
+
+
+def noted_loads(blocked: Any) -> list[tuple[int, ...]]:
+    """Return a list to which the blocks of each group that is read are added."""
+    read: list[tuple[int, ...]] = []
+    load = blocked.load
+
+    def noted(blocks: tuple[int, ...]) -> Any:
+        read.append(blocks)
+        return load(blocks)
+
+    blocked.load = noted
+    return read
+
+
+@pytest.mark.parametrize(("world", "batch", "lanes", "unit"), [(2, 8, 4, 4), (4, 4, 4, 4)])
+def test_no_group_is_read_that_no_window_of_a_rank_is_in(
+    files: list[Path], world: int, batch: int, lanes: int, unit: int
+) -> None:
+    for rank in range(world):
+        _, streamed = read_both(files, group_bytes=800)
+        windows = wd.Windows(streamed, **OPTIONS)
+        order = in_lanes(windows, lanes, unit)
+        options: dict[str, Any] = {"rank": rank, "world_size": world, "drop_last": True}
+        loader = wd.Loader(windows, batch_size=batch, order=order, **options)
+        blocked = windows._streamed_windows
+        read = noted_loads(blocked)
+        places = loader._sharding().run_positions(0, rank, range(len(loader)))
+        samples = order(len(windows), seed=0, epoch=0).take(places)
+        used = set(windows.blocks_of(samples)[1].tolist())
+        for _ in loader:
+            pass
+        # Each group once, but those at a border of two lanes of this rank, which ends one of them
+        # and begins the other; and none without a window of this rank, also not behind a lane.
+        assert len(set(read)) > 5
+        assert len(read) - len(set(read)) < lanes // world
+        assert all(used.intersection(blocks) for blocks in read)

@@ -22,8 +22,6 @@ PART_BYTES = 8 << 20
 REQUESTS = 8
 #: Unused bytes between two ranges that are read by one request: they take less than a request.
 GAP_BYTES = 1 << 17
-#: But no more than this share of the bytes of both ranges, unless they are few.
-GAP_SHARE, LEAST_GAP_BYTES = 1.0, 1 << 14
 #: Bytes read at a time where a file is read from one place on.
 AHEAD_BYTES = 1 << 20
 #: Bytes that two requests of a client share if it does not check ranges.
@@ -234,9 +232,7 @@ class RemoteFile:
         reads may go back by one unit.
         """
         inside = [[(max(a, 0), min(b, self._size)) for a, b in unit] for unit in units]
-        self._units = deque(
-            merge_ranges(unit, LEAST_GAP_BYTES, GAP_BYTES, GAP_SHARE) for unit in inside
-        )
+        self._units = deque(merge_ranges(unit, GAP_BYTES) for unit in inside)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="windeck-ahead")
         self._start_next()
 
@@ -333,8 +329,8 @@ def merge_ranges(
     --------
     >>> merge_ranges([(40, 50), (0, 10), (12, 20)], 4)
     [(0, 20), (40, 50)]
-    >>> merge_ranges([(0, 100), (150, 250), (260, 270)], 4, 50, 0.25)
-    [(0, 250), (260, 270)]
+    >>> merge_ranges([(0, 100), (150, 250), (290, 300)], 4, 50, 0.25)
+    [(0, 250), (290, 300)]
     """
     merged: list[tuple[int, int]] = []
     before = 0

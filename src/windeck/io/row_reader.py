@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
@@ -120,7 +120,8 @@ class RowReader:
         borders: Int64s = np.unique(np.concatenate([[0], ends - self.first, [self.rows]]))
         #: Borders of the parts, int64 of shape (parts + 1,), without empty ones.
         self.part_offsets: Int64s = borders[(borders >= 0) & (borders <= self.rows)]
-        self._is_remote = any(filesystem.is_remote(stored.file.path) for stored in self.files)
+        #: True if a file is remote.
+        self.is_remote = any(filesystem.is_remote(stored.file.path) for stored in self.files)
         self._drop_parts()
 
     def _drop_parts(self) -> None:
@@ -150,7 +151,7 @@ class RowReader:
 
     def keeps_heads(self, names: Sequence[str]) -> bool:
         """Return True if first rows of parts are kept: they cost a part, or requests."""
-        return self._is_remote or not self.splits(names)
+        return self.is_remote or not self.splits(names)
 
     def largest_read(self, names: Sequence[str]) -> int:
         """Return the bytes of the largest part that is read as a whole; 0 if none is.
@@ -307,11 +308,20 @@ class RowReader:
         return max(stored + rows * self.row_bytes(names), self.largest_read(names))
 
     @property
+    def threads(self) -> int:
+        """Threads that read: for remote files as many as requests in flight."""
+        return REQUESTS if self.is_remote else LOCAL_THREADS
+
+    def memory(self, size: int) -> AbstractContextManager[None]:
+        """Wait until a part of some bytes may be read beside those that other threads read."""
+        return self._workers.memory(size)
+
+    @property
     def _workers(self) -> _Workers:
         """The threads of this process."""
         found = self._by_process.get(os.getpid())
         if found is None:
-            made = _Workers(REQUESTS if self._is_remote else LOCAL_THREADS)
+            made = _Workers(self.threads)
             found = self._by_process.setdefault(os.getpid(), made)
         return found
 
@@ -361,7 +371,7 @@ class RowReader:
         """Yield batches of rows [start, stop) of a file; append first rows to keep to `heads`."""
         stored = self.files[number]
         head = None
-        if head_rows and (self._is_remote or not stored.file.splits(names)):
+        if head_rows and (self.is_remote or not stored.file.splits(names)):
             edges = np.concatenate([[0], np.cumsum(stored.file.part_rows)])
             part = int(np.searchsorted(edges, stop - 1, side="right")) - 1
             border, end = int(edges[part]), int(edges[part + 1])

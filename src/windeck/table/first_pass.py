@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ from windeck.io.conversion import (
     to_dictionary,
     values_of,
 )
-from windeck.io.row_reader import RowReader
+from windeck.io.row_reader import PIECE_BYTES, RowReader
 from windeck.table.construction import SeriesLayout
 from windeck.table.timestamps import OrderReport
 
@@ -41,6 +41,8 @@ __all__ = ["FirstPass", "scan_series"]
 
 #: Different steps of one series that are counted before its usual step is decided.
 COUNTED_STEPS = 1 << 20
+#: Pieces of remote files for each thread, at least, if there are as many parts.
+PIECES = 2
 #: Format of stored results. A change of what is found needs another one.
 _FORMAT = "windeck first pass 1"
 #: Columns of stored results: first row of each series, counts of steps, and the usual step.
@@ -129,18 +131,46 @@ def _scan(
 ) -> FirstPass:
     merged, state = _Series(_unit(reader, time)), hashlib.blake2b(digest_size=16)
     texts: dict[str, dict[str, None]] = {name: {} for name in categories}
-    parts = list(pairwise(reader.part_offsets.tolist()))
+    pieces = _pieces(reader, names)
     work = partial(_summarize, reader, ids, time, categories, names)
-    with report_progress(progress, "reading ids and time", len(parts)) as advance:
-        for summaries in parallel_map(parts, work):
+    parts = len(reader.part_offsets) - 1
+    with report_progress(progress, "reading ids and time", parts) as advance:
+        read = parallel_map(pieces, work, threads=reader.threads)
+        for piece, summaries in zip(pieces, read, strict=True):
             for batch in summaries:
                 merged.add(batch, time is not None)
                 state.update(batch.digest)
                 for name, words in batch.texts.items():
                     texts[name].update(dict.fromkeys(words))
-            advance(1)
+            advance(piece.parts)
     known = {name: tuple(words) for name, words in texts.items()}
     return FirstPass(merged.layout(), None if time is None else state.hexdigest(), known)
+
+
+class _Piece(NamedTuple):
+    """Rows that are read at once, and the number and the bytes of their parts, as stored."""
+
+    rows: tuple[int, int]
+    parts: int
+    size: int
+
+
+def _pieces(reader: RowReader, names: Sequence[str]) -> list[_Piece]:
+    """Return the pieces of rows to read: parts, of remote files several small ones at once.
+
+    A remote file is compared with its version before and after each piece.
+    """
+    edges = reader.part_offsets
+    sizes = np.concatenate([[0], np.cumsum(reader.stored_parts(names)[0])]).astype(np.int64)
+    most = max((len(edges) - 1) // (PIECES * reader.threads), 1) if reader.is_remote else 1
+    found, first = [], 0
+    while first < len(edges) - 1:
+        small = int(np.searchsorted(sizes, sizes[first] + PIECE_BYTES, side="right")) - 1
+        last = max(min(first + most, small), first + 1)
+        rows = (int(edges[first]), int(edges[last]))
+        found.append(_Piece(rows, last - first, int(sizes[last] - sizes[first])))
+        first = last
+    return found
 
 
 def _key(reader: RowReader, ids: Sequence[str], time: str | None, categories: Sequence[str]) -> str:
@@ -227,17 +257,27 @@ def _summarize(
     time: str | None,
     categories: tuple[str, ...],
     names: tuple[str, ...],
-    part: tuple[int, int],
+    piece: _Piece,
 ) -> list[_Batch]:
-    """Return the summaries of the batches of a part."""
-    found = []
-    for row, arrays in reader.scan(names, *part):
+    """Return the summaries of the batches of a piece."""
+    with reader.memory(piece.size):
+        return list(_summaries(reader, ids, time, categories, names, piece.rows))
+
+
+def _summaries(
+    reader: RowReader,
+    ids: tuple[str, ...],
+    time: str | None,
+    categories: tuple[str, ...],
+    names: tuple[str, ...],
+    rows: tuple[int, int],
+) -> Iterator[_Batch]:
+    for row, arrays in reader.scan(names, *rows):
         by_name = dict(zip(names, arrays, strict=True))
         keys = [by_name[name] for name in ids]
         texts = {name: to_dictionary(by_name[name]).dictionary.to_pylist() for name in categories}
         ticks = None if time is None else _ticks(reader, time, by_name[time], row)
-        found.append(_batch(row, len(arrays[0]), ids, keys, texts, ticks))
-    return found
+        yield _batch(row, len(arrays[0]), ids, keys, texts, ticks)
 
 
 def _batch(
