@@ -68,7 +68,8 @@ _MISSING = re.compile(
     re.IGNORECASE,
 )
 _STATUS = re.compile(
-    r"(?:HTTP (?:status(?: code:)?|response code|error)|\[HTTP/[\d.]+|Azure Error: \[\w*\]) (\d{3})",
+    r"(?:HTTP (?:status(?: code:)?|response code|error)|\[HTTP/[\d.]+|Azure Error: \[\w*\])"
+    r" (\d{3})",
     re.IGNORECASE,
 )
 
@@ -78,6 +79,8 @@ def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # of botocore
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    elif isinstance(getattr(response, "status_code", None), int):  # of requests and httpx
+        found = response.status_code  # type: ignore[union-attr]
     elif type(error).__module__.startswith("aiohttp"):
         found = getattr(error, "status", None)  # The code of others is no answer of a server.
     else:
