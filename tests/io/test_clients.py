@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -80,6 +81,13 @@ def response_error(status: int) -> Exception:
     return aiohttp.ClientResponseError(request, (), status=status)
 
 
+def answered(status: int) -> Exception:
+    """Return an error of httpx, as huggingface_hub raises them."""
+    error = OSError("refused")
+    error.response = SimpleNamespace(status_code=status)  # type: ignore[attr-defined]
+    return error
+
+
 def chained(error: Exception, cause: Exception) -> Exception:
     error.__cause__ = cause
     return error
@@ -96,6 +104,18 @@ def chained(error: Exception, cause: Exception) -> Exception:
         (OSError("AWS Error UNKNOWN (HTTP status 416) during GetObject"), "transient"),
         (OSError("AWS Error UNKNOWN (HTTP status 400) during GetObject operation"), ""),
         (OSError("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation"), "missing"),
+        (answered(401), "forbidden"),
+        (answered(404), "missing"),
+        (answered(503), "transient"),
+        (answered(418), ""),
+        (OSError("No such file or directory 'bucket/folder'"), "missing"),
+        (OSError("google::cloud::Status(UNKNOWN: Received HTTP status code: 418)"), ""),
+        (OSError("google::cloud::Status(x: Received HTTP status code: 503)"), "transient"),
+        (OSError("Status(PERMISSION_DENIED: Received HTTP status code: 403)"), "forbidden"),
+        (OSError("Azure Error: [AuthorizationFailure] 403 no"), "forbidden"),
+        (OSError("Azure Error: [ContainerNotFound] 404 no"), "missing"),
+        (OSError("Azure Error: [InvalidInput] 400 no"), ""),
+        (OSError("Azure Error: [ServerBusy] 503 no"), "transient"),
         (FileNotFoundError("a"), "missing"),
         (chained(FileNotFoundError("a"), KeyError("a")), "missing"),
         (chained(FileNotFoundError("a"), response_error(404)), "missing"),

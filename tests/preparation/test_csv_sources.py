@@ -201,7 +201,7 @@ def test_errors(tmp_path: Path) -> None:
 
 
 def test_equal_files_are_written_as_before(tmp_path: Path) -> None:
-    """Where samples agree, no type is given to the parser: ids as numbers, and dates."""
+    """No type is given to the parser if samples agree: ids are numbers, times dates."""
     texts = [f"site,time,load\n0{n},2024-01-0{n},{n}\n" for n in (1, 2)]
     rows = prepared(tmp_path, *texts)
     assert rows.schema.field("site").type == pa.int64()

@@ -196,6 +196,9 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "status":
             assert fault is not None
             text = f"<Error><Code>{fault.code}</Code><Message>no</Message></Error>"
+            if self.command == "HEAD":  # An answer to it has no XML, which a client would parse.
+                self._send(int(amount), {}, b"", None)
+                return
             self._send(int(amount), {"Content-Type": "application/xml"}, text.encode(), None)
             return
         asked = next((one for one in headers if one.lower() == "range"), "")

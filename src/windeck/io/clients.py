@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -206,7 +206,16 @@ class ArrowClient:
     def entries(self, key: str, *, recursive: bool = False) -> list[ListedName]:
         from pyarrow.fs import FileSelector, FileType
 
-        found = self._fs.get_file_info(FileSelector(key, recursive=recursive))
+        # pyarrow lists folders of Google Cloud Storage only where an object marks them.
+        collapse = not recursive and self._fs.type_name == "gcs"
+        found = self._fs.get_file_info(FileSelector(key, recursive=recursive or collapse))
+        if collapse:
+            return _collapsed(
+                [
+                    (_below(one.path, key), one.type == FileType.Directory, one.size or 0)
+                    for one in found
+                ]
+            )
         return [
             ListedName(_below(one.path, key), one.type == FileType.Directory, one.size or 0)
             for one in found
@@ -252,6 +261,17 @@ def _metadata(file: Any) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _collapsed(found: Iterable[tuple[str, bool, int]]) -> list[ListedName]:
+    """Return the files and folders of a folder from all names below it, each once."""
+    names: dict[str, ListedName] = {}
+    for name, is_folder, size in found:
+        first, _, rest = name.rstrip("/").partition("/")
+        inside = bool(rest) or is_folder
+        if first:  # Not the mark of the folder itself.
+            names.setdefault(first, ListedName(first, inside, 0 if inside else size))
+    return list(names.values())
 
 
 class ArrowObject(NamedTuple):

@@ -64,10 +64,14 @@ _DENIED = re.compile(
 )
 _MISSING = re.compile(
     r"NO_SUCH_BUCKET|NO_SUCH_KEY|RESOURCE_NOT_FOUND|NoSuchBucket|NoSuchKey|ContainerNotFound|BlobNotFound"
-    r"|bucket '[^']*' not found|HTTP status 404",
+    r"|bucket '[^']*' not found|HTTP status 404|^No such file or directory '",
     re.IGNORECASE,
 )
-_STATUS = re.compile(r"HTTP (?:status|response code|error) (\d{3})|\[HTTP/[\d.]+ (\d{3})", re.I)
+_STATUS = re.compile(
+    r"(?:HTTP (?:status(?: code:)?|response code|error)|\[HTTP/[\d.]+|Azure Error: \[\w*\])"
+    r" (\d{3})",
+    re.IGNORECASE,
+)
 
 
 def _status(error: BaseException) -> int | None:
@@ -75,6 +79,8 @@ def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # of botocore
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    elif isinstance(getattr(response, "status_code", None), int):  # of requests and httpx
+        found = response.status_code  # type: ignore[union-attr]
     elif type(error).__module__.startswith("aiohttp"):
         found = getattr(error, "status", None)  # The code of others is no answer of a server.
     else:
@@ -82,7 +88,7 @@ def _status(error: BaseException) -> int | None:
     if isinstance(found, (int, str)) and str(found).isdigit():
         return int(found)
     text = _STATUS.search(str(error)) if isinstance(error, OSError) else None
-    return int(text[1] or text[2]) if text else None
+    return int(text[1]) if text else None
 
 
 def _classify(error: Exception) -> str:
