@@ -12,16 +12,20 @@ from torch.distributed.tensor import DTensor
 
 from support.adapted_runs import (
     EPOCHS,
+    KILLED,
     KILLS,
+    STEPS,
     Scorer,
     check_continued_by_one,
     check_resumed,
     make_loader,
     ranks,
+    read_end,
     write_end,
 )
 from support.launched import launch
 from support.pages import named_block
+from windeck import checkpoint
 from windeck.loader.mixture import Mixture
 
 lightning = pytest.importorskip("lightning")
