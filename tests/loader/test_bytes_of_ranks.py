@@ -191,11 +191,15 @@ def test_documents_in_other_steps_than_those_of_the_lanes(
 @pytest.mark.parametrize("lanes", [pytest.param(None, marks=pytest.mark.slow), 8])
 def test_mixtures_of_documents(tmp_path: Path, lanes: int | None) -> None:
     counted = CountedFileSystem()
+    # Nearly an epoch of both: remote shards are opened ahead up to its end.
     folders = [corpus(tmp_path / str(part), 60, part) for part in range(2)]
+
+    length = min(len(wd.PackedSequences(wd.Documents(one), sequence_length=128)) for one in folders)
+    steps = 2 * length // (RANKS * 4)
 
     def loader_of(rank: int) -> wd.Loader:
         parts: dict[str, Any] = {}
-        for folder, share in zip(folders, (0.75, 0.25), strict=True):
+        for folder, share in zip(folders, (0.5, 0.5), strict=True):
             documents = wd.Documents(str(folder), filesystem=counted)
             packed: Any = wd.PackedSequences(documents, sequence_length=128)
             if lanes is not None:
@@ -204,7 +208,7 @@ def test_mixtures_of_documents(tmp_path: Path, lanes: int | None) -> None:
                     packed, order=partial(wd.Lanes, lanes=lanes, unit=unit, order=wd.Sequential)
                 )
             parts[folder.name] = (packed, share)
-        options: dict[str, Any] = {"batch_size": 4, "steps_per_epoch": 64}
+        options: dict[str, Any] = {"batch_size": 4, "steps_per_epoch": steps}
         return wd.Loader(wd.Mixture(parts), **options, rank=rank, world_size=RANKS)
 
     found, told = bytes_of_ranks(loader_of, counted, None)
