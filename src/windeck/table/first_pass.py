@@ -147,7 +147,7 @@ def _scan(
     return FirstPass(merged.layout(), None if time is None else state.hexdigest(), known)
 
 
-class _Piece(NamedTuple):
+class _FileRows(NamedTuple):
     """Rows that are read at once, and the number and the bytes of their parts, as stored."""
 
     rows: tuple[int, int]
@@ -155,7 +155,7 @@ class _Piece(NamedTuple):
     size: int
 
 
-def _pieces(reader: RowReader, names: Sequence[str]) -> list[_Piece]:
+def _pieces(reader: RowReader, names: Sequence[str]) -> list[_FileRows]:
     """Return the pieces of rows to read: parts, of remote files several small ones at once.
 
     A remote file is compared with its version before and after each piece.
@@ -168,7 +168,7 @@ def _pieces(reader: RowReader, names: Sequence[str]) -> list[_Piece]:
         small = int(np.searchsorted(sizes, sizes[first] + PIECE_BYTES, side="right")) - 1
         last = max(min(first + most, small), first + 1)
         rows = (int(edges[first]), int(edges[last]))
-        found.append(_Piece(rows, last - first, int(sizes[last] - sizes[first])))
+        found.append(_FileRows(rows, last - first, int(sizes[last] - sizes[first])))
         first = last
     return found
 
@@ -257,7 +257,7 @@ def _summarize(
     time: str | None,
     categories: tuple[str, ...],
     names: tuple[str, ...],
-    piece: _Piece,
+    piece: _FileRows,
 ) -> list[_Batch]:
     """Return the summaries of the batches of a piece."""
     with reader.memory(piece.size):
