@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ import windeck as wd
 from windeck.io import filesystem
 
 RATE = 200e6
-FILES, ROWS, COLUMNS, PART_ROWS = 6, 500_000, 10, 20_000
+FILES, ROWS, COLUMNS, PART_ROWS = 24, 500_000, 10, 20_000
 BATCH, STRIDE, CONTEXT, PREDICTION = 256, 16, 48, 16
 PAGE = 4096
-ROUNDS = 5
+ROUNDS = 3
+#: Groups that fit into the budget.
+GROUPS = 6
 #: Seconds that a reader may be ahead of the rate: a thread that sleeps for each of 10,000 requests
 #: of 24 kB would measure the interpreter, and systems read ahead as well.
 AHEAD = 0.001
@@ -102,7 +105,7 @@ def rows() -> Iterator[Row]:
 def of_files(kind: str, paths: list[Path], files: CappedFiles) -> Iterator[Row]:
     nbytes = FILES * ROWS * COLUMNS * 8
     budget = nbytes // 8
-    table = wd.Table.read(paths, in_memory=False, memory_budget=budget, group_bytes=budget // 3)
+    table = wd.Table.read(paths, in_memory=False, memory_budget=budget, group_bytes=budget // GROUPS)
     options: dict[str, Any] = {"context_length": CONTEXT, "prediction_length": PREDICTION}
     windows = wd.Windows(table, stride=STRIDE, **options)
     in_memory = wd.Windows(wd.Table.read(paths), stride=STRIDE, **options)
@@ -144,10 +147,16 @@ def of_files(kind: str, paths: list[Path], files: CappedFiles) -> Iterator[Row]:
         files.calm()
         return taken
 
+    def pauses(step: float) -> None:
+        for _ in range(steps):
+            time.sleep(step)
+
     pairs, busy, ratios = [], [], []
     for _ in range(ROUNDS):
         reading = seconds(read)
-        pairs.append((cold(reading / steps), reading))
+        step = reading / steps
+        stepping = seconds(partial(pauses, step))  # a sleep ends late
+        pairs.append((cold(step), max(reading, stepping)))
         busy.append((cold(0.0), seconds(batches if kind == "Parquet" else read)))
         epoch(0.0)
         files.calm()  # Of each of two epochs, some groups are read during the one before it.

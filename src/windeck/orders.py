@@ -139,21 +139,21 @@ class GivenBlocks:
     """
 
     def __init__(self, size: int, offsets: IndexArray, *, key: int) -> None:
-        self._offsets = np.unique(_checked_offsets(size, offsets))
-        self._order = Permutation(len(self._offsets) - 1, seed=key)
-        lengths = np.diff(self._offsets)[self._order[:]]
+        self.offsets = np.unique(_checked_offsets(size, offsets))
+        self._order = Permutation(len(self.offsets) - 1, seed=key)
+        lengths = np.diff(self.offsets)[self._order[:]]
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
 
     def samples(self, positions: IndexArray) -> IndexArray:
         """Return the samples at positions of the shuffled blocks."""
         place = np.searchsorted(self._starts, positions, side="right") - 1
-        moved: IndexArray = self._offsets[self._order.take(place)] - self._starts[place]
+        moved: IndexArray = self.offsets[self._order.take(place)] - self._starts[place]
         return positions + moved
 
     def positions(self, samples: IndexArray) -> IndexArray:
         """Return the positions of samples: the inverse of `samples`."""
-        block = np.searchsorted(self._offsets, samples, side="right") - 1
-        moved: IndexArray = self._starts[self._order.index(block)] - self._offsets[block]
+        block = np.searchsorted(self.offsets, samples, side="right") - 1
+        moved: IndexArray = self._starts[self._order.index(block)] - self.offsets[block]
         return samples + moved
 
     def group_bounds(
@@ -421,10 +421,10 @@ def block_group(
     """
     if not isinstance(order, BlockPermutation) or order.block_offsets is None:
         return None
-    if not np.array_equal(np.unique(order.block_offsets), offsets):
-        return None
     blocks = order._blocks
     assert isinstance(blocks, GivenBlocks)
+    if not np.array_equal(blocks.offsets, offsets):
+        return None
     return blocks.group_at(position, max(order.blocks_in_buffer, 1))
 
 

@@ -37,6 +37,7 @@ def trained(step, part, columns, dp, cp):
     with open(f"log-{dist.get_rank()}", "a") as file:
         file.write(json.dumps({**found, **place}) + "\\n")
     if step == int(os.environ["KILL_AT"]) and dist.get_rank() == 1:
+        open("killed", "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
 """
 AFTER_STEP = "    optimizer.step()\n"
@@ -100,7 +101,8 @@ def under_torchrun(folder: Path, shared: int, kill_at: int) -> None:
         [*command, "--nproc-per-node=4", "first.py", str(shared)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
-    assert "Signal 9 (SIGKILL)" in done.stderr, done.stderr
+    # torchrun's own report may be lost: its agent may fail as it ends ranks that are gone.
+    assert done.returncode and (folder / "killed").exists(), done.stderr
     assert "AssertionError" not in done.stderr, done.stderr
 
 

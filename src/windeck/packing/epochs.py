@@ -212,9 +212,10 @@ def _max_seqlen(offsets: NDArray[Any]) -> NDArray[Any]:
 
 def present(batch: dict[str, Any]) -> dict[str, Any]:
     """Replace tokens by inputs and targets, which are views; for arrays and tensors."""
-    shown = dict(batch)
-    tokens = shown.pop("tokens")
-    return {"inputs": tokens[:, :-1], "targets": tokens[:, 1:], **shown}
+    tokens = batch["tokens"]
+    shown = {"inputs": tokens[:, :-1], "targets": tokens[:, 1:], **batch}
+    del shown["tokens"]
+    return shown
 
 
 def _no_pieces() -> RowPieces:
