@@ -259,10 +259,21 @@ class Upstream:
 
 
 class Web:
-    """Answers of a web server that has objects in memory, with ranges, ETags and listings."""
+    """Answers of a web server that has objects in memory, with ranges, ETags and listings.
+
+    Attributes
+    ----------
+    objects
+        Their contents by path.
+    modified
+        The time at which the server says that all were changed, in seconds since 1970.
+    tags
+        Whether answers have ETags.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.modified, self.tags = 0, True
 
     def __call__(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
@@ -272,11 +283,12 @@ class Web:
             return self._listing(name)
         content = self.objects[name]
         found = {
-            "ETag": f'"{md5(content).hexdigest()}"',
-            "Last-Modified": formatdate(0, usegmt=True),
+            "Last-Modified": formatdate(self.modified, usegmt=True),
             "Content-Type": "application/octet-stream",
             "Accept-Ranges": "bytes",
         }
+        if self.tags:
+            found["ETag"] = f'"{md5(content).hexdigest()}"'
         asked = {key.lower(): value for key, value in headers.items()}.get("range")
         if asked is None:
             return 200, {**found, "Content-Length": str(len(content))}, content
@@ -389,7 +401,12 @@ class Website:
     """A web server and its objects."""
 
     server: FaultyServer
-    objects: dict[str, bytes]
+    answers: Web
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        """Contents by path."""
+        return self.answers.objects
 
     @property
     def url(self) -> str:
@@ -402,7 +419,7 @@ def web(quick_retries: None) -> Iterator[Website]:
     pytest.importorskip("aiohttp")
     answers = Web()
     with FaultyServer(answers) as server:
-        yield Website(server, answers.objects)
+        yield Website(server, answers)
 
 
 @pytest.fixture

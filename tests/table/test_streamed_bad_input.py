@@ -6,6 +6,7 @@ import functools
 import io
 import multiprocessing
 import os
+import shutil
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 import windeck as wd
-from support.object_servers import SECRET, Bucket
+from support.object_servers import SECRET, Bucket, Website
 from support.streamed_tables import READ, arrow_table, assert_same, write_files
 from windeck.io import cache as caching
 
@@ -155,6 +156,34 @@ def test_clocks_that_differ(tmp_path: Path, year: int) -> None:
     parquet.write_table(arrow_table([150, 90], seed=1), sink)
     paths[0].write_bytes(sink.getvalue())
     with pytest.raises(ValueError, match=r"part0\.parquet' changed while the table is in use"):
+        list(wd.Loader(windows, batch_size=8, shuffle=True))
+
+
+@pytest.mark.parametrize("tags", [True, False], ids=["ETag", "no ETag"])
+@pytest.mark.parametrize("year", [1971, 2100])
+def test_a_server_with_another_clock(tmp_path: Path, web: Website, year: int, tags: bool) -> None:
+    """The time of change of an object is compared, also where it goes back."""
+    web.answers.modified, web.answers.tags = (year - 1970) * 365 * 86_400, tags
+    (path,) = write_files(arrow_table([150, 90]), tmp_path, [], 30, "parquet")
+    web.objects["a.parquet"] = path.read_bytes()
+    options: dict[str, Any] = {"in_memory": False, "cache_dir": tmp_path / "cache", **READ}
+    memory = wd.Windows(wd.Table.read(path, **READ).with_missing_counts(), **OPTIONS)
+    for _ in range(2):
+        table = wd.Table.read(f"{web.url}/a.parquet", group_bytes=500, **options)
+        windows = wd.Windows(table.with_missing_counts(), **OPTIONS)
+        expected = wd.Loader(memory, batch_size=8, order=windows.default_order)
+        for one, other in zip(
+            wd.Loader(windows, batch_size=8, shuffle=True), expected, strict=True
+        ):
+            assert_same(one, other)
+    shutil.rmtree(tmp_path / "cache")
+    table = wd.Table.read(f"{web.url}/a.parquet", group_bytes=500, in_memory=False, **READ)
+    windows = wd.Windows(table, **OPTIONS)
+    # As many bytes with other values, changed a day before by the clock of a server set back.
+    web.answers.modified -= 86_400
+    content = web.objects["a.parquet"]
+    web.objects["a.parquet"] = content[:2000] + bytes([content[2000] ^ 1]) + content[2001:]
+    with pytest.raises(ValueError, match=r"a\.parquet' changed while the table is in use"):
         list(wd.Loader(windows, batch_size=8, shuffle=True))
 
 
