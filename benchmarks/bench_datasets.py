@@ -122,7 +122,7 @@ def loader(
     """Return ours over the same files, with as many bytes."""
     table = wd.Table.read(
         paths, columns="load", id_columns="id", in_memory=False,
-        **{"memory_budget": BUDGET, "group_bytes": BUDGET // 3, "cache_dir": cache} | options,
+        **{"memory_budget": BUDGET, "group_bytes": BUDGET // 6, "cache_dir": cache} | options,
     )  # fmt: skip
     keys = ("past_target", "future_target")  # the rival has neither masks nor numbers
     windows = wd.Windows(
