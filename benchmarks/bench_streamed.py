@@ -105,7 +105,9 @@ def rows() -> Iterator[Row]:
 def of_files(kind: str, paths: list[Path], files: CappedFiles) -> Iterator[Row]:
     nbytes = FILES * ROWS * COLUMNS * 8
     budget = nbytes // 8
-    table = wd.Table.read(paths, in_memory=False, memory_budget=budget, group_bytes=budget // GROUPS)
+    table = wd.Table.read(
+        paths, in_memory=False, memory_budget=budget, group_bytes=budget // GROUPS
+    )
     options: dict[str, Any] = {"context_length": CONTEXT, "prediction_length": PREDICTION}
     windows = wd.Windows(table, stride=STRIDE, **options)
     in_memory = wd.Windows(wd.Table.read(paths), stride=STRIDE, **options)
