@@ -20,6 +20,7 @@ from support.store_servers import need
 from support.threads import at_once
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store, write_part
+from windeck.checkpoint.stores.embedded import Seal
 from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES, ParallelItems, order_writes
 
 
@@ -386,6 +387,36 @@ def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.Mo
         meanwhile += [b"3"]
         with pytest.raises(BlockingIOError, match="expected a moment without a sync of its writer"):
             open_store(f"{url}?readonly=1")
+
+
+def test_a_removal_seals_what_it_moves_out_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a reader that opens meanwhile misses what was written before, and sees removals."""
+    from windeck.checkpoint.stores import rocksdb
+
+    url = f"rocksdb://{tmp_path}/x"
+    opening, meanwhile = rocksdb.RocksDBStore._open_engine, [b"1", b"2"]
+    with open_store(url) as writer:
+        writer.put_many(ROWS)
+        writer.sync()
+
+        def interrupted(self: rocksdb.RocksDBStore) -> object:
+            found = opening(self)
+            if meanwhile:
+                writer.put_many([(b"a", meanwhile.pop(0))])
+                order_writes(writer)
+                writer.delete_range(b"k0")
+            return found
+
+        monkeypatch.setattr(rocksdb.RocksDBStore, "_open_engine", interrupted)
+        with open_store(f"{url}?readonly=1") as reader:
+            assert reader.get(b"a") == b"2"
+            assert reader.get(b"k000") is None
+        seal = Seal(str(tmp_path / "x"), url)
+        writer.delete_range(b"k1")
+        writer.delete_range(b"k2")
+        assert not seal.has_changed(), "there was nothing but removals in the log"
 
 
 def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:

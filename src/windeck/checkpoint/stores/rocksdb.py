@@ -65,6 +65,8 @@ class RocksDBStore:
         self._where, self._readonly = url, url.flag("readonly")
         path = embedded.prepare_folder(url, create=url.flag("create", True) and not self._readonly)
         self._path, self._lock = path, threading.RLock()
+        #: True if the log may have changes that readers have to see.
+        self._has_values = True
         embedded.check_process("rocksdb", self.url)
         self._open_database()
         embedded.keep_in_fork(self, "_db")
@@ -202,12 +204,13 @@ class RocksDBStore:
                 end = last
             if not is_empty_range((first, end)):
                 changes.delete_range(first, end)
-            if first <= SEAL_KEY:
-                changes.put(SEAL_KEY, self._seal.number.to_bytes(8, "big"))
             # A table of its own for the removed range: with other keys in it, the compaction would
             # rewrite all tables between them.
-            self._flush()
+            self._move_log()
+            if first <= SEAL_KEY:
+                changes.put(SEAL_KEY, self._seal.number.to_bytes(8, "big"))
             self._write(changes)
+            self._has_values = False  # A reader that misses these removals misses nothing else.
             self._compact(first, end)
 
     def _compact(self, first: bytes, end: bytes | None) -> None:
@@ -281,6 +284,14 @@ class RocksDBStore:
             # ingested tables and this one, so that a lost end of it is detected.
             self._flush()
             self._seal.write()
+            self._has_values = False
+
+    def _move_log(self) -> None:
+        """Move the content of the log into a table, so that a reader that misses it notices."""
+        if self._has_values:
+            self.sync()
+        else:
+            self._flush()
 
     def close(self) -> None:
         with self._lock:
@@ -311,6 +322,7 @@ class RocksDBStore:
             except Exception as error:
                 fail(error, doing, self.url)
             finally:
+                self._has_values = True
                 self._note_write()
 
     def _flush(self) -> None:
