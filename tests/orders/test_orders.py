@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windeck as wd
+from windeck.orders import block_group
 
 Factory = Callable[..., Any]
 
@@ -329,3 +330,17 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
 def test_bad_input(action: Callable[[], object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         action()
+
+
+def test_groups_are_told_of_the_same_blocks_only() -> None:
+    offsets = np.array([0, 3, 3, 7], np.int64)
+    order = wd.BlockPermutation(7, block_offsets=offsets, blocks_in_buffer=2, seed=1)
+    found = block_group(order, np.array([0, 3, 7], np.int64), 5)  # without the empty block
+    assert found is not None
+    assert (found[0], found[1], found[2].tolist()) == (0, 7, [0, 1])
+    assert block_group(order, np.array([0, 4, 7], np.int64), 5) is None
+    assert block_group(order, offsets, 5) is None
+    assert block_group(wd.Permutation(7), np.array([0, 3, 7], np.int64), 5) is None
+    assert (
+        block_group(wd.BlockPermutation(7, block_size=2), np.array([0, 3, 7], np.int64), 5) is None
+    )
