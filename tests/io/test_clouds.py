@@ -133,6 +133,19 @@ def test_failed_requests_are_repeated(cloud: Cloud, kind: str, amount: float) ->
     assert cloud.proxy.fired() == [2, 1]
 
 
+@pytest.mark.parametrize("kind", ["status", "cut", pytest.param("reset", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [3000, 300_000])
+@pytest.mark.parametrize("skip", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2))])
+def test_any_request_of_a_read_may_fail(cloud: Cloud, kind: str, size: int, skip: int) -> None:
+    content = os.urandom(size)
+    cloud.put("file", content)
+    path = absolute(f"{cloud.url}/file", storage_options=cloud.options)
+    cloud.proxy.plan(kind, "^GET .*file", amount=503, skip=skip)
+    with RangeReader(path) as reader:
+        assert reader.size == size
+        assert bytes(reader.read(1000, 1500)) == content[1000:2500]
+
+
 def test_errors_are_one_sentence(cloud: Cloud) -> None:
     cloud.put("a.parquet", b"PAR1")
     options: dict[str, Any] = {"columns": "load", "storage_options": cloud.options}

@@ -192,8 +192,15 @@ class ArrowClient:
         return {FileType.File: "file", FileType.Directory: "directory"}.get(kind, "")
 
     def version(self, key: str) -> Version:
-        with self._fs.open_input_file(key) as file:
+        with self._open(key) as file:
             return self._version(key, file)
+
+    def _open(self, key: str) -> Any:
+        """Open an object for reading."""
+        file = self._fs.open_input_file(key)
+        if file.closed:  # What Google's client makes of a failed first request for the content.
+            raise ConnectionError("the client closed the object, whose first read failed")
+        return file
 
     def _version(self, key: str, file: Any) -> Version:
         told = _metadata(file)
@@ -223,7 +230,7 @@ class ArrowClient:
         ]
 
     def open(self, key: str) -> ArrowObject:
-        file = self._fs.open_input_file(key)
+        file = self._open(key)
         return ArrowObject(file, self._version(key, file), self._fs, key)
 
     def write(self, key: str, pieces: Sequence[Any]) -> None:
