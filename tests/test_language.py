@@ -7,6 +7,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,21 @@ BANNED = re.compile(
 )
 
 
-def documented(path: Path) -> Iterator[tuple[ast.AST, str, str]]:
-    """Yield the documented nodes of a file, with their docstring and their place."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@lru_cache(1)
+def documented(path: Path) -> list[tuple[ast.AST, str, str]]:
+    """Return the documented nodes of a file, with their docstring and their place."""
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    found: list[tuple[ast.AST, str, str]] = []
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTIONS)):
             text = ast.get_docstring(node)
             if text:
                 first = text.split("\n")[0]
-                yield node, text, f"{path}:{getattr(node, 'lineno', 1)}: {first!r}"
+                found.append((node, text, f"{path}:{getattr(node, 'lineno', 1)}: {first!r}"))
+        # Expressions have no statements, and so no functions.
+        nodes += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.expr)]
+    return found
 
 
 def faults_of_first_words(path: Path, *, imperatives: bool) -> Iterator[str]:

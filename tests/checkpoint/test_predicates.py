@@ -218,14 +218,11 @@ def test_what_is_no_number_or_infinite(name: str) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_near_is_exact(name: str) -> None:
     raw, values = codes(name)
+    decoded = values.astype(np.float64)
+    exact = [(int(i), Fraction(decoded[i])) for i in np.flatnonzero(np.isfinite(decoded))]
     for value, tolerance in ((0.1, 0.05), (3, 1), (-2.5, 1e-3), (100, 60), (0, 2.0**-24)):
         low, high = Fraction(value) - Fraction(tolerance), Fraction(value) + Fraction(tolerance)
-        decode_elements = values.astype(np.float64)
-        wanted = [
-            i
-            for i, x in enumerate(decode_elements)
-            if np.isfinite(x) and low <= Fraction(x) <= high
-        ]
+        wanted = [i for i, x in exact if low <= x <= high]
         assert near(value, tolerance).search(name).find(raw)[0].tolist() == wanted
 
 

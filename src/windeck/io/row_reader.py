@@ -204,13 +204,16 @@ class RowReader:
         split = np.zeros(len(found), dtype=np.bool_)
         for stored, low in zip(self.files, self._file_rows[:-1].tolist(), strict=True):
             edges = low + np.concatenate([[0], np.cumsum(stored.file.part_rows)])
+            by_part = np.zeros(len(edges) - 1)
+            for name in names:
+                by_part += stored.file.stored_bytes(name)
+            splits = stored.file.splits(names)
             for number in range(len(edges) - 1):
                 middle = max(int(edges[number]), 0)
                 if edges[number] == edges[number + 1] or not 0 <= middle < self.rows:
                     continue
                 part = int(np.searchsorted(self.part_offsets, middle, side="right")) - 1
-                found[part] = sum(stored.file.stored_bytes(name)[number] for name in names)
-                split[part] = stored.file.splits(names)
+                found[part], split[part] = by_part[number], splits
         return found, split
 
     def read(
