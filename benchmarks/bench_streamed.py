@@ -19,7 +19,8 @@ import windeck as wd
 from windeck.io import filesystem
 
 RATE = 200e6
-FILES, ROWS, COLUMNS, PART_ROWS = 24, 500_000, 10, 20_000
+# Record batches as large as pyarrow writes them by default.
+FILES, ROWS, COLUMNS, PART_ROWS = 64, 500_000, 10, 1 << 16
 BATCH, STRIDE, CONTEXT, PREDICTION = 256, 16, 48, 16
 PAGE = 4096
 ROUNDS = 3

@@ -273,3 +273,29 @@ def test_stored_bytes_are_asked_of_each_file_once(tmp_path: Path) -> None:
     assert asked.call_count == 4
     assert stored.tolist() == [160] * 100
     assert split.all()
+
+
+def test_memory_of_the_last_rows_is_used_again() -> None:
+    workers = row_reader._Workers(1)
+    first = workers.array(1000)
+    first[:] = 1
+    place = first.__array_interface__["data"][0]
+    other = workers.array(1000)
+    assert other.__array_interface__["data"][0] != place, "it is in use"
+    part = first[10:].view(np.uint16)
+    del first
+    assert workers.array(1000).__array_interface__["data"][0] != place, "a view of it is in use"
+    del part
+    again = workers.array(990)
+    assert again.__array_interface__["data"][0] == place
+    del again, other
+    assert len(workers._spare) == 1
+    assert len(workers.array(2000)) >= 2000
+    # What is too small, or larger by more than an eighth, is not kept beside other memory.
+    assert len(workers._spare) == 1
+    large = workers.array(5000)
+    assert workers._spare == []
+    del large
+    small = workers.array(10)
+    assert workers._spare == []
+    assert len(small) < 5000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ class Source:
     def bytes_of(self, blocks: Blocks) -> int:
         return 10 * len(blocks)
 
-    def load(self, blocks: Blocks) -> list[int]:
+    def load(self, blocks: Blocks, queued: Callable[[], None]) -> list[int]:
         self.loaded.append(blocks)
         if self.failing:
             raise OSError("the disk is gone")
@@ -59,8 +60,8 @@ def test_the_following_group_is_read_in_the_background() -> None:
     done = threading.Event()
     load = source.load
 
-    def announced(blocks: Blocks) -> list[int]:
-        found = load(blocks)
+    def announced(blocks: Blocks, queued: Callable[[], None]) -> list[int]:
+        found = load(blocks, queued)
         if blocks == (3, 4):
             assert threading.current_thread().name.startswith("windeck-groups")
             done.set()
@@ -78,10 +79,11 @@ def test_following_groups_are_read_at_once_as_far_as_they_fit() -> None:
     cache, source = GroupCache(65), Source()  # six blocks, beside the bytes of reading
     together, load = threading.Barrier(3), source.load
 
-    def beside_two_others(blocks: Blocks) -> list[int]:
+    def beside_two_others(blocks: Blocks, queued: Callable[[], None]) -> list[int]:
+        queued()
         if blocks != (1, 2):
             together.wait(60)
-        return load(blocks)
+        return load(blocks, queued)
 
     source.load = beside_two_others  # type: ignore[method-assign]
     following: list[Blocks] = [(3,), (4,), (5, 6), (7,)]
@@ -94,6 +96,35 @@ def test_following_groups_are_read_at_once_as_far_as_they_fit() -> None:
     # Groups of the past are dropped for them.
     cache.get(source, (3,), [(4,), (7,), (8,), (9,), (10,)])
     assert set(cache.held(source)) == {(3,), (4,), (7,), (8,), (9,), (10,)}
+
+
+def test_following_groups_are_queued_in_their_order() -> None:
+    cache, source = GroupCache(65), Source()
+    numbers: list[Blocks] = [(number,) for number in range(5)]
+    load, go_on = source.load, {blocks: threading.Event() for blocks in numbers}
+
+    def slow(blocks: Blocks, queued: Callable[[], None]) -> list[int]:
+        found = load(blocks, queued)
+        if blocks == (3,):
+            raise OSError("the disk is gone")  # ends its turn as well
+        assert go_on[blocks].wait(60)
+        queued()
+        assert go_on[(0,)].wait(60)
+        return found
+
+    source.load = slow  # type: ignore[method-assign]
+    go_on[(1,)].set()
+    thread = threading.Thread(target=cache.get, args=(source, (1,), [(2,), (3,), (4,)]))
+    thread.start()
+    go_on[(0,)].set()
+    thread.join(60)
+    while (2,) not in source.loaded:
+        thread.join(0.01)
+    assert source.loaded == [(1,), (2,)]
+    go_on[(2,)].set()
+    go_on[(4,)].set()
+    assert cache.get(source, (4,)) == [4]
+    assert source.loaded == [(1,), (2,), (3,), (4,)]
 
 
 def test_groups_that_are_read_far_ahead_do_not_displace_those_of_others() -> None:
@@ -113,12 +144,12 @@ def test_a_group_is_not_read_beside_two_others_of_which_one_is_dropped() -> None
     begun, go_on = threading.Event(), threading.Event()
     load, finished = source.load, []
 
-    def slow(blocks: Blocks) -> list[int]:
+    def slow(blocks: Blocks, queued: Callable[[], None]) -> list[int]:
         if blocks == (3, 4):
             begun.set()
             assert go_on.wait(30)
         finished.append(blocks)
-        return load(blocks)
+        return load(blocks, queued)
 
     source.load = slow  # type: ignore[method-assign]
     cache.get(source, (1, 2), [(3, 4)])

@@ -154,8 +154,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     found = []
     load = BlockedWindows.load
 
-    def counted(self: BlockedWindows, blocks: tuple[int, ...]) -> Any:
-        group = load(self, blocks)
+    def counted(self: BlockedWindows, blocks: tuple[int, ...], *queued: Any) -> Any:
+        group = load(self, blocks, *queued)
         found.append((int(self.block_offsets[-1]), int((group._stops - group._starts).sum())))
         return group
 

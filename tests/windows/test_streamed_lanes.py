@@ -129,9 +129,9 @@ def noted_loads(blocked: Any) -> list[tuple[int, ...]]:
     read: list[tuple[int, ...]] = []
     load = blocked.load
 
-    def noted(blocks: tuple[int, ...]) -> Any:
+    def noted(blocks: tuple[int, ...], *queued: Any) -> Any:
         read.append(blocks)
-        return load(blocks)
+        return load(blocks, *queued)
 
     blocked.load = noted
     return read

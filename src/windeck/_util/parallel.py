@@ -27,12 +27,14 @@ def run_in_threads(
     *,
     portion: int = PORTION,
     pool: ThreadPoolExecutor | None = None,
+    submitted: Callable[[], None] = lambda: None,
 ) -> list[T]:
     """Return ``[work(0), work(1), ..., work(count - 1)]``, computed by several threads.
 
     After an error no new portions are started; of several errors that of the lowest number is
     raised. `advance` is called with the number of items of each finished portion. The threads are
-    those of `pool`, which does the work of several calls in turn, or new ones.
+    those of `pool`, which does the work of several calls in turn, or new ones. `submitted` is
+    called when it is the turn of other calls.
     """
     workers = min(threads or min(16, 4 * (os.cpu_count() or 1)), -(-count // portion))
     firsts, lock = iter(range(0, count, portion)), threading.Lock()
@@ -58,6 +60,7 @@ def run_in_threads(
         tasks: list[Future[None]] = []
         try:
             tasks += (pool.submit(take) for _ in range(workers))
+            submitted()
             wait(tasks)
         except BaseException as error:  # such as KeyboardInterrupt: let the threads end
             errors[-1] = error

@@ -5,7 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -70,6 +71,7 @@ class _Workers:
     def __init__(self, threads: int) -> None:
         self.threads, self._used, self.changed = threads, 0, threading.Condition()
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix="windeck-pieces")
+        self._spare: list[mmap.mmap] = []  # The memory of the last array that was dropped.
 
     @contextmanager
     def memory(self, size: int) -> Iterator[None]:
@@ -83,6 +85,22 @@ class _Workers:
             with self.changed:
                 self._used -= size
                 self.changed.notify_all()
+
+    def array(self, size: int) -> Array:
+        """Return `size` bytes or a few more, in the memory of the last array dropped if it fits.
+
+        New memory costs a page fault for each page, and in a virtual machine one of the host too:
+        more than reading into it.
+        """
+        memory = None
+        with suppress(IndexError):
+            memory = self._spare.pop()
+        if memory is None or not size <= len(memory) <= size + size // 8:
+            memory = None  # Unmapped before other memory is mapped.
+            memory = _mapped(size + size // 16)  # The next one may be a little larger.
+        found = np.frombuffer(memory, dtype=np.uint8)
+        weakref.finalize(found, _keep_one, self._spare, memory).atexit = False
+        return found
 
 
 @dataclass(repr=False)
@@ -217,7 +235,12 @@ class RowReader:
         return found, split
 
     def read(
-        self, names: Sequence[str], lows: Int64s, highs: Int64s, head_rows: int = 0
+        self,
+        names: Sequence[str],
+        lows: Int64s,
+        highs: Int64s,
+        head_rows: int = 0,
+        queued: Callable[[], None] = lambda: None,
     ) -> dict[str, ColumnData]:
         """Read rows [lows[i], highs[i]), ascending and disjoint, end to end into columns.
 
@@ -226,6 +249,8 @@ class RowReader:
         head_rows
             Where no more than this number of first rows of a part are needed after others, they
             are kept, so that the part is not read for them again.
+        queued
+            Called when the threads have been given the rows to read, in turn with other calls.
 
         Raises
         ------
@@ -258,7 +283,14 @@ class RowReader:
             return builders
 
         with unchanged([self.files[number] for number in used]) as readers:
-            found = run_in_threads(fill, len(pieces), workers.threads, portion=1, pool=workers.pool)
+            found = run_in_threads(
+                fill,
+                len(pieces),
+                workers.threads,
+                portion=1,
+                pool=workers.pool,
+                submitted=queued,
+            )
             for parts in found:
                 for name, part in parts.items():
                     whole[name].append_part(part)
@@ -274,7 +306,7 @@ class RowReader:
         """
         forms = [self.forms[name] for name in names]
         sizes = [-(-rows * form.dtype.itemsize // ALIGNMENT) * ALIGNMENT for form in forms]
-        memory = np.frombuffer(_mapped(sum(sizes)), dtype=np.uint8)
+        memory = self._workers.array(sum(sizes))
         made, start = {}, 0
         for name, form, size in zip(names, forms, sizes, strict=True):
             out = memory[start : start + rows * form.dtype.itemsize].view(form.dtype)
@@ -484,6 +516,11 @@ class RowReader:
 
 def _is_cut(file: PartedFile) -> TypeGuard[RangedParquetFile]:
     return isinstance(file, RangedParquetFile)
+
+
+def _keep_one(spare: list[mmap.mmap], memory: mmap.mmap) -> None:
+    """Add memory to a list of at most one. Takes no lock: the garbage collector may call it."""
+    spare[:] = [memory]
 
 
 def _mapped(size: int) -> mmap.mmap:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeAlias
 
@@ -33,8 +33,8 @@ class GroupSource(Protocol):
     def bytes_of(self, blocks: Blocks) -> int:
         """Return the bytes of a group at most."""
 
-    def load(self, blocks: Blocks) -> Any:
-        """Read a group."""
+    def load(self, blocks: Blocks, queued: Callable[[], None]) -> Any:
+        """Read a group. Calls `queued` when another one can be loaded without delaying this one."""
 
 
 _Key: TypeAlias = tuple[GroupSource, Blocks]
@@ -59,6 +59,8 @@ class GroupCache:
         self._limit = limit
         self._lock, self._process = threading.Lock(), os.getpid()
         self._groups: OrderedDict[_Key, Future[Any]] = OrderedDict()
+        #: Set when the last group that is read ahead is queued.
+        self._queued = _set_event()
         #: Groups that were dropped while they were read, until they have been, and their bytes.
         self._dropped: dict[Future[Any], int] = {}
         self._pool: ThreadPoolExecutor | None = None
@@ -69,7 +71,7 @@ class GroupCache:
         """Replace locks and threads in a forked child, which does not have those of the parent."""
         self._lock = threading.Lock()
         self._groups, self._dropped, self._pool = OrderedDict(), {}, None
-        self._process = os.getpid()
+        self._process, self._queued = os.getpid(), _set_event()
 
     def held(self, reader: GroupSource) -> list[Blocks]:
         """Return the groups of a reader, the one used last first."""
@@ -157,9 +159,11 @@ class GroupCache:
             self._groups.move_to_end(key, last=False)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="windeck-groups")
+        before, self._queued = self._queued, threading.Event()
         try:
-            self._pool.submit(self._fill, key, *task)
+            self._pool.submit(self._fill_in_turn, before, self._queued, key, *task)
         except RuntimeError:  # The interpreter is shutting down.
+            self._queued.set()
             del self._groups[key]
 
     def _used(self, added: _Key) -> int:
@@ -187,15 +191,42 @@ class GroupCache:
         dropped = dict(self._dropped)
         return future, list(dropped) if used + sum(dropped.values()) > limit else []
 
-    def _fill(self, key: _Key, future: Future[Any], before: list[Future[Any]]) -> None:
+    def _fill_in_turn(
+        self,
+        turn: threading.Event,
+        queued: threading.Event,
+        key: _Key,
+        future: Future[Any],
+        before: list[Future[Any]],
+    ) -> None:
+        """Read a group when the one before it is queued, which is needed first."""
+        turn.wait()
+        try:
+            self._fill(key, future, before, queued.set)
+        finally:
+            queued.set()
+
+    def _fill(
+        self,
+        key: _Key,
+        future: Future[Any],
+        before: list[Future[Any]],
+        queued: Callable[[], None] = lambda: None,
+    ) -> None:
         if not future.set_running_or_notify_cancel():
             return
         wait(before)
         before.clear()
         try:
-            future.set_result(key[0].load(key[1]))
+            future.set_result(key[0].load(key[1], queued))
         except BaseException as error:
             future.set_exception(error)
+
+
+def _set_event() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
 
 
 def cover(

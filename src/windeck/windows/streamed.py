@@ -98,9 +98,9 @@ class BlockedWindows:
         """Return the bytes of a group at most."""
         return int(self._sizes[list(blocks)].sum())
 
-    def load(self, blocks: Blocks) -> Group:
+    def load(self, blocks: Blocks, queued: Callable[[], None]) -> Group:
         """Read a group."""
-        return Group(self, blocks)
+        return Group(self, blocks, queued)
 
     @property
     def reading_bytes(self) -> int:
@@ -414,9 +414,11 @@ class Group:
         The windows of the table.
     blocks
         Numbers of blocks, ascending.
+    queued
+        See `GroupSource.load`.
     """
 
-    def __init__(self, windows: BlockedWindows, blocks: Blocks) -> None:
+    def __init__(self, windows: BlockedWindows, blocks: Blocks, queued: Callable[[], None]) -> None:
         self._starts = windows.block_offsets[list(blocks)]
         self._stops = windows.block_offsets[np.array(blocks) + 1]
         counts = self._stops - self._starts
@@ -432,7 +434,9 @@ class Group:
         high = np.minimum(last + span.rows, selection.offsets[runs.series + 1])
         piece, lows, highs, series = _pieces(low, high, runs.series)
         read_lows, read_highs = _joined(lows, highs)
-        columns = windows.reader.read(windows.names, read_lows, read_highs, head_rows=span.rows)
+        columns = windows.reader.read(
+            windows.names, read_lows, read_highs, head_rows=span.rows, queued=queued
+        )
         base = np.concatenate([[0], np.cumsum(read_highs - read_lows)]).astype(np.int64)
         # The place in memory of each piece: pieces are separated by rows of no window.
         stretch = np.searchsorted(read_lows, lows, side="right") - 1
