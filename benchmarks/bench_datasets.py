@@ -170,8 +170,8 @@ def speed(
     return row_of("local files", stride, name, pairs)
 
 
-def epochs(place: str, paths: Sequence[str], mine: wd.Loader, stride: int) -> Row:
-    """Windows/s of whole epochs."""
+def epochs(place: str, paths: Sequence[str], mine: wd.Loader, stride: int) -> Iterator[Row]:
+    """Windows/s of whole epochs; of a slow rival, of batches after its buffer is filled."""
 
     def epoch(batches: Callable[[], Iterable[Any]]) -> float:
         start = time.perf_counter()
@@ -179,11 +179,17 @@ def epochs(place: str, paths: Sequence[str], mine: wd.Loader, stride: int) -> Ro
         assert windows == mine.stream.epoch_length
         return (time.perf_counter() - start) / windows
 
-    pairs = []
+    pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in RIVALS}
     for _ in range(3):
         ours = epoch(lambda: (batch["past_target"] for batch in mine))
-        pairs.append((ours, epoch(lambda: by_hand(streamed(paths, stride)))))
-    return row_of(place, stride, QUICKEST, pairs)
+        for name, (made, count) in RIVALS.items():
+            if count == BATCHES:
+                theirs = epoch(lambda made=made: made(streamed(paths, stride)))
+            else:
+                theirs = pace(made(streamed(paths, stride)), count)
+            pairs[name].append((ours, theirs))
+    for name, found in pairs.items():
+        yield row_of(place, stride, name, found)
 
 
 def row_of(place: str, stride: int, name: str, pairs: list[tuple[float, float]]) -> Row:
@@ -293,5 +299,5 @@ def remote(port: int, paths: Sequence[str], kept: dict[float, Any], cache: str) 
     place = "S3, 50 ms away, 20 MB/s"
     for stride, files in ((24, FILES), (1, 2)):
         near = loader(mine[:files], stride, storage_options=options)
-        yield epochs(place, urls[:files], near, stride)
+        yield from epochs(place, urls[:files], near, stride)
     yield from resume(place, urls, lambda: loader(mine, 1, storage_options=options), kept)
