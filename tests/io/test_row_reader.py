@@ -299,3 +299,19 @@ def test_memory_of_the_last_rows_is_used_again() -> None:
     small = workers.array(10)
     assert workers._spare == []
     assert len(small) < 5000
+
+
+def test_other_reads_may_be_queued_before_rows_are_read(tmp_path: Path) -> None:
+    feather.write_feather(pa.table({"x": np.arange(500)}), tmp_path / "a.arrow", "uncompressed")
+    table = wd.Table.read(tmp_path / "a.arrow", in_memory=False, group_bytes=1000)
+    assert isinstance(table, StreamedTable)
+    queued, plain = threading.Event(), blocks.RangedIpcFile.batches
+
+    def batches(*place: Any, **options: Any) -> Any:
+        assert queued.wait(60)
+        return plain(*place, **options)
+
+    with mock.patch.object(blocks.RangedIpcFile, "batches", batches):
+        rows = np.array([0]), np.array([500])
+        found = table.reader.read(["x"], *rows, queued=queued.set)
+    assert found["x"].values.tolist() == list(range(500))

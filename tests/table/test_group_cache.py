@@ -102,9 +102,12 @@ def test_following_groups_are_queued_in_their_order() -> None:
     cache, source = GroupCache(65), Source()
     numbers: list[Blocks] = [(number,) for number in range(5)]
     load, go_on = source.load, {blocks: threading.Event() for blocks in numbers}
+    second = threading.Event()
 
     def slow(blocks: Blocks, queued: Callable[[], None]) -> list[int]:
         found = load(blocks, queued)
+        if blocks == (2,):
+            second.set()
         if blocks == (3,):
             raise OSError("the disk is gone")  # ends its turn as well
         assert go_on[blocks].wait(60)
@@ -118,8 +121,7 @@ def test_following_groups_are_queued_in_their_order() -> None:
     thread.start()
     go_on[(0,)].set()
     thread.join(60)
-    while (2,) not in source.loaded:
-        thread.join(0.01)
+    assert second.wait(60)
     assert source.loaded == [(1,), (2,)]
     go_on[(2,)].set()
     go_on[(4,)].set()
