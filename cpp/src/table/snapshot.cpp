@@ -12,7 +12,10 @@
 namespace windeck {
 namespace {
 
+// Entries found in one pass over the table: so many, or a larger share of a large table, so that
+// the number of passes over a table is bounded.
 constexpr std::int64_t window_entries = std::int64_t{1} << 20;  // 16 MiB of them
+constexpr std::int64_t most_passes = 8;
 
 using Counts = std::array<std::int64_t, bucket_count>;
 
@@ -104,11 +107,13 @@ std::shared_ptr<BucketCache> TableSnapshot::Contents::gather(int first, int end,
     cache_of_buckets->since = since;
     cache_of_buckets->first = first;
     cache_of_buckets->starts.push_back(0);
+    const auto all = static_cast<std::int64_t>(rows.size() + counters.size());
+    const std::int64_t room = std::max(window_entries, all / most_passes);
     std::int64_t total = 0;
     // What was asked for, and as many buckets behind it as there is room for.
     for (int bucket = first; bucket < bucket_count; ++bucket) {
         const std::int64_t more = counts[static_cast<std::size_t>(bucket)];
-        if (bucket >= end && total + more > window_entries) break;
+        if (bucket >= end && total + more > room) break;
         total += more;
         cache_of_buckets->starts.push_back(total);
     }

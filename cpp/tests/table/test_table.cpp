@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <thread>
@@ -241,6 +243,33 @@ void counting_side_by_side() {
     }
 }
 
+/// Reading all buckets in turn takes as many scans for a table of any size.
+void scans_of_a_large_table() {
+    constexpr std::int64_t count = 10 << 20;
+    constexpr std::int64_t step = 1 << 20;
+    Table table(options_of(1));
+    const Ids ones(step, 1);
+    const std::vector<std::uint8_t> counted(step, 0);
+    for (std::int64_t first = 0; first < count; first += step) {
+        Ids ids(step);
+        std::iota(ids.begin(), ids.end(), first);
+        const WholeRows rows{ids, ones, ones, ones, counted, {}};
+        table.insert({&rows, 1});
+    }
+    const auto snapshot = table.snapshot();
+    std::shared_ptr<const void> owner;
+    int scans = 0;
+    std::int64_t found = 0;
+    for (int bucket = 0; bucket < bucket_count; ++bucket) {
+        const auto selection = snapshot->select(bucket, bucket + 1, -1);
+        scans += selection.owner != owner ? 1 : 0;
+        owner = selection.owner;
+        found += static_cast<std::int64_t>(selection.entries.size());
+    }
+    check(found == count, "ids are missing");
+    check(scans <= 9, "a large table is scanned more often");
+}
+
 /// Rows of bfloat16: rounded once for each update, to nearest, ties to even.
 void rows_of_bfloat16() {
     TableOptions options = options_of(1, 1);
@@ -277,5 +306,6 @@ int main() {
     windeck::snapshots_of_a_table_in_training();
     windeck::many_threads_at_once();
     windeck::counting_side_by_side();
+    windeck::scans_of_a_large_table();
     windeck::rows_of_bfloat16();
 }
