@@ -60,8 +60,8 @@ struct TableSnapshot::Contents {
     std::size_t row_bytes = 0;
     DType dtype = DType::float32;
 
-    std::mutex mutex;  // of the caches below
-    std::shared_ptr<BucketCache> cache;
+    std::mutex mutex;                                    // of the caches below
+    std::array<std::shared_ptr<BucketCache>, 2> caches;  // of two threads, each with a range
     std::shared_ptr<const Counts> counted;
     std::int64_t counted_since = 0;
 
@@ -133,12 +133,19 @@ std::shared_ptr<BucketCache> TableSnapshot::Contents::gather(int first, int end,
 std::shared_ptr<const BucketCache> TableSnapshot::Contents::find(int first, int end,
                                                                  std::int64_t since) {
     const std::lock_guard lock(mutex);
-    if (!cache || !cache->covers(first, end, since)) {
-        cache.reset();  // before the next one is made, so that there is never room for two
-        cache = gather(first, end, since, *counts(since));
+    auto cache = std::ranges::find_if(
+        caches, [&](const auto& made) { return made && made->covers(first, end, since); });
+    if (cache == caches.end()) {
+        // Instead of the one that ends here, or of the one that was made first.
+        cache = std::ranges::find_if(caches, [&](const auto& made) {
+            return !made || (made->since == since && made->end == first);
+        });
+        if (cache == caches.end()) cache = caches.begin();
+        cache->reset();  // before the next one is made, so that there is never room for three
+        *cache = gather(first, end, since, *counts(since));
     }
-    cache->sort(first, end);
-    return cache;
+    (*cache)->sort(first, end);
+    return *cache;
 }
 
 TableSnapshot::TableSnapshot(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}

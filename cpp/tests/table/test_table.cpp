@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -257,17 +258,35 @@ void scans_of_a_large_table() {
         table.insert({&rows, 1});
     }
     const auto snapshot = table.snapshot();
-    std::shared_ptr<const void> owner;
+    std::shared_ptr<const void> last;
     int scans = 0;
     std::int64_t found = 0;
     for (int bucket = 0; bucket < bucket_count; ++bucket) {
         const auto selection = snapshot->select(bucket, bucket + 1, -1);
-        scans += selection.owner != owner ? 1 : 0;
-        owner = selection.owner;
+        scans += selection.owner != last ? 1 : 0;
+        last = selection.owner;
         found += static_cast<std::int64_t>(selection.entries.size());
     }
     check(found == count, "ids are missing");
     check(scans <= 9, "a large table is scanned more often");
+
+    // Two readers that take turns, each with half of the buckets.
+    constexpr int half = bucket_count / 2;
+    std::array<std::shared_ptr<const void>, 2> owners;
+    scans = 0;
+    found = 0;
+    for (int bucket = 0; bucket < half; ++bucket) {
+        for (int reader = 0; reader < 2; ++reader) {
+            const int own = bucket + reader * half;
+            const auto selection = snapshot->select(own, own + 1, -1);
+            auto& owner = owners[static_cast<std::size_t>(reader)];
+            scans += selection.owner != owner ? 1 : 0;
+            owner = selection.owner;
+            found += static_cast<std::int64_t>(selection.entries.size());
+        }
+    }
+    check(found == count, "ids are missing where two read");
+    check(scans <= 10, "two readers scan a large table more often");
 }
 
 /// Rows of bfloat16: rounded once for each update, to nearest, ties to even.

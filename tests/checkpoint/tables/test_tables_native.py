@@ -16,8 +16,10 @@ from support.store_servers import KINDS
 from support.threads import at_once
 from windeck import checkpoint
 from windeck._core import EmbeddingCore
+from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
-from windeck.checkpoint.stores import CorruptStoreError, open_store
+from windeck.checkpoint.stores import CorruptStoreError, open_store, protocol
+from windeck.checkpoint.tables import writing
 
 Fresh = Callable[[str], str]
 
@@ -33,6 +35,59 @@ def trained(steps: int, core: Any = None) -> Any:
         grads = rng.standard_normal((len(ids), 8)).astype(np.float32)
         core.apply(ids, grads, kind="adagrad", lr=0.1)
     return core
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_large_table_is_two_shards(
+    kind: str, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "MIN_SPLIT_BYTES", 256 << 10)
+    monkeypatch.setattr(protocol, "MIN_SPLIT_BYTES", 256 << 10)
+    core, small = trained(2), EmbeddingCore(8)
+    small.lookup(np.arange(5), insert=True)
+    tables = {"a": ModelTable(small), "b": ModelTable(core), "c": ModelTable(small)}
+    halves = [(0, 512), (512, 1024)]
+    with open_store(fresh(kind)) as store:
+        checkpoint.save(store, step=1, embeddings=tables)
+        shards = [shard for name in "abc" for shard in links_of(store, name)[0].shards]
+        assert [shard.buckets for shard in shards] == [(0, 1024), *halves, (0, 1024)]
+        assert [shard.item for shard in shards] == [0, 1, 2, 3]
+        assert sum(shard.rows for shard in shards[1:3]) == len(core) == 20_000
+        assert told_by(loaded(store)) == told_by(core)
+
+        def fail(self: Any, *arguments: Any) -> Any:
+            if self._buckets == halves[1]:
+                raise ValueError("the second half cannot be packed")
+            return encode_block(self, *arguments)
+
+        told = told_by(core)
+        trained(1, core)
+        encode_block = writing._BlocksWriter._encode_block
+        with monkeypatch.context() as failing:
+            failing.setattr(writing._BlocksWriter, "_encode_block", fail)
+            with pytest.raises(ValueError, match="the second half cannot be packed"):
+                checkpoint.save(store, step=2, embeddings=tables)
+        assert told_by(loaded(store)) == told
+
+        checkpoint.save(store, step=2, embeddings=tables)
+        core.remove(np.arange(300))
+        core.apply(np.arange(400, 500), np.ones((100, 8), np.float32), kind="adagrad", lr=0.1)
+        checkpoint.save(store, step=3, embeddings=tables, incremental=True)
+        assert [len(link.shards) for link in links_of(store, "b")] == [1, 2]
+        assert {1, 3} <= set(checkpoint.gc(store, keep=1))  # and, in some stores, what failed
+        assert told_by(loaded(store)) == told_by(core)
+        assert checkpoint.verify(store).damages == []
+
+
+def links_of(store: Any, name: str) -> Any:
+    commit = find_commit(store, "windeck", None)
+    return read_manifest(store, "windeck", commit)["tables"][name].links
+
+
+def loaded(store: Any) -> Any:
+    new = EmbeddingCore(8, slots=1)
+    checkpoint.load(store, embeddings={"b": ModelTable(new)}, strict=False)
+    return new
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,7 +178,8 @@ import numpy as np
 from windeck import checkpoint
 from windeck._core import EmbeddingCore
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
-from windeck.checkpoint.stores import CorruptStoreError, open_store
+from windeck.checkpoint.stores import CorruptStoreError, open_store, protocol
+from windeck.checkpoint.tables import writing
 
 class Table:
     config = {}

@@ -70,7 +70,7 @@ _NUMBERS = ("writer", "item", "since", "clock", "blocks", "entries", "rows", "de
 
 @dataclass(frozen=True)
 class TableShard:
-    """The part of a table that one writer wrote in one save.
+    """A range of buckets of a table that one writer wrote in one save.
 
     Attributes
     ----------

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -123,7 +124,7 @@ Items: TypeAlias = Iterable[tuple[bytes, "bytes | Pieces"]]
 
 
 #: Minimum bytes of a range that `ParallelItems.split` returns.
-MIN_SPLIT_BYTES = 32 << 20
+MIN_SPLIT_BYTES = 16 << 20
 
 
 class ParallelItems:
@@ -136,6 +137,9 @@ class ParallelItems:
     parts
         The approximate bytes of each part, and a function that returns its pairs. Keys ascend
         within a part and from part to part. Parts are independent, so threads need no lock.
+    in_order
+        Returns the pairs of all parts for one thread, which may use more threads to make them.
+        By default the parts are iterated one after the other.
 
     Examples
     --------
@@ -147,16 +151,24 @@ class ParallelItems:
     [[(b'a', b'1'), (b'b', b'2')], [(b'c', b'3')]]
     """
 
-    def __init__(self, parts: Sequence[tuple[int, Callable[[], Items]]]) -> None:
+    def __init__(
+        self,
+        parts: Sequence[tuple[int, Callable[[], Items]]],
+        *,
+        in_order: Callable[[], Items] | None = None,
+    ) -> None:
         self._parts = list(parts)
+        self._in_order = in_order or partial(_chained, self._parts)
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes | Pieces]]:
-        return _chained(self._parts)
+        return iter(self._in_order())
 
     def split(self, most: int) -> list[Items]:
         """Split into at most `most` ranges of similar size, in the order of keys."""
         total = sum(size for size, _ in self._parts)
         count = max(1, min(most, total // MIN_SPLIT_BYTES, len(self._parts)))
+        if count == 1:
+            return [self]
         ranges: list[list[tuple[int, Callable[[], Items]]]] = [[] for _ in range(count)]
         before = 0
         for size, make in self._parts:
@@ -165,7 +177,7 @@ class ParallelItems:
                 (size, make)
             )
             before += size
-        return [_chained(part) for part in ranges if part] or [()]
+        return [_chained(part) for part in ranges if part]
 
 
 def _chained(

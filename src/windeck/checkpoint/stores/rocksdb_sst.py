@@ -27,7 +27,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -48,7 +48,7 @@ _CRC32C, _VERSION, _MAGIC = 1, 5, 0x88E241B785F4CFF7
 BLOCK_BYTES = 4096
 GATHER_BYTES = 256 << 10
 #: Bytes after which the disk begins with them, while the next ones are written.
-BEGIN_BYTES = 8 << 20
+BEGIN_BYTES = 2 << 20
 #: Least bytes of a value that gets its own block and is not copied.
 LARGE_BYTES = 16 << 10
 #: Entries of a block for each restart.
@@ -203,13 +203,21 @@ def read_footer(data: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
 _ALONE = encode_restarts((0,)) + b"\0"
 
 
-def begin_writing(file: int, offset: int, size: int) -> None:
-    """Have the disk begin with a range of a file, where the system can: `fsync` waits for less."""
+@cache
+def _sync_file_range() -> Any:
+    """Return the system call of this name, None where the system has none."""
     import ctypes
 
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)  # of Linux
     if call is not None:
-        call(file, ctypes.c_int64(offset), ctypes.c_int64(size), 2)  # SYNC_FILE_RANGE_WRITE
+        call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return call
+
+
+def begin_writing(file: int, offset: int, size: int) -> None:
+    """Have the disk begin with a range of a file, where the system can: `fsync` waits for less."""
+    if (call := _sync_file_range()) is not None:
+        call(file, offset, size, 2)  # SYNC_FILE_RANGE_WRITE
 
 
 class TableWriter:

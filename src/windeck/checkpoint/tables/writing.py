@@ -8,7 +8,7 @@ table's `history` counts the changes that did not, such as clearing the table.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -28,7 +28,7 @@ from windeck.checkpoint.format.table_entries import (
     TableShard,
 )
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, encode
-from windeck.checkpoint.stores.protocol import Items, Pieces
+from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES, Items, ParallelItems, Pieces
 from windeck.checkpoint.tables.blocks import (
     BLOCK_BYTES,
     INDEX_LINES,
@@ -142,15 +142,15 @@ def iter_entries(
 
 
 def _iter_blocks(
-    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: TableShape
+    snapshot: TableSnapshot, buckets: tuple[int, int], since: int, shape: TableShape, threads: int
 ) -> Iterator[tuple[int, Callable[[], list[Block]]]]:
     """Yield calls that return blocks of these entries, each with about the bytes of its result.
 
-    Any thread may make the calls, one after the other.
+    Any thread may make the calls, one after the other. Each call packs with several threads.
     """
     total = int(snapshot.counts(since).sum()) * _entry_bytes(shape)
     borders = _SHARD_BORDERS if total >= _SMALL_BYTES else ()
-    read = partial(_read_blocks, snapshot, since, shape, borders)
+    read = partial(_read_blocks, snapshot, since, shape, borders, threads)
     return _plan_reads(snapshot, buckets, since, shape, read)
 
 
@@ -185,6 +185,7 @@ def _read_blocks(
     since: int,
     shape: TableShape,
     borders: Sequence[int],
+    threads: int,
     first: int,
     end: int,
     dead: Entries,
@@ -194,7 +195,7 @@ def _read_blocks(
         return pack_entries(_read_entries(snapshot, since, first, end, dead), shape, borders)
     found = native(
         first, end, since, dim=shape.dim, slots=shape.slots, most=BLOCK_BYTES, borders=borders,
-        threads=THREADS,
+        threads=threads,
     )  # fmt: skip
     return [Block(*block) for block in found]
 
@@ -269,11 +270,12 @@ class TablesWriter:
 
     def __init__(self, embeddings: Mapping[str, Any] | None) -> None:
         self._stack, self._tables = ExitStack(), list[_EmbeddingWriter]()
+        self._parts: list[_BlocksWriter] = []
         embeddings = embeddings or {}
         check_tables(embeddings)
         try:
-            for item, (name, table) in enumerate(embeddings.items()):
-                self._tables.append(self._stack.enter_context(_EmbeddingWriter(item, name, table)))
+            for name, table in embeddings.items():
+                self._tables.append(self._stack.enter_context(_EmbeddingWriter(name, table)))
         except BaseException:
             self._stack.close()
             raise
@@ -293,24 +295,35 @@ class TablesWriter:
             table.use_base(save)
 
     def blocks(self, namespace: str, label: Label) -> Items:
-        """Yield the keys, which ascend, and the values of all blocks.
+        """Return the keys, which ascend, and the values of all blocks, to be written once.
 
         Parameters
         ----------
         label
             Its generation, save and part (the writer) are used.
         """
-        for table in self._tables:
-            yield from table.blocks(namespace, label)
+        every = ((table, part) for table in self._tables for part in table.split())
+        self._parts = [_BlocksWriter(table, i, *part) for i, (table, part) in enumerate(every)]
+        return ParallelItems(
+            [(part.size, partial(part.blocks, namespace, label)) for part in self._parts],
+            in_order=partial(self._blocks_in_order, namespace, label),
+        )
+
+    def _blocks_in_order(self, namespace: str, label: Label) -> Items:
+        for part in self._parts:
+            yield from part.blocks(namespace, label, ahead=True)
 
     def index(self, namespace: str, label: Label) -> Items:
         """Yield the keys and values of the index, after `blocks` was exhausted."""
-        for table in self._tables:
-            yield from table.index(namespace, label)
+        for part in self._parts:
+            yield from part.index(namespace, label)
 
     def manifest_entries(self, writer: int) -> list[dict[str, Any]]:
         """Return the tables' entries for the writer's manifest, after all was written."""
-        return [table.manifest_entry(writer) for table in self._tables]
+        return [
+            table.manifest_entry(part.shard(writer) for part in self._parts if part.table is table)
+            for table in self._tables
+        ]
 
     def remember(self, save: int) -> None:
         """Record, after all was written, that the next delta may be based on this save.
@@ -332,49 +345,101 @@ class TablesWriter:
 
 
 class _EmbeddingWriter:
-    """Writes one table from a snapshot, and counts what was written."""
+    """Writes one table from a snapshot, in shards that threads can write at the same time."""
 
-    def __init__(self, item: int, name: str, table: Any) -> None:
+    def __init__(self, name: str, table: Any) -> None:
         if type(name) is not str:
             raise TypeError(f"keys of `embeddings` must be str, got {type(name).__name__}")
-        self.core, self.name, self._item = check_table(name, table), name, item
+        self.core, self.name = check_table(name, table), name
         self._config = _check_config(name, table.config)
-        self._shape = table_shape(self.core)
-        if (longest := BlockSize(1, 1, 0).bytes(self._shape)) > LARGEST_PAYLOAD:
+        self.shape = table_shape(self.core)
+        if (longest := BlockSize(1, 1, 0).bytes(self.shape)) > LARGEST_PAYLOAD:
             raise ValueError(
                 f"a row of embeddings/{name} has {longest:,} bytes as a block, expected at most "
                 f"{LARGEST_PAYLOAD:,}"
             )
         self._buckets = int(self.core.first_bucket), int(self.core.end_bucket)
-        self._snapshot = self.core.snapshot()
-        self.clock, self._history = int(self._snapshot.clock), int(self._snapshot.history)
-        self._since = -1
+        self.snapshot = self.core.snapshot()
+        self.clock, self._history = int(self.snapshot.clock), int(self.snapshot.history)
+        self.since = -1
         self._all_rows = self._counted = 0  # also those that a delta does not have
-        self._lines: list[bytes] = []
-        self._entries = self._rows = self._dead = self._bytes = 0
+        self._unread: list[tuple[int, int]] = []
 
     def use_base(self, save: int) -> None:
         """Write a delta if the table was equal to the save, and not too much has changed."""
         clock = _clock_at_save(self.core, save, self.name, self._history)
         if clock is not None:
-            changed = int(self._snapshot.counts(clock).sum())
-            if changed <= _MAX_CHANGED * self._snapshot.counts(-1).sum():
-                self._since = clock
+            changed = int(self.snapshot.counts(clock).sum())
+            if changed <= _MAX_CHANGED * self.snapshot.counts(-1).sum():
+                self.since = clock
 
     def remember(self, save: int) -> None:
         """Record that the table was equal to a save."""
         remember_save(self.core, save, self.name, self.clock, self._history)
 
-    def blocks(self, namespace: str, label: Label) -> Items:
-        """Yield keys and values of the blocks."""
-        calls = _iter_blocks(self._snapshot, self._buckets, self._since, self._shape)
-        # Blocks are packed in another thread while the store writes those before.
-        for blocks in read_ahead(calls, limit=_AHEAD_BYTES):
+    def split(self) -> list[tuple[tuple[int, int], int]]:
+        """Return the buckets and bytes of the shards to be written: one, or two of a large table.
+
+        Call `end_shard` when one was read.
+        """
+        self._all_rows = int(self.snapshot.rows)
+        self._counted = int(self.snapshot.counts(-1).sum()) - self._all_rows
+        size = int(self.snapshot.counts(self.since).sum()) * _entry_bytes(self.shape)
+        first, end = self._buckets
+        if size < 2 * MIN_SPLIT_BYTES or end - first < 2:
+            self._unread = [self._buckets]
+        else:  # ids are spread evenly over the buckets
+            middle = (first + end) // 2
+            self._unread = [(first, middle), (middle, end)]
+        return [(buckets, size // len(self._unread)) for buckets in self._unread]
+
+    def end_shard(self) -> None:
+        """Close the snapshot after the last shard, so that training copies no more rows for it."""
+        self._unread.pop()
+        if not self._unread:
+            self.snapshot.close()
+
+    def manifest_entry(self, shards: Iterable[TableShard]) -> dict[str, Any]:
+        """Return the table's entry for the writer's manifest, after all was written."""
+        return {
+            "name": self.name, "dim": self.shape.dim, "dtype": self.shape.dtype,
+            "slots": self.shape.slots, "config": self._config, "clock": self.clock,
+            "rows": self._all_rows, "counted": self._counted,
+            "shards": [asdict(shard) for shard in shards],
+        }  # fmt: skip
+
+    def __enter__(self) -> _EmbeddingWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.snapshot.close()
+
+
+class _BlocksWriter:
+    """Encodes the blocks of a range of buckets of a table, and counts what was written."""
+
+    def __init__(
+        self, table: _EmbeddingWriter, item: int, buckets: tuple[int, int], size: int
+    ) -> None:
+        self.table, self._item, self._buckets, self.size = table, item, buckets, size
+        self._lines: list[bytes] = []
+        self._entries = self._rows = self._dead = self._bytes = 0
+
+    def blocks(self, namespace: str, label: Label, *, ahead: bool = False) -> Items:
+        """Yield keys and values of the blocks.
+
+        Parameters
+        ----------
+        ahead
+            Other threads pack blocks while the store writes those before.
+        """
+        table, threads = self.table, THREADS if ahead else 1
+        calls = _iter_blocks(table.snapshot, self._buckets, table.since, table.shape, threads)
+        packed = read_ahead(calls, limit=_AHEAD_BYTES) if ahead else (call() for _, call in calls)
+        for blocks in packed:
             for block in blocks:
                 yield self._encode_block(namespace, label, block)
-        self._all_rows = int(self._snapshot.rows)
-        self._counted = int(self._snapshot.counts(-1).sum()) - self._all_rows
-        self._snapshot.close()  # now, so that training copies no more rows for it
+        table.end_shard()
 
     def _encode_block(self, namespace: str, label: Label, block: Block) -> tuple[bytes, Pieces]:
         """Return key and value of a block, after counting it as written."""
@@ -389,7 +454,7 @@ class _EmbeddingWriter:
         return keys.block(namespace, generation, writer, self._item, number), value
 
     def index(self, namespace: str, label: Label) -> Items:
-        """Yield keys and values of the index."""
+        """Yield keys and values of the index, after `blocks` was exhausted."""
         generation, writer = label.generation, label.part
         for number, first in enumerate(range(0, len(self._lines), INDEX_LINES)):
             own = Label(Kind.INDEX, generation, label.save, self._item, writer, number)
@@ -397,25 +462,13 @@ class _EmbeddingWriter:
             self._bytes += len(value)
             yield keys.index(namespace, generation, writer, self._item, number), value
 
-    def manifest_entry(self, writer: int) -> dict[str, Any]:
-        """Return the table's entry for the writer's manifest, after `blocks` was exhausted."""
-        shard = TableShard(
-            writer=writer, item=self._item, buckets=self._buckets, since=self._since,
-            clock=self.clock, blocks=len(self._lines), entries=self._entries, rows=self._rows,
-            dead=self._dead, bytes=self._bytes,
+    def shard(self, writer: int) -> TableShard:
+        """Return the description of what was written, after `index` was exhausted."""
+        return TableShard(
+            writer=writer, item=self._item, buckets=self._buckets, since=self.table.since,
+            clock=self.table.clock, blocks=len(self._lines), entries=self._entries,
+            rows=self._rows, dead=self._dead, bytes=self._bytes,
         )  # fmt: skip
-        return {
-            "name": self.name, "dim": self._shape.dim, "dtype": self._shape.dtype,
-            "slots": self._shape.slots, "config": self._config, "clock": self.clock,
-            "rows": self._all_rows, "counted": self._counted,
-            "shard": asdict(shard),
-        }  # fmt: skip
-
-    def __enter__(self) -> _EmbeddingWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._snapshot.close()
 
 
 def _check_config(name: str, config: Any) -> Any:

@@ -77,13 +77,13 @@ def _merge_table(
                     f"the table {name} has {key} {entry[key]!r} with writer {writer}, expected "
                     f"{first[key]!r} as with writer {first_writer}"
                 )
-        shard = parse_shard(entry["shard"])
-        if shard.writer != writer:
-            raise ValueError(
-                f"the manifest of writer {writer} has a shard of writer {shard.writer} of the "
-                f"table {name}, expected its own"
-            )
-        shards.append(shard)
+        for shard in map(parse_shard, entry["shards"]):
+            if shard.writer != writer:
+                raise ValueError(
+                    f"the manifest of writer {writer} has a shard of writer {shard.writer} of the "
+                    f"table {name}, expected its own"
+                )
+            shards.append(shard)
     check_buckets(name, [shard.buckets for shard in shards])
     link = TableLink(generation, save, tuple(shards))
     shape = TableShape(first["dim"], first["slots"], first["dtype"])
