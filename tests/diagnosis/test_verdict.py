@@ -147,6 +147,16 @@ def test_a_step_is_not_slowed_by_a_loader_that_does_not_compute() -> None:
     assert [finding.kind for finding in findings_of(given)] == ["step"]
 
 
+def test_one_long_wait_for_a_loader_that_computes_little() -> None:
+    """The machine may stop the loader's thread for a while: the step is the limit all the same."""
+    given = measured(0.00001, 0.01, ahead=2, cpu=0.9)
+    waits = Usage(cpu_seconds=1.001)
+    both = loop(0.012, wait=0.002, step=0.01, process=waits)
+    (found,) = findings_of(replace(given, both=both))
+    assert found.kind == "step"
+    assert found.share == pytest.approx(1 - 1 / 6)
+
+
 def test_two_findings_are_sorted_by_their_share() -> None:
     given = measured(0.06, 0.01, beside=0.02, workers=4, cpu=1.0)
     assert [finding.kind for finding in findings_of(given)] == ["compute", "cores"]

@@ -111,10 +111,14 @@ def lost_shares(measured: Measurements) -> tuple[float, float]:
     total = both.seconds_per_batch
     if measured.asynchronous:  # the host's requests overlap with work on the GPU
         return _share(total - step_seconds(measured), total), 0.0
-    # A loader takes no more time from the step than it uses of the processor.
-    used = both.usage.cpu_seconds / both.batches - alone.usage.cpu_seconds / alone.batches
-    slower = min(both.step_median - alone.step_median, max(used, 0.0))
+    slower = min(both.step_median - alone.step_median, _loader_seconds(both, alone))
     return _share(both.waited / both.batches, total), _share(slower, total)
+
+
+def _loader_seconds(both: LoopTimes, alone: LoopTimes) -> float:
+    """Return the processor time of the loader for a batch: it takes no more from the step."""
+    used = both.usage.cpu_seconds / both.batches - alone.usage.cpu_seconds / alone.batches
+    return max(used, 0.0)
 
 
 def _share(part: float, whole: float) -> float:
@@ -152,8 +156,12 @@ def findings_of(measured: Measurements) -> tuple[Finding, ...]:
     found = []
     if measured.step is None or waiting >= _LITTLE:
         found.append(_loader_finding(measured, waiting))
-    if found and found[0].kind == "cores" and measured.step is not None:
-        found = [_competition(measured, min(waiting + slower, 1.0))]
+    if found and found[0].kind == "cores" and measured.both and measured.step:
+        lost = min(waiting + slower, 1.0)
+        if _fast_enough(measured) and not measured.asynchronous:
+            used = _loader_seconds(measured.both, measured.step)
+            lost = min(lost, _share(used, measured.both.seconds_per_batch))
+        found = [_competition(measured, lost)] if lost >= _LITTLE else []
     elif slower >= _LITTLE:
         found.append(_competition(measured, slower))
     if not found:
