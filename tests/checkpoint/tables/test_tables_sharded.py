@@ -18,8 +18,10 @@ from support.sharded_parts import tampered
 from support.store_servers import KINDS
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.tables import writing
 from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.write.merging import merge_tables
 
@@ -112,6 +114,17 @@ def test_writers_that_save_again_and_again_write_what_changed(memory: Store) -> 
     assert [link.since for link in checkpoint.open(memory).tables["t"].links] == [4, 3, 2, 1, -1]
 
 
+def test_writers_with_two_shards_each(memory: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MIN_SPLIT_BYTES", 1000)
+    cores = parts(3)
+    train(cores, np.arange(-300, 300))
+    save(memory, cores)
+    manifest = read_manifest(memory, "windeck", find_commit(memory, "windeck", None))
+    found = [(shard.writer, shard.item) for shard in manifest["tables"]["t"].links[0].shards]
+    assert found == list(itertools.product(range(3), range(2)))
+    assert told(load(memory, 2)) == told(cores)
+
+
 def test_bytes_read_from_four_shards_to_three(memory: Store) -> None:
     cores = parts(4, dim=64)
     train(cores, np.arange(20_000))
@@ -195,7 +208,7 @@ def test_a_shard_that_says_it_is_another_writers(memory: Store) -> None:
     key = keys.shard("windeck", plan.generation, 1)
     label = Label(Kind.SHARD, plan.generation, plan.save, part=1)
     said = json.loads(bytes(decode(key, memory.get(key), label)))
-    said["tables"][0]["shards"][0]["writer"] = 0
+    said["tables"][0]["shard"]["writer"] = 0
     tampered(memory, plan, 1, tables=said["tables"])
     words = "the manifest of writer 1 has a shard of writer 0 of the table t, expected its own"
     with pytest.raises(ValueError, match=words):
@@ -246,9 +259,9 @@ def test_what_changed_is_of_a_table_of_that_shape() -> None:
     shard = {"writer": 0, "item": 0, "buckets": [0, 1024], "since": -1, "clock": 3}
     shard |= dict.fromkeys(("blocks", "entries", "rows", "bytes"), 1) | {"dead": 0}
     table = {"name": "t", "dim": 2, "dtype": "float32", "slots": 1, "config": {}, "clock": 3}
-    table |= {"rows": 1, "counted": 0, "shards": [shard]}
+    table |= {"rows": 1, "counted": 0, "shard": shard}
     (base,) = merge_tables([(0, [table])], generation=1, save=11, base={})
-    later = {**table, "clock": 5, "shards": [{**shard, "since": 3, "clock": 5}]}
+    later = {**table, "clock": 5, "shard": {**shard, "since": 3, "clock": 5}}
     (found,) = merge_tables([(0, [later])], generation=2, save=12, base={"t": base})
     assert [link.generation for link in found.links] == [2, 1]
     words = "the table t is written as a delta, expected a table of .* in force, found "
