@@ -92,8 +92,8 @@ def test_a_slow_collate(turns: int) -> None:
 
 def test_one_worker_too_few() -> None:
     """The number of workers that would keep up is said; they sleep, so cores do not limit it."""
-    loader = DataLoader(planted.Asleep(0.004), batch_size=4, shuffle=True, num_workers=1)
-    found = diagnosed(loader, lambda batch: time.sleep(0.011))
+    loader = DataLoader(planted.Asleep(0.008), batch_size=4, shuffle=True, num_workers=1)
+    found = diagnosed(loader, lambda batch: time.sleep(0.022), seconds=1.2)
     assert [finding.kind for finding in found.findings] == ["workers"]
     assert "too few workers; num_workers=" in found.verdict
     assert "would keep up, instead of 1" in found.verdict
