@@ -373,6 +373,57 @@ def test_nothing_is_committed_if_the_call_is_interrupted(monkeypatch: pytest.Mon
     assert checkpoint.log(store) == []
 
 
+@pytest.mark.parametrize("limit", [0, None])
+def test_a_call_that_is_interrupted_as_its_thread_starts(
+    limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The save is waited for; it commits only what was copied before."""
+    store, weights, start = memory(), torch.ones(1000), threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        start(self)
+        if self.name == "windeck-save":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(
+            store, step=1, model={"w": weights}, background=True, background_bytes=limit
+        )
+    weights.zero_()
+    threading.Timer(0.05, store.gate.set).start()
+    if limit == 0:
+        with pytest.raises(RuntimeError, match="the call of save was interrupted"):
+            checkpoint.wait()
+        assert checkpoint.log(store) == []
+    else:
+        checkpoint.wait()
+        assert checkpoint.load(store, model={"w": weights}).step == 1
+        assert bool((weights == 1).all())
+
+
+def test_a_call_that_is_interrupted_before_its_thread_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, training, start = open_store("memory://"), Training(), threading.Thread.start
+    training.step()
+    threads = list[threading.Thread]()
+
+    def interrupted(self: threading.Thread) -> None:
+        threads.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(store, step=1, **training.state, background=True)
+    monkeypatch.undo()
+    start(threads[0])  # although it was interrupted: it finds nothing to do
+    threads[0].join()
+    checkpoint.wait(1)
+    assert checkpoint.log(store) == []
+    assert checkpoint.save(store, step=2, **training.state, background=True).wait() == 1
+
+
 def test_memory_of_copies_is_used_again() -> None:
     store, weights = open_store("memory://"), torch.ones(1000)
     checkpoint.save(store, step=1, model={"w": weights}, background=True).wait()
@@ -385,6 +436,12 @@ def test_memory_of_copies_is_used_again() -> None:
     target = {"w": torch.zeros(1000)}
     checkpoint.load(store, model=target, generation=2)
     assert bool((target["w"] == 2).all())
+    # Nor if it is more than the limit.
+    model = {"w": weights[:100], "v": weights[:80]}
+    checkpoint.save(store, step=4, model=model, background=True).wait()
+    assert [len(memory) for memory in background.spare_memory] == [768]
+    checkpoint.save(store, step=5, model=model, background=True, background_bytes=500).wait()
+    assert [len(memory) for memory in background.spare_memory] == [448]
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
@@ -463,6 +520,40 @@ def test_exit_waits_and_reports(kind: str, how: str, status: str, found: int, fr
     target = {"w": torch.zeros(200_000)}
     assert checkpoint.load(url, model=target).step == 7
     assert bool((target["w"] == 1).all())
+
+
+AFTER_MAIN = """
+import sys, threading, time
+import torch
+from windeck import checkpoint
+
+def first():
+    checkpoint.save("memory://a", step=1, model={"w": torch.ones(10)}, background=True)
+
+def train():
+    threading.main_thread().join()
+    time.sleep(0.3)                             # the functions at exit were called
+    if sys.argv[1] == "after":
+        first()
+    checkpoint.save("redis://127.0.0.1:1/0", step=2, model={"w": torch.ones(10)}, background=True)
+
+if sys.argv[1] == "before":
+    first()
+threading.Thread(target=train).start()
+"""
+
+
+@pytest.mark.usefixtures("finalized")
+@pytest.mark.parametrize("first", ["before", "after"])
+def test_an_error_after_the_end_of_the_main_thread_is_reported(first: str) -> None:
+    """Threads that are no daemons go on, and may save."""
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_MAIN, first], capture_output=True, text=True, check=False,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 120, done.stderr
+    assert "windeck: step 2 was not saved: its background save failed" in done.stderr
+    assert "127.0.0.1" in done.stderr
 
 
 FORKS = """

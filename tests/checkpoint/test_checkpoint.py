@@ -115,6 +115,22 @@ def test_strides_do_not_matter_on_either_side(memory: Store, chunk_bytes: int) -
     assert {k: raw(v) for k, v in lazy.items()} == {k: raw(v) for k, v in model.items()}
 
 
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+@pytest.mark.parametrize("background", [False, True])
+def test_storages_can_be_resized_afterwards(kind: str, background: Any, fresh: Fresh) -> None:
+    """FSDP frees parameters by resizing their storages to 0 bytes."""
+    weights = {"w": torch.arange(100_000.0), "v": torch.ones(4, 5).t()}
+    with open_store(fresh(kind)) as store:
+        checkpoint.save(store, step=1, model=weights, background=background)
+        checkpoint.wait()
+        targets = {name: torch.zeros(tensor.shape) for name, tensor in weights.items()}
+        checkpoint.load(store, model=targets)
+    assert all(torch.equal(targets[name], weights[name]) for name in weights)
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+        for tensor in (*weights.values(), *targets.values()):
+            tensor.untyped_storage().resize_(0)
+
+
 def test_the_same_memory_is_stored_once(memory: Store) -> None:
     weight = torch.nn.Parameter(torch.arange(100.0))
     model = {"embed": weight, "head": weight, "part": weight[:50], "empty": torch.empty(0)}

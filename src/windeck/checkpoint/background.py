@@ -14,6 +14,8 @@ _lock = threading.RLock()
 #: The save in progress, or the last one, until its error was raised.
 _current: BackgroundSave | None = None
 _exit_registered = False
+#: The main thread has ended.
+_exiting = False
 #: Memory of the copies of the last save, for the next one: the first access to new memory costs
 #: more than the copy.
 spare_memory: list[Any] = []
@@ -47,6 +49,8 @@ class BackgroundSave:
         self._run: Callable[[], int] | None = run
         self._finish: Callable[[], None] | None = finish
         self._process, self._ended = os.getpid(), threading.Event()
+        # Taken by the thread when it begins, or by a `start` that was interrupted before that.
+        self._claim = threading.Lock()
         self._error: BaseException | None = None
         self._generation = 0
         # Not a daemon: even an exit that skips `_wait_at_exit` waits for it.
@@ -93,6 +97,8 @@ class BackgroundSave:
         return self._generation
 
     def _work(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
         assert self._run is not None
         try:
             self._generation = self._run()
@@ -101,10 +107,20 @@ class BackgroundSave:
         finally:
             self._run = None
             self._ended.set()
+        if _exiting and self._error is not None:
+            _report(self)
 
 
-def start(step: int, run: Callable[[], int], finish: Callable[[], None]) -> BackgroundSave:
+def start(
+    step: int,
+    run: Callable[[], int],
+    finish: Callable[[], None],
+    cancel: Callable[[], None],
+) -> BackgroundSave:
     """Start a save in a background thread.
+
+    If this is interrupted, by KeyboardInterrupt for instance, when the thread has begun, the save
+    goes on, and the next save and `wait` wait for it.
 
     Parameters
     ----------
@@ -112,16 +128,21 @@ def start(step: int, run: Callable[[], int], finish: Callable[[], None]) -> Back
         Writes and commits, and returns the generation.
     finish
         Called once after `run`, even if that failed, in the thread that waits for the save.
+    cancel
+        Called before an error is raised, if `run` was not and will not be called.
     """
     global _current
+    save = BackgroundSave(step, run, finish)
     with _lock:
-        _wait_before_exit()
-        settle()
-        save = _current = BackgroundSave(step, run, finish)
         try:
+            _wait_before_exit()
+            settle()
+            _current = save
             save._thread.start()
         except BaseException:
-            _current = None
+            if save._claim.acquire(blocking=False):
+                _current = None if _current is save else _current
+                cancel()
             raise
     return save
 
@@ -196,22 +217,35 @@ def _forget(save: BackgroundSave) -> None:
 
 def _wait_before_exit() -> None:
     """Let the exit of the interpreter wait for the save in progress, before it stops threads."""
-    global _exit_registered
+    global _exit_registered, _exiting
     if _exit_registered:
         return
     # The functions registered last are called first, and that of this module stops all executors,
     # which a save needs.
     import concurrent.futures.thread  # noqa: F401
 
-    threading._register_atexit(_report_at_exit)  # type: ignore[attr-defined]
+    try:
+        threading._register_atexit(_report_at_exit)  # type: ignore[attr-defined]
+    except RuntimeError:  # in a thread that goes on after the main thread has ended
+        _exiting = True
     _exit_registered = True
 
 
 def _report_at_exit() -> None:
+    """Wait for the save in progress, and report its error. The main thread has ended."""
+    global _exiting
+    # Threads that are no daemons go on, and may save: those saves report their errors themselves.
+    _exiting = True
     save = _current
-    if save is None:
+    if save is not None:
+        save._ended.wait()
+        _report(save)
+
+
+def _report(save: BackgroundSave) -> None:
+    """Print the error of a save that has ended, unless it was raised, and fail the exit status."""
+    if _current is not save:
         return
-    save._ended.wait()
     try:
         save.wait()
     except BaseException as error:

@@ -642,9 +642,9 @@ def start_writing(
             tables.remember(save)
 
     try:
-        saving = start(step, run, remember)
-    except BaseException:
-        held.close()
+        saving = start(step, run, remember, held.close)
+        lent.wait()
+    except BaseException:  # such as KeyboardInterrupt
+        lent.abandon()
         raise
-    lent.wait()
     return saving

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -168,6 +169,8 @@ def _plain_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8] | None:
 def _bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
     """Return the memory of a contiguous tensor."""
     # With at most one element, strides are arbitrary, and reshape would keep them.
-    flat = tensor.as_strided((tensor.numel(),), (1,))
-    found: npt.NDArray[np.uint8] = flat.view(torch.uint8).numpy()
-    return found
+    flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+    # `Tensor.numpy` would forbid to resize the tensor's storage, for ever.
+    shared: Any = np.from_dlpack(flat)
+    found: npt.NDArray[np.uint8] = shared if shared.flags.writeable else flat.numpy()
+    return found  # `shared` is read-only before NumPy 2.1

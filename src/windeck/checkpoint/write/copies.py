@@ -49,21 +49,21 @@ class LentTensors:
         Raises
         ------
         RuntimeError
-            When the caller of `wait` was interrupted, so that what was written may have changed.
+            After `abandon`, if there are such tensors: what was written may have changed.
         """
         self._released.set()
-        if self._abandoned:
+        if self._abandoned and self.names:
             raise RuntimeError(
                 "the call of save was interrupted while it wrote tensors, expected it to return"
             )
 
     def wait(self) -> None:
         """Wait until the tensors were released."""
-        try:
-            self._released.wait()
-        except BaseException:  # such as KeyboardInterrupt
-            self._abandoned = True
-            raise
+        self._released.wait()
+
+    def abandon(self) -> None:
+        """Note that the caller does not wait for the release, and may change the tensors."""
+        self._abandoned = True
 
 
 def check_background(background: bool, background_bytes: float | str | None) -> int | None:
@@ -107,7 +107,7 @@ def copy_tensors(
         if most is None or total + size <= most:
             starts[name] = total
             total += size
-    memory = _take_memory(total)
+    memory = _take_memory(total, most)
     parts = list[tuple[Any, Any]]()
     for name, at in starts.items():
         copies = []
@@ -131,10 +131,11 @@ def _chosen_pieces(
     return [piece for piece in local.pieces if is_chosen is None or is_chosen(name, piece.box)]
 
 
-def _take_memory(size: int) -> Any:
-    """Return at least `size` bytes: those of the last save, or new ones."""
+def _take_memory(size: int, most: int | None) -> Any:
+    """Return `size` bytes or more, but at most `most`: those of the last save, or new ones."""
     found = spare_memory.pop() if spare_memory else None
-    if found is None or not size <= len(found) <= 2 * size:
+    largest = 2 * size if most is None else min(2 * size, most)
+    if found is None or not size <= len(found) <= largest:
         del found  # before there is new memory
         found = np.empty(size, np.uint8)
     return found
