@@ -117,6 +117,10 @@ def test_a_removed_head_is_damage(kind: str, fresh: Fresh) -> None:
         assert dict(store.scan()) == before
         (damage,) = checkpoint.verify(store).damages
         assert "windeck/HEAD is missing" in damage.problem
+        # Also if only the number of the next generation is left.
+        store.delete_many([keys.manifest("windeck", generation) for generation in (1, 2)])
+        with pytest.raises(CorruptStoreError, match=r"HEAD is missing.* is windeck/NEXT: res"):
+            checkpoint.load(store, model=model)
         # Other namespaces are not concerned, though their names begin alike.
         checkpoint.save(store, step=1, model=model, namespace="windeck/m")
         assert checkpoint.load(store, model=model, namespace="windeck/m").step == 1

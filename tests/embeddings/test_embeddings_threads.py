@@ -11,10 +11,45 @@ import pytest
 import torch
 
 import windeck as wd
+from support.programs import printed
 from support.threads import at_once
 from windeck import checkpoint
 
 THREADS, PASSES, DIM = 4, 150, 4
+
+
+FORKS = """
+import os, signal, sys, threading
+import numpy as np
+import windeck as wd
+
+table, ids = wd.EmbeddingTable(4, optimizer="sgd"), np.arange(20_000)
+table.core.lookup(ids, insert=True)
+running = [True]
+
+def train():
+    while running:
+        table.core.lookup(ids, insert=True, threads=2)
+
+worker = threading.Thread(target=train)
+worker.start()
+for _ in range(40):
+    child = os.fork()
+    if not child:
+        signal.alarm(60)                        # ends a child that waits for a lock
+        rows = table.core.lookup(ids, insert=True, threads=2)
+        with table.core.snapshot() as snapshot:
+            whole = rows.shape == (20_000, 4) and snapshot.rows == 20_000
+        os._exit(0 if whole else 1)
+    assert os.waitpid(child, 0)[1] == 0
+running.clear()
+worker.join()
+"""
+
+
+def test_a_fork_beside_a_thread_that_trains() -> None:
+    """The child has a table of its own that no thread of the parent holds."""
+    printed(FORKS)
 
 
 def test_backward_passes_during_steps_evictions_and_saves() -> None:

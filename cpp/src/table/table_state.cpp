@@ -1,8 +1,12 @@
 #include "table/table_state.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -10,6 +14,57 @@
 #include "windeck/base/parallel.hpp"
 
 namespace windeck {
+namespace {
+
+/// The locks of all tables of the process.
+struct TableLocks {
+    std::mutex mutex;  // of the list
+    std::vector<std::shared_mutex*> every;
+};
+
+TableLocks& table_locks() {
+    static auto* const locks = new TableLocks;  // never deleted: a fork may come at the very end
+    return *locks;
+}
+
+void lock_tables() {
+    table_locks().mutex.lock();
+    for (std::shared_mutex* const one : table_locks().every)
+        one->lock();
+}
+
+void unlock_tables() {
+    for (std::shared_mutex* const one : table_locks().every)
+        one->unlock();
+    table_locks().mutex.unlock();
+}
+
+/// In a child of fork, whose only thread has another number than the one that locked.
+void renew_locks() {
+    for (std::shared_mutex* const one : table_locks().every)
+        std::construct_at(one);
+    std::construct_at(&table_locks().mutex);
+}
+
+/// Registered at load, before there can be threads.
+[[maybe_unused]] const int registered = pthread_atfork(lock_tables, unlock_tables, renew_locks);
+
+}  // namespace
+
+Table::State::State(const TableOptions& options)
+    : initial(options.initializer, options.scale, options.seed),
+      format(options.dtype),
+      rows(format.bytes(static_cast<std::size_t>((1 + options.slots) * options.dim))),
+      counters(0),
+      dead(std::make_shared<IdMap>()) {
+    const std::lock_guard lock(table_locks().mutex);
+    table_locks().every.push_back(&mutex);
+}
+
+Table::State::~State() {
+    const std::lock_guard lock(table_locks().mutex);
+    std::erase(table_locks().every, &mutex);
+}
 
 void require_own_buckets(const TableOptions& options, std::span<const std::int64_t> ids) {
     if (options.first_bucket == 0 && options.end_bucket == bucket_count) return;

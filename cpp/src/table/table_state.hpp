@@ -30,13 +30,12 @@ struct EntryLocation {
 };
 
 struct Table::State {
-    explicit State(const TableOptions& options)
-        : initial(options.initializer, options.scale, options.seed),
-          format(options.dtype),
-          rows(format.bytes(static_cast<std::size_t>((1 + options.slots) * options.dim))),
-          counters(0),
-          dead(std::make_shared<IdMap>()) {}
+    explicit State(const TableOptions& options);
+    ~State();
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
 
+    /// A fork of the process waits until no thread has it, so that the child finds a whole table.
     mutable std::shared_mutex mutex;
     InitialValues initial;
     RowFormat format;

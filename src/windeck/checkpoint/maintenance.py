@@ -113,8 +113,11 @@ def remove_generations(
     """
     if not store.facts.ordered:
         return _remove_by_scan(store, namespace, is_old, needed, dry_run)
-    old = sorted(filter(is_old, _generations(store, namespace)))
-    return [n for n in old if _remove_by_range(store, namespace, n, needed, dry_run)]
+    # Last those that are needed in part: tables with their values are rewritten, for which others
+    # make space on a full disk.
+    in_part = {span.generation for span in needed}
+    old = sorted(filter(is_old, _generations(store, namespace)), key=lambda n: (n in in_part, n))
+    return sorted(n for n in old if _remove_by_range(store, namespace, n, needed, dry_run))
 
 
 def _remove_by_scan(
@@ -259,7 +262,7 @@ def gc(
     keep_every
         Also keep the generations whose step is a multiple of this, the newest one of each step.
     dry_run
-        Remove nothing; the result is the same.
+        Remove nothing. The result is the same, but for later generations of killed saves.
 
     Returns
     -------

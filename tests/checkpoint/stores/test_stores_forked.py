@@ -68,6 +68,23 @@ def test_a_fork_is_told_what_to_do(kind: str, before: str, statement: str, tmp_p
 
 
 @pytest.mark.parametrize("kind", EMBEDDED)
+@pytest.mark.parametrize(
+    "statement",
+    ["store.close()", "store.put_many([(b'a', b'1')])", "store.sync()", "store.delete_range(b'a')"],
+)
+def test_a_fork_beside_a_thread_that_writes(kind: str, statement: str, tmp_path: Path) -> None:
+    """Nobody in the child would release the lock of that thread."""
+    need(kind)
+    before = (
+        "import threading; store = open_store(url); "
+        "writer = threading.Thread(target=store._lock.acquire); "
+        "writer.start(); writer.join()"
+    )
+    told = run(f"{kind}://{tmp_path}/x", before, statement, "os._exit(0)")
+    assert "this process was forked from process" in told
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_a_fork_from_a_process_without_databases(kind: str, tmp_path: Path) -> None:
     need(kind)
     after = "assert [one.step for one in checkpoint.log(url)] == [1]"

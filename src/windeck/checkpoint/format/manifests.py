@@ -368,12 +368,12 @@ def read_head(values: Values, namespace: str) -> Head:
     Raises
     ------
     CorruptStoreError
-        When it is damaged; or missing, though there is a manifest: HEAD is written first.
+        When it is damaged; or missing, though others are there: HEAD is written first.
     """
     key = keys.head(namespace)
     value = values.get(key)
     if value is None:
-        _check_no_manifest(values, namespace)
+        _check_no_values(values, namespace)
         return Head(None, [])
     payload = decode(key, value, Label(Kind.HEAD))
     try:
@@ -386,16 +386,20 @@ def read_head(values: Values, namespace: str) -> Head:
     return head
 
 
-def _check_no_manifest(values: Values, namespace: str) -> None:
+def _check_no_values(values: Values, namespace: str) -> None:
+    """Raise a CorruptStoreError if there is a manifest, or the number of the next generation."""
     list_keys = getattr(values, "keys", None) if hasattr(values, "scan") else None
     names = list_keys(f"{namespace}/m/".encode()) if list_keys else ()
-    for name in names:
-        if keys.parse_numbers(namespace, name) is not None:
-            raise CorruptStoreError(
-                f"the key {namespace}/HEAD is missing{_at_url(values)}, expected it since there is "
-                f"{name.decode()}: restore it from a copy, or remove all keys of the namespace to "
-                "begin anew"
-            )
+    found = next((name for name in names if keys.parse_numbers(namespace, name) is not None), None)
+    following = keys.next_generation(namespace)
+    if found is None and values.get(following) is not None:
+        found = following
+    if found is not None:
+        raise CorruptStoreError(
+            f"the key {namespace}/HEAD is missing{_at_url(values)}, expected it since there is "
+            f"{found.decode()}: restore it from a copy, or remove all keys of the namespace to "
+            "begin anew"
+        )
 
 
 def _at_url(values: Values) -> str:

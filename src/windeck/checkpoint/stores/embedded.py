@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PARTS",
     "SEAL_KEY",
+    "LoggedKeys",
     "Seal",
     "check_process",
     "fsync_folder",
@@ -210,6 +211,33 @@ def refuse_reserved(keys: Sequence[bytes]) -> None:
         raise ValueError(f"the key {SEAL_KEY!r} is reserved in embedded databases")
 
 
+class LoggedKeys:
+    """The range of the keys that were written since the log was last moved into a table.
+
+    A compaction rewrites all tables in the range of the tables that it merges. With HEAD and a
+    manifest in one table, it would rewrite all blocks of embedding tables, which are between them.
+    """
+
+    def __init__(self) -> None:
+        self._range: tuple[bytes, bytes] | None = None
+
+    def gap(self, first: bytes, last: bytes) -> tuple[bytes, bytes] | None:
+        """Return the range between these keys and those in the log, None if there is none."""
+        if self._range is None:
+            return None
+        low, high = self._range
+        return (last, low) if last < low else (high, first) if first > high else None
+
+    def add(self, first: bytes, last: bytes) -> None:
+        """Note that keys from `first` to `last` were written."""
+        low, high = self._range or (first, last)
+        self._range = min(low, first), max(high, last)
+
+    def clear(self) -> None:
+        """Note that the log was moved into a table."""
+        self._range = None
+
+
 class Seal:
     """The number of the last `sync`, in the database and in a file beside it."""
 
@@ -376,15 +404,22 @@ def keep_in_fork(holder: Any, attribute: str) -> None:
     _holders[holder] = attribute
 
 
-def _keep_handles() -> None:
+def _prepare_fork() -> None:
     import ctypes
 
     for holder, attribute in _holders.items():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(getattr(holder, attribute)))
+    libc = ctypes.CDLL(None)
+    if "rocksdb" in _started and hasattr(libc, "on_exit"):  # of Linux
+        # At the exit of the child RocksDB would join its threads, which crashes. The functions
+        # registered last are called first: `fcloseall` writes what C streams have buffered, and
+        # `_exit` ends the process with its status.
+        libc.on_exit(libc._exit, None)
+        libc.__cxa_atexit(libc.fcloseall, None, None)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_handles)
+    os.register_at_fork(after_in_child=_prepare_fork)
 
 
 def already_open_error(where: str) -> BlockingIOError:

@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,7 @@ class LevelDBStore:
         self._where = url
         self._path = embedded.prepare_folder(url, create=url.flag("create", True))
         self._lock = threading.RLock()
+        self._logged = embedded.LoggedKeys()
         self._seal = embedded.Seal(self._path, self.url)
         self._db: Any = None
         embedded.check_process("leveldb", self.url)
@@ -90,6 +91,12 @@ class LevelDBStore:
                 raise already_open_error(self.url)
             _claims[place] = self
         return place
+
+    @property
+    def _alone(self) -> threading.RLock:
+        """The lock. In a fork of this process it may be locked for ever: an error is raised."""
+        embedded.check_process("leveldb", self.url)
+        return self._lock
 
     @property
     def _open(self) -> Any:
@@ -147,10 +154,11 @@ class LevelDBStore:
             self._open.compact_range(start=first, stop=key)
         # Shows an error of the compaction.
         self._write([(SEAL_KEY, self._seal.number.to_bytes(8, "big"))])
+        embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
-        with self._lock:  # no other process has the database open
+        with self._alone:  # no other process has the database open
             if self.get(key) != expected:
                 return False
             self.put_many([(key, value)])
@@ -182,6 +190,7 @@ class LevelDBStore:
         """Write the content of the log into a table."""
         with suppress(plyvel.Error, RuntimeError):
             self._open.compact_range(start=b"\0", stop=b"\0")
+        self._logged.clear()
 
     def _check_space(self, size: int) -> None:
         left, needed = embedded.free_bytes(self._path), 2 * (LOG_BYTES + max(size, BATCH_BYTES))
@@ -214,12 +223,12 @@ class LevelDBStore:
             embedded.drop_part(self._where, name)
 
     def sync(self) -> None:
-        with self._lock:
+        with self._alone:
             self._write([(SEAL_KEY, self._seal.next_value())])
             self._seal.write()
 
     def close(self) -> None:
-        with self._lock:
+        with self._alone:
             if self._db is not None and not self._db.closed:
                 embedded.check_process("leveldb", self.url)
                 self._db.close()  # and its iterators and snapshots
@@ -233,9 +242,17 @@ class LevelDBStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, items: Items, gone: Iterable[bytes] = ()) -> None:
-        with self._lock:
-            _write(self._open, items, gone, self.url)
+    def _write(self, items: Collection[tuple[bytes, bytes]], gone: Sequence[bytes] = ()) -> None:
+        keys = [key for key, _ in items] or gone
+        with self._alone:
+            db = self._open
+            if keys:
+                first, last = min(keys), max(keys)
+                gap = self._logged.gap(first, last)
+                if gap is not None and db.approximate_size(*gap):
+                    self._flush()  # there are tables between these keys and those in the log
+                self._logged.add(first, last)
+            _write(db, items, gone, self.url)
 
 
 def open_url(url: StoreURL) -> LevelDBStore:

@@ -11,7 +11,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -51,6 +51,8 @@ FACTS = Facts(
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
+#: New tables, written from the log or of keys that others have, that are merged into one.
+MERGED_TABLES = 12
 #: Seconds for which a reader tries to open a database between two syncs of its writer.
 SETTLING_SECONDS = 10
 _serial = itertools.count()
@@ -67,6 +69,7 @@ class RocksDBStore:
         self._path, self._lock = path, threading.RLock()
         #: True if the log may have changes that readers have to see.
         self._has_values = True
+        self._logged = embedded.LoggedKeys()
         embedded.check_process("rocksdb", self.url)
         self._open_database()
         embedded.keep_in_fork(self, "_db")
@@ -131,9 +134,15 @@ class RocksDBStore:
         return self._db
 
     @property
+    def _alone(self) -> threading.RLock:
+        """The lock. In a fork of this process it may be locked for ever: an error is raised."""
+        embedded.check_process("rocksdb", self.url)
+        return self._lock
+
+    @property
     def _direct(self) -> LiveTables:
         """The table files, opened at first use: small reads need neither them nor the import."""
-        with self._lock:
+        with self._alone:
             if self._live is None:
                 from pathlib import Path
 
@@ -180,7 +189,7 @@ class RocksDBStore:
         changes = rocksdict.WriteBatch(raw_mode=True)
         for key, value in pairs.items():
             changes.put(key, value)
-        self._write(changes)
+        self._write(changes, pairs)
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
         gone = check_keys(keys)
@@ -188,13 +197,13 @@ class RocksDBStore:
         changes = rocksdict.WriteBatch(raw_mode=True)
         for key in gone:
             changes.delete(key)
-        self._write(changes)
+        self._write(changes, gone, values=False)
 
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
     ) -> None:
         first, end = key_range(prefix, start, stop)
-        with self._lock:
+        with self._alone:
             changes = rocksdict.WriteBatch(raw_mode=True)
             if end is None:
                 last = self._reader.snapshot().last()
@@ -209,8 +218,7 @@ class RocksDBStore:
             self._move_log()
             if first <= SEAL_KEY:
                 changes.put(SEAL_KEY, self._seal.number.to_bytes(8, "big"))
-            self._write(changes)
-            self._has_values = False  # A reader that misses these removals misses nothing else.
+            self._write(changes, (first, end), values=False)
             self._compact(first, end)
 
     def _compact(self, first: bytes, end: bytes | None) -> None:
@@ -221,10 +229,11 @@ class RocksDBStore:
         self._note_write()
         if (db.property_int_value(name) or 0) > before:
             raise embedded.compaction_error(self.url, self._path)
+        embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
-        with self._lock:  # no other process has the database open
+        with self._alone:  # no other process has the database open
             self._writable  # noqa: B018
             if self.get(key) != expected:
                 return False
@@ -276,15 +285,33 @@ class RocksDBStore:
             fail(error, "making it durable", self.url)
 
     def sync(self) -> None:
-        with self._lock:
-            changes = rocksdict.WriteBatch(raw_mode=True)
-            changes.put(SEAL_KEY, self._seal.next_value())
-            self._write(changes, "making it durable")
+        with self._alone:
+            self._part_log(SEAL_KEY, SEAL_KEY)
+            self._log_seal()
             # Flush to a table instead of syncing the log: then the manifest lists, in order, all
             # ingested tables and this one, so that a lost end of it is detected.
             self._flush()
             self._seal.write()
             self._has_values = False
+            self._merge_tables()
+
+    def _merge_tables(self) -> None:
+        """Merge the new tables, those that overlap each other, if there are many.
+
+        The engine would merge all that are new, whether they overlap or not.
+        """
+        tables = (one for one in self._writable.live_files() if one["level"] == 0)
+        ranges = sorted((one["start_key"], one["end_key"]) for one in tables)
+        if len(ranges) < MERGED_TABLES:
+            return
+        joined = ranges[:1]
+        for first, last in ranges:
+            if first > joined[-1][1]:
+                joined.append((first, last))
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+        for first, last in joined:
+            self._writable.compact_range(first, last)
+        self._note_write()
 
     def _move_log(self) -> None:
         """Move the content of the log into a table, so that a reader that misses it notices."""
@@ -294,7 +321,7 @@ class RocksDBStore:
             self._flush()
 
     def close(self) -> None:
-        with self._lock:
+        with self._alone:
             if self._db is None:
                 return
             # In a fork the engine would wait for its threads; close the store where it was opened.
@@ -314,16 +341,58 @@ class RocksDBStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, changes: rocksdict.WriteBatch, doing: str = "writing") -> None:
-        with self._lock:
+    def _write(
+        self,
+        changes: rocksdict.WriteBatch,
+        keys: Collection[bytes],
+        doing: str = "writing",
+        *,
+        values: bool = True,
+    ) -> None:
+        """Write changes of some keys. Without `values` they are removals, which a reader may miss.
+
+        A reader that misses removals misses nothing else.
+        """
+        with self._alone:
             db = self._writable
+            first, last = min(keys, default=b""), max(keys, default=b"")
+            if keys:
+                self._part_log(first, last)
             try:
                 db.write(changes)
             except Exception as error:
                 fail(error, doing, self.url)
             finally:
-                self._has_values = True
+                if keys:
+                    self._logged.add(first, last)
+                self._has_values |= values
                 self._note_write()
+
+    def _part_log(self, first: bytes, last: bytes) -> None:
+        """Move the log into a table if there are tables between its keys and some others."""
+        if not self._has_gap(first, last):
+            return
+        if not self._has_values or not self._has_gap(SEAL_KEY, SEAL_KEY):
+            self._move_log()
+            return
+        # The seal cannot be in that table. It follows in the log, before the other keys.
+        self._flush()
+        self._log_seal()
+        self.order_writes()
+        self._seal.write()
+
+    def _log_seal(self) -> None:
+        changes = rocksdict.WriteBatch(raw_mode=True)
+        changes.put(SEAL_KEY, self._seal.next_value())
+        self._write(changes, (SEAL_KEY,), "making it durable")
+
+    def _has_gap(self, first: bytes, last: bytes) -> bool:
+        gap = self._logged.gap(first, last)
+        if gap is None:
+            return False
+        low, high = gap
+        tables = self._writable.live_files()
+        return any(low < one["start_key"] and one["end_key"] < high for one in tables)
 
     def _flush(self) -> None:
         """Write the content of the log into a table, durably."""
@@ -334,6 +403,7 @@ class RocksDBStore:
             fail(error, "making it durable", self.url)
         finally:
             self._note_write()
+        self._logged.clear()
 
     def _note_write(self) -> None:
         if self._live is not None:
@@ -342,7 +412,7 @@ class RocksDBStore:
     def _ingest(self, paths: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()
         options.set_move_files(True)  # a link where the file system has them
-        with self._lock:
+        with self._alone:
             try:
                 if paths:
                     self._writable.ingest_external_file([str(path) for path in paths], options)
@@ -435,7 +505,7 @@ class RocksDBSnapshot:
 
     def get(self, key: bytes) -> bytes | None:
         check_key(key)
-        with self._lock:
+        with self._alone:
             self._moved_by = None
             self._iterator.seek(key)
             value: bytes | None = self._iterator.value() if self._key() == key else None
@@ -456,13 +526,13 @@ class RocksDBSnapshot:
 
     def last(self) -> bytes | None:
         """Return the greatest key."""
-        with self._lock:
+        with self._alone:
             self._moved_by = None
             self._iterator.seek_to_last()
             return self._key()
 
     def close(self) -> None:
-        with self._lock:
+        with self._alone:
             self._shared = None
 
     def __enter__(self) -> RocksDBSnapshot:
@@ -470,6 +540,12 @@ class RocksDBSnapshot:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def _alone(self) -> threading.Lock:
+        """The lock. In a fork of this process it may be locked for ever: an error is raised."""
+        embedded.check_process("rocksdb", self._where)
+        return self._lock
 
     def _walk(self, first: bytes, end: bytes | None, values: bool) -> Iterator[Any]:
         # No reference to the iterator while the caller has a pair, so that close() can drop it.
@@ -486,7 +562,7 @@ class RocksDBSnapshot:
 
         Seek only if another read than `scan` has moved the iterator.
         """
-        with self._lock:
+        with self._alone:
             if self._moved_by is scan:
                 self._iterator.next()
             else:
@@ -532,7 +608,9 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
     compression = url.choice("compression", COMPRESSIONS, "none")
     options.set_compression_type(getattr(rocksdict.DBCompressionType, compression)())
     options.set_write_buffer_size(16 << 20)
+    options.set_disable_auto_compactions(True)  # see `_merge_tables`
     options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(1 << 20)
     # Few large tables, and few of them open at a time: the usual limit is 1,024 files. A reader
     # keeps all of them open, since the writer may remove them.
     options.set_target_file_size_base(256 << 20)
