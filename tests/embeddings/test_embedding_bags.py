@@ -160,6 +160,10 @@ def test_wrong_arguments_are_named() -> None:
     for given in ({"weights": torch.ones(3)}, {"weights": torch.ones(2), "mode": "mean"}):
         with pytest.raises(ValueError, match="`weights` must have the shape of `ids`"):
             table.bag(ids, offsets, **given)
+    for weights, found in ((torch.ones(2).double(), "torch.float64"), ([1.0, 1.0], "list")):
+        with pytest.raises(TypeError, match=f"`weights` must be .* torch.float32, got {found}"):
+            table.bag(ids, offsets, weights=weights)
+    assert table.rows == 0
 
 
 def test_bags_compile() -> None:
@@ -170,6 +174,9 @@ def test_bags_compile() -> None:
         fullgraph=True,
     )  # fmt: skip
     assert torch.equal(compiled(ids, offsets), table.bag(ids, offsets, mode="mean"))
+    for wrong in ([0, 3, 5], [1, 6], [0, 5, 2, 6], [0, 10**6, 6]):
+        with pytest.raises(ValueError, match="`offsets` must ascend from 0 to the number of ids"):
+            compiled(torch.arange(6), torch.tensor(wrong))
 
 
 def test_a_refused_call_makes_no_rows() -> None:

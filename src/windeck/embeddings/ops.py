@@ -2,6 +2,7 @@
 
     embedding_lookup(ids, anchor, token, table, dim, insert) -> rows
     embedding_collect(ids, gradients, token, table) -> the gradient of anchor, which is 0
+    checked_offsets(offsets, ids) -> offsets as int64
 
 A table is not a tensor, so operators get its number. `anchor` is a scalar that requires gradients,
 so that autograd calls the backward of the lookup. The operators have side effects that a compiler
@@ -23,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 if TYPE_CHECKING:
     from windeck.embeddings.table import EmbeddingTable
 
-__all__ = ["embedding_lookup", "register_table"]
+__all__ = ["checked_offsets", "embedding_lookup", "register_table"]
 
 _tables: WeakValueDictionary[int, EmbeddingTable] = WeakValueDictionary()
 _numbers = itertools.count(1)
@@ -118,6 +119,27 @@ def _make_operator() -> Callable[..., torch.Tensor]:
     return lookup
 
 
+def _checked_offsets(offsets: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first != 0 or last != len(ids) or bool((offsets.diff() < 0).any()):
+        raise ValueError(
+            f"`offsets` must ascend from 0 to the number of ids, {len(ids)}, got {len(offsets)} "
+            f"offsets from {first} to {last}"
+        )
+    return offsets.to(torch.int64, copy=True)
+
+
+def _make_offsets_operator() -> Callable[..., torch.Tensor]:
+    operator = torch.library.custom_op(
+        "windeck::checked_offsets",
+        _checked_offsets,
+        mutates_args=(),
+        schema="(Tensor offsets, Tensor ids) -> Tensor",
+    )
+    operator.register_fake(lambda offsets, ids: torch.empty_like(offsets, dtype=torch.int64))
+    return operator
+
+
 class _LookupFunction(torch.autograd.Function):
     """The lookup for eager code: the first call of a custom operator imports the compiler."""
 
@@ -136,6 +158,20 @@ class _LookupFunction(torch.autograd.Function):
 _operator: Callable[..., torch.Tensor] = (
     _make_operator() if hasattr(torch.library, "custom_op") else _LookupFunction.apply
 )
+
+
+_offsets_operator: Callable[..., torch.Tensor] = (
+    _make_offsets_operator() if hasattr(torch.library, "custom_op") else _checked_offsets
+)
+
+
+def checked_offsets(offsets: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Return offsets as int64; raise a ValueError unless they ascend from 0 to the number of ids.
+
+    Otherwise ids would be left out. Also in compiled code, which does not know values of tensors.
+    """
+    is_traced = torch.compiler.is_compiling() or isinstance(offsets, FakeTensor)
+    return (_offsets_operator if is_traced else _checked_offsets)(offsets, ids)
 
 
 def embedding_lookup(ids: torch.Tensor, *rest: Any) -> torch.Tensor:

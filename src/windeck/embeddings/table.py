@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from windeck._core import EmbeddingCore, default_threads
-from windeck.embeddings.ops import embedding_lookup, register_table
+from windeck.embeddings.ops import checked_offsets, embedding_lookup, register_table
 from windeck.embeddings.optimizers import OptimizerConfig, nonnegative_number
 
 __all__ = ["EmbeddingTable"]
@@ -264,8 +264,8 @@ class EmbeddingTable(torch.nn.Module):
         Raises
         ------
         TypeError
-            If `ids` or `offsets` is not a tensor of int64 or int32, `count` is not a bool, or
-            `padding_idx` is not an int.
+            If `ids` or `offsets` is not a tensor of int64 or int32, `weights` is not one of the
+            table's dtype, `count` is not a bool, or `padding_idx` is not an int.
         ValueError
             If the offsets do not ascend from 0 to n, or shapes or the mode are wrong.
 
@@ -298,14 +298,15 @@ class EmbeddingTable(torch.nn.Module):
                 "`ids` must have shape (n,) and `offsets` (bags + 1,), got "
                 f"{tuple(ids.shape)} and {tuple(offsets.shape)}"
             )
+        if weights is not None and getattr(weights, "dtype", None) != self.dtype:
+            found = getattr(weights, "dtype", type(weights).__name__)
+            raise TypeError(f"`weights` must be a tensor of {self.dtype}, got {found}")
         if weights is not None and (mode != "sum" or weights.shape != ids.shape):
             raise ValueError(
                 f"`weights` must have the shape of `ids`, {tuple(ids.shape)}, and mode='sum', got "
                 f"{tuple(weights.shape)} and {mode!r}"
             )
-        if not torch.compiler.is_compiling():  # The values of tensors are not known there.
-            _check_offsets(offsets, len(ids))
-        offsets = offsets.to(torch.int64)
+        offsets = checked_offsets(offsets, ids)
         kept = None if padding_idx is None else ids != padding_idx
         looked_up = ids if kept is None else ids[kept]
         rows: torch.Tensor = self(looked_up, count=count)  # after all checks: it makes rows
@@ -438,13 +439,3 @@ class EmbeddingTable(torch.nn.Module):
         """Return the text inside `repr`."""
         named = "" if self.name is None else f", name={self.name!r}"
         return f"{self.dim}, optimizer={self._optimizer.optimizer!r}, rows={self.rows:,}{named}"
-
-
-def _check_offsets(offsets: torch.Tensor, count: int) -> None:
-    """Raise a ValueError if offsets do not ascend from 0 to `count`: ids would be left out."""
-    first, last = int(offsets[0]), int(offsets[-1])
-    if first != 0 or last != count or bool((offsets.diff() < 0).any()):
-        raise ValueError(
-            f"`offsets` must ascend from 0 to the number of ids, {count}, got {len(offsets)} "
-            f"offsets from {first} to {last}"
-        )
