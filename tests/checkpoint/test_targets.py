@@ -108,6 +108,38 @@ def test_groups_of_parameters_are_compared_before_anything_is_written(
     assert [group["lr"] for group in fits.param_groups] == [1e-3, 0.5]
 
 
+def test_an_optimizer_of_another_class_is_refused(memory: Store) -> None:
+    """Its steps would fail, or the weights of another training would follow."""
+    model = torch.nn.Linear(3, 2)
+    made = {
+        "Adam": torch.optim.Adam, "SGD": torch.optim.SGD, "RMSprop": torch.optim.RMSprop,
+        "AdamW": torch.optim.AdamW,
+    }  # fmt: skip
+    for name, kind in made.items():
+        optimizer = kind(model.parameters(), lr=0.1)
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        checkpoint.save(memory, step=1, model=model, optimizer=optimizer, namespace=name)
+        before = copy.deepcopy(model.state_dict())
+        for other in made.values():
+            target = other(model.parameters(), lr=0.1)
+            if kind is other or {kind, other} == {made["Adam"], made["AdamW"]}:
+                checkpoint.load(memory, model=model, optimizer=target, namespace=name)
+                target.step()
+                model.load_state_dict(before)
+                continue
+            words = rf"optimizer is of another class than in <.*: only this {other.__name__} has"
+            with pytest.raises(ValueError, match=words):
+                checkpoint.load(memory, model=model, optimizer=target, namespace=name)
+            assert target.state == {}
+    # Other versions of torch have options more or less; schedulers add some.
+    older = made["Adam"](model.parameters(), lr=0.1)
+    del older.param_groups[0]["amsgrad"]
+    torch.optim.lr_scheduler.StepLR(older, 2)
+    checkpoint.save(memory, step=2, optimizer=older)
+    checkpoint.load(memory, optimizer=made["Adam"](model.parameters(), lr=0.5))
+
+
 class Grouped(torch.optim.SGD):
     """An optimizer that can load parameter groups that differ from its own."""
 

@@ -179,6 +179,10 @@ class LoadOperation:
             given.load_state_dict(state)
 
 
+#: Options that learning rate schedulers of torch add to the groups of an optimizer.
+_SCHEDULED = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr"}
+
+
 class _RootTarget:
     """An object to load into: its tensors by the names of their places."""
 
@@ -245,16 +249,28 @@ class _RootTarget:
             )
 
     def _compare_groups(self, found: str) -> None:
-        """Raise a ValueError for an optimizer of other parameters, before torch would."""
+        """Raise a ValueError for an optimizer of other parameters or another class."""
         loads = getattr(type(self.given), "load_state_dict", None)
         if loads is not torch.optim.Optimizer.load_state_dict:
             return
         state = state_json.decode(self._tree, lambda _: state_json.ABSENT)
         here, saved = _group_sizes(self._state), _group_sizes(state)
-        if saved is not None and here != saved:
+        if saved is None:
+            return
+        if here != saved:
             raise ValueError(
                 f"{self.name} has groups of {here} parameters, expected {saved} as in {found}"
             )
+        # Another version of torch may have options more or less, another class has both.
+        groups = zip(self._state["param_groups"], state["param_groups"], strict=True)
+        for group, other in groups:
+            lost = sorted(group.keys() - other.keys() - _SCHEDULED)
+            more = sorted(other.keys() - group.keys() - _SCHEDULED)
+            if lost and more:
+                raise ValueError(
+                    f"{self.name} is of another class than in {found}: only this "
+                    f"{type(self.given).__name__} has the options {lost}, only the saved one {more}"
+                )
 
     def _compare_plain_values(self) -> tuple[set[str], set[str]]:
         """Return the places of other values than tensors that only one side has."""
