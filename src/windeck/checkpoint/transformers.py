@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
+import warnings
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -200,9 +201,16 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         self.lr_scheduler.load_state_dict(state["scheduler"])
         if self.accelerator.scaler is not None and state["scaler"] is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
-        best = self.state.best_global_step
-        if any(_BEST in commit.tags and commit.step == best for commit in log(self.url)):
+        if json.loads(state["trainer"])["best_model_checkpoint"] is None:
+            return
+        if any(_BEST in commit.tags for commit in log(self.url)):
             self.state.best_model_checkpoint = self._best_name()
+        elif self.args.load_best_model_at_end:
+            warnings.warn(
+                f"no generation of {public_name(self.url)} has the tag {_BEST!r}, expected the "
+                "best model of the resumed run: `load_best_model_at_end` loads a later one, if any",
+                stacklevel=2,
+            )
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         """Do nothing: the scaler is loaded with the optimizer."""
