@@ -170,6 +170,16 @@ def test_a_best_model_that_was_not_copied(tmp_path: Path) -> None:
     assert launch(1, fit_copied, tmp_path, url) == [0]
 
 
+def test_resumed_from_leveldb(tmp_path: Path) -> None:
+    """LevelDB has one process with it open, so nothing may hold it open during training."""
+    (tmp_path / "whole").mkdir()
+    whole, url = f"rocksdb://{tmp_path}/one", f"leveldb://{tmp_path}/two"
+    assert launch(1, fit, tmp_path / "whole", whole, None, 4) == [0]
+    assert launch(1, fit, tmp_path, url, 10, 4) == [KILLED]
+    assert launch(1, fit, tmp_path, url, None, 4) == [0]
+    assert read_end(tmp_path, 1) == read_end(tmp_path / "whole", 1)
+
+
 def fit_sharded(folder: Path, url: str, kill_at: int | None) -> None:
     allow_fsdp_on_cpu()
     options = {"fsdp": True, "fsdp_config": {"version": 2, "auto_wrap_policy": "NO_WRAP"}}

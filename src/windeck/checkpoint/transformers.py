@@ -105,17 +105,17 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
             )
         if not resume_from_checkpoint or not self._has_checkpoint():
             return super().train(**options)
-        with open_checkpoint(self.url) as found, tempfile.TemporaryDirectory() as folder:
-            self._generation = found.generation
+        with open_checkpoint(self.url) as found:  # closed before training: LevelDB has one opener
+            self._generation, step = found.generation, found.step
             own = found.tree("extra")["transformers"]
-            if "scheduler" not in own:
-                raise ValueError(
-                    f"generation {found.generation} (step {found.step}) of "
-                    f"{public_name(self.url)} was saved with save_only_model=True, expected a "
-                    "checkpoint with an optimizer to resume from"
-                )
-            saved = json.loads(own["trainer"])
-            saved["best_model_checkpoint"] = None  # Trainer looks for a folder
+        if "scheduler" not in own:
+            raise ValueError(
+                f"generation {self._generation} (step {step}) of {public_name(self.url)} was saved "
+                "with save_only_model=True, expected a checkpoint with an optimizer to resume from"
+            )
+        saved = json.loads(own["trainer"])
+        saved["best_model_checkpoint"] = None  # Trainer looks for a folder
+        with tempfile.TemporaryDirectory() as folder:
             name = transformers.trainer.TRAINER_STATE_NAME
             transformers.TrainerState(**saved).save_to_json(str(Path(folder, name)))
             return super().train(resume_from_checkpoint=folder, **options)
