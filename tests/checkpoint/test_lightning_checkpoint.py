@@ -82,6 +82,66 @@ def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
     check_continued_by_one(fit, tmp_path)
 
 
+def run(
+    url: str, module: Any, *, every: int = 4, callbacks: tuple[Any, ...] = (), **more: Any
+) -> Any:
+    """Train, and resume if there is a checkpoint."""
+    from windeck.checkpoint.lightning import LightningCheckpoint
+
+    loader = make_loader()
+    saving = LightningCheckpoint(url, every=every, loader=loader)
+    trainer = lightning.Trainer(
+        callbacks=[saving, *callbacks], plugins=[saving], enable_checkpointing=False,
+        **options(**more),
+    )  # fmt: skip
+    trainer.fit(module, loader, ckpt_path=saving.resume_path())
+    return trainer
+
+
+class TwoOptimizers(Module):
+    """The second optimizer begins one batch late: the trainer counts 1, 3, 5, ... steps."""
+
+    def __init__(self, kill_at: int | None) -> None:
+        super().__init__(kill_at)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: dict[str, Any], _: int) -> None:  # type: ignore[override]
+        first, second = self.optimizers()
+        self.manual_backward(super().training_step(batch, _))
+        first.step()
+        if int(self.scorer.steps) > 1:
+            second.step()
+        self.scorer.user.step()
+        first.zero_grad()
+        second.zero_grad()
+
+    def optimizer_step(self, *_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    def configure_optimizers(self) -> Any:
+        layer = self.scorer.layer
+        return torch.optim.Adam([layer.weight]), torch.optim.SGD([layer.bias], 0.1, momentum=0.9)
+
+
+def fit_two(folder: Path, url: str, kill_at: int | None) -> None:
+    torch.manual_seed(7)
+    module = TwoOptimizers(kill_at)
+    trainer = run(url, module)
+    write_end(folder, module.scorer, trainer.optimizers[1])
+    saved = [found.step for found in checkpoint.log(url)]
+    assert saved == list(range(41, 4, -4))
+
+
+def test_steps_that_pass_over_multiples(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
+    assert launch(1, fit_two, tmp_path / "whole", whole, None) == [0]
+    assert launch(1, fit_two, tmp_path, url, 10) == [KILLED]
+    assert checkpoint.log(url)[0].step == 17
+    assert launch(1, fit_two, tmp_path, url, None) == [0]
+    assert read_end(tmp_path, 1) == read_end(tmp_path / "whole", 1)
+
+
 class ShardedModule(Module):
     def configure_model(self) -> None:
         if not isinstance(self.scorer.layer.weight, DTensor):

@@ -36,7 +36,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     url
         A store, as for `windeck.checkpoint.save`.
     every
-        Save after this many optimizer steps, and multiples of it.
+        Save after the batch in which the number of optimizer steps reaches or passes a multiple of
+        this. The steps of several optimizers are added up, as in Lightning's `global_step`.
     loader
         The `Loader` that the trainer trains on, in epochs or with `steps_per_epoch`.
     options
@@ -66,7 +67,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         self.url, self._every, self._loader, self._options = url, every, loader, options
         self._is_saving = False
         self._state: dict[str, Any] = {}  # of Lightning, on rank 0 while saving
-        self._saved_step = -1
+        self._saved_step = 0
         self._loaded: dict[str, Any] | None = None  # until training begins
 
     def resume_path(self) -> str | None:
@@ -121,8 +122,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         return generation
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """Save if the number of steps is a multiple of `every`."""
-        if trainer.global_step % self._every == 0 and trainer.global_step > self._saved_step:
+        """Save if the number of steps has reached or passed a multiple of `every`."""
+        if trainer.global_step // self._every > self._saved_step // self._every:
             self.save(trainer)
 
     def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
