@@ -98,6 +98,34 @@ def run(
     return trainer
 
 
+class Count(lightning.Callback):  # type: ignore[misc,name-defined]
+    """Counts the batches of all processes of a run."""
+
+    batches = 0
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.batches += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"batches": self.batches}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.batches = state["batches"]
+
+
+def fit_counted(folder: Path, url: str, kill_at: int | None) -> None:
+    count = Count()
+    run(url, Module(kill_at), callbacks=(count,))
+    assert count.batches == STEPS * EPOCHS
+
+
+def test_callbacks_after_this_one(tmp_path: Path) -> None:
+    """Their states are saved after the batch, too."""
+    url = f"rocksdb://{tmp_path}/run"
+    assert launch(1, fit_counted, tmp_path, url, 10) == [KILLED]
+    assert launch(1, fit_counted, tmp_path, url, None) == [0]
+
+
 class TwoOptimizers(Module):
     """The second optimizer begins one batch late: the trainer counts 1, 3, 5, ... steps."""
 

@@ -81,7 +81,13 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             return None
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Raise a ValueError for a strategy that does not save by the trainer's CheckpointIO."""
+        """Become the last callback of the trainer, so that all others have seen a batch.
+
+        Raises
+        ------
+        ValueError
+            For a strategy that does not save by the trainer's CheckpointIO.
+        """
         kind = type(trainer.strategy)
         saves = kind.save_checkpoint
         if saves is not Strategy.save_checkpoint and saves is not ShardedStrategy.save_checkpoint:
@@ -90,6 +96,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 "saves by CheckpointIO: DDP, or ShardedStrategy of windeck.checkpoint.lightning "
                 "for FSDP2"
             )
+        trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
 
     def save(self, trainer: Any) -> int:
         """Save now, on all ranks; return the generation."""
