@@ -180,6 +180,25 @@ def test_resumed_from_leveldb(tmp_path: Path) -> None:
     assert read_end(tmp_path, 1) == read_end(tmp_path / "whole", 1)
 
 
+def train_twice(folder: Path, url: str) -> None:
+    """Resuming replaces the rows of a model that has been trained."""
+    trainer = make_trainer(folder, url, None, 4)
+    torch.manual_seed(7)
+    trainer.train()
+    write_end(folder, trainer.model, trainer.optimizer)
+    end = read_end(folder, 1)
+    trainer.url = f"{url}-16"
+    checkpoint.copy(url, trainer.url, generations=[checkpoint.log(url)[2].generation])
+    assert checkpoint.log(trainer.url)[0].step == 16
+    trainer.train(resume_from_checkpoint=True)
+    write_end(folder, trainer.model, trainer.optimizer)
+    assert read_end(folder, 1) == end
+
+
+def test_resumed_in_one_process(tmp_path: Path) -> None:
+    assert launch(1, train_twice, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
 def fit_sharded(folder: Path, url: str, kill_at: int | None) -> None:
     allow_fsdp_on_cpu()
     options = {"fsdp": True, "fsdp_config": {"version": 2, "auto_wrap_policy": "NO_WRAP"}}

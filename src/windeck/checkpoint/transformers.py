@@ -188,15 +188,17 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         if checkpoint is None:
             return
         own = self.accelerator.unwrap_model(self.model)
-        found = load(
-            self.url,
-            model=own,
-            optimizer=getattr(self.optimizer, "optimizer", self.optimizer),
-            embeddings=find_tables(own) or None,
-            loader=self.loader,
-            generation=self._generation,
-            group=world_group(),
-        )
+        tables = find_tables(own)
+        with emptied(tables):
+            found = load(
+                self.url,
+                model=own,
+                optimizer=getattr(self.optimizer, "optimizer", self.optimizer),
+                embeddings=tables or None,
+                loader=self.loader,
+                generation=self._generation,
+                group=world_group(),
+            )
         state, self._random = found.extra["transformers"], found.extra["random"]
         self.lr_scheduler.load_state_dict(state["scheduler"])
         if self.accelerator.scaler is not None and state["scaler"] is not None:
