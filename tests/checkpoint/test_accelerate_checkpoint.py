@@ -129,3 +129,99 @@ def lose(folder: Path, url: str) -> None:
 
 def test_gradients_are_not_lost(tmp_path: Path) -> None:
     assert launch(1, lose, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
+def start(url: str, schedulers: int = 0, optimizers: int = 1) -> tuple[Any, Scorer, list[Any]]:
+    """Return a checkpoint of a new model with some optimizers and schedulers, and all of them."""
+    from windeck.checkpoint.accelerate import AccelerateCheckpoint
+
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    torch.manual_seed(7)
+    model = Scorer(None)
+    groups = (
+        ([*model.layer.parameters()],) if optimizers == 1 else ([p] for p in model.parameters())
+    )
+    plain = [torch.optim.Adam(group, lr=0.01) for group in groups]
+    model, *prepared = accelerator.prepare(model, *plain)
+    scheduled = [
+        accelerator.prepare(torch.optim.lr_scheduler.StepLR(plain[i % len(plain)], 1, 0.5))
+        for i in range(schedulers)
+    ]
+    saving = AccelerateCheckpoint(
+        accelerator, url, model=model, scheduler=scheduled or None,
+        optimizer=prepared[0] if optimizers == 1 else tuple(prepared),
+    )  # fmt: skip
+    return saving, model, [*prepared, *scheduled]
+
+
+def train_batches(saving: Any, model: Any, parts: list[Any], batches: range) -> None:
+    """Train on batches, two to a step of all optimizers and schedulers."""
+    loader = make_loader()
+    every = list(loader)
+    for number in batches:
+        with saving._accelerator.accumulate(model):
+            batch = every[number % len(every)]
+            saving._accelerator.backward(model(batch["sample"], batch["row"])["loss"])
+            for part in parts:
+                part.step()
+            if saving._accelerator.sync_gradients:
+                model.user.step()
+            model.zero_grad() if saving._accelerator.sync_gradients else None
+
+
+def contents(model: Any, parts: list[Any]) -> list[Any]:
+    optimizers = [part for part in parts if hasattr(part, "optimizer")]
+    rates = [group["lr"] for part in optimizers for group in part.param_groups]
+    with model.user.core.snapshot() as snapshot:
+        rows = snapshot.read(model.user.core.first_bucket, model.user.core.end_bucket)
+    found = [digest_of(model, part).hexdigest() for part in optimizers]
+    return [*found, rates, model.user.core.clock, *(rows[name].tobytes() for name in sorted(rows))]
+
+
+def several(folder: Path, url: str) -> None:
+    """Two optimizers and schedulers are saved and loaded, also into a model that has rows."""
+    saving, model, parts = start(url, 2, 2)
+    train_batches(saving, model, parts, range(6))
+    saving.save(6)
+    saved = contents(model, parts)
+    train_batches(saving, model, parts, range(6, 8))
+    end = contents(model, parts)
+    assert saving.load().step == 6
+    assert contents(model, parts) == saved
+    saving, model, parts = start(url, 2, 2)
+    saving.load()
+    train_batches(saving, model, parts, range(6, 8))
+    assert contents(model, parts) == end != saved
+
+
+def test_several_optimizers_and_schedulers(tmp_path: Path) -> None:
+    assert launch(1, several, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
+def compare(folder: Path, url: str) -> None:
+    """What differs from the checkpoint is an error, and everything is as it was."""
+    saving, model, parts = start(url, 1)
+    train_batches(saving, model, parts, range(1))
+    model.user.step()
+    with pytest.raises(RuntimeError, match=r"step 1 is between .* accelerator\.sync_gradients is"):
+        saving.save(1)
+    train_batches(saving, model, parts, range(1, 2))
+    saving.save(2)
+    bare, none, given = start(f"{url}-bare")
+    train_batches(bare, none, given, range(2))
+    bare.save(2)
+    for saved, schedulers, optimizers, message in (
+        (url, 0, 1, "`scheduler` of AccelerateCheckpoint has 0 schedulers, expected 1 as saved"),
+        (f"{url}-bare", 1, 1, "has 1 schedulers, expected 0 as saved in <checkpoint windeck, gen"),
+        (url, 1, 2, "`optimizer` of AccelerateCheckpoint has 2 optimizers, expected 1 as saved"),
+    ):
+        saving, model, parts = start(saved, schedulers, optimizers)
+        train_batches(saving, model, parts, range(4))
+        before = contents(model, parts)
+        with pytest.raises(ValueError, match=message):
+            saving.load()
+        assert contents(model, parts) == before
+
+
+def test_differences_are_found_first(tmp_path: Path) -> None:
+    assert launch(1, compare, tmp_path, f"rocksdb://{tmp_path}/run") == [0]

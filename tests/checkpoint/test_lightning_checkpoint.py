@@ -10,6 +10,7 @@ import torch
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+import windeck as wd
 from support.adapted_runs import (
     EPOCHS,
     KILLED,
@@ -18,6 +19,7 @@ from support.adapted_runs import (
     Scorer,
     check_continued_by_one,
     check_resumed,
+    digest_of,
     make_loader,
     ranks,
     read_end,
@@ -82,7 +84,186 @@ def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
     check_continued_by_one(fit, tmp_path)
 
 
-class ShardedModule(Module):
+def run(
+    url: str, module: Any, *, every: int = 4, callbacks: tuple[Any, ...] = (), **more: Any
+) -> Any:
+    """Train, and resume if there is a checkpoint."""
+    from windeck.checkpoint.lightning import LightningCheckpoint
+
+    loader = make_loader()
+    saving = LightningCheckpoint(url, every=every, loader=loader)
+    trainer = lightning.Trainer(
+        callbacks=[saving, *callbacks], plugins=[saving], enable_checkpointing=False,
+        **options(**more),
+    )  # fmt: skip
+    trainer.fit(module, loader, ckpt_path=saving.resume_path())
+    return trainer
+
+
+class Rated(Module):
+    def validation_step(self, batch: dict[str, Any], _: int) -> None:
+        self.scorer(batch["sample"], batch["row"])
+
+
+class Broken(Rated):
+    def on_fit_start(self) -> None:
+        raise RuntimeError("broken")
+
+
+class Wide(Rated):
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.wide = torch.nn.Linear(5, 5)
+
+
+def fit_after_a_load(folder: Path, url: str) -> None:
+    """The loader's state of a checkpoint is for the `fit` that loaded it."""
+    from windeck.checkpoint.lightning import LightningCheckpoint
+
+    def make_trainer() -> Any:
+        return lightning.Trainer(
+            callbacks=[saving], plugins=[saving], enable_checkpointing=False,
+            **options(max_epochs=1),
+        )  # fmt: skip
+
+    run(url, Module(None), max_epochs=2)
+    loader = make_loader()
+    saving = LightningCheckpoint(f"{url}-new", every=100, loader=loader)
+    trainer = make_trainer()
+    trainer.validate(Rated(None), make_loader(restart=True), ckpt_path=url, verbose=False)
+    module = Module(None)
+    trainer.fit(module, loader)
+    assert int(module.scorer.steps) == STEPS
+
+    loader = make_loader()
+    saving = LightningCheckpoint(f"{url}-new", every=100, loader=loader)
+    with pytest.raises(
+        KeyError, match=r"only in the model \['wide.bias', 'wide.weight'\]; only in"
+    ):
+        make_trainer().fit(Wide(), loader, ckpt_path=url)
+    with pytest.raises(RuntimeError, match="broken"):
+        make_trainer().fit(Broken(None), loader, ckpt_path=url)
+    module = Wide()
+    make_trainer().fit(module, loader)
+    assert int(module.scorer.steps) == STEPS
+
+
+def test_a_new_run_begins_at_the_first_batch(tmp_path: Path) -> None:
+    assert launch(1, fit_after_a_load, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
+class Count(lightning.Callback):  # type: ignore[misc,name-defined]
+    """Counts the batches of all processes of a run."""
+
+    batches = 0
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.batches += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"batches": self.batches}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.batches = state["batches"]
+
+
+def fit_counted(folder: Path, url: str, kill_at: int | None) -> None:
+    count = Count()
+    run(url, Module(kill_at), callbacks=(count,))
+    assert count.batches == STEPS * EPOCHS
+
+
+def test_callbacks_after_this_one(tmp_path: Path) -> None:
+    """Their states are saved after the batch, too."""
+    url = f"rocksdb://{tmp_path}/run"
+    assert launch(1, fit_counted, tmp_path, url, 10) == [KILLED]
+    assert launch(1, fit_counted, tmp_path, url, None) == [0]
+
+
+class TwoOptimizers(Module):
+    """The second optimizer begins one batch late: the trainer counts 1, 3, 5, ... steps."""
+
+    def __init__(self, kill_at: int | None) -> None:
+        super().__init__(kill_at)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: dict[str, Any], _: int) -> None:  # type: ignore[override]
+        first, second = self.optimizers()
+        self.manual_backward(super().training_step(batch, _))
+        first.step()
+        if int(self.scorer.steps) > 1:
+            second.step()
+        self.scorer.user.step()
+        first.zero_grad()
+        second.zero_grad()
+
+    def optimizer_step(self, *_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    def configure_optimizers(self) -> Any:
+        layer = self.scorer.layer
+        return torch.optim.Adam([layer.weight]), torch.optim.SGD([layer.bias], 0.1, momentum=0.9)
+
+
+def fit_two(folder: Path, url: str, kill_at: int | None) -> None:
+    torch.manual_seed(7)
+    module = TwoOptimizers(kill_at)
+    trainer = run(url, module)
+    write_end(folder, module.scorer, trainer.optimizers[1])
+    saved = [found.step for found in checkpoint.log(url)]
+    assert saved == list(range(41, 4, -4))
+
+
+def test_steps_that_pass_over_multiples(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
+    assert launch(1, fit_two, tmp_path / "whole", whole, None) == [0]
+    assert launch(1, fit_two, tmp_path, url, 10) == [KILLED]
+    assert checkpoint.log(url)[0].step == 17
+    assert launch(1, fit_two, tmp_path, url, None) == [0]
+    assert read_end(tmp_path, 1) == read_end(tmp_path / "whole", 1)
+
+
+def load_into_rows(folder: Path, url: str) -> None:
+    """Rows are replaced; after an error model and rows are as they were."""
+    from windeck.checkpoint.lightning import LightningCheckpoint
+
+    module, validating = Rated(None), make_loader(restart=True)
+    trainer = run(url, module, max_epochs=1)
+    saving, core = trainer.strategy.checkpoint_io, module.scorer.user.core
+    rows = len(core)
+    trainer.validate(module, validating, ckpt_path=saving.resume_path(), verbose=False)
+    assert int(module.scorer.steps) == core.clock == 4
+    assert 0 < len(core) < rows
+    trainer.fit(module, make_loader(), ckpt_path=saving.resume_path())
+    assert int(module.scorer.steps) == core.clock == STEPS
+
+    other = Rated(None)
+    other.setup("fit")
+    other.scorer.user = wd.EmbeddingTable(4, optimizer="sgd", lr=0.1, seed=5)
+    run(f"{url}-other", other, max_epochs=2)
+    before = digest_of(module.scorer, trainer.optimizers[0]).hexdigest(), core.clock, len(core)
+    with pytest.raises(ValueError, match=r"the table scorer\.user has optimizer 'adam', expected"):
+        trainer.validate(module, validating, ckpt_path=f"{url}-other", verbose=False)
+    after = digest_of(module.scorer, trainer.optimizers[0]).hexdigest(), core.clock, len(core)
+    assert after == before
+
+    saving = LightningCheckpoint(f"{url}-bare", every=4)
+    given = options(max_epochs=1, enable_checkpointing=False)
+    lightning.Trainer(callbacks=[saving], plugins=[saving], **given).fit(
+        Module(None), make_loader()
+    )
+    module = Module(None)
+    with pytest.raises(KeyError, match=r"loader was not saved in .* step 4>, which has model, opt"):
+        run(f"{url}-bare", module)
+    assert (int(module.scorer.steps), len(module.scorer.user.core)) == (0, 0)
+
+
+def test_rows_are_replaced(tmp_path: Path) -> None:
+    assert launch(1, load_into_rows, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
+class ShardedModule(Rated):
     def configure_model(self) -> None:
         if not isinstance(self.scorer.layer.weight, DTensor):
             fully_shard(self.scorer.layer, mesh=self.device_mesh["data_parallel"])
@@ -98,6 +279,8 @@ def fit_sharded(folder: Path, url: str, kill_at: int | None, every: int) -> None
     )
     assert isinstance(module.scorer.layer.weight, DTensor)
     write_end(folder, module.scorer, trainer.optimizers[0])
+    trainer.validate(module, make_loader(restart=True), ckpt_path=url, verbose=False)
+    assert int(module.scorer.steps) == module.scorer.user.core.clock == 20
 
 
 def test_sharded_by_fsdp2(tmp_path: Path) -> None:
@@ -145,6 +328,29 @@ def refuse(folder: Path, url: str) -> None:
     endless = type(endless)(Mixture({"a": (endless.stream.source, 1)}, seed=1), batch_size=2)
     with pytest.raises(TypeError, match="steps_per_epoch"):
         LightningCheckpoint(url, every=1, loader=endless)
+
+
+def forget(folder: Path, url: str) -> None:
+    """`saving` has to be in both arguments of the Trainer."""
+    from windeck.checkpoint.lightning import LightningCheckpoint
+
+    saving = LightningCheckpoint(url, every=4)
+    given = options(max_epochs=1, enable_checkpointing=False)
+    with pytest.raises(
+        ValueError, match=r"saves by TorchCheckpointIO, .*: pass plugins=\[saving\]"
+    ):
+        lightning.Trainer(callbacks=[saving], **given).fit(Module(None), make_loader())
+    with pytest.warns(UserWarning, match=r"nothing was saved to .*: pass callbacks=\[saving\]"):
+        lightning.Trainer(plugins=[saving], **given).fit(Module(None), make_loader())
+    run(url, Rated(None), max_epochs=1)
+    with pytest.raises(ValueError, match=r"is not among the callbacks .* callbacks=\[saving\] as"):
+        lightning.Trainer(plugins=[saving], **given).validate(
+            Rated(None), make_loader(restart=True), ckpt_path=url, verbose=False
+        )
+
+
+def test_what_is_forgotten(tmp_path: Path) -> None:
+    assert launch(1, forget, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

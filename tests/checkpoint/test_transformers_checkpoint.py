@@ -73,15 +73,17 @@ def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
 class Rated(Scorer):
     """The loss of an evaluation is the distance from step 9: step 8 is the best of 4, 8, 12, ..."""
 
+    peak = 9.0
+
     def forward(self, sample: torch.Tensor, row: torch.Tensor) -> dict[str, torch.Tensor]:
         found = super().forward(sample, row)
-        return found if self.training else {"loss": (self.steps - 9.0).abs()}
+        return found if self.training else {"loss": (self.steps - self.peak).abs()}
 
 
 def make_rated(folder: Path, url: str, kill_at: int | None, **options: Any) -> Any:
     from windeck.checkpoint.transformers import CheckpointTrainer
 
-    given = {"save_strategy": "steps", "load_best_model_at_end": True, **options}
+    given = {"save_steps": 4, "save_strategy": "steps", "load_best_model_at_end": True, **options}
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "out"),
         use_cpu=True,
@@ -89,7 +91,6 @@ def make_rated(folder: Path, url: str, kill_at: int | None, **options: Any) -> A
         disable_tqdm=True,
         num_train_epochs=EPOCHS,
         learning_rate=0.01,
-        save_steps=4,
         eval_strategy="steps",
         eval_steps=4,
         label_names=["sample"],
@@ -132,6 +133,70 @@ def test_the_best_model_is_loaded_at_the_end(count: int, kill_at: int, tmp_path:
     assert ends[0].startswith("8 ")
     found = [(commit.step, commit.tags) for commit in checkpoint.log(url)]
     assert found == [(21, ()), (20, ()), (16, ()), (8, ("best",))]
+
+
+def fit_unsaved(folder: Path, url: str, kill_at: int | None) -> None:
+    trainer = make_rated(folder, url, kill_at, save_steps=8)
+    trainer.model.peak = 13.0
+    torch.manual_seed(7)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.best_global_step == 12
+    write_end(folder, trainer.model, trainer.optimizer)
+
+
+def test_the_best_model_of_a_step_that_was_not_saved(tmp_path: Path) -> None:
+    """Step 8 is saved and the best, step 12 is better and not saved: both runs end with step 8."""
+    (tmp_path / "whole").mkdir()
+    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
+    assert launch(1, fit_unsaved, tmp_path / "whole", whole, None) == [0]
+    assert launch(1, fit_unsaved, tmp_path, url, 18) == [KILLED]
+    assert launch(1, fit_unsaved, tmp_path, url, None) == [0]
+    ends = read_end(tmp_path, 1)
+    assert ends == read_end(tmp_path / "whole", 1)
+    assert ends[0].startswith("8 ")
+
+
+def fit_copied(folder: Path, url: str) -> None:
+    """The copy has one generation, not that of the best model."""
+    trainer = make_rated(folder, url, None)
+    with pytest.warns(UserWarning, match=r"no generation of .* has the tag 'best'"):
+        trainer.train(resume_from_checkpoint=True)
+
+
+def test_a_best_model_that_was_not_copied(tmp_path: Path) -> None:
+    whole, url = f"rocksdb://{tmp_path}/one", f"rocksdb://{tmp_path}/two"
+    assert launch(1, fit_best, tmp_path, whole, 14, {}) == [KILLED]
+    checkpoint.copy(whole, url, generations=[checkpoint.log(whole)[0].generation])
+    assert launch(1, fit_copied, tmp_path, url) == [0]
+
+
+def test_resumed_from_leveldb(tmp_path: Path) -> None:
+    """LevelDB has one process with it open, so nothing may hold it open during training."""
+    (tmp_path / "whole").mkdir()
+    whole, url = f"rocksdb://{tmp_path}/one", f"leveldb://{tmp_path}/two"
+    assert launch(1, fit, tmp_path / "whole", whole, None, 4) == [0]
+    assert launch(1, fit, tmp_path, url, 10, 4) == [KILLED]
+    assert launch(1, fit, tmp_path, url, None, 4) == [0]
+    assert read_end(tmp_path, 1) == read_end(tmp_path / "whole", 1)
+
+
+def train_twice(folder: Path, url: str) -> None:
+    """Resuming replaces the rows of a model that has been trained."""
+    trainer = make_trainer(folder, url, None, 4)
+    torch.manual_seed(7)
+    trainer.train()
+    write_end(folder, trainer.model, trainer.optimizer)
+    end = read_end(folder, 1)
+    trainer.url = f"{url}-16"
+    checkpoint.copy(url, trainer.url, generations=[checkpoint.log(url)[2].generation])
+    assert checkpoint.log(trainer.url)[0].step == 16
+    trainer.train(resume_from_checkpoint=True)
+    write_end(folder, trainer.model, trainer.optimizer)
+    assert read_end(folder, 1) == end
+
+
+def test_resumed_in_one_process(tmp_path: Path) -> None:
+    assert launch(1, train_twice, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
 
 
 def fit_sharded(folder: Path, url: str, kill_at: int | None) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from windeck.checkpoint.inspecting import Checkpoint
+from windeck.checkpoint.inspecting import open as open_checkpoint
 from windeck.checkpoint.loading import Loaded, load
 from windeck.checkpoint.maintenance import log
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
+    emptied,
     find_tables,
     random_states,
     set_random_states,
     world_group,
 )
+from windeck.checkpoint.write.local_tensors import is_distributed
 
 __all__ = ["AccelerateCheckpoint"]
 
@@ -30,11 +34,16 @@ class AccelerateCheckpoint:
     url
         A store, as for `windeck.checkpoint.save`.
     model, optimizer, scheduler
-        As `accelerator.prepare` returned them.
+        As `accelerator.prepare` returned them; lists of several optimizers and schedulers.
     loader
         The `Loader`, which is not prepared.
     options
         Options of `windeck.checkpoint.save`, such as ``keep=3`` or ``incremental=True``.
+
+    Raises
+    ------
+    ValueError
+        For several optimizers of a model that is sharded by FSDP2.
     """
 
     def __init__(
@@ -50,8 +59,15 @@ class AccelerateCheckpoint:
     ) -> None:
         self.url, self._accelerator, self._options = url, accelerator, options
         self._model = accelerator.unwrap_model(model)
-        self._optimizer = getattr(optimizer, "optimizer", optimizer)
-        self._scheduler, self._loader = scheduler, loader
+        self._optimizers = [getattr(own, "optimizer", own) for own in _listed(optimizer)]
+        self._schedulers, self._loader = _listed(scheduler), loader
+        several = self._optimizers if len(self._optimizers) > 1 else []
+        groups = [group for own in several for group in own.param_groups]
+        if any(is_distributed(param) for group in groups for param in group["params"]):
+            raise ValueError(
+                f"`optimizer` has {len(several)} optimizers of parameters that are sharded by "
+                "FSDP2, expected one"
+            )
 
     def save(self, step: int) -> int:
         """Save on all ranks, after an optimizer step; return the generation.
@@ -59,14 +75,23 @@ class AccelerateCheckpoint:
         Raises
         ------
         RuntimeError
-            For a table with gradients that wait for `step`.
+            For a table with gradients that wait for `step`, and between the batches whose gradients
+            `accelerator.accumulate` adds up: a checkpoint would lose them.
         """
-        plain = {name: part.state_dict() for name, part in self._plain().items()}
+        if not self._accelerator.sync_gradients:
+            raise RuntimeError(
+                f"step {step} is between batches whose gradients are accumulated, expected a save "
+                "after the optimizer's step: call it where accelerator.sync_gradients is True"
+            )
+        states = [own.state_dict() for own in self._schedulers]
+        plain = {"optimizers": len(self._optimizers), "scheduler": states}
+        if self._accelerator.scaler is not None:
+            plain["scaler"] = self._accelerator.scaler.state_dict()
         generation: int = save(
             self.url,
             step=step,
             model=self._model,
-            optimizer=self._optimizer,
+            optimizer=self._optimizer_target(),
             embeddings=find_tables(self._model) or None,
             loader=self._loader,
             extra={"random": random_states(), "accelerate": plain},
@@ -76,25 +101,79 @@ class AccelerateCheckpoint:
         return generation
 
     def load(self) -> Loaded | None:
-        """Load the checkpoint in force on all ranks; return None if there is none."""
+        """Load the checkpoint in force on all ranks; return None if there is none.
+
+        The rows of tables are replaced. Without an optimizer, the model is loaded alone.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            For a model, optimizers, schedulers, tables or a loader that differ from those saved.
+            Nothing was written to then.
+        """
         try:
             if not log(self.url):
                 return None
         except FileNotFoundError:
             return None
-        found = load(
-            self.url,
-            model=self._model,
-            optimizer=self._optimizer,
-            embeddings=find_tables(self._model) or None,
-            loader=self._loader,
-            group=world_group(),
-        )
-        for name, part in self._plain().items():
-            part.load_state_dict(found.extra["accelerate"][name])
-        set_random_states(found.extra["random"])
-        return found
+        several = self._optimizers if len(self._optimizers) > 1 else []
+        with open_checkpoint(self.url) as found:
+            saved = found.tree("extra")["accelerate"]
+            if self._optimizers:
+                self._compare_counts(found, saved)
+            states = found.tree("optimizer") if several else {}
+        for number, own in enumerate(several):
+            _compare_groups(number, own, states[str(number)])
+        tables = find_tables(self._model)
+        with emptied(tables):
+            loaded = load(
+                self.url,
+                model=self._model,
+                optimizer=None if several else self._optimizer_target(),
+                embeddings=tables or None,
+                loader=self._loader,
+                generation=found.generation,
+                group=world_group(),
+            )
+        for number, own in enumerate(several):
+            own.load_state_dict(states[str(number)])
+        for own, state in zip(self._schedulers, _listed(saved.get("scheduler")), strict=False):
+            own.load_state_dict(state)
+        if self._accelerator.scaler is not None and "scaler" in saved:  # else, other precision
+            self._accelerator.scaler.load_state_dict(saved["scaler"])
+        set_random_states(loaded.extra["random"])
+        return loaded
 
-    def _plain(self) -> dict[str, Any]:
-        parts = {"scheduler": self._scheduler, "scaler": self._accelerator.scaler}
-        return {name: part for name, part in parts.items() if part is not None}
+    def _optimizer_target(self) -> Any:
+        """Return the optimizer, several as a dict of their states, or None."""
+        if len(self._optimizers) > 1:
+            return {str(i): own.state_dict() for i, own in enumerate(self._optimizers)}
+        return self._optimizers[0] if self._optimizers else None
+
+    def _compare_counts(self, found: Checkpoint, saved: dict[str, Any]) -> None:
+        optimizers = saved.get("optimizers", int("optimizer" in found.trees))
+        schedulers = len(_listed(saved.get("scheduler")))
+        for kind, here, there in (
+            ("optimizer", len(self._optimizers), optimizers),
+            ("scheduler", len(self._schedulers), schedulers),
+        ):
+            if here != there:
+                raise ValueError(
+                    f"`{kind}` of AccelerateCheckpoint has {here} {kind}s, expected {there} as "
+                    f"saved in {found!r}"
+                )
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return [] if value is None else [value]
+
+
+def _compare_groups(number: int, optimizer: Any, state: Any) -> None:
+    here = [len(group["params"]) for group in optimizer.param_groups]
+    saved = [len(group["params"]) for group in state["param_groups"]]
+    if here != saved:
+        raise ValueError(
+            f"optimizer {number} has groups of {here} parameters, expected {saved} as saved"
+        )

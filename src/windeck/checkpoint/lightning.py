@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import lightning
+import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
 from windeck.checkpoint.inspecting import open as open_checkpoint
@@ -14,6 +20,7 @@ from windeck.checkpoint.loading import load
 from windeck.checkpoint.maintenance import log
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
+    emptied,
     find_tables,
     public_name,
     random_states,
@@ -36,7 +43,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     url
         A store, as for `windeck.checkpoint.save`.
     every
-        Save after this many optimizer steps, and multiples of it.
+        Save after the batch in which the number of optimizer steps reaches or passes a multiple of
+        this. The steps of several optimizers are added up, as in Lightning's `global_step`.
     loader
         The `Loader` that the trainer trains on, in epochs or with `steps_per_epoch`.
     options
@@ -66,7 +74,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         self.url, self._every, self._loader, self._options = url, every, loader, options
         self._is_saving = False
         self._state: dict[str, Any] = {}  # of Lightning, on rank 0 while saving
-        self._saved_step = -1
+        self._saved_step = 0
+        self._trainer: Any = None  # that has this callback, while it runs
         self._loaded: dict[str, Any] | None = None  # until training begins
 
     def resume_path(self) -> str | None:
@@ -80,7 +89,13 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             return None
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Raise a ValueError for a strategy that does not save by the trainer's CheckpointIO."""
+        """Begin a run of the trainer as its last callback, so that all others have seen a batch.
+
+        Raises
+        ------
+        ValueError
+            For a trainer or a strategy that does not save by this CheckpointIO.
+        """
         kind = type(trainer.strategy)
         saves = kind.save_checkpoint
         if saves is not Strategy.save_checkpoint and saves is not ShardedStrategy.save_checkpoint:
@@ -89,6 +104,14 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 "saves by CheckpointIO: DDP, or ShardedStrategy of windeck.checkpoint.lightning "
                 "for FSDP2"
             )
+        if trainer.strategy.checkpoint_io is not self:
+            raise ValueError(
+                f"the Trainer saves by {type(trainer.strategy.checkpoint_io).__name__}, expected "
+                "this LightningCheckpoint: pass plugins=[saving] to the Trainer, as well as "
+                "callbacks=[saving]"
+            )
+        self._trainer, self._loaded = trainer, None
+        trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
 
     def save(self, trainer: Any) -> int:
         """Save now, on all ranks; return the generation."""
@@ -121,20 +144,9 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         return generation
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """Save if the number of steps is a multiple of `every`."""
-        if trainer.global_step % self._every == 0 and trainer.global_step > self._saved_step:
+        """Save if the number of steps has reached or passed a multiple of `every`."""
+        if trainer.global_step // self._every > self._saved_step // self._every:
             self.save(trainer)
-
-    def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
-        """Load the tables of the model."""
-        tables = find_tables(module)
-        if self._loaded is not None and tables:
-            load(
-                self._loaded["url"],
-                embeddings=tables,
-                generation=self._loaded["generation"],
-                group=world_group(),
-            )
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Give the loader and the generators their states: nothing is read before."""
@@ -159,8 +171,20 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Return Lightning's state of the checkpoint in force, on each rank."""
+        """Load the tables; return Lightning's state of the checkpoint in force, on each rank.
+
+        Nothing was written to if this raises.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            For a model, tables or a loader that differ from those saved.
+        """
         trees = self._load_trees(path, {"model", "optimizer", "extra", "loader"})
+        module = self._trainer.lightning_module
+        if not is_overridden("on_load_checkpoint", module):  # which may change names and shapes
+            _compare_model(module, trees["model"], public_name(path))
+        self._load()
         return {
             **trees["extra"]["lightning"],
             "state_dict": trees["model"],
@@ -170,24 +194,40 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     def load_sharded(self, path: Any, strategy: Any) -> dict[str, Any]:
         """Do as `load_checkpoint`, but load model and optimizers in place, each rank its part."""
         state = self._load_trees(path, {"extra", "loader"})["extra"]["lightning"]
-        assert self._loaded is not None
         model = strategy.lightning_module_state_dict()
         optimizers = {
             str(i): strategy.optimizer_state(o) for i, o in enumerate(strategy.optimizers)
         }
-        load(
-            self._loaded["url"],
-            model=model,
-            optimizer=optimizers,
-            generation=self._loaded["generation"],
-            group=world_group(),
-        )
+        self._load(model=model, optimizer=optimizers or None)  # none in `validate`
         set_model_state_dict(strategy.model, model)
         for own, saved in zip(strategy.optimizers, optimizers.values(), strict=True):
             set_optimizer_state_dict(strategy.model, own, saved)
         return dict(state)
 
+    def _load(self, **given: Any) -> None:
+        """Load the tables; let the loader reject its state, which it gets in `on_train_start`."""
+        assert self._loaded is not None
+        loader = self._loader if self._trainer.state.fn == TrainerFn.FITTING else None
+        former = None if loader is None else loader.state_dict()
+        tables = find_tables(self._trainer.lightning_module)
+        with emptied(tables):
+            load(
+                self._loaded["url"],
+                embeddings=tables or None,
+                loader=loader,
+                generation=self._loaded["generation"],
+                group=world_group(),
+                **given,
+            )
+        if loader is not None:
+            loader.load_state_dict(former)
+
     def _load_trees(self, path: Any, roots: set[str]) -> dict[str, Any]:
+        if self._trainer is None:
+            raise ValueError(
+                f"the LightningCheckpoint of {public_name(self.url)} is not among the callbacks of "
+                "the Trainer, expected callbacks=[saving] as well as plugins=[saving]"
+            )
         url = self.url if str(path) == public_name(self.url) else str(path)
         with open_checkpoint(url) as found:
             trees = {root: found.tree(root) for root in found.trees if root in roots}
@@ -201,8 +241,35 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     def remove_checkpoint(self, path: Any) -> None:
         """Do nothing: ``keep=`` removes generations."""
 
-    def teardown(self, *_: Any, **__: Any) -> None:
-        """Do nothing; callbacks and plugins have this method with other arguments."""
+    def teardown(self, *given: Any, **_: Any) -> None:
+        """Warn if nothing could be saved; callbacks have this method too, with arguments."""
+        if given:
+            return
+        if self._trainer is None and sys.exc_info()[0] is None:  # after an error, setup may be due
+            warnings.warn(
+                f"nothing was saved to {public_name(self.url)}, expected the LightningCheckpoint "
+                "among the callbacks too: pass callbacks=[saving] to the Trainer",
+                stacklevel=2,
+            )
+        self._trainer = None
+
+
+def _compare_model(module: Any, saved: Mapping[str, Any], where: str) -> None:
+    """Raise an error for other names or shapes, before Lightning would load the rest."""
+    own = module.state_dict()
+    lost, more = sorted(own.keys() - saved.keys()), sorted(saved.keys() - own.keys())
+    if module.strict_loading and (lost or more):
+        raise KeyError(
+            f"the names in the model are not those of {where}: only in the model {lost}; only in "
+            f"the checkpoint {more}; strict_loading=False of the module loads the others"
+        )
+    for name, value in own.items():
+        is_shaped = isinstance(value, torch.Tensor) and not torch.nn.parameter.is_lazy(value)
+        if is_shaped and name in saved and value.shape != saved[name].shape:
+            raise ValueError(
+                f"{name} has shape {tuple(value.shape)}, expected {tuple(saved[name].shape)} as "
+                f"saved in {where}"
+            )
 
 
 class ShardedStrategy(ModelParallelStrategy):  # type: ignore[misc]

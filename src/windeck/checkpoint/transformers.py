@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
+import warnings
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -104,17 +105,17 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
             )
         if not resume_from_checkpoint or not self._has_checkpoint():
             return super().train(**options)
-        with open_checkpoint(self.url) as found, tempfile.TemporaryDirectory() as folder:
-            self._generation = found.generation
+        with open_checkpoint(self.url) as found:  # closed before training: LevelDB has one opener
+            self._generation, step = found.generation, found.step
             own = found.tree("extra")["transformers"]
-            if "scheduler" not in own:
-                raise ValueError(
-                    f"generation {found.generation} (step {found.step}) of "
-                    f"{public_name(self.url)} was saved with save_only_model=True, expected a "
-                    "checkpoint with an optimizer to resume from"
-                )
-            saved = json.loads(own["trainer"])
-            saved["best_model_checkpoint"] = None  # Trainer looks for a folder
+        if "scheduler" not in own:
+            raise ValueError(
+                f"generation {self._generation} (step {step}) of {public_name(self.url)} was saved "
+                "with save_only_model=True, expected a checkpoint with an optimizer to resume from"
+            )
+        saved = json.loads(own["trainer"])
+        saved["best_model_checkpoint"] = None  # Trainer looks for a folder
+        with tempfile.TemporaryDirectory() as folder:
             name = transformers.trainer.TRAINER_STATE_NAME
             transformers.TrainerState(**saved).save_to_json(str(Path(folder, name)))
             return super().train(resume_from_checkpoint=folder, **options)
@@ -187,22 +188,31 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         if checkpoint is None:
             return
         own = self.accelerator.unwrap_model(self.model)
-        found = load(
-            self.url,
-            model=own,
-            optimizer=getattr(self.optimizer, "optimizer", self.optimizer),
-            embeddings=find_tables(own) or None,
-            loader=self.loader,
-            generation=self._generation,
-            group=world_group(),
-        )
+        tables = find_tables(own)
+        with emptied(tables):
+            found = load(
+                self.url,
+                model=own,
+                optimizer=getattr(self.optimizer, "optimizer", self.optimizer),
+                embeddings=tables or None,
+                loader=self.loader,
+                generation=self._generation,
+                group=world_group(),
+            )
         state, self._random = found.extra["transformers"], found.extra["random"]
         self.lr_scheduler.load_state_dict(state["scheduler"])
         if self.accelerator.scaler is not None and state["scaler"] is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
-        best = self.state.best_global_step
-        if any(_BEST in commit.tags and commit.step == best for commit in log(self.url)):
+        if json.loads(state["trainer"])["best_model_checkpoint"] is None:
+            return
+        if any(_BEST in commit.tags for commit in log(self.url)):
             self.state.best_model_checkpoint = self._best_name()
+        elif self.args.load_best_model_at_end:
+            warnings.warn(
+                f"no generation of {public_name(self.url)} has the tag {_BEST!r}, expected the "
+                "best model of the resumed run: `load_best_model_at_end` loads a later one, if any",
+                stacklevel=2,
+            )
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         """Do nothing: the scaler is loaded with the optimizer."""
