@@ -160,7 +160,8 @@ def test_wrong_arguments_are_named() -> None:
     for given in ({"weights": torch.ones(3)}, {"weights": torch.ones(2), "mode": "mean"}):
         with pytest.raises(ValueError, match="`weights` must have the shape of `ids`"):
             table.bag(ids, offsets, **given)
-    for weights, found in ((torch.ones(2).double(), "torch.float64"), ([1.0, 1.0], "list")):
+    wrong: list[tuple[Any, str]] = [(torch.ones(2).double(), "torch.float64"), ([1.0, 1.0], "list")]
+    for weights, found in wrong:
         with pytest.raises(TypeError, match=f"`weights` must be .* torch.float32, got {found}"):
             table.bag(ids, offsets, weights=weights)
     assert table.rows == 0

@@ -67,14 +67,13 @@ class RocksDBStore:
         self._where, self._readonly = url, url.flag("readonly")
         path = embedded.prepare_folder(url, create=url.flag("create", True) and not self._readonly)
         self._path, self._lock = path, threading.RLock()
-        #: True if the log may have changes that readers have to see.
-        self._has_values = True
         self._logged = embedded.LoggedKeys()
         embedded.check_process("rocksdb", self.url)
+        logs = self._logs()
         self._open_database()
         embedded.keep_in_fork(self, "_db")
         until = time.monotonic() + SETTLING_SECONDS
-        while self._readonly and self._seal.has_changed():
+        while self._readonly and (self._seal.has_changed() or not logs <= self._logs()):
             self.close()
             if time.monotonic() > until:
                 raise BlockingIOError(
@@ -82,14 +81,19 @@ class RocksDBStore:
                     f"{self.url} was synced during each attempt to open it for reading, for "
                     f"{SETTLING_SECONDS} s: expected a moment without a sync of its writer",
                 )
+            logs = self._logs()
             self._open_database()
+
+    def _logs(self) -> set[str]:
+        return {name for name in os.listdir(self._path) if name.endswith(".log")}
 
     def _open_database(self) -> None:
         """Open the database and check by its seal that no data is lost.
 
-        A reader opens the list of tables, then the logs. If the writer moves the content of a log
-        into a table in between, the reader misses it, though it sees later writes. `sync` makes
-        that table and then writes the file of the seal, so a reader can detect this by the file.
+        A reader opens the list of tables, then the logs, so it may miss what the writer adds to the
+        list in between, though it sees later writes. It opens the database anew if meanwhile a log
+        was removed, whose content is in a table then, or the seal has changed, as it does after
+        tables were ingested.
         """
         self._seal = embedded.Seal(self._path, self.url)
         self._db: rocksdict.Rdict | None = self._open_engine()
@@ -197,7 +201,7 @@ class RocksDBStore:
         changes = rocksdict.WriteBatch(raw_mode=True)
         for key in gone:
             changes.delete(key)
-        self._write(changes, gone, values=False)
+        self._write(changes, gone)
 
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
@@ -215,10 +219,10 @@ class RocksDBStore:
                 changes.delete_range(first, end)
             # A table of its own for the removed range: with other keys in it, the compaction would
             # rewrite all tables between them.
-            self._move_log()
+            self._flush()
             if first <= SEAL_KEY:
                 changes.put(SEAL_KEY, self._seal.number.to_bytes(8, "big"))
-            self._write(changes, (first, end), values=False)
+            self._write(changes, (first, end))
             self._compact(first, end)
 
     def _compact(self, first: bytes, end: bytes | None) -> None:
@@ -286,13 +290,13 @@ class RocksDBStore:
 
     def sync(self) -> None:
         with self._alone:
-            self._part_log(SEAL_KEY, SEAL_KEY)
-            self._log_seal()
+            changes = rocksdict.WriteBatch(raw_mode=True)
+            changes.put(SEAL_KEY, self._seal.next_value())
+            self._write(changes, (SEAL_KEY,), "making it durable")
             # Flush to a table instead of syncing the log: then the manifest lists, in order, all
             # ingested tables and this one, so that a lost end of it is detected.
             self._flush()
             self._seal.write()
-            self._has_values = False
             self._merge_tables()
 
     def _merge_tables(self) -> None:
@@ -312,13 +316,6 @@ class RocksDBStore:
         for first, last in joined:
             self._writable.compact_range(first, last)
         self._note_write()
-
-    def _move_log(self) -> None:
-        """Move the content of the log into a table, so that a reader that misses it notices."""
-        if self._has_values:
-            self.sync()
-        else:
-            self._flush()
 
     def close(self) -> None:
         with self._alone:
@@ -342,55 +339,26 @@ class RocksDBStore:
         self.close()
 
     def _write(
-        self,
-        changes: rocksdict.WriteBatch,
-        keys: Collection[bytes],
-        doing: str = "writing",
-        *,
-        values: bool = True,
+        self, changes: rocksdict.WriteBatch, keys: Collection[bytes], doing: str = "writing"
     ) -> None:
-        """Write changes of some keys. Without `values` they are removals, which a reader may miss.
-
-        A reader that misses removals misses nothing else.
-        """
+        """Write changes of some keys."""
         with self._alone:
             db = self._writable
-            first, last = min(keys, default=b""), max(keys, default=b"")
             if keys:
-                self._part_log(first, last)
+                first, last = min(keys), max(keys)
+                gap = self._logged.gap(first, last)
+                if gap is not None and self._has_tables(*gap):
+                    self._flush()
+                self._logged.add(first, last)
             try:
                 db.write(changes)
             except Exception as error:
                 fail(error, doing, self.url)
             finally:
-                if keys:
-                    self._logged.add(first, last)
-                self._has_values |= values
                 self._note_write()
 
-    def _part_log(self, first: bytes, last: bytes) -> None:
-        """Move the log into a table if there are tables between its keys and some others."""
-        if not self._has_gap(first, last):
-            return
-        if not self._has_values or not self._has_gap(SEAL_KEY, SEAL_KEY):
-            self._move_log()
-            return
-        # The seal cannot be in that table. It follows in the log, before the other keys.
-        self._flush()
-        self._log_seal()
-        self.order_writes()
-        self._seal.write()
-
-    def _log_seal(self) -> None:
-        changes = rocksdict.WriteBatch(raw_mode=True)
-        changes.put(SEAL_KEY, self._seal.next_value())
-        self._write(changes, (SEAL_KEY,), "making it durable")
-
-    def _has_gap(self, first: bytes, last: bytes) -> bool:
-        gap = self._logged.gap(first, last)
-        if gap is None:
-            return False
-        low, high = gap
+    def _has_tables(self, low: bytes, high: bytes) -> bool:
+        """Return True if there are tables between two keys."""
         tables = self._writable.live_files()
         return any(low < one["start_key"] and one["end_key"] < high for one in tables)
 
