@@ -91,7 +91,8 @@ def copy(
 
     A target in an object store or a folder, such as ``s3://bucket/run``, may have generations of
     the same run. Those are kept, and only what is not there is written, also after a copy that was
-    killed. Memory for some segments of 64 MiB. See docs/stores.md.
+    killed. Their tags become those of the source, whether they are copied or not. Memory for some
+    segments of 64 MiB. See docs/object_stores.md.
 
     Examples
     --------
@@ -217,7 +218,8 @@ class _Copier:
     ) -> CopyResult:
         """Copy into an object store what it does not have; with `replace`, write all anew."""
         there = [] if replace else read_head(place, self._space).commits
-        self._check_same_run(there, commits)
+        ours = read_commits(self._view, self._namespace)
+        self._check_same_run(there, ours, commits)
         known = {commit.generation for commit in there}
         new = {commit.generation: commit for commit in commits if commit.generation not in known}
         groups: dict[tuple[int, int], list[tuple[int, ValueRange]]] = {}
@@ -243,7 +245,7 @@ class _Copier:
             items = heapq.merge(*parts, key=itemgetter(0))
             added += place.write_segments(group, items, files, self._letter_prefix)
         small = place.small_values
-        small[keys.head(self._space)] = encode_head(_merge_commits(there, commits))
+        small[keys.head(self._space)] = encode_head(_merge_commits(there, commits, ours))
         key, value = self._next_value(small.get(keys.next_generation(self._space)), commits)
         small[key] = value
         if small != place.small_values or {*kept, *added} != former:
@@ -253,12 +255,13 @@ class _Copier:
         numbers = [commit.generation for commit in commits]
         return CopyResult(numbers, self._values, self._bytes)
 
-    def _check_same_run(self, there: list[Commit], commits: list[Commit]) -> None:
+    def _check_same_run(
+        self, there: list[Commit], ours: list[Commit], commits: list[Commit]
+    ) -> None:
         """Raise a FileExistsError unless the target may have both, as generations of one run."""
         if not there:
             return
         saves = {commit.generation: commit.save for commit in there}
-        ours = read_commits(self._view, self._namespace)
         common = [one for one in ours if one.generation in saves]
         later = min(one.generation for one in commits) > max(saves)
         if not (common or later) or any(saves[one.generation] != one.save for one in common):
@@ -347,12 +350,11 @@ class _Copier:
         return key, encode(label, number.to_bytes(8, "little"))
 
 
-def _merge_commits(there: list[Commit], copied: list[Commit]) -> list[Commit]:
-    """Return the commits of both, newest first; tags are those of the copied ones."""
-    tags = {tag for commit in copied for tag in commit.tags}
-    merged = {
-        commit.generation: commit._replace(tags=tuple(t for t in commit.tags if t not in tags))
-        for commit in there
-    }
-    merged.update((commit.generation, commit) for commit in copied)
-    return [merged[number] for number in sorted(merged, reverse=True)]
+def _merge_commits(there: list[Commit], copied: list[Commit], source: list[Commit]) -> list[Commit]:
+    """Return the commits of target and copy, newest first, with the tags of the source."""
+    tags = {commit.generation: commit.tags for commit in source}
+    merged = {commit.generation: commit for commit in (*there, *copied)}
+    return [
+        merged[number]._replace(tags=tags.get(number, ()))
+        for number in sorted(merged, reverse=True)
+    ]
