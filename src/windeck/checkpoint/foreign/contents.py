@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -61,7 +64,7 @@ def build_state(content: Any, describe: Describe, *, root: str | None) -> Foreig
         name: state_json.encode(_plain_value(value, name, 0), name, keep)
         for name, value in roots.items()
     }
-    return ForeignState(_find_step(content), trees, tensors)
+    return ForeignState(_find_step(content, describe), trees, tensors)
 
 
 def _split_roots(content: Any) -> dict[str, Any]:
@@ -107,9 +110,21 @@ def _with_integer_keys(optimizer: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return {**optimizer, "state": {int(key): value for key, value in state.items()}}
 
 
-def _find_step(content: Any) -> int:
+def _find_step(content: Any, describe: Describe) -> int:
     found = [content.get(key) for key in _STEP_KEYS] if isinstance(content, Mapping) else []
-    return next((n for n in found if type(n) is int and 0 <= n < 1 << 63), 0)
+    steps = (_whole_number(value, describe) for value in found)
+    return next((n for n in steps if n is not None and 0 <= n < 1 << 63), 0)
+
+
+def _whole_number(value: Any, describe: Describe) -> int | None:
+    """Return an integer, or that of a tensor of one element; None for other values."""
+    if not isinstance(value, torch.Tensor):
+        return value if type(value) is int else None
+    tensor = describe("step", value)[0]
+    if math.prod(tensor.shape) != 1 or not re.fullmatch(r"u?int\d+", tensor.dtype):
+        return None
+    data = bytes(tensor.parts[0].read(0, 1))
+    return int.from_bytes(data, sys.byteorder, signed=tensor.dtype[0] == "i")
 
 
 def _plain_value(value: Any, name: str, depth: int) -> Any:
