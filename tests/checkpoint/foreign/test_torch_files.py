@@ -205,6 +205,36 @@ def test_values_that_contain_themselves(memory: Store, tmp_path: Path) -> None:
         checkpoint.import_(tmp_path / "m.pt", memory)
 
 
+@pytest.mark.parametrize("new", [True, False])
+@pytest.mark.parametrize("kind", [list, tuple, dict])
+def test_lists_in_many_places(kind: Any, new: bool, memory: Store, tmp_path: Path) -> None:
+    def nested(levels: int, *, width: int = 2) -> Any:
+        value: Any = [1]
+        for _ in range(levels):
+            items = [value] * width
+            value = dict(enumerate(items)) if kind is dict else kind(items)
+        return value
+
+    file = tmp_path / "m.pt"
+    for content in ({"x": nested(40)}, nested(90), {"model": {"w": [nested(3, width=500)]}}):
+        torch.save(content, file, _use_new_zipfile_serialization=new)
+        with pytest.raises(ValueError, match=r"the file lists [0-9,]+ values, and stores [0-9,]+:"):
+            checkpoint.import_(file, memory)
+        with pytest.raises(ValueError, match="the file lists"):
+            open_file(file)
+    ring: list[Any] = []
+    ring += [ring, ring]
+    torch.save({"x": ring}, file, _use_new_zipfile_serialization=new)
+    with pytest.raises(ValueError, match="the file lists"):
+        checkpoint.import_(file, memory)
+    assert checkpoint.log(memory) == []
+    value = nested(10)  # of as few, all are listed
+    torch.save({"x": value}, file, _use_new_zipfile_serialization=new)
+    checkpoint.import_(file, memory)
+    with checkpoint.open(memory) as found:
+        assert found.tree("model") == {"x": value}
+
+
 def test_parts_with_an_index(memory: Store, tmp_path: Path) -> None:
     parts = {"a-1.bin": {"x": torch.ones(2), "y": torch.zeros(3)}, "a-2.bin": {"z": torch.ones(1)}}
     for name, state in parts.items():

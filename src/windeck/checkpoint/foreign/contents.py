@@ -24,6 +24,8 @@ _MODEL_KEYS = ("model", "state_dict", "model_state_dict", "model_state", "module
 _OPTIMIZER_KEYS = ("optimizer", "optimizer_state_dict", "optimizer_states", "optim")
 _STEP_KEYS = ("step", "global_step", "iteration")
 _DEEPEST = 100
+#: Values that a file may list, however few it stores, and the most times that it may list each.
+_FEW_VALUES, _MOST_TIMES = 1_000_000, 10
 
 
 def build_state(content: Any, describe: Describe, *, root: str | None) -> ForeignState:
@@ -45,6 +47,7 @@ def build_state(content: Any, describe: Describe, *, root: str | None) -> Foreig
     TypeError, ValueError
         For a value that cannot be saved, naming its place.
     """
+    _check_repeated(content)
     tensors: dict[str, ForeignTensor] = {}
     known: dict[Any, str] = {}
 
@@ -125,6 +128,40 @@ def _whole_number(value: Any, describe: Describe) -> int | None:
         return None
     data = bytes(tensor.parts[0].read(0, 1))
     return int.from_bytes(data, sys.byteorder, signed=tensor.dtype[0] == "i")
+
+
+def _check_repeated(content: Any) -> None:
+    """Raise a ValueError for lists in lists whose values are far more than those stored.
+
+    Forty lists, each with the next one twice, are 2^40 values in a file of 1 kB. O(stored) time.
+    """
+    sizes: dict[int, tuple[int, int]] = {}
+    listed, _ = _count_values(content, 0, sizes)
+    stored = sum(own for _, own in sizes.values())
+    if listed > max(_FEW_VALUES, _MOST_TIMES * stored):
+        raise ValueError(
+            f"the file lists {listed:,} values, and stores {stored:,}: expected each list in up to "
+            f"{_MOST_TIMES} places"
+        )
+
+
+def _count_values(
+    value: Any, depth: int, sizes: dict[int, tuple[int, int]]
+) -> tuple[int, int]:
+    """Return the number of values in a list or dict, and without those in nested ones.
+
+    `sizes` has those that were counted before, by `id`.
+    """
+    is_dict = isinstance(value, Mapping)
+    if not is_dict and type(value) not in (list, tuple, torch.Size):
+        return 0, 0
+    if depth > _DEEPEST + 2:  # more levels than a root may have
+        return 0, 0
+    if id(value) not in sizes:
+        items = value.values() if is_dict else value
+        nested = sum(_count_values(item, depth + 1, sizes)[0] for item in items)
+        sizes[id(value)] = len(value) + nested, len(value)
+    return sizes[id(value)]
 
 
 def _plain_value(value: Any, name: str, depth: int) -> Any:
