@@ -267,6 +267,39 @@ def test_metadata_that_lie(change: Any, words: str, memory: Store, tmp_path: Pat
         checkpoint.import_(folder, memory)
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c, x: setattr(_info(c), "relative_path", x),
+        lambda c, x: setattr(_info(c), "offset", x),
+        lambda c, x: setattr(_info(c), "length", x),
+        lambda c, x: setattr(_info(c), "transform_descriptors", x),
+        lambda c, x: object.__setattr__(next(iter(c.storage_data)), "fqn", x),
+        lambda c, x: object.__setattr__(next(iter(c.storage_data)), "offset", x),
+        lambda c, x: setattr(c.state_dict_metadata["w"].chunks[0], "offsets", x),
+        lambda c, x: setattr(c.state_dict_metadata["w"].chunks[0], "sizes", x),
+        lambda c, x: setattr(c.state_dict_metadata["w"], "size", x),
+        lambda c, x: setattr(c.state_dict_metadata["w"], "chunks", x),
+        lambda c, x: setattr(c.state_dict_metadata["w"].properties, "dtype", x),
+        lambda c, x: c.planner_data.update(w=x),
+        lambda c, x: c.planner_data.update(w=(x,)),
+        lambda c, x: setattr(c, "state_dict_metadata", x),
+        lambda c, x: setattr(c, "storage_data", x),
+    ],
+)
+def test_lists_that_hold_each_other(change: Any, kind: Any, memory: Store, tmp_path: Path) -> None:
+    """Nothing formats or hashes them: that would take 2^50 steps."""
+    folder = saved({"w": torch.arange(6).reshape(3, 2), "n": 5}, tmp_path / "run")
+    value: Any = kind([0])
+    for _ in range(50):
+        value = kind([value, value])
+    edited(folder, lambda content: change(content, value))
+    with pytest.raises(ValueError, match=r"w|metadata") as caught:
+        checkpoint.import_(folder, memory)
+    assert len(str(caught.value)) < 500
+
+
 def test_shards_that_are_other_than_the_metadata_say(memory: Store, tmp_path: Path) -> None:
     folder = saved({"w": torch.arange(6).reshape(3, 2), "n": 5}, tmp_path / "run")
 

@@ -145,9 +145,7 @@ def _check_repeated(content: Any) -> None:
         )
 
 
-def _count_values(
-    value: Any, depth: int, sizes: dict[int, tuple[int, int]]
-) -> tuple[int, int]:
+def _count_values(value: Any, depth: int, sizes: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """Return the number of values in a list or dict, and without those in nested ones.
 
     `sizes` has those that were counted before, by `id`.
