@@ -267,6 +267,21 @@ def test_metadata_that_lie(change: Any, words: str, memory: Store, tmp_path: Pat
         checkpoint.import_(folder, memory)
 
 
+def test_shards_beyond_the_files(memory: Store, tmp_path: Path) -> None:
+    folder = saved({"w": torch.arange(6), "n": 5}, tmp_path / "run")
+
+    def grow(content: Any) -> None:
+        tensor = content.state_dict_metadata["w"]
+        tensor.size = tensor.chunks[0].sizes = torch.Size([1 << 40])
+
+    edited(folder, grow)
+    with pytest.raises(
+        ValueError, match=r"run has tensors of 8,796,093,022,208 bytes, the largest"
+    ):
+        checkpoint.import_(folder, memory)
+    assert checkpoint.log(memory) == []
+
+
 @pytest.mark.parametrize("kind", [list, tuple])
 @pytest.mark.parametrize(
     "change",

@@ -235,6 +235,31 @@ def test_lists_in_many_places(kind: Any, new: bool, memory: Store, tmp_path: Pat
         assert found.tree("model") == {"x": value}
 
 
+def test_expanded_tensors(memory: Store, tmp_path: Path) -> None:
+    file, huge = tmp_path / "m.pt", torch.zeros(1).expand(1 << 40)
+    for content in ({"w": torch.ones(3), "x": huge}, [torch.zeros(1).expand(1 << 28)] * 3 + [huge]):
+        torch.save(content, file)
+        with pytest.raises(ValueError, match=r"m.pt has tensors of 4,39.* the largest model/.* of"):
+            checkpoint.import_(file, memory)
+        with pytest.raises(ValueError, match=r"m.pt has tensors of"):
+            open_file(file)
+    part = tmp_path / "a-1.bin"
+    torch.save({"x": huge}, part)
+    (tmp_path / "m.bin.index.json").write_text('{"weight_map": {"x": "a-1.bin"}}')
+    with pytest.raises(
+        ValueError, match=r"m.bin.index.json has tensors of 4,398,046,511,104 bytes"
+    ):
+        checkpoint.import_(tmp_path / "m.bin.index.json", memory)
+    assert checkpoint.log(memory) == []
+    # Buffers of models, and the same memory in many places.
+    mask = torch.ones(1, dtype=torch.bool).expand(2048, 2048)
+    found = imported(memory, {"mask": mask, "ids": torch.arange(512).expand(1, -1)}, file)
+    assert torch.equal(found.tensor("model/mask"), mask)
+    torch.save({str(i): torch.zeros(1).expand(1 << 26) for i in range(4)}, file)
+    with checkpoint.open(open_file(file)) as view:
+        assert view.info("model/3").shape == (1 << 26,)
+
+
 def test_parts_with_an_index(memory: Store, tmp_path: Path) -> None:
     parts = {"a-1.bin": {"x": torch.ones(2), "y": torch.zeros(3)}, "a-2.bin": {"z": torch.ones(1)}}
     for name, state in parts.items():

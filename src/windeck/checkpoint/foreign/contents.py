@@ -6,14 +6,16 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.write.imports import ForeignState, ForeignTensor
+from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["Describe", "build_state"]
+__all__ = ["Describe", "build_state", "check_expanded"]
 
 #: A function of a tensor's name and the tensor that returns its description, and a key that is
 #: equal for tensors with the same data (None: no other has them).
@@ -24,6 +26,9 @@ _MODEL_KEYS = ("model", "state_dict", "model_state_dict", "model_state", "module
 _OPTIMIZER_KEYS = ("optimizer", "optimizer_state_dict", "optimizer_states", "optim")
 _STEP_KEYS = ("step", "global_step", "iteration")
 _DEEPEST = 100
+#: Limits for the bytes of all tensors of a file: a number, and a multiple of the bytes of the file,
+#: which is more than compression makes of it.
+_FEW_BYTES, _MOST_EXPANDED = 1 << 30, 2000
 #: Values that a file may list, however few it stores, and the most times that it may list each.
 _FEW_VALUES, _MOST_TIMES = 1_000_000, 10
 
@@ -68,6 +73,26 @@ def build_state(content: Any, describe: Describe, *, root: str | None) -> Foreig
         for name, value in roots.items()
     }
     return ForeignState(_find_step(content, describe), trees, tensors)
+
+
+def check_expanded(state: ForeignState, file: Path, stored_bytes: int) -> None:
+    """Raise a ValueError for tensors that an import would write as far more than is stored.
+
+    A tensor can have one element in memory at each of its 2^40 places, as `torch.Tensor.expand`
+    makes it. Masks and other buffers that were expanded are below the limits.
+    """
+    sizes = {
+        name: math.prod(tensor.shape) * torch_dtype(tensor.dtype).itemsize
+        for name, tensor in state.tensors.items()
+    }
+    total = sum(sizes.values())
+    if total > max(_FEW_BYTES, _MOST_EXPANDED * stored_bytes):
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise ValueError(
+            f"{file} has tensors of {total:,} bytes, the largest {largest} of "
+            f"{tuple(state.tensors[largest].shape)}, in {stored_bytes:,} bytes: expected up to "
+            f"{_FEW_BYTES:,}, or {_MOST_EXPANDED:,} times the bytes stored"
+        )
 
 
 def _split_roots(content: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import torch
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.utils import _create_file_view
 
-from windeck.checkpoint.foreign.contents import build_state
+from windeck.checkpoint.foreign.contents import build_state, check_expanded
 from windeck.checkpoint.foreign.opening import METADATA_FILE
 from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
 from windeck.checkpoint.foreign.torch_files import describe_tensor, first_sentence, is_of_system
@@ -92,7 +92,10 @@ def read_dcp_folder(
             return describe_tensor(name, tensor)
         return tensors[id(tensor)][1], None
 
-    return build_state(state, describe, root=root)
+    built = build_state(state, describe, root=root)
+    files = {piece.file for piece in pieces.values()}
+    check_expanded(built, folder, sum(file.stat().st_size for file in files))
+    return built
 
 
 def _count_columns(contents: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from windeck.checkpoint.foreign.contents import build_state
+from windeck.checkpoint.foreign.contents import build_state, check_expanded
 from windeck.checkpoint.format.boxes import whole
 from windeck.checkpoint.format.chunks import read_elements
 from windeck.checkpoint.safetensors.importing import read_index
@@ -34,11 +34,14 @@ def read_torch_file(path: Path, *, root: str | None) -> ForeignState:
     Raises
     ------
     ValueError
-        For a file that torch cannot read, or only by running code in it.
+        For a file that torch cannot read, or only by running code in it, and for tensors that are
+        expanded to far more bytes than the file has.
     TypeError
         For a value that cannot be saved, naming its place.
     """
-    return build_state(load_weights(path), describe_tensor, root=root)
+    state = build_state(load_weights(path), describe_tensor, root=root)
+    check_expanded(state, path, path.stat().st_size)
+    return state
 
 
 def describe_tensor(name: str, tensor: torch.Tensor) -> tuple[ForeignTensor, Any]:
@@ -109,10 +112,13 @@ def read_torch_index(index: Path, *, root: str | None) -> ForeignState:
     """Return the tensors of the files that an index (``.bin.index.json``) names, beside it."""
     state: dict[str, Any] = {}
     _, where = read_index(index)
-    for file in sorted(set(where.values())):
-        found = load_weights(index.with_name(file))
+    files = sorted(set(where.values()))
+    for file in files:
+        part = load_weights(index.with_name(file))
         names = {name for name, held in where.items() if held == file}
-        if not isinstance(found, dict) or found.keys() != names:
+        if not isinstance(part, dict) or part.keys() != names:
             raise ValueError(f"{file} has other names than {index} says, expected the same")
-        state |= found
-    return build_state(state, describe_tensor, root=root or "model")
+        state |= part
+    found = build_state(state, describe_tensor, root=root or "model")
+    check_expanded(found, index, sum(index.with_name(file).stat().st_size for file in files))
+    return found
