@@ -476,6 +476,34 @@ def test_a_damaged_segment_is_an_error_that_names_it(what: str, s3: Bucket, memo
         assert contents(found) == contents(memory)
 
 
+@pytest.mark.parametrize("cut", [0, 9, -9])
+def test_a_damaged_list_is_repaired_as_its_error_says(
+    cut: int, memory: Store, tmp_path: Path
+) -> None:
+    target, lists = f"file://{tmp_path}", tmp_path / "lists"
+    fill(memory, 2)
+    copy(memory, target, generations=[1])
+    first = next(iter(lists.iterdir()))
+    whole = first.read_bytes()
+    copy(memory, target)
+    newest, former = max(lists.iterdir()), sorted(lists.iterdir())[-2]
+    newest.write_bytes(newest.read_bytes()[:cut])
+    for replace in (False, True):
+        words = rf"{newest.name} is damaged: .*; remove it to go on from lists/{former.name}, and"
+        with pytest.raises(CorruptStoreError, match=words):
+            copy(memory, target, replace=replace)
+    newest.unlink()
+    copy(memory, target, replace=True)
+    with open_store(target) as found:
+        assert contents(found) == contents(memory)
+        assert verify(found, deep=True).ok
+    for one in lists.iterdir():
+        one.unlink()
+    first.write_bytes(whole[:cut])
+    with pytest.raises(CorruptStoreError, match=rf"{first.name} .*; copy to a new folder$"):
+        copy(memory, target, replace=True)
+
+
 PROGRAM = """
 import json, os, sys
 import pyarrow.fs

@@ -126,7 +126,7 @@ class ObjectStore:
             with suppress(FileNotFoundError):
                 if len(names) < 2:
                     content = read_bytes(join(self._folder, names[0])) if names else b""
-                    self._use_list(names[0] if names else "", content)
+                    self._use_first_list(names[0] if names else "", content)
                     return
             RETRY.wait(attempt)
         if len(names) == 1:
@@ -135,6 +135,22 @@ class ObjectStore:
             f"{' and '.join(map(self._path, names))} were written at the same time, expected one "
             "list: remove the one of the copy that failed"
         )
+
+    def _use_first_list(self, name: str, content: bytes) -> None:
+        """Use the list in force; name the one before it in the error of one that is damaged.
+
+        That may have other generations and namespaces, so it is not used without being asked for.
+        """
+        try:
+            self._use_list(name, content)
+        except CorruptStoreError as error:
+            former = max((one for one in self._lists() if one < name), default=None)
+            remedy = (
+                f"remove it to go on from {former}, and copy again"
+                if former
+                else "copy to a new folder"
+            )
+            raise CorruptStoreError(f"{error}; {remedy}") from error
 
     def _use_list(self, name: str, content: bytes) -> None:
         segments, values = parse_list(self._path(name), content) if name else ([], {})
