@@ -129,7 +129,7 @@ def test_code_in_files_is_not_run(memory: Store, tmp_path: Path, new: bool) -> N
     file, mark = tmp_path / "evil.pt", tmp_path / "mark"
     content = {"w": torch.ones(2), "evil": Evil(mark)}
     torch.save(content, file, _use_new_zipfile_serialization=new)
-    words = "holds posix.system, which torch makes by running code" if new else "cannot be read"
+    words = r"evil.pt holds posix\.system, which torch makes by running code, expected tensors"
     with pytest.raises(ValueError, match=words):
         checkpoint.import_(file, memory)
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Evil(mark)))
@@ -139,11 +139,21 @@ def test_code_in_files_is_not_run(memory: Store, tmp_path: Path, new: bool) -> N
     assert checkpoint.log(memory) == []
 
 
-def test_a_whole_module_is_named(memory: Store, tmp_path: Path) -> None:
-    torch.save(torch.nn.Linear(2, 2), tmp_path / "m.pt")
+@pytest.mark.parametrize("new", [True, False])
+def test_a_whole_module_is_named(memory: Store, tmp_path: Path, new: bool) -> None:
+    module = torch.nn.Linear(2, 2)
+    torch.save(module, tmp_path / "m.pt", _use_new_zipfile_serialization=new)
     words = r"m.pt holds .*Linear, .* expected tensors and plain values, such as of torch.save\(mod"
     with pytest.raises(ValueError, match=words):
         checkpoint.import_(tmp_path / "m.pt", memory)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.float8_e4m3fn])
+def test_dtypes_that_torch_does_not_read(dtype: torch.dtype, memory: Store, tmp_path: Path) -> None:
+    file = tmp_path / "m.pt"
+    torch.save({"w": torch.ones(2).to(dtype)}, file, _use_new_zipfile_serialization=False)
+    with pytest.raises(ValueError, match=r"m.pt has a dtype, such as float8, that torch does not"):
+        checkpoint.import_(file, memory)
 
 
 def test_wrong_files(memory: Store, tmp_path: Path) -> None:

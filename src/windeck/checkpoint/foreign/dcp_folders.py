@@ -21,7 +21,12 @@ from torch.distributed.checkpoint.utils import _create_file_view
 from windeck.checkpoint.foreign.contents import build_state, check_expanded
 from windeck.checkpoint.foreign.opening import METADATA_FILE
 from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
-from windeck.checkpoint.foreign.torch_files import describe_tensor, first_sentence, is_of_system
+from windeck.checkpoint.foreign.torch_files import (
+    describe_tensor,
+    first_sentence,
+    is_of_system,
+    refused_names,
+)
 from windeck.checkpoint.format.boxes import Box, shape_of, whole
 from windeck.checkpoint.format.chunks import read_elements
 from windeck.checkpoint.format.entries import check_tiling
@@ -267,9 +272,10 @@ def _load_piece(piece: _StoredPiece, name: str) -> Any:
         except Exception as error:  # of any kind, for damaged data
             if is_of_system(error):
                 raise
+            names = refused_names(error)
+            reason = f"it holds {names[0]}" if names else first_sentence(error)
             raise ValueError(
-                f"{name} in {piece.file} cannot be read with weights_only=True: "
-                f"{first_sentence(error)}"
+                f"{name} in {piece.file} cannot be read with weights_only=True: {reason}"
             ) from error
 
 

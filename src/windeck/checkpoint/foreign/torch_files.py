@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = [
     "load_weights",
     "read_torch_file",
     "read_torch_index",
+    "refused_names",
 ]
 
 
@@ -78,11 +80,16 @@ def _can_be_mapped(path: Path) -> bool:
 
 
 def _reason(path: Path, error: Exception) -> str:
-    unsafe = _unsafe_names(path)
+    unsafe = _unsafe_names(path) or refused_names(error)
     if unsafe:
         return (
             f"holds {', '.join(unsafe[:5])}, which torch makes by running code, expected tensors "
             "and plain values, such as of torch.save(model.state_dict(), ...)"
+        )
+    if isinstance(error, AttributeError) and "UntypedStorage" in str(error):
+        return (
+            "has a dtype, such as float8, that torch does not read from its format before 1.6, "
+            "expected one of torch.save with its defaults"
         )
     return f"cannot be read as a file of torch.save: {first_sentence(error)}"
 
@@ -98,6 +105,11 @@ def first_sentence(error: Exception) -> str:
     if not isinstance(error, (RuntimeError, pickle.UnpicklingError)) or not text[:1].isalpha():
         return "it is damaged, or of another kind"  # torch did not expect it either
     return text
+
+
+def refused_names(error: Exception) -> list[str]:
+    """Return the name that torch did not allow, by its error; files before 1.6 have no other."""
+    return [name[:80] for name in re.findall(r"GLOBAL (\S+) (?:whose|was)", str(error))[:1]]
 
 
 def _unsafe_names(path: str | os.PathLike[str]) -> list[str]:
