@@ -83,7 +83,11 @@ def open_objects(
 ) -> ObjectStore:
     """Open the store in a folder of a file system; see `windeck.checkpoint.stores.open_store`."""
     if filesystem is None:
-        StoreURL.parse(url.partition("?")[0])  # a secret key with a slash would be shown
+        parsed = StoreURL.parse(url.partition("?")[0])  # a secret key with a slash would be shown
+        if not parsed.host and parsed.scheme != "file":
+            raise ValueError(
+                f"{parsed} has no bucket or host, expected {parsed.scheme}://bucket/folder"
+            )
     if url.startswith("file://") and urlsplit(url).netloc:
         raise ValueError(f"expected an absolute path, as in file:///path, got {url[:200]!r}")
     return ObjectStore(absolute(url, filesystem=filesystem, storage_options=storage_options))
