@@ -24,7 +24,7 @@ from windeck.checkpoint.read.scanning import (
     read_values,
     referenced_ranges,
 )
-from windeck.checkpoint.stores import Store, View
+from windeck.checkpoint.stores import CorruptStoreError, Store, View
 from windeck.checkpoint.stores.protocol import order_writes
 from windeck.checkpoint.stores.urls import opened
 
@@ -81,7 +81,8 @@ def copy(
     RuntimeError
         When another process committed to the target meanwhile.
     OSError
-        When data of the source are damaged or cannot be reached; then HEAD is not written.
+        When data of the source are damaged or cannot be reached; then HEAD is not written. When the
+        checkpoint of the target is damaged; then nothing is written without `replace`.
 
     Notes
     -----
@@ -120,16 +121,14 @@ def copy(
         copier = _Copier(view, namespace, place, space, progress)
         if keys.has_segments(place):
             return copier.run_in_segments(place, commits, replace=replace)
-        there = place.get(keys.head(space))
-        if there is not None and (replace or read_head(place, space).commits):
-            if not replace:
-                raise FileExistsError(
-                    f"{place.url} has a checkpoint in {space} already, expected none; pass "
-                    "replace=True to remove it first"
-                )
-            if there == view.get(keys.head(namespace)):  # also the same store by two URLs
+        if replace:
+            there = place.get(keys.head(space))
+            # Also the same store by two URLs.
+            if there is not None and there == view.get(keys.head(namespace)):
                 raise ValueError(same_checkpoint_message(place.url, space))
             _remove_checkpoint(place, space)
+        else:
+            _check_no_checkpoint(place, space)
         return copier.run(commits)
 
 
@@ -157,6 +156,19 @@ def select_commits(view: View, namespace: str, generations: Collection[int] | No
         what = f"generation {min(missing)}" if missing else "generation asked for"
         raise FileNotFoundError(f"there is no {what} in {namespace}, expected some of {kept}")
     return [commit for commit in commits if commit.generation in wanted]
+
+
+def _check_no_checkpoint(place: Store, namespace: str) -> None:
+    """Raise an error if there is a checkpoint, or a damaged one of which data may be saved."""
+    hint = "pass replace=True to remove it first"
+    try:
+        commits = read_head(place, namespace).commits
+    except CorruptStoreError as error:
+        raise CorruptStoreError(f"{error}; {hint}") from error
+    if commits:
+        raise FileExistsError(
+            f"{place.url} has a checkpoint in {namespace} already, expected none; {hint}"
+        )
 
 
 def _remove_checkpoint(place: Store, namespace: str) -> None:
