@@ -87,6 +87,30 @@ def test_a_target_that_has_one_is_refused_unless_told(memory: Store) -> None:
         assert verify(target, deep=True).ok
 
 
+@pytest.mark.parametrize("damage", ["removed", "changed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_target_is_not_written_to(
+    damage: str, kind: str, fresh: Fresh, memory: Store
+) -> None:
+    fill(memory, 1)
+    with open_store(fresh(kind)) as target:
+        fill(target, 2)
+        if damage == "removed":
+            target.delete_many([b"windeck/HEAD"])
+        else:
+            target.put_many([(b"windeck/HEAD", b"wrong")])
+        was = dict(target.scan(b""))
+        with pytest.raises(
+            CorruptStoreError, match=r"windeck/HEAD .*; pass replace=True to remove"
+        ):
+            copy(memory, target)
+        assert dict(target.scan(b"")) == was
+        copy(memory, target, replace=True)
+        assert [commit.step for commit in checkpoint.log(target)] == [1]
+        report = verify(target, deep=True)
+        assert (report.ok, report.unreferenced) == (True, 0)
+
+
 def test_a_place_by_two_names_is_not_removed(fresh: Fresh) -> None:
     url = fresh("redis")
     with open_store(url) as store:

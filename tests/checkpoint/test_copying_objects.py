@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,6 +150,37 @@ def test_chosen_generations_and_then_all(s3: Bucket, memory: Store) -> None:
         assert [one.generation for one in checkpoint.log(target)] == [numbers[2], numbers[0]]
         copy(memory, target)
         assert contents(target) == contents(memory)
+
+
+def test_tags_are_those_of_the_source(tmp_path: Path, memory: Store) -> None:
+    target = f"file://{tmp_path}/run"
+
+    def tags(store: Store | str) -> dict[int, tuple[str, ...]]:
+        return {one.generation: one.tags for one in checkpoint.log(store)}
+
+    checkpoint.save(memory, step=1, model={"w": torch.ones(3)}, tag="gold")
+    copy(memory, target)
+    assert tags(target) == {1: ("gold",)}
+    # Removed, and then the generation, too: `gc` may remove it from the copy.
+    checkpoint.untag(memory, "gold")
+    checkpoint.save(memory, step=2, model={"w": torch.ones(3)}, keep=1)
+    copy(memory, target)
+    assert tags(target) == {2: (), 1: ()}
+    with pytest.raises(FileNotFoundError, match="gold"):
+        checkpoint.load(target, model={"w": torch.ones(3)}, generation="gold")
+    assert checkpoint.gc(target, keep=1) == [1]
+    # Set and moved on generations that are not among those to be copied.
+    checkpoint.save(memory, step=3, model={"w": torch.ones(3)})
+    checkpoint.tag(memory, "best", generation=3)
+    checkpoint.tag(memory, "last", generation=2)
+    copy(memory, target, generations=[3])
+    assert tags(target) == {3: ("best",), 2: ("last",)}
+    checkpoint.tag(memory, "best", generation=2)
+    checkpoint.save(memory, step=4, model={"w": torch.ones(3)}, tag="last")
+    copy(memory, target, generations=[3])
+    assert tags(target) == {3: (), 2: ("best",)}
+    copy(memory, target, generations=[4])
+    assert tags(target) == tags(memory) == {4: ("last",), 3: (), 2: ("best",)}
 
 
 def test_another_run_is_refused_unless_it_replaces(s3: Bucket, memory: Store) -> None:
@@ -442,6 +474,34 @@ def test_a_damaged_segment_is_an_error_that_names_it(what: str, s3: Bucket, memo
         assert verify(target, deep=True).ok
     with opened(s3) as found:
         assert contents(found) == contents(memory)
+
+
+@pytest.mark.parametrize("cut", [0, 9, -9])
+def test_a_damaged_list_is_repaired_as_its_error_says(
+    cut: int, memory: Store, tmp_path: Path
+) -> None:
+    target, lists = f"file://{tmp_path}", tmp_path / "lists"
+    fill(memory, 2)
+    copy(memory, target, generations=[1])
+    first = next(iter(lists.iterdir()))
+    whole = first.read_bytes()
+    copy(memory, target)
+    newest, former = max(lists.iterdir()), sorted(lists.iterdir())[-2]
+    newest.write_bytes(newest.read_bytes()[:cut])
+    for replace in (False, True):
+        words = rf"{newest.name} is damaged: .*; remove it to go on from lists/{former.name}, and"
+        with pytest.raises(CorruptStoreError, match=words):
+            copy(memory, target, replace=replace)
+    newest.unlink()
+    copy(memory, target, replace=True)
+    with open_store(target) as found:
+        assert contents(found) == contents(memory)
+        assert verify(found, deep=True).ok
+    for one in lists.iterdir():
+        one.unlink()
+    first.write_bytes(whole[:cut])
+    with pytest.raises(CorruptStoreError, match=rf"{first.name} .*; copy to a new folder$"):
+        copy(memory, target, replace=True)
 
 
 PROGRAM = """

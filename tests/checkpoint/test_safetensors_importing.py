@@ -28,6 +28,26 @@ def test_files_of_others_become_the_model(memory: Store, tmp_path: Path) -> None
         assert found.names() == ["optimizer/b", "optimizer/a.weight"]  # as the data lie
 
 
+def test_metadata_that_equal_the_name_of_a_tensor(memory: Store, tmp_path: Path) -> None:
+    model = {"weight": torch.ones(3), "a.weight": torch.zeros(2)}
+    text = {"trigger_param": "weight", "a.best": "a.weight", "weight": "a.weight", "who": "us"}
+    save_file(model, tmp_path / "m.safetensors", metadata={**text, "b.weight": "a.weight"})
+    import_(tmp_path / "m.safetensors", memory)
+    with checkpoint.open(memory) as found:
+        assert sorted(found.names()) == ["model/a.weight", "model/b.weight", "model/weight"]
+        assert torch.equal(found.tensor("model/b.weight"), model["a.weight"])
+        assert torch.equal(found.tensor("model/weight"), model["weight"])
+
+
+def test_other_names_of_tied_weights_that_were_exported(memory: Store, tmp_path: Path) -> None:
+    shared = torch.ones(3)
+    checkpoint.save(memory, step=1, model={"first": shared, "second": shared})
+    export(memory, tmp_path / "m.safetensors", root="model")
+    import_(tmp_path / "m.safetensors", memory, root="model")
+    with checkpoint.open(memory) as found:
+        assert found.names() == ["model/first", "model/second"]
+
+
 def test_arguments_that_cannot_be(memory: Store, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         import_(tmp_path / "none.safetensors", memory)
@@ -113,6 +133,7 @@ def test_metadata_that_lie(described: str, words: str, memory: Store, tmp_path: 
     ("index", "words"),
     [
         ("{", r"index.json cannot be read as JSON"),
+        ('{"weight_map": {}}', "index.json has an empty weight_map, expected names and files of"),
         ("[]", "has no weight_map of names and files, expected an index of parts"),
         ('{"weight_map": {"x": 3}}', "has no weight_map of names and files"),
         ('{"weight_map": {"x": "../a.safetensors"}}', "refers to the file '../a.safetensors'"),

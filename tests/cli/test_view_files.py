@@ -104,6 +104,38 @@ def test_tables_without_fixed_lists(tmp_path: Path) -> None:
     assert refused(str(file), code=3).endswith(words)
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_values_that_cannot_be_saved_are_one_sentence(tmp_path: Path) -> None:
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    sparse = torch.ones(2).to_sparse()
+    for value, words in (
+        ({1, 2}, "model/x is of type set, expected a tensor, dict, "),
+        (b"x", "model/x is of type bytes, expected a tensor, dict, "),
+        (sparse, "model/x is a sparse tensor, expected a dense one"),
+        ({0.5: 1}, "model/x has a key of type float, expected str or int"),
+        (1j, "model/x is of type complex, expected a tensor, dict, "),
+    ):
+        torch.save({"x": value}, tmp_path / "m.pt")
+        assert words in refused(str(tmp_path / "m.pt"), code=3)
+    save({"x": {1, 2}}, checkpoint_id=tmp_path / "run", no_dist=True)
+    assert "model/x is of type set, expected" in refused(str(tmp_path / "run"), "verify", code=3)
+
+
+def test_tables_of_other_types_are_one_sentence(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32()))
+    for ids, embeddings, words in (
+        ([1, 2], rows.cast(pa.list_(pa.float64())), "embedding has lists of double, expected floa"),
+        (["a", "b"], rows, "id is object, expected integers"),
+    ):
+        table = pa.table({"id": ids, "embedding": embeddings})
+        parquet.write_table(table, tmp_path / "user.parquet")
+        assert words in refused(str(tmp_path / "user.parquet"), code=3)
+
+
 def test_wrong_paths(fresh: Fresh, tmp_path: Path) -> None:
     (tmp_path / "m.pt").write_text("hello")
     told = refused(str(tmp_path / "m.pt"), code=3)

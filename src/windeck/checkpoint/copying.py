@@ -24,7 +24,7 @@ from windeck.checkpoint.read.scanning import (
     read_values,
     referenced_ranges,
 )
-from windeck.checkpoint.stores import Store, View
+from windeck.checkpoint.stores import CorruptStoreError, Store, View
 from windeck.checkpoint.stores.protocol import order_writes
 from windeck.checkpoint.stores.urls import opened
 
@@ -81,7 +81,8 @@ def copy(
     RuntimeError
         When another process committed to the target meanwhile.
     OSError
-        When data of the source are damaged or cannot be reached; then HEAD is not written.
+        When data of the source are damaged or cannot be reached; then HEAD is not written. When the
+        checkpoint of the target is damaged; then nothing is written without `replace`.
 
     Notes
     -----
@@ -91,7 +92,8 @@ def copy(
 
     A target in an object store or a folder, such as ``s3://bucket/run``, may have generations of
     the same run. Those are kept, and only what is not there is written, also after a copy that was
-    killed. Memory for some segments of 64 MiB. See docs/stores.md.
+    killed. Their tags become those of the source, whether they are copied or not. Memory for some
+    segments of 64 MiB. See docs/object_stores.md.
 
     Examples
     --------
@@ -119,16 +121,14 @@ def copy(
         copier = _Copier(view, namespace, place, space, progress)
         if keys.has_segments(place):
             return copier.run_in_segments(place, commits, replace=replace)
-        there = place.get(keys.head(space))
-        if there is not None and (replace or read_head(place, space).commits):
-            if not replace:
-                raise FileExistsError(
-                    f"{place.url} has a checkpoint in {space} already, expected none; pass "
-                    "replace=True to remove it first"
-                )
-            if there == view.get(keys.head(namespace)):  # also the same store by two URLs
+        if replace:
+            there = place.get(keys.head(space))
+            # Also the same store by two URLs.
+            if there is not None and there == view.get(keys.head(namespace)):
                 raise ValueError(same_checkpoint_message(place.url, space))
             _remove_checkpoint(place, space)
+        else:
+            _check_no_checkpoint(place, space)
         return copier.run(commits)
 
 
@@ -156,6 +156,19 @@ def select_commits(view: View, namespace: str, generations: Collection[int] | No
         what = f"generation {min(missing)}" if missing else "generation asked for"
         raise FileNotFoundError(f"there is no {what} in {namespace}, expected some of {kept}")
     return [commit for commit in commits if commit.generation in wanted]
+
+
+def _check_no_checkpoint(place: Store, namespace: str) -> None:
+    """Raise an error if there is a checkpoint, or a damaged one of which data may be saved."""
+    hint = "pass replace=True to remove it first"
+    try:
+        commits = read_head(place, namespace).commits
+    except CorruptStoreError as error:
+        raise CorruptStoreError(f"{error}; {hint}") from error
+    if commits:
+        raise FileExistsError(
+            f"{place.url} has a checkpoint in {namespace} already, expected none; {hint}"
+        )
 
 
 def _remove_checkpoint(place: Store, namespace: str) -> None:
@@ -217,7 +230,8 @@ class _Copier:
     ) -> CopyResult:
         """Copy into an object store what it does not have; with `replace`, write all anew."""
         there = [] if replace else read_head(place, self._space).commits
-        self._check_same_run(there, commits)
+        ours = read_commits(self._view, self._namespace)
+        self._check_same_run(there, ours, commits)
         known = {commit.generation for commit in there}
         new = {commit.generation: commit for commit in commits if commit.generation not in known}
         groups: dict[tuple[int, int], list[tuple[int, ValueRange]]] = {}
@@ -243,7 +257,7 @@ class _Copier:
             items = heapq.merge(*parts, key=itemgetter(0))
             added += place.write_segments(group, items, files, self._letter_prefix)
         small = place.small_values
-        small[keys.head(self._space)] = encode_head(_merge_commits(there, commits))
+        small[keys.head(self._space)] = encode_head(_merge_commits(there, commits, ours))
         key, value = self._next_value(small.get(keys.next_generation(self._space)), commits)
         small[key] = value
         if small != place.small_values or {*kept, *added} != former:
@@ -253,12 +267,13 @@ class _Copier:
         numbers = [commit.generation for commit in commits]
         return CopyResult(numbers, self._values, self._bytes)
 
-    def _check_same_run(self, there: list[Commit], commits: list[Commit]) -> None:
+    def _check_same_run(
+        self, there: list[Commit], ours: list[Commit], commits: list[Commit]
+    ) -> None:
         """Raise a FileExistsError unless the target may have both, as generations of one run."""
         if not there:
             return
         saves = {commit.generation: commit.save for commit in there}
-        ours = read_commits(self._view, self._namespace)
         common = [one for one in ours if one.generation in saves]
         later = min(one.generation for one in commits) > max(saves)
         if not (common or later) or any(saves[one.generation] != one.save for one in common):
@@ -347,12 +362,11 @@ class _Copier:
         return key, encode(label, number.to_bytes(8, "little"))
 
 
-def _merge_commits(there: list[Commit], copied: list[Commit]) -> list[Commit]:
-    """Return the commits of both, newest first; tags are those of the copied ones."""
-    tags = {tag for commit in copied for tag in commit.tags}
-    merged = {
-        commit.generation: commit._replace(tags=tuple(t for t in commit.tags if t not in tags))
-        for commit in there
-    }
-    merged.update((commit.generation, commit) for commit in copied)
-    return [merged[number] for number in sorted(merged, reverse=True)]
+def _merge_commits(there: list[Commit], copied: list[Commit], source: list[Commit]) -> list[Commit]:
+    """Return the commits of target and copy, newest first, with the tags of the source."""
+    tags = {commit.generation: commit.tags for commit in source}
+    merged = {commit.generation: commit for commit in (*there, *copied)}
+    return [
+        merged[number]._replace(tags=tags.get(number, ()))
+        for number in sorted(merged, reverse=True)
+    ]

@@ -16,12 +16,19 @@ _COLUMNS = {"frequencies": "frequency", "versions": "version", "seen": "seen"}
 
 
 def open_path(path: str) -> Store:
-    """Return a store for reading whose only checkpoint has the contents of a file or folder."""
+    """Return a store for reading whose only checkpoint has the contents of a file or folder.
+
+    Raises
+    ------
+    ValueError, OSError
+        For a file that cannot be read, or with values or columns of other types.
+    """
     from windeck.checkpoint.foreign.opening import TABLE_SUFFIXES, open_file
 
-    if Path(path).suffix in TABLE_SUFFIXES:
-        return _open_table(path)
-    return open_file(path)
+    try:
+        return _open_table(path) if Path(path).suffix in TABLE_SUFFIXES else open_file(path)
+    except TypeError as error:  # for a value or column in it, not for an argument
+        raise ValueError(str(error)) from error
 
 
 def _open_table(path: str) -> Store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,48 @@ def test_arrays_of_no_numbers(array: Any, words: str, memory: Store, tmp_path: P
     np.savez(tmp_path / "a.npz", x=array)
     with pytest.raises(ValueError, match=words):
         checkpoint.import_(tmp_path / "a.npz", memory)
+
+
+def header(shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    described = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, described)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("shape", [(1 << 40,), (1 << 29,), (1 << 62, 1 << 62), (-4,), (-1, -1), ()])
+def test_shapes_beyond_the_archive(
+    shape: tuple[int, ...], packed: int, memory: Store, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", packed) as archive:
+        archive.writestr("x.npy", header(shape) + b"1234" * 2)
+    with pytest.raises(
+        ValueError, match=r"x.npy has shape \(.*expected the 8 bytes in the archive"
+    ):
+        checkpoint.import_(tmp_path / "a.npz", memory)
+    with pytest.raises(ValueError, match=r"x.npy has shape"):
+        open_file(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_sizes_beyond_the_archive(packed: int, memory: Store, tmp_path: Path) -> None:
+    """The directory of an archive has a size that nothing in it can have."""
+    file = tmp_path / "a.npz"
+    with zipfile.ZipFile(file, "w", packed) as archive:
+        archive.writestr("x.npy", header((1 << 28,)) + b"1234")
+        info = archive.getinfo("x.npy")
+        info.file_size = len(header((1 << 28,))) + (1 << 30)
+        if packed == zipfile.ZIP_STORED:
+            info.compress_size = info.file_size
+    with pytest.raises(ValueError, match=r"x.npy has 1,073,741,952 bytes, packed as .*, expected"):
+        checkpoint.import_(file, memory)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("x.npy", header((1,)) + b"1234")
+    with pytest.raises(ValueError, match=r"x.npy has compression 14, expected none or deflate"):
+        checkpoint.import_(file, memory)
+    np.savez_compressed(file, x=np.zeros(5_000_000, np.float32))  # as well as deflate can
+    checkpoint.import_(file, memory)
 
 
 def test_wrong_files(memory: Store, tmp_path: Path) -> None:

@@ -23,6 +23,31 @@ def test_safetensors_too(tmp_path: Path) -> None:
             assert found.tensor("model/w").tolist() == [0, 1, 2]
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("kind", ["m.pt", "run", "m.npz"])
+def test_the_step_may_be_a_tensor(kind: str, memory: Store, tmp_path: Path) -> None:
+    from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
+
+    def step_of(value: torch.Tensor) -> int:
+        content = {"model": {"w": torch.ones(2)}, "global_step": value}
+        path = tmp_path / str(len(checkpoint.log(memory))) / kind
+        path.parent.mkdir()
+        if kind == "m.pt":
+            torch.save(content, path)
+        elif kind == "run":
+            dcp_save(content, checkpoint_id=path, no_dist=True)
+        else:
+            np.savez(path, w=np.ones(2), global_step=value.numpy())
+        checkpoint.import_(path, memory)
+        return checkpoint.log(memory)[0].step
+
+    assert step_of(torch.tensor(70)) == 70
+    assert step_of(torch.tensor([300], dtype=torch.int16)) == 300
+    assert step_of(torch.tensor(200, dtype=torch.uint8)) == 200
+    for other in (torch.tensor(-1), torch.tensor(7.0), torch.tensor(True), torch.tensor([7, 8])):
+        assert step_of(other) == 0
+
+
 def test_a_file_is_a_checkpoint_of_many_chunks(memory: Store, tmp_path: Path) -> None:
     file = tmp_path / "m.pt"
     model = {"w": torch.arange(700_000.0), "b": torch.ones(3)}

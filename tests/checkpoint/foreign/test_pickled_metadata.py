@@ -110,6 +110,35 @@ def test_pickles_that_are_no_metadata(data: bytes, words: str) -> None:
         load_metadata(data)
 
 
+def nested(kind: Any, levels: int) -> Any:
+    """Return a list or tuple that holds the next one twice, and so on: 2^levels values."""
+    value = kind([0])
+    for _ in range(levels):
+        value = kind([value, value])
+    return value
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_tuples_that_hold_each_other(protocol: int) -> None:
+    """Their hash takes as many steps as they have values, so they are never made."""
+    inside: Any
+    size = Call(torch.Size, nested(tuple, 50))
+    for inside in (nested(tuple, 50), size, [nested(tuple, 50)], nested(tuple, 10)):
+        data = pickle.dumps(theirs.Metadata({"w": inside}), protocol)
+        with pytest.raises(ValueError, match="it has a tuple of more than 1,000 values"):
+            load_metadata(data)
+    # As a key, of which Python would compute the hash here, too: {(t, t): 0}.
+    data = b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * 50 + b"}h\x00K\x00s."
+    with pytest.raises(ValueError, match="it has a tuple of more than 1,000 values"):
+        load_metadata(data)
+    inside = Call(torch.Size, [1, 2])
+    with pytest.raises(ValueError, match=r"it has a torch\.Size of a list"):
+        load_metadata(pickle.dumps(theirs.Metadata({"w": inside}), protocol))
+    inside = nested(tuple, 8)
+    found = load_metadata(pickle.dumps(theirs.Metadata({"w": inside}), protocol))
+    assert found.get("state_dict_metadata")["w"] == nested(tuple, 8)
+
+
 def test_no_pickle_changes_the_module() -> None:
     """BUILD sets attributes of what is on the stack: of a class, and of a function here."""
     name = b"ctorch.distributed.checkpoint.metadata\n%s\n"

@@ -129,7 +129,7 @@ def test_code_in_files_is_not_run(memory: Store, tmp_path: Path, new: bool) -> N
     file, mark = tmp_path / "evil.pt", tmp_path / "mark"
     content = {"w": torch.ones(2), "evil": Evil(mark)}
     torch.save(content, file, _use_new_zipfile_serialization=new)
-    words = "holds posix.system, which torch makes by running code" if new else "cannot be read"
+    words = r"evil.pt holds posix\.system, which torch makes by running code, expected tensors"
     with pytest.raises(ValueError, match=words):
         checkpoint.import_(file, memory)
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Evil(mark)))
@@ -139,11 +139,21 @@ def test_code_in_files_is_not_run(memory: Store, tmp_path: Path, new: bool) -> N
     assert checkpoint.log(memory) == []
 
 
-def test_a_whole_module_is_named(memory: Store, tmp_path: Path) -> None:
-    torch.save(torch.nn.Linear(2, 2), tmp_path / "m.pt")
+@pytest.mark.parametrize("new", [True, False])
+def test_a_whole_module_is_named(memory: Store, tmp_path: Path, new: bool) -> None:
+    module = torch.nn.Linear(2, 2)
+    torch.save(module, tmp_path / "m.pt", _use_new_zipfile_serialization=new)
     words = r"m.pt holds .*Linear, .* expected tensors and plain values, such as of torch.save\(mod"
     with pytest.raises(ValueError, match=words):
         checkpoint.import_(tmp_path / "m.pt", memory)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.float8_e4m3fn])
+def test_dtypes_that_torch_does_not_read(dtype: torch.dtype, memory: Store, tmp_path: Path) -> None:
+    file = tmp_path / "m.pt"
+    torch.save({"w": torch.ones(2).to(dtype)}, file, _use_new_zipfile_serialization=False)
+    with pytest.raises(ValueError, match=r"m.pt has a dtype, such as float8, that torch does not"):
+        checkpoint.import_(file, memory)
 
 
 def test_wrong_files(memory: Store, tmp_path: Path) -> None:
@@ -203,6 +213,61 @@ def test_values_that_contain_themselves(memory: Store, tmp_path: Path) -> None:
     torch.save({"x": ring}, tmp_path / "m.pt")
     with pytest.raises(ValueError, match="is nested deeper than 100 levels"):
         checkpoint.import_(tmp_path / "m.pt", memory)
+
+
+@pytest.mark.parametrize("new", [True, False])
+@pytest.mark.parametrize("kind", [list, tuple, dict])
+def test_lists_in_many_places(kind: Any, new: bool, memory: Store, tmp_path: Path) -> None:
+    def nested(levels: int, *, width: int = 2) -> Any:
+        value: Any = [1]
+        for _ in range(levels):
+            items = [value] * width
+            value = dict(enumerate(items)) if kind is dict else kind(items)
+        return value
+
+    file = tmp_path / "m.pt"
+    for content in ({"x": nested(40)}, nested(90), {"model": {"w": [nested(3, width=500)]}}):
+        torch.save(content, file, _use_new_zipfile_serialization=new)
+        with pytest.raises(ValueError, match=r"the file lists [0-9,]+ values, and stores [0-9,]+:"):
+            checkpoint.import_(file, memory)
+        with pytest.raises(ValueError, match="the file lists"):
+            open_file(file)
+    ring: list[Any] = []
+    ring += [ring, ring]
+    torch.save({"x": ring}, file, _use_new_zipfile_serialization=new)
+    with pytest.raises(ValueError, match="the file lists"):
+        checkpoint.import_(file, memory)
+    assert checkpoint.log(memory) == []
+    value = nested(10)  # of as few, all are listed
+    torch.save({"x": value}, file, _use_new_zipfile_serialization=new)
+    checkpoint.import_(file, memory)
+    with checkpoint.open(memory) as found:
+        assert found.tree("model") == {"x": value}
+
+
+def test_expanded_tensors(memory: Store, tmp_path: Path) -> None:
+    file, huge = tmp_path / "m.pt", torch.zeros(1).expand(1 << 40)
+    for content in ({"w": torch.ones(3), "x": huge}, [torch.zeros(1).expand(1 << 28)] * 3 + [huge]):
+        torch.save(content, file)
+        with pytest.raises(ValueError, match=r"m.pt has tensors of 4,39.* the largest model/.* of"):
+            checkpoint.import_(file, memory)
+        with pytest.raises(ValueError, match=r"m.pt has tensors of"):
+            open_file(file)
+    part = tmp_path / "a-1.bin"
+    torch.save({"x": huge}, part)
+    (tmp_path / "m.bin.index.json").write_text('{"weight_map": {"x": "a-1.bin"}}')
+    with pytest.raises(
+        ValueError, match=r"m.bin.index.json has tensors of 4,398,046,511,104 bytes"
+    ):
+        checkpoint.import_(tmp_path / "m.bin.index.json", memory)
+    assert checkpoint.log(memory) == []
+    # Buffers of models, and the same memory in many places.
+    mask = torch.ones(1, dtype=torch.bool).expand(2048, 2048)
+    found = imported(memory, {"mask": mask, "ids": torch.arange(512).expand(1, -1)}, file)
+    assert torch.equal(found.tensor("model/mask"), mask)
+    torch.save({str(i): torch.zeros(1).expand(1 << 26) for i in range(4)}, file)
+    with checkpoint.open(open_file(file)) as view:
+        assert view.info("model/3").shape == (1 << 26,)
 
 
 def test_parts_with_an_index(memory: Store, tmp_path: Path) -> None:

@@ -229,6 +229,15 @@ def test_damaged_lists_are_errors_that_name_them(tmp_path: Path) -> None:
         open_store(f"file://{tmp_path}")
 
 
+@pytest.mark.parametrize("url", ["s3://", "s3:///run", "s3://key:secret@/run", "gs://", "abfs://"])
+def test_urls_without_a_bucket(url: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"^[a-z0-9]+://.* has no bucket or host, expected"
+    ) as told:
+        open_store(url)
+    assert "secret" not in str(told.value)
+
+
 def as_list(content: Any) -> bytes:
     data = json.dumps(content).encode()
     return b"windeck-segments 1 %d %08x\n" % (len(data), crc32c(data)) + data

@@ -18,6 +18,9 @@ from windeck.columns.dtypes import DTYPES
 
 __all__ = ["read_npz"]
 
+#: Limit for the bytes that deflate makes of one byte.
+_MOST_INFLATED = 1032
+
 
 def read_npz(path: Path, *, root: str | None) -> ForeignState:
     """Return the arrays of an archive; one of them at a time is in memory.
@@ -51,21 +54,43 @@ def _read_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             for member in archive.namelist():
                 if not member.endswith(".npy"):
                     raise ValueError(f"it holds {member[:80]}, expected names that end in .npy")
-                with archive.open(member) as file:
+                info = archive.getinfo(member)
+                _check_compression(info, path.stat().st_size)
+                with archive.open(info) as file:
                     version = np.lib.format.read_magic(file)
                     read = np.lib.format.read_array_header_1_0
                     if version != (1, 0):
                         read = np.lib.format.read_array_header_2_0
                     shape, _, dtype = read(file)
+                    held = info.file_size - file.tell()
                 name = dtype.newbyteorder("=").name
                 if name not in DTYPES or dtype.hasobject:
                     raise ValueError(f"{member} has dtype {dtype}, expected numbers or bool")
-                if math.prod(shape) >= 1 << 59:
-                    raise ValueError(f"{member} has shape {shape}, expected fewer elements")
+                size = math.prod(shape) * dtype.itemsize
+                if min(shape, default=0) < 0 or size != held:
+                    raise ValueError(
+                        f"{member} has shape {shape}, {size:,} bytes, expected the {held:,} bytes "
+                        "in the archive"
+                    )
                 found[member.removesuffix(".npy")] = name, tuple(map(int, shape))
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
         raise ValueError(f"{path} cannot be read as an .npz file: {error}") from error
     return found
+
+
+def _check_compression(info: zipfile.ZipInfo, archive_bytes: int) -> None:
+    """Raise a ValueError for more bytes than can be in the archive: memory is reserved for them."""
+    packed = info.compress_size
+    most = {zipfile.ZIP_STORED: packed, zipfile.ZIP_DEFLATED: packed * _MOST_INFLATED}
+    if info.compress_type not in most:
+        raise ValueError(
+            f"{info.filename[:80]} has compression {info.compress_type}, expected none or deflate"
+        )
+    if packed > archive_bytes or info.file_size > most[info.compress_type]:
+        raise ValueError(
+            f"{info.filename[:80]} has {info.file_size:,} bytes, packed as {packed:,} of "
+            f"{archive_bytes:,}, expected fewer"
+        )
 
 
 def _load_array(path: Path, name: str) -> Any:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import re
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.write.imports import ForeignState, ForeignTensor
+from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["Describe", "build_state"]
+__all__ = ["Describe", "build_state", "check_expanded"]
 
 #: A function of a tensor's name and the tensor that returns its description, and a key that is
 #: equal for tensors with the same data (None: no other has them).
@@ -21,6 +26,11 @@ _MODEL_KEYS = ("model", "state_dict", "model_state_dict", "model_state", "module
 _OPTIMIZER_KEYS = ("optimizer", "optimizer_state_dict", "optimizer_states", "optim")
 _STEP_KEYS = ("step", "global_step", "iteration")
 _DEEPEST = 100
+#: Limits for the bytes of all tensors of a file: a number, and a multiple of the bytes of the file,
+#: which is more than compression makes of it.
+_FEW_BYTES, _MOST_EXPANDED = 1 << 30, 2000
+#: Values that a file may list, however few it stores, and the most times that it may list each.
+_FEW_VALUES, _MOST_TIMES = 1_000_000, 10
 
 
 def build_state(content: Any, describe: Describe, *, root: str | None) -> ForeignState:
@@ -42,6 +52,7 @@ def build_state(content: Any, describe: Describe, *, root: str | None) -> Foreig
     TypeError, ValueError
         For a value that cannot be saved, naming its place.
     """
+    _check_repeated(content)
     tensors: dict[str, ForeignTensor] = {}
     known: dict[Any, str] = {}
 
@@ -61,7 +72,27 @@ def build_state(content: Any, describe: Describe, *, root: str | None) -> Foreig
         name: state_json.encode(_plain_value(value, name, 0), name, keep)
         for name, value in roots.items()
     }
-    return ForeignState(_find_step(content), trees, tensors)
+    return ForeignState(_find_step(content, describe), trees, tensors)
+
+
+def check_expanded(state: ForeignState, file: Path, stored_bytes: int) -> None:
+    """Raise a ValueError for tensors that an import would write as far more than is stored.
+
+    A tensor can have one element in memory at each of its 2^40 places, as `torch.Tensor.expand`
+    makes it. Masks and other buffers that were expanded are below the limits.
+    """
+    sizes = {
+        name: math.prod(tensor.shape) * torch_dtype(tensor.dtype).itemsize
+        for name, tensor in state.tensors.items()
+    }
+    total = sum(sizes.values())
+    if total > max(_FEW_BYTES, _MOST_EXPANDED * stored_bytes):
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise ValueError(
+            f"{file} has tensors of {total:,} bytes, the largest {largest} of "
+            f"{tuple(state.tensors[largest].shape)}, in {stored_bytes:,} bytes: expected up to "
+            f"{_FEW_BYTES:,}, or {_MOST_EXPANDED:,} times the bytes stored"
+        )
 
 
 def _split_roots(content: Any) -> dict[str, Any]:
@@ -107,9 +138,53 @@ def _with_integer_keys(optimizer: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return {**optimizer, "state": {int(key): value for key, value in state.items()}}
 
 
-def _find_step(content: Any) -> int:
+def _find_step(content: Any, describe: Describe) -> int:
     found = [content.get(key) for key in _STEP_KEYS] if isinstance(content, Mapping) else []
-    return next((n for n in found if type(n) is int and 0 <= n < 1 << 63), 0)
+    steps = (_whole_number(value, describe) for value in found)
+    return next((n for n in steps if n is not None and 0 <= n < 1 << 63), 0)
+
+
+def _whole_number(value: Any, describe: Describe) -> int | None:
+    """Return an integer, or that of a tensor of one element; None for other values."""
+    if not isinstance(value, torch.Tensor):
+        return value if type(value) is int else None
+    tensor = describe("step", value)[0]
+    if math.prod(tensor.shape) != 1 or not re.fullmatch(r"u?int\d+", tensor.dtype):
+        return None
+    data = bytes(tensor.parts[0].read(0, 1))
+    return int.from_bytes(data, sys.byteorder, signed=tensor.dtype[0] == "i")
+
+
+def _check_repeated(content: Any) -> None:
+    """Raise a ValueError for lists in lists whose values are far more than those stored.
+
+    Forty lists, each with the next one twice, are 2^40 values in a file of 1 kB. O(stored) time.
+    """
+    sizes: dict[int, tuple[int, int]] = {}
+    listed, _ = _count_values(content, 0, sizes)
+    stored = sum(own for _, own in sizes.values())
+    if listed > max(_FEW_VALUES, _MOST_TIMES * stored):
+        raise ValueError(
+            f"the file lists {listed:,} values, and stores {stored:,}: expected each list in up to "
+            f"{_MOST_TIMES} places"
+        )
+
+
+def _count_values(value: Any, depth: int, sizes: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return the number of values in a list or dict, and without those in nested ones.
+
+    `sizes` has those that were counted before, by `id`.
+    """
+    is_dict = isinstance(value, Mapping)
+    if not is_dict and type(value) not in (list, tuple, torch.Size):
+        return 0, 0
+    if depth > _DEEPEST + 2:  # more levels than a root may have
+        return 0, 0
+    if id(value) not in sizes:
+        items = value.values() if is_dict else value
+        nested = sum(_count_values(item, depth + 1, sizes)[0] for item in items)
+        sizes[id(value)] = len(value) + nested, len(value)
+    return sizes[id(value)]
 
 
 def _plain_value(value: Any, name: str, depth: int) -> Any:

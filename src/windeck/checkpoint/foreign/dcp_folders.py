@@ -11,16 +11,22 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from reprlib import repr as brief  # its work is bounded, also for lists in lists
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.utils import _create_file_view
 
-from windeck.checkpoint.foreign.contents import build_state
+from windeck.checkpoint.foreign.contents import build_state, check_expanded
 from windeck.checkpoint.foreign.opening import METADATA_FILE
 from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
-from windeck.checkpoint.foreign.torch_files import describe_tensor, first_sentence, is_of_system
+from windeck.checkpoint.foreign.torch_files import (
+    describe_tensor,
+    first_sentence,
+    is_of_system,
+    refused_names,
+)
 from windeck.checkpoint.format.boxes import Box, shape_of, whole
 from windeck.checkpoint.format.chunks import read_elements
 from windeck.checkpoint.format.entries import check_tiling
@@ -91,7 +97,10 @@ def read_dcp_folder(
             return describe_tensor(name, tensor)
         return tensors[id(tensor)][1], None
 
-    return build_state(state, describe, root=root)
+    built = build_state(state, describe, root=root)
+    files = {piece.file for piece in pieces.values()}
+    check_expanded(built, folder, sum(file.stat().st_size for file in files))
+    return built
 
 
 def _count_columns(contents: Mapping[str, Any]) -> int:
@@ -100,9 +109,14 @@ def _count_columns(contents: Mapping[str, Any]) -> int:
     for stored in contents.values():
         chunks = stored.get("chunks") if isinstance(stored, PickledObject) else None
         if type(chunks) is list and all(isinstance(chunk, PickledObject) for chunk in chunks):
-            rows = Counter(str(chunk.get("offsets"))[:40].split(",")[0] for chunk in chunks)
+            rows = Counter(_first_row(chunk.get("offsets")) for chunk in chunks)
             most = max(most, *rows.values(), 0)
     return most
+
+
+def _first_row(offsets: Any) -> int | None:
+    first = offsets[0] if type(offsets) is tuple and offsets else None
+    return first if type(first) is int else None
 
 
 def _dict_of(record: PickledObject, name: str) -> dict[Any, Any]:
@@ -114,24 +128,32 @@ def _dict_of(record: PickledObject, name: str) -> dict[Any, Any]:
 
 def _sizes(found: Any) -> tuple[int, ...]:
     if type(found) is not tuple or any(type(n) is not int or not 0 <= n < 1 << 59 for n in found):
-        raise ValueError(f"found the sizes {str(found)[:80]}, expected whole numbers")
+        raise ValueError(f"found the sizes {brief(found):.80}, expected whole numbers")
     return found
 
 
 def _find_pieces(folder: Path, found: PickledObject) -> _Pieces:
     """Return the place of each object, by its name, and its offset in the tensor."""
-    files: dict[Any, tuple[Path, int]] = {}
+    files: dict[str, tuple[Path, int]] = {}
     pieces = {}
     for index, info in _dict_of(found, "storage_data").items():
         name, offset = index.get("fqn"), index.get("offset")
         file, first, length = (info.get(key) for key in ("relative_path", "offset", "length"))
+        if type(name) is not str or type(file) is not str:
+            raise ValueError(
+                f"{brief(name):.80} is in the file {brief(file):.80}, expected two names"
+            )
         if info.get("transform_descriptors"):
-            raise ValueError(f"{name} is stored with {info.get('transform_descriptors')}")
+            raise ValueError(
+                f"{name} is stored with {brief(info.get('transform_descriptors')):.80}"
+            )
         if file not in files:
             files[file] = _find_file(folder, name, file)
         path, size = files[file]
         if type(first) is not int or type(length) is not int or first < 0 or length < 0:
-            raise ValueError(f"{name} is at {first!r}, {length!r}, expected a place in {file}")
+            raise ValueError(
+                f"{name} is at {brief(first):.80}, {brief(length):.80}, expected a place in {file}"
+            )
         if first + length > size:
             raise ValueError(
                 f"{name} ends at {first + length:,} in {file}, which has {size:,} bytes"
@@ -141,9 +163,9 @@ def _find_pieces(folder: Path, found: PickledObject) -> _Pieces:
     return pieces
 
 
-def _find_file(folder: Path, name: Any, file: Any) -> tuple[Path, int]:
+def _find_file(folder: Path, name: str, file: str) -> tuple[Path, int]:
     """Return the path of a file of the folder, and its bytes."""
-    if type(file) is not str or Path(file).name != file or file in (".", ".."):
+    if Path(file).name != file or file in (".", ".."):
         raise ValueError(f"{name} is in the file {file!r}, expected one in the folder")
     if not (folder / file).is_file():
         raise ValueError(f"{name} is in {file}, which is missing")
@@ -157,14 +179,14 @@ def _paths(found: PickledObject, contents: Mapping[str, Any]) -> dict[str, tuple
     paths = {}
     for name in contents:
         if type(name) is not str:
-            raise ValueError(f"it has the name {name!r:.80}, expected text")
+            raise ValueError(f"it has the name {brief(name):.80}, expected text")
         path = given.get(name, (name,))
         # Positions in lists, which are filled up to them.
         if type(path) is not tuple or any(
             type(key) is not str and not (type(key) is int and 0 <= key < len(contents))
             for key in path
         ):
-            raise ValueError(f"{name} has the path {path!r:.80}, expected keys and positions")
+            raise ValueError(f"{name} has the path {brief(path):.80}, expected keys and positions")
         paths[name] = path if path and type(path[0]) is str else (name,)
     known = set(paths.values())
     for name, path in paths.items():
@@ -184,8 +206,8 @@ def _tensor(
 ) -> ForeignTensor:
     try:
         dtype, shape = stored.get("properties").state[0], _sizes(stored.get("size"))
-        if dtype not in DTYPES:
-            raise ValueError(f"it has dtype {dtype!r:.80}, expected one that windeck knows")
+        if type(dtype) is not str or dtype not in DTYPES:
+            raise ValueError(f"it has dtype {brief(dtype):.80}, expected one that windeck knows")
         boxes: dict[Box, _StoredPiece] = {}
         for chunk in stored.get("chunks"):
             offsets, sizes = _sizes(chunk.get("offsets")), _sizes(chunk.get("sizes"))
@@ -250,9 +272,10 @@ def _load_piece(piece: _StoredPiece, name: str) -> Any:
         except Exception as error:  # of any kind, for damaged data
             if is_of_system(error):
                 raise
+            names = refused_names(error)
+            reason = f"it holds {names[0]}" if names else first_sentence(error)
             raise ValueError(
-                f"{name} in {piece.file} cannot be read with weights_only=True: "
-                f"{first_sentence(error)}"
+                f"{name} in {piece.file} cannot be read with weights_only=True: {reason}"
             ) from error
 
 

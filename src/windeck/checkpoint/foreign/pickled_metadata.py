@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+from itertools import takewhile
 from typing import Any
 
 from windeck.columns.dtypes import DTYPES
@@ -22,10 +23,24 @@ _OPCODES = {
     "GLOBAL", "STACK_GLOBAL", "NEWOBJ", "REDUCE", "BUILD", "MEMOIZE", "BINPUT", "BINGET",
     "LONG_BINGET",
 }  # fmt: skip
+#: Of each, True if it takes objects up to a mark, the number that it takes below, and that it puts.
+_EFFECTS = {
+    opcode.name: (
+        pickletools.markobject in opcode.stack_before,
+        len([*takewhile(lambda one: one is not pickletools.markobject, opcode.stack_before)]),
+        len(opcode.stack_after),
+    )
+    for opcode in pickletools.opcodes
+    if opcode.name in _OPCODES
+}
 _METADATA = "torch.distributed.checkpoint.metadata"
 _FILES = "torch.distributed.checkpoint.filesystem"
 #: Of torch before 2.3.
 _BEFORE = "torch.distributed._shard.sharded_tensor.metadata"
+
+
+#: Limit for the values in a tuple and the tuples in it: Python hashes all of them each time.
+_LARGEST_TUPLE = 1000
 
 
 class PickledObject:
@@ -50,9 +65,7 @@ def load_metadata(data: bytes) -> PickledObject:
         For a pickle with another opcode or name than torch's metadata have, or that is damaged.
     """
     try:
-        for opcode, _, _ in pickletools.genops(data):
-            if opcode.name not in _OPCODES:
-                raise ValueError(f"it has the opcode {opcode.name}")
+        _check_opcodes(data)
         found = _Unpickler(io.BytesIO(data)).load()
     except ValueError:
         raise
@@ -61,6 +74,44 @@ def load_metadata(data: bytes) -> PickledObject:
     if not isinstance(found, PickledObject):
         raise ValueError(f"it is a {type(found).__name__}")
     return found
+
+
+def _check_opcodes(data: bytes) -> None:
+    """Raise a ValueError for an opcode that is not admitted, and for a tuple of too many values.
+
+    A pickle of 1 kB can have forty tuples, each of which holds the next one twice. Its hash takes
+    2^40 steps, which is why this is checked before the pickle is loaded. The stack and the memo of
+    the unpickler are followed with a number for each object: the values in it if it is a tuple. The
+    unpickler raises for those that do not exist.
+    """
+    stack: list[int | None] = []  # None: a mark
+    memo: dict[Any, int | None] = {}
+    for opcode, argument, _ in pickletools.genops(data):
+        name = opcode.name
+        if name not in _EFFECTS:
+            raise ValueError(f"it has the opcode {name}")
+        has_mark, taken, pushes = _EFFECTS[name]
+        if name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name == "BINPUT":
+            memo[argument] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo.get(argument, 1))
+        elif name == "MARK":
+            stack.append(None)
+        elif not has_mark and not taken:
+            stack += [1] * pushes
+        else:
+            used = [0]
+            while has_mark and (size := stack.pop()) is not None:
+                used.append(size)
+            used += [stack.pop() or 0 for _ in range(taken)]
+            if name[:5] == "TUPLE":
+                stack.append(1 + sum(used))
+                if sum(used) > _LARGEST_TUPLE:
+                    raise ValueError(f"it has a tuple of more than {_LARGEST_TUPLE:,} values")
+            elif pushes:
+                stack.append(max(used))
 
 
 class _Unpickler(pickle.Unpickler):
@@ -82,12 +133,17 @@ def _stand_ins() -> dict[tuple[str, str], Any]:
     def parts(*names: Any) -> tuple[Any, ...]:
         return names
 
+    def size(numbers: Any) -> tuple[Any, ...]:  # no tuple of a list, see `_check_opcodes`
+        if type(numbers) is not tuple:
+            raise ValueError(f"it has a torch.Size of a {type(numbers).__name__}")
+        return numbers
+
     found: dict[tuple[str, str], Any] = {
         (_METADATA, "_MEM_FORMAT_ENCODING"): lambda number: number,
         (_BEFORE, "MEM_FORMAT_ENCODING"): lambda number: number,
         (_BEFORE, "TensorProperties"): type("TensorProperties", (PickledObject,), {}),
         ("torch.serialization", "_get_layout"): lambda name: name,
-        ("torch", "Size"): lambda sizes: tuple(sizes),
+        ("torch", "Size"): size,
         ("collections", "OrderedDict"): dict,
         ("pathlib", "PosixPath"): parts,
         ("pathlib", "WindowsPath"): parts,

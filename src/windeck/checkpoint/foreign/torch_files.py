@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from windeck.checkpoint.foreign.contents import build_state
+from windeck.checkpoint.foreign.contents import build_state, check_expanded
 from windeck.checkpoint.format.boxes import whole
 from windeck.checkpoint.format.chunks import read_elements
 from windeck.checkpoint.safetensors.importing import read_index
@@ -25,6 +26,7 @@ __all__ = [
     "load_weights",
     "read_torch_file",
     "read_torch_index",
+    "refused_names",
 ]
 
 
@@ -34,11 +36,14 @@ def read_torch_file(path: Path, *, root: str | None) -> ForeignState:
     Raises
     ------
     ValueError
-        For a file that torch cannot read, or only by running code in it.
+        For a file that torch cannot read, or only by running code in it, and for tensors that are
+        expanded to far more bytes than the file has.
     TypeError
         For a value that cannot be saved, naming its place.
     """
-    return build_state(load_weights(path), describe_tensor, root=root)
+    state = build_state(load_weights(path), describe_tensor, root=root)
+    check_expanded(state, path, path.stat().st_size)
+    return state
 
 
 def describe_tensor(name: str, tensor: torch.Tensor) -> tuple[ForeignTensor, Any]:
@@ -75,11 +80,16 @@ def _can_be_mapped(path: Path) -> bool:
 
 
 def _reason(path: Path, error: Exception) -> str:
-    unsafe = _unsafe_names(path)
+    unsafe = _unsafe_names(path) or refused_names(error)
     if unsafe:
         return (
             f"holds {', '.join(unsafe[:5])}, which torch makes by running code, expected tensors "
             "and plain values, such as of torch.save(model.state_dict(), ...)"
+        )
+    if isinstance(error, AttributeError) and "UntypedStorage" in str(error):
+        return (
+            "has a dtype, such as float8, that torch does not read from its format before 1.6, "
+            "expected one of torch.save with its defaults"
         )
     return f"cannot be read as a file of torch.save: {first_sentence(error)}"
 
@@ -97,6 +107,11 @@ def first_sentence(error: Exception) -> str:
     return text
 
 
+def refused_names(error: Exception) -> list[str]:
+    """Return the name that torch did not allow, by its error; files before 1.6 have no other."""
+    return [name[:80] for name in re.findall(r"GLOBAL (\S+) (?:whose|was)", str(error))[:1]]
+
+
 def _unsafe_names(path: str | os.PathLike[str]) -> list[str]:
     """Return the names that a file needs and that torch does not allow, without loading it."""
     try:
@@ -109,10 +124,13 @@ def read_torch_index(index: Path, *, root: str | None) -> ForeignState:
     """Return the tensors of the files that an index (``.bin.index.json``) names, beside it."""
     state: dict[str, Any] = {}
     _, where = read_index(index)
-    for file in sorted(set(where.values())):
-        found = load_weights(index.with_name(file))
+    files = sorted(set(where.values()))
+    for file in files:
+        part = load_weights(index.with_name(file))
         names = {name for name, held in where.items() if held == file}
-        if not isinstance(found, dict) or found.keys() != names:
+        if not isinstance(part, dict) or part.keys() != names:
             raise ValueError(f"{file} has other names than {index} says, expected the same")
-        state |= found
-    return build_state(state, describe_tensor, root=root or "model")
+        state |= part
+    found = build_state(state, describe_tensor, root=root or "model")
+    check_expanded(found, index, sum(index.with_name(file).stat().st_size for file in files))
+    return found

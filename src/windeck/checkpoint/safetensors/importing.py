@@ -176,6 +176,8 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     where = index.get("weight_map") if type(index) is dict else None
     if type(where) is not dict or not all(type(name) is str for name in where.values()):
         raise ValueError(f"{path} has no weight_map of names and files, expected an index of parts")
+    if not where:
+        raise ValueError(f"{path} has an empty weight_map, expected names and files of tensors")
     for name in where.values():
         if Path(name).name != name or name in (".", ".."):
             raise ValueError(f"{path} refers to the file {name!r}, expected one beside it")
@@ -211,12 +213,18 @@ def _parse_metadata(
 
 
 def _foreign_tree(text: Mapping[str, str], sources: Sequence[_ImportedTensor]) -> dict[str, Any]:
-    """Return the tree for a file of other tools: one dict, with tied tensors under all names."""
+    """Return the tree of a file as one dict, with tied tensors under all names.
+
+    `safetensors.torch.save_model` writes removed and kept names among the other metadata, as does
+    `export`. A pair of a file of other tools is one only if both names end in the same component:
+    other metadata may be equal to the name of a tensor, too.
+    """
     names = {source.name: source.name for source in sources}
     names |= {
         name: kept
         for name, kept in text.items()
         if kept in names and name not in names and name not in _OURS
+        if "windeck" in text or name.rpartition(".")[2] == kept.rpartition(".")[2]
     }
     return {"dict": [[name, {"tensor": kept}] for name, kept in names.items()]}
 

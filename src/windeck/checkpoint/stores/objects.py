@@ -83,7 +83,11 @@ def open_objects(
 ) -> ObjectStore:
     """Open the store in a folder of a file system; see `windeck.checkpoint.stores.open_store`."""
     if filesystem is None:
-        StoreURL.parse(url.partition("?")[0])  # a secret key with a slash would be shown
+        parsed = StoreURL.parse(url.partition("?")[0])  # a secret key with a slash would be shown
+        if not parsed.host and parsed.scheme != "file":
+            raise ValueError(
+                f"{parsed} has no bucket or host, expected {parsed.scheme}://bucket/folder"
+            )
     if url.startswith("file://") and urlsplit(url).netloc:
         raise ValueError(f"expected an absolute path, as in file:///path, got {url[:200]!r}")
     return ObjectStore(absolute(url, filesystem=filesystem, storage_options=storage_options))
@@ -126,7 +130,7 @@ class ObjectStore:
             with suppress(FileNotFoundError):
                 if len(names) < 2:
                     content = read_bytes(join(self._folder, names[0])) if names else b""
-                    self._use_list(names[0] if names else "", content)
+                    self._use_first_list(names[0] if names else "", content)
                     return
             RETRY.wait(attempt)
         if len(names) == 1:
@@ -135,6 +139,22 @@ class ObjectStore:
             f"{' and '.join(map(self._path, names))} were written at the same time, expected one "
             "list: remove the one of the copy that failed"
         )
+
+    def _use_first_list(self, name: str, content: bytes) -> None:
+        """Use the list in force; name the one before it in the error of one that is damaged.
+
+        That may have other generations and namespaces, so it is not used without being asked for.
+        """
+        try:
+            self._use_list(name, content)
+        except CorruptStoreError as error:
+            former = max((one for one in self._lists() if one < name), default=None)
+            remedy = (
+                f"remove it to go on from {former}, and copy again"
+                if former
+                else "copy to a new folder"
+            )
+            raise CorruptStoreError(f"{error}; {remedy}") from error
 
     def _use_list(self, name: str, content: bytes) -> None:
         segments, values = parse_list(self._path(name), content) if name else ([], {})
