@@ -199,7 +199,7 @@ def test_several_optimizers_and_schedulers(tmp_path: Path) -> None:
 
 
 def compare(folder: Path, url: str) -> None:
-    """What differs from the checkpoint is an error, and everything is as it was."""
+    """A difference from the checkpoint is an error, and everything is as it was."""
     saving, model, parts = start(url, 1)
     train_batches(saving, model, parts, range(1))
     model.user.step()

@@ -268,7 +268,7 @@ def test_tables_on_a_small_disk(kind: str, small_disk: Path) -> None:
 
 @pytest.mark.parametrize("kind", EMBEDDED)
 def test_gc_of_incremental_saves_on_a_full_disk(kind: str, small_disk: Path) -> None:
-    """Generations that nobody needs make the space to rewrite one that is needed in part."""
+    """Generations without needed values make the space to rewrite one that has some."""
     need(kind)
     url, state = f"{kind}://{small_disk}/x", {"w": torch.randn(2_500_000)}
     saved = -1

@@ -73,7 +73,7 @@ def test_a_fork_is_told_what_to_do(kind: str, before: str, statement: str, tmp_p
     ["store.close()", "store.put_many([(b'a', b'1')])", "store.sync()", "store.delete_range(b'a')"],
 )
 def test_a_fork_beside_a_thread_that_writes(kind: str, statement: str, tmp_path: Path) -> None:
-    """Nobody in the child would release the lock of that thread."""
+    """In the child no thread would release that lock."""
     need(kind)
     before = (
         "import threading; store = open_store(url); "

@@ -170,7 +170,7 @@ def _bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
     """Return the memory of a contiguous tensor."""
     # With at most one element, strides are arbitrary, and reshape would keep them.
     flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
-    # `Tensor.numpy` would forbid to resize the tensor's storage, for ever.
+    # After `Tensor.numpy` the storage of the tensor could not be resized any more.
     shared: Any = np.from_dlpack(flat)
     found: npt.NDArray[np.uint8] = shared if shared.flags.writeable else flat.numpy()
     return found  # `shared` is read-only before NumPy 2.1

@@ -94,7 +94,7 @@ class LevelDBStore:
 
     @property
     def _alone(self) -> threading.RLock:
-        """The lock. In a fork of this process it may be locked for ever: an error is raised."""
+        """The lock. In a fork, where no thread may be left to release it, an error is raised."""
         embedded.check_process("leveldb", self.url)
         return self._lock
 

@@ -139,7 +139,7 @@ class RocksDBStore:
 
     @property
     def _alone(self) -> threading.RLock:
-        """The lock. In a fork of this process it may be locked for ever: an error is raised."""
+        """The lock. In a fork, where no thread may be left to release it, an error is raised."""
         embedded.check_process("rocksdb", self.url)
         return self._lock
 
@@ -283,6 +283,8 @@ class RocksDBStore:
         Tables that are ingested later are durable at once, and a log that follows this one may be
         longer on the disk, so this one is synced.
         """
+        if before is not None and self._part_log(before, before):
+            return
         try:
             self._writable.flush_wal(True)
         except Exception as error:
@@ -346,9 +348,7 @@ class RocksDBStore:
             db = self._writable
             if keys:
                 first, last = min(keys), max(keys)
-                gap = self._logged.gap(first, last)
-                if gap is not None and self._has_tables(*gap):
-                    self._flush()
+                self._part_log(first, last)
                 self._logged.add(first, last)
             try:
                 db.write(changes)
@@ -357,10 +357,20 @@ class RocksDBStore:
             finally:
                 self._note_write()
 
-    def _has_tables(self, low: bytes, high: bytes) -> bool:
-        """Return True if there are tables between two keys."""
+    def _part_log(self, first: bytes, last: bytes) -> bool:
+        """Move the log into a table if there are tables between its keys and some to be written.
+
+        Return True if it was moved, so that it is durable.
+        """
+        gap = self._logged.gap(first, last)
+        if gap is None:
+            return False
+        low, high = gap
         tables = self._writable.live_files()
-        return any(low < one["start_key"] and one["end_key"] < high for one in tables)
+        if not any(low < one["start_key"] and one["end_key"] < high for one in tables):
+            return False
+        self._flush()
+        return True
 
     def _flush(self) -> None:
         """Write the content of the log into a table, durably."""
@@ -511,7 +521,7 @@ class RocksDBSnapshot:
 
     @property
     def _alone(self) -> threading.Lock:
-        """The lock. In a fork of this process it may be locked for ever: an error is raised."""
+        """The lock. In a fork, where no thread may be left to release it, an error is raised."""
         embedded.check_process("rocksdb", self._where)
         return self._lock
 
