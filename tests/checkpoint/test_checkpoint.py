@@ -247,6 +247,11 @@ def test_numpy_scalars(memory: Store) -> None:
     assert (target["lr"], target[3]) == (0.5, [4])
     checkpoint.save(memory, step=2, extra=np.float32(0.1))
     assert checkpoint.load(memory).extra == float(np.float32(0.1))
+    checkpoint.save(memory, step=np.int32(3), extra={})
+    assert type(checkpoint.load(memory).step) is int
+    assert checkpoint.begin(memory, step=np.int64(4), writers=1).step == 4
+    with pytest.raises(TypeError, match="`step` must be an int, got bool"):
+        checkpoint.save(memory, step=True, extra={})
 
 
 @pytest.mark.parametrize(
@@ -419,6 +424,26 @@ with checkpoint.stores.open_store(sys.argv[1]) as store:
 def test_memory_beyond_the_model_is_bounded(kind: str, fresh: Fresh) -> None:
     # 160 MB of model, so a copy of half of it would show.
     assert_little_memory(MEMORY, fresh(kind))
+
+
+LEFT_OPEN = """
+import sys
+import torch
+from windeck import checkpoint
+
+checkpoint.save(sys.argv[1], step=1, model={"w": torch.ones(300_000)})
+saved = checkpoint.open(sys.argv[1])
+print(float(saved.tensor("model/w").sum()))
+"""
+
+
+@pytest.mark.usefixtures("finalized")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_may_end_with_an_open_checkpoint(kind: str, fresh: Fresh) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, fresh(kind)], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("300000.0\n", "")
 
 
 def test_torch_is_imported_on_first_use() -> None:

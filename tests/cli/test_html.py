@@ -410,6 +410,7 @@ def test_an_optimizer_is_folded_and_its_counters_are_not_largest(
         held["step"].fill_(12345.0)
     with open_store("memory://") as store:
         checkpoint.save(store, step=1, model=model, optimizer=optimizer,
+                        extra={"rng": torch.full((9,), 54321)},
                         embeddings={"user": ModelTable(ModelCore(5, 1))})  # fmt: skip
         found = collect(store, "windeck", url="memory://", limits=Limits())
     page = browser_of(found, tmp_path)("")
@@ -422,4 +423,5 @@ def test_an_optimizer_is_folded_and_its_counters_are_not_largest(
     told = words(page)
     assert "Largest magnitudes" in told
     assert "12345" not in told
+    assert "54321" not in told
     assert "optimizer/state/0/step" in words(browser_of(found, tmp_path)("q=step"))

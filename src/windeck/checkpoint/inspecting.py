@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -46,8 +48,10 @@ class Checkpoint:
 
     def __init__(self, store: Store | str, namespace: str, generation: int | str | None) -> None:
         keys.check_namespace(namespace)
-        self._stack, self._namespace = ExitStack(), namespace
-        self._store = self._stack.enter_context(opened(store, reading=True))
+        self._namespace, stack = namespace, ExitStack()
+        self._store = stack.enter_context(opened(store, reading=True))
+        # Also at the exit of the interpreter, while modules that closing needs are there.
+        self._close = weakref.finalize(self, _close_in, os.getpid(), stack)
         try:
             self._commit = find_commit(self._store, namespace, generation)
             manifest = read_manifest(self._store, namespace, self._commit)
@@ -160,7 +164,7 @@ class Checkpoint:
 
     def close(self) -> None:
         """Close the store if it was opened from a URL."""
-        self._stack.close()
+        self._close()
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -190,6 +194,12 @@ class Checkpoint:
 
         near = difflib.get_close_matches(name, self.names(), 3, 0.5)
         return f"did you mean {' or '.join(near)}?" if near else "expected one of names()"
+
+
+def _close_in(process: int, stack: ExitStack) -> None:
+    """Close what a process opened; a fork of it leaves that alone."""
+    if os.getpid() == process:
+        stack.close()
 
 
 def open(

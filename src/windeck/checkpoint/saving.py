@@ -42,6 +42,7 @@ from windeck.checkpoint.write.plans import (
     conflict_message,
     discard,
     finish,
+    plain_step,
 )
 from windeck.checkpoint.write.shards import LocalState, ShardWriter
 
@@ -543,6 +544,7 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
     """
     settle()
     given = {"model": model, "optimizer": optimizer, "loader": loader, "extra": extra}
+    step = plain_step(step)
     options: dict[str, Any] = {
         "step": step, "namespace": namespace, "chunk_bytes": chunk_bytes,
         "incremental": incremental, "longest_chain": longest_chain,

@@ -527,9 +527,11 @@ class _TableFile:
         # Offset and keys of the small block that was looked at last: keys are asked for in order.
         self._small: tuple[int, set[bytes]] = -1, set()
 
+    _close = staticmethod(os.close)  # `os` may be gone at the exit of the interpreter
+
     def __del__(self) -> None:
         if hasattr(self, "_file"):
-            os.close(self._file)
+            self._close(self._file)
 
     def deletes(self, key: bytes) -> bool:
         """Return True if a range deletion of this table contains a key, older or newer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import numbers
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,7 @@ __all__ = [
     "create_head",
     "discard",
     "finish",
+    "plain_step",
     "reserve_generation",
 ]
 
@@ -294,6 +296,12 @@ def check_options(
         _check_bool(name, value)
 
 
+def plain_step(step: Any) -> Any:
+    """Return a step that is an integer of NumPy as an int; other values as they are."""
+    is_number = isinstance(step, numbers.Integral) and not isinstance(step, bool)
+    return int(step) if is_number else step
+
+
 def check_numbers(given: Mapping[str, Any]) -> None:
     """Raise a TypeError or ValueError for an invalid number of a plan.
 
@@ -374,6 +382,7 @@ def begin(
     tensor([1, 1, 1])
     """
     settle()
+    step = plain_step(step)
     check_options(
         step=step, namespace=namespace, chunk_bytes=chunk_bytes, incremental=incremental,
         longest_chain=longest_chain, takeover=takeover, lower_step=lower_step,

@@ -22,9 +22,10 @@ function link(changes) {
   return "#" + next.toString();
 }
 
-// Counters of steps, which would exceed all weights.
-function isCounter(item) {
-  return !item.shape.length && /(^|[/.])(step|num_batches_tracked)$/.test(item.name);
+// No counters of steps, and no states of loaders and random generators, which would exceed all weights.
+function isWeight(item) {
+  const counter = !item.shape.length && /[/.](step|num_batches_tracked)$/.test(item.name);
+  return /^(model|optimizer)\//.test(item.name) && !counter;
 }
 
 function overview() {
@@ -38,7 +39,7 @@ function overview() {
   out.push(make("h3", {}, "NaN and infinities"));
   out.push(odd.length ? make("div", { class: "results" }, odd.map((item) => leaf(item, item.name)))
     : make("p", {}, data.limits.unread ? "None in the tensors whose statistics are on this page." : "None."));
-  const largest = data.items.filter((item) => item.own && item.findings && item.findings.largest.length && !isCounter(item))
+  const largest = data.items.filter((item) => item.own && item.findings && item.findings.largest.length && isWeight(item))
     .map((item) => ({ item, found: item.findings.largest[0] }))
     .sort((a, b) => Math.abs(Number(b.found[1])) - Math.abs(Number(a.found[1]))).slice(0, 10);
   if (largest.length) {
