@@ -423,6 +423,29 @@ def test_a_reader_misses_no_log_that_is_moved_into_a_table(
             assert (reader.get(b"k000") is None) == (removed == b"k0")
 
 
+def test_new_tables_that_overlap_are_merged(tmp_path: Path) -> None:
+    """Twelve small ones, or four with more bytes; others stay as they are."""
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+
+        def tables() -> int:
+            return len(list((tmp_path / "x").glob("*.sst")))
+
+        for i in range(40):
+            store.put_many([(b"s%02d" % i, b"small")])
+            store.sync()
+            assert tables() <= 12
+        for i in range(12):
+            rows = [(b"t%03d" % (j * 12 + i), bytes(4096)) for j in range(64)]
+            store.bulk_load(rows)
+            assert tables() <= 12 + 4
+        for i in range(20):  # each beside the one before
+            store.bulk_load([(b"u%03d" % i, bytes(1 << 20))])
+        assert 20 <= tables() <= 12 + 4 + 20
+        assert len(list(store.scan(b"s"))) == 40
+        assert [key for key, _ in store.scan(b"t")] == [b"t%03d" % i for i in range(768)]
+        assert len(list(store.scan(b"u"))) == 20
+
+
 def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:
     store = open_store(f"rocksdb://{tmp_path}/x")
     store.put_many([(b"a", b"1")])

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import rocksdict
@@ -51,8 +52,9 @@ FACTS = Facts(
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
-#: New tables, written from the log or of keys that others have, that are merged into one.
-MERGED_TABLES = 12
+#: New tables that are merged into one: those written from the log are small, and merging them takes
+#: longer than to look into each; others slow down reads.
+MERGED_TABLES, MERGED_LARGE_TABLES, LARGE_BYTES = 12, 4, 1 << 20
 #: Seconds for which a reader tries to open a database between two syncs of its writer.
 SETTLING_SECONDS = 10
 _serial = itertools.count()
@@ -302,22 +304,22 @@ class RocksDBStore:
             self._merge_tables()
 
     def _merge_tables(self) -> None:
-        """Merge the new tables, those that overlap each other, if there are many.
+        """Merge the new tables that overlap each other, if they are many or large.
 
         The engine would merge all that are new, whether they overlap or not.
         """
-        tables = (one for one in self._writable.live_files() if one["level"] == 0)
-        ranges = sorted((one["start_key"], one["end_key"]) for one in tables)
-        if len(ranges) < MERGED_TABLES:
-            return
-        joined = ranges[:1]
-        for first, last in ranges:
-            if first > joined[-1][1]:
-                joined.append((first, last))
-            joined[-1] = joined[-1][0], max(joined[-1][1], last)
-        for first, last in joined:
-            self._writable.compact_range(first, last)
-        self._note_write()
+        tables = [one for one in self._writable.live_files() if one["level"] == 0]
+        tables.sort(key=itemgetter("start_key"))
+        while tables:
+            last, size, count = tables[0]["end_key"], 0, 0
+            while count < len(tables) and tables[count]["start_key"] <= last:
+                last = max(last, tables[count]["end_key"])
+                size += tables[count]["size"]
+                count += 1
+            if count >= (MERGED_TABLES if size < LARGE_BYTES else MERGED_LARGE_TABLES):
+                self._writable.compact_range(tables[0]["start_key"], last)
+                self._note_write()
+            del tables[:count]
 
     def close(self) -> None:
         with self._alone:
