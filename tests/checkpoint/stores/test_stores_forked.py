@@ -68,6 +68,13 @@ def test_a_fork_is_told_what_to_do(kind: str, before: str, statement: str, tmp_p
 
 
 @pytest.mark.parametrize("kind", EMBEDDED)
+def test_a_store_closed_before_the_fork(kind: str, tmp_path: Path) -> None:
+    need(kind)
+    before = "store = open_store(url); store.close()"
+    assert run(f"{kind}://{tmp_path}/x", before, "store.close()") == "done\n"
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
 @pytest.mark.parametrize(
     "statement",
     ["store.close()", "store.put_many([(b'a', b'1')])", "store.sync()", "store.delete_range(b'a')"],

@@ -228,9 +228,8 @@ class LevelDBStore:
             self._seal.write()
 
     def close(self) -> None:
-        with self._alone:
-            if self._db is not None and not self._db.closed:
-                embedded.check_process("leveldb", self.url)
+        if self._db is not None and not self._db.closed:
+            with self._alone:
                 self._db.close()  # and its iterators and snapshots
         with _claims_lock:
             if _claims.get(self._place) is self:

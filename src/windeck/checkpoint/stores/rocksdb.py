@@ -285,12 +285,13 @@ class RocksDBStore:
         Tables that are ingested later are durable at once, and a log that follows this one may be
         longer on the disk, so this one is synced.
         """
-        if before is not None and self._part_log(before, before):
-            return
-        try:
-            self._writable.flush_wal(True)
-        except Exception as error:
-            fail(error, "making it durable", self.url)
+        with self._alone:
+            if before is not None and self._part_log(before, before):
+                return
+            try:
+                self._writable.flush_wal(True)
+            except Exception as error:
+                fail(error, "making it durable", self.url)
 
     def sync(self) -> None:
         with self._alone:
@@ -322,19 +323,22 @@ class RocksDBStore:
             del tables[:count]
 
     def close(self) -> None:
-        with self._alone:
-            if self._db is None:
-                return
+        if self._db is not None:
             # In a fork the engine would wait for its threads; close the store where it was opened.
-            embedded.check_process("rocksdb", self.url)
-            db, self._db = self._db, None
-            self._reader.close()
-            if self._live is not None:
-                self._live.close()
-            try:
-                db.close()
-            except Exception as error:
-                fail(error, "closing", self.url)
+            with self._alone:
+                self._close()
+
+    def _close(self) -> None:
+        db, self._db = self._db, None
+        if db is None:
+            return
+        self._reader.close()
+        if self._live is not None:
+            self._live.close()
+        try:
+            db.close()
+        except Exception as error:
+            fail(error, "closing", self.url)
 
     def __enter__(self) -> RocksDBStore:
         return self
