@@ -221,6 +221,23 @@ def compare(folder: Path, url: str) -> None:
         with pytest.raises(ValueError, match=message):
             saving.load()
         assert contents(model, parts) == before
+    saving, model, parts = start(f"{url}-two", 2, 2)
+    train_batches(saving, model, parts, range(2))
+    saving.save(2)
+    before = contents(model, parts)
+    first = saving._optimizers[0]
+    saving._optimizers[0] = torch.optim.RMSprop(first.param_groups[0]["params"], lr=0.1)
+    with pytest.raises(ValueError, match="optimizer 0 is of another class than in <checkpoint"):
+        saving.load()
+    assert contents(model, parts) == before
+    saving._optimizers[0] = first
+    saving._schedulers[1] = torch.optim.lr_scheduler.SequentialLR(
+        first, [torch.optim.lr_scheduler.StepLR(first, 2) for _ in range(2)], [1]
+    )
+    changed = contents(model, parts)
+    with pytest.raises(ValueError, match="scheduler 1 is of another class than in <checkpoint"):
+        saving.load()
+    assert contents(model, parts) == changed
 
 
 def test_differences_are_found_first(tmp_path: Path) -> None:

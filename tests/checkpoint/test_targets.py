@@ -132,12 +132,20 @@ def test_an_optimizer_of_another_class_is_refused(memory: Store) -> None:
             with pytest.raises(ValueError, match=words):
                 checkpoint.load(memory, model=model, optimizer=target, namespace=name)
             assert target.state == {}
-    # Other versions of torch have options more or less; schedulers add some.
+    # Unless this is asked for.
+    checkpoint.load(
+        memory, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), strict=False,
+        namespace="Adam",
+    )  # fmt: skip
+    # Other versions of torch have options more or less; schedulers and users add some.
     older = made["Adam"](model.parameters(), lr=0.1)
     del older.param_groups[0]["amsgrad"]
+    older.param_groups[0]["lr_scale"] = 0.5
     torch.optim.lr_scheduler.StepLR(older, 2)
     checkpoint.save(memory, step=2, optimizer=older)
-    checkpoint.load(memory, optimizer=made["Adam"](model.parameters(), lr=0.5))
+    later = made["Adam"](model.parameters(), lr=0.5)
+    later.param_groups[0]["layer"] = "head"
+    checkpoint.load(memory, optimizer=later)
 
 
 class Grouped(torch.optim.SGD):

@@ -6,7 +6,7 @@ from typing import Any
 
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.inspecting import open as open_checkpoint
-from windeck.checkpoint.loading import Loaded, load
+from windeck.checkpoint.loading import Loaded, compare_optimizer, load
 from windeck.checkpoint.maintenance import log
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
@@ -122,8 +122,11 @@ class AccelerateCheckpoint:
             if self._optimizers:
                 self._compare_counts(found, saved)
             states = found.tree("optimizer") if several else {}
+        schedulers = [*zip(self._schedulers, _listed(saved.get("scheduler")), strict=False)]
         for number, own in enumerate(several):
-            _compare_groups(number, own, states[str(number)])
+            compare_optimizer(f"optimizer {number}", own, states[str(number)], repr(found))
+        for number, (own, state) in enumerate(schedulers):
+            _compare_scheduler(number, own, state, repr(found))
         tables = find_tables(self._model)
         with emptied(tables):
             loaded = load(
@@ -137,7 +140,7 @@ class AccelerateCheckpoint:
             )
         for number, own in enumerate(several):
             own.load_state_dict(states[str(number)])
-        for own, state in zip(self._schedulers, _listed(saved.get("scheduler")), strict=False):
+        for own, state in schedulers:
             own.load_state_dict(state)
         if self._accelerator.scaler is not None and "scaler" in saved:  # else, other precision
             self._accelerator.scaler.load_state_dict(saved["scaler"])
@@ -170,10 +173,12 @@ def _listed(value: Any) -> list[Any]:
     return [] if value is None else [value]
 
 
-def _compare_groups(number: int, optimizer: Any, state: Any) -> None:
-    here = [len(group["params"]) for group in optimizer.param_groups]
-    saved = [len(group["params"]) for group in state["param_groups"]]
-    if here != saved:
+def _compare_scheduler(number: int, scheduler: Any, saved: Any, where: str) -> None:
+    """Raise a ValueError for a scheduler of another class: each has values that the other lacks."""
+    own = scheduler.state_dict()
+    lost, more = sorted(own.keys() - saved.keys()), sorted(saved.keys() - own.keys())
+    if lost and more:
         raise ValueError(
-            f"optimizer {number} has groups of {here} parameters, expected {saved} as saved"
+            f"scheduler {number} is of another class than in {where}: only this one has {lost}, "
+            f"only the saved one {more}"
         )

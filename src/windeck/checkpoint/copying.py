@@ -164,7 +164,7 @@ def _check_no_checkpoint(place: Store, namespace: str) -> None:
     try:
         commits = read_head(place, namespace).commits
     except CorruptStoreError as error:
-        raise CorruptStoreError(f"{error}; {hint}") from error
+        raise CorruptStoreError(f"{error.strerror}; {hint}") from error
     if commits:
         raise FileExistsError(
             f"{place.url} has a checkpoint in {namespace} already, expected none; {hint}"

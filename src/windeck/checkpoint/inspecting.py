@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -51,7 +50,7 @@ class Checkpoint:
         self._namespace, stack = namespace, ExitStack()
         self._store = stack.enter_context(opened(store, reading=True))
         # Also at the exit of the interpreter, while modules that closing needs are there.
-        self._close = weakref.finalize(self, _close_in, os.getpid(), stack)
+        self._close = weakref.finalize(self, stack.close)
         try:
             self._commit = find_commit(self._store, namespace, generation)
             manifest = read_manifest(self._store, namespace, self._commit)
@@ -194,12 +193,6 @@ class Checkpoint:
 
         near = difflib.get_close_matches(name, self.names(), 3, 0.5)
         return f"did you mean {' or '.join(near)}?" if near else "expected one of names()"
-
-
-def _close_in(process: int, stack: ExitStack) -> None:
-    """Close what a process opened; a fork of it leaves that alone."""
-    if os.getpid() == process:
-        stack.close()
 
 
 def open(

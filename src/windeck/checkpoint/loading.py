@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from windeck.checkpoint.tables.loading import TableLoadOptions, TableTargets
 from windeck.checkpoint.write.local_tensors import is_distributed, to_local_tensor
 from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["LoadOperation", "Loaded", "load", "name_mismatch_message"]
+__all__ = ["LoadOperation", "Loaded", "compare_optimizer", "load", "name_mismatch_message"]
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,9 @@ class _RootTarget:
     def compare_names(self, found: Checkpoint, strict: bool, alone: bool) -> list[str]:
         """Compare names; return those that only the checkpoint has."""
         self._compare_keys(repr(found))
-        self._compare_groups(repr(found))
+        if isinstance(self.given, torch.optim.Optimizer):
+            state = state_json.decode(self._tree, lambda _: state_json.ABSENT)
+            compare_optimizer(self.name, self.given, state, repr(found), strict)
         lost = sorted(self.targets.keys() - self.saved.keys())
         more = [] if self._make_missing else sorted(self.saved.keys() - self.targets.keys())
         if not self._make_missing:  # such an object checks its numbers and text itself
@@ -247,30 +251,6 @@ class _RootTarget:
                 f"{name} has the key {key!r} in {found}, expected {own!r}: dcp.save converts "
                 "numbers to text, so load its checkpoints with dcp.load"
             )
-
-    def _compare_groups(self, found: str) -> None:
-        """Raise a ValueError for an optimizer of other parameters or another class."""
-        loads = getattr(type(self.given), "load_state_dict", None)
-        if loads is not torch.optim.Optimizer.load_state_dict:
-            return
-        state = state_json.decode(self._tree, lambda _: state_json.ABSENT)
-        here, saved = _group_sizes(self._state), _group_sizes(state)
-        if saved is None:
-            return
-        if here != saved:
-            raise ValueError(
-                f"{self.name} has groups of {here} parameters, expected {saved} as in {found}"
-            )
-        # Another version of torch may have options more or less, another class has both.
-        groups = zip(self._state["param_groups"], state["param_groups"], strict=True)
-        for group, other in groups:
-            lost = sorted(group.keys() - other.keys() - _SCHEDULED)
-            more = sorted(other.keys() - group.keys() - _SCHEDULED)
-            if lost and more:
-                raise ValueError(
-                    f"{self.name} is of another class than in {found}: only this "
-                    f"{type(self.given).__name__} has the options {lost}, only the saved one {more}"
-                )
 
     def _compare_plain_values(self) -> tuple[set[str], set[str]]:
         """Return the places of other values than tensors that only one side has."""
@@ -382,12 +362,41 @@ def _plain_places(state: Any, name: str) -> set[str]:
     return {place for key, item in state.items() for place in _plain_places(item, f"{name}/{key}")}
 
 
-def _group_sizes(state: Any) -> list[int] | None:
-    """Return the numbers of parameters in an optimizer's groups; None if it has no groups."""
+def compare_optimizer(
+    name: str, optimizer: torch.optim.Optimizer, saved: Any, where: str, strict: bool = True
+) -> None:
+    """Raise a ValueError for a state of other parameters or of another class, before torch would.
+
+    Options of groups tell the class. Another version of torch may have options more or less, and
+    users and schedulers add their own. So a class is another one if some of its own options were
+    not saved, and some were that other optimizers of torch have. Without `strict` it may be.
+    """
+    if type(optimizer).load_state_dict is not torch.optim.Optimizer.load_state_dict:
+        return
     try:
-        return [len(group["params"]) for group in state["param_groups"]]
+        groups = saved["param_groups"]
+        sizes = [len(group["params"]) for group in groups]
     except (KeyError, TypeError):
-        return None
+        return
+    here = [len(group["params"]) for group in optimizer.param_groups]
+    if here != sizes:
+        raise ValueError(f"{name} has groups of {here} parameters, expected {sizes} as in {where}")
+    for group, other in zip(optimizer.param_groups, groups, strict=True):
+        lost = sorted(optimizer.defaults.keys() - other.keys() - _SCHEDULED)
+        more = sorted((other.keys() & _options_of_torch()) - group.keys() - _SCHEDULED)
+        if strict and lost and more:
+            raise ValueError(
+                f"{name} is of another class than in {where}: only this "
+                f"{type(optimizer).__name__} has the options {lost}, only the saved one {more}"
+            )
+
+
+@cache
+def _options_of_torch() -> frozenset[str]:
+    """Return the names of the options of all optimizers of torch."""
+    kinds = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
+    optimizers = [kind for kind in kinds if issubclass(kind, torch.optim.Optimizer)]
+    return frozenset(name for kind in optimizers for name in inspect.signature(kind).parameters)
 
 
 def _mismatched_keys(state: Any, tree: Any, name: str) -> Iterator[tuple[str, Any, Any]]:

@@ -36,6 +36,35 @@ def test_arrays_of_every_dtype(write: Any, memory: Store, tmp_path: Path) -> Non
     assert checkpoint.log(memory)[0].step == 4
 
 
+def test_names_that_end_as_members_do(memory: Store, tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {"a": np.ones(3), "a.npy": np.zeros(3), "a.npy.npy": np.full(3, 2.0)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    checkpoint.import_(tmp_path / "a.npz", memory)
+    with checkpoint.open(memory) as found:
+        assert {name: found.tensor(f"model/{name}")[0].item() for name in arrays} == {
+            "a": 1, "a.npy": 0, "a.npy.npy": 2,
+        }  # fmt: skip
+
+
+def test_the_directory_of_an_archive_is_read_twice(
+    memory: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each array, which would be quadratic."""
+    opened, real = list[Any](), zipfile.ZipFile.__init__
+    arrays: dict[str, Any] = {f"x{i}": np.full(3, i) for i in range(50)}
+    np.savez(tmp_path / "a.npz", **arrays)
+
+    def counted(self: zipfile.ZipFile, *given: Any, **options: Any) -> None:
+        opened.append(given)
+        real(self, *given, **options)
+
+    monkeypatch.setattr(zipfile.ZipFile, "__init__", counted)
+    checkpoint.import_(tmp_path / "a.npz", memory)
+    assert len(opened) == 2
+    with checkpoint.open(memory) as found:
+        assert [int(found.tensor(f"model/x{i}")[2]) for i in range(50)] == [*range(50)]
+
+
 @pytest.mark.parametrize(
     ("array", "words"),
     [

@@ -68,6 +68,16 @@ def test_every_dtype(memory: Store, tmp_path: Path) -> None:
     check(folder, memory, {f"model/{name}": tensor for name, tensor in model.items()})
 
 
+def test_lists_with_empty_dicts(memory: Store, tmp_path: Path) -> None:
+    """DCP does not store these, so positions are above the number of objects."""
+    weights = torch.arange(3.0)
+    folder = saved({"model": {"layers": [{}, {}, {}, {"w": weights}]}}, tmp_path / "run")
+    checkpoint.import_(folder, memory)
+    with checkpoint.open(memory) as found:
+        assert found.names() == ["model/layers/3/w"]
+        assert torch.equal(found.tensor("model/layers/3/w"), weights)
+
+
 def test_a_training_state(memory: Store, tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
     adam = torch.optim.Adam(model.parameters(), lr=0.25)

@@ -423,6 +423,28 @@ def test_a_reader_misses_no_log_that_is_moved_into_a_table(
             assert (reader.get(b"k000") is None) == (removed == b"k0")
 
 
+def test_closing_waits_for_reads(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    for _ in range(20):
+        store, errors = open_store(url), list[str]()
+        store.put_many(ROWS)
+
+        def read(store: Any = store, errors: list[str] = errors) -> None:
+            try:
+                while True:
+                    store.get_many([key for key, _ in ROWS])
+            except ValueError as error:
+                errors.append(str(error))
+
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        store.close()
+        for reader in readers:
+            reader.join()
+        assert errors == [f"the store {url} is closed"] * 3
+
+
 def test_new_tables_that_overlap_are_merged(tmp_path: Path) -> None:
     """Twelve small ones, or four with more bytes; others stay as they are."""
     with open_store(f"rocksdb://{tmp_path}/x") as store:

@@ -32,10 +32,11 @@ def read_npz(path: Path, *, root: str | None) -> ForeignState:
     """
     tensors = {}
     state = {}
-    load = lru_cache(maxsize=2)(_load_array)
-    for name, (dtype, shape) in _read_headers(path).items():
+    headers = _read_headers(path)
+    load = lru_cache(maxsize=2)(partial(_load_array, zipfile.ZipFile(path)))
+    for name, (dtype, shape) in headers.items():
         width = DTYPES[dtype].itemsize
-        part = ForeignPart(whole(shape), partial(_read_array, load, path, name, width))
+        part = ForeignPart(whole(shape), partial(_read_array, load, name, width))
         placeholder = torch.empty(0, device="meta")
         tensors[id(placeholder)] = placeholder, ForeignTensor(dtype, shape, (part,))
         state[name] = placeholder
@@ -93,14 +94,14 @@ def _check_compression(info: zipfile.ZipInfo, archive_bytes: int) -> None:
         )
 
 
-def _load_array(path: Path, name: str) -> Any:
+def _load_array(archive: zipfile.ZipFile, name: str) -> Any:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            found = archive[name]
+        with archive.open(f"{name}.npy") as file:
+            found = np.lib.format.read_array(file, allow_pickle=False)
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"{name} in {path} cannot be read: {error}") from error
+        raise ValueError(f"{name} in {archive.filename} cannot be read: {error}") from error
     return np.ascontiguousarray(found, found.dtype.newbyteorder("=")).reshape(-1).view(np.uint8)
 
 
-def _read_array(load: Any, path: Path, name: str, width: int, first: int, stop: int) -> Any:
-    return load(path, name)[first * width : stop * width]
+def _read_array(load: Any, name: str, width: int, first: int, stop: int) -> Any:
+    return load(name)[first * width : stop * width]

@@ -181,9 +181,9 @@ def _paths(found: PickledObject, contents: Mapping[str, Any]) -> dict[str, tuple
         if type(name) is not str:
             raise ValueError(f"it has the name {brief(name):.80}, expected text")
         path = given.get(name, (name,))
-        # Positions in lists, which are filled up to them.
+        # Positions in lists, which are filled up to them: empty dicts in them are not stored.
         if type(path) is not tuple or any(
-            type(key) is not str and not (type(key) is int and 0 <= key < len(contents))
+            type(key) is not str and not (type(key) is int and 0 <= key < max(1000, len(contents)))
             for key in path
         ):
             raise ValueError(f"{name} has the path {brief(path):.80}, expected keys and positions")

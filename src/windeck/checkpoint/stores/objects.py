@@ -154,7 +154,7 @@ class ObjectStore:
                 if former
                 else "copy to a new folder"
             )
-            raise CorruptStoreError(f"{error}; {remedy}") from error
+            raise CorruptStoreError(f"{error.strerror}; {remedy}") from error
 
     def _use_list(self, name: str, content: bytes) -> None:
         segments, values = parse_list(self._path(name), content) if name else ([], {})

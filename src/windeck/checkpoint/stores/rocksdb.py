@@ -335,10 +335,16 @@ class RocksDBStore:
         self._reader.close()
         if self._live is not None:
             self._live.close()
-        try:
-            db.close()
-        except Exception as error:
-            fail(error, "closing", self.url)
+        until = time.monotonic() + SETTLING_SECONDS
+        while True:
+            try:
+                db.close()
+                return
+            except Exception as error:
+                # Another thread is reading; its next read finds the store closed.
+                if "Already borrowed" not in str(error) or time.monotonic() > until:
+                    fail(error, "closing", self.url)
+            time.sleep(0.001)
 
     def __enter__(self) -> RocksDBStore:
         return self

@@ -327,8 +327,12 @@ def opened(store: Store | str, *, reading: bool = False, create: bool = True) ->
         yield store
         return
     url = reading_url(store) if reading else store if create else existing_url(store)
-    with open_store(url) as found:
+    process, found = os.getpid(), open_store(url)
+    try:
         yield found
+    finally:
+        if os.getpid() == process:  # a fork leaves it to its parent
+            found.close()
 
 
 def reading_url(url: str) -> str:
