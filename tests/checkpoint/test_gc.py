@@ -285,6 +285,25 @@ def test_gc_of_incremental_saves_on_a_full_disk(kind: str, small_disk: Path) -> 
     assert checkpoint.load(url, model=target).step == saved
 
 
+@pytest.mark.parametrize("rows", [0, 50, 30_000])
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_many_saves_leave_few_files(kind: str, rows: int, tmp_path: Path) -> None:
+    """Files of manifests and of removed ones are merged, whatever is between them."""
+    need(kind)
+    table, ids = wd.EmbeddingTable(16, optimizer="sgd"), torch.arange(max(rows, 1))
+    given: dict[str, Any] = {"embeddings": {"t": table}} if rows else {}
+    most = 0
+    with open_store(f"{kind}://{tmp_path}/x") as store:
+        for step in range(60):
+            table(ids).sum().backward()
+            table.step()
+            checkpoint.save(store, step=step, model={"w": torch.ones(50)}, keep=3, **given)
+            names = [path.suffix for path in (tmp_path / "x").iterdir()]
+            most = max(most, names.count(".sst") + names.count(".ldb"))
+        assert checkpoint.verify(store, deep=True).ok
+    assert most < 40
+
+
 def test_tables_are_not_rewritten(tmp_path: Path) -> None:
     """Removed generations are deleted as whole files, and nothing else moves."""
     need("rocksdb")

@@ -399,7 +399,7 @@ def test_a_reader_misses_no_log_that_is_moved_into_a_table(
     url, folder = f"rocksdb://{tmp_path}/x", tmp_path / "x"
     opening, meanwhile = rocksdb.RocksDBStore._open_engine, [b"1", b"2"]
     with open_store(url) as writer:
-        writer.bulk_load(ROWS)
+        writer.bulk_load([(key, bytes(4096)) for key, _ in ROWS])
 
         def interrupted(self: rocksdb.RocksDBStore) -> object:
             found = opening(self)

@@ -47,6 +47,8 @@ BATCH_BYTES = 2 << 20
 LOG_BYTES = 4 << 20
 #: Keys of one batch of a `delete_range`.
 BATCH_KEYS = 10_000
+#: Bytes of tables that must not be rewritten with small ones on both sides of them.
+LARGE_BYTES = 256 << 10
 
 _claims: weakref.WeakValueDictionary[tuple[int, int], LevelDBStore] = weakref.WeakValueDictionary()
 _claims_lock = threading.Lock()
@@ -248,8 +250,8 @@ class LevelDBStore:
             if keys:
                 first, last = min(keys), max(keys)
                 gap = self._logged.gap(first, last)
-                if gap is not None and db.approximate_size(*gap):
-                    self._flush()  # there are tables between these keys and those in the log
+                if gap is not None and db.approximate_size(*gap) >= LARGE_BYTES:
+                    self._flush()  # much data is between these keys and those in the log
                 self._logged.add(first, last)
             _write(db, items, gone, self.url)
 

@@ -11,7 +11,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -52,9 +52,10 @@ FACTS = Facts(
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
-#: New tables that are merged into one: those written from the log are small, and merging them takes
-#: longer than to look into each; others slow down reads.
-MERGED_TABLES, MERGED_LARGE_TABLES, LARGE_BYTES = 12, 4, 1 << 20
+#: Bytes of tables that must not be rewritten with small ones on both sides of them.
+LARGE_BYTES = 256 << 10
+#: New tables that are merged into one. Merging takes longer than to look into a few of each kind.
+MERGED_SMALL, MERGED_LARGE = 12, 4
 #: Seconds for which a reader tries to open a database between two syncs of its writer.
 SETTLING_SECONDS = 10
 _serial = itertools.count()
@@ -305,22 +306,32 @@ class RocksDBStore:
             self._merge_tables()
 
     def _merge_tables(self) -> None:
-        """Merge the new tables that overlap each other, if they are many or large.
+        """Merge small new tables without large ones between them, and large ones that overlap.
 
-        The engine would merge all that are new, whether they overlap or not.
+        The engine would merge all that are new, and with them all tables in their range.
         """
-        tables = [one for one in self._writable.live_files() if one["level"] == 0]
-        tables.sort(key=itemgetter("start_key"))
-        while tables:
-            last, size, count = tables[0]["end_key"], 0, 0
-            while count < len(tables) and tables[count]["start_key"] <= last:
-                last = max(last, tables[count]["end_key"])
-                size += tables[count]["size"]
-                count += 1
-            if count >= (MERGED_TABLES if size < LARGE_BYTES else MERGED_LARGE_TABLES):
-                self._writable.compact_range(tables[0]["start_key"], last)
-                self._note_write()
-            del tables[:count]
+        new = [one for one in self._writable.live_files() if one["level"] == 0]
+        new.sort(key=itemgetter("start_key"))
+        small = [one for one in new if one["size"] < LARGE_BYTES]
+        groups = []
+        if len(small) >= MERGED_SMALL:
+            near = _group(small, lambda *gap: self._bytes_between(*gap) < LARGE_BYTES)
+            groups += [group for group in near if len(group) >= MERGED_SMALL]
+        for group in _group(new, lambda low, high: False):
+            if len(group) >= MERGED_LARGE and sum(one["size"] for one in group) >= LARGE_BYTES:
+                groups.append(group)
+        for group in groups:
+            last = max(one["end_key"] for one in group)
+            self._writable.compact_range(group[0]["start_key"], last)
+            self._note_write()
+
+    def _bytes_between(self, low: bytes, high: bytes) -> int:
+        """Return the bytes of the tables with keys between two others alone."""
+        return sum(
+            one["size"]
+            for one in self._writable.live_files()
+            if low < one["start_key"] and one["end_key"] < high
+        )
 
     def close(self) -> None:
         if self._db is not None:
@@ -370,16 +381,12 @@ class RocksDBStore:
                 self._note_write()
 
     def _part_log(self, first: bytes, last: bytes) -> bool:
-        """Move the log into a table if there are tables between its keys and some to be written.
+        """Move the log into a table if large tables are between its keys and some to be written.
 
         Return True if it was moved, so that it is durable.
         """
         gap = self._logged.gap(first, last)
-        if gap is None:
-            return False
-        low, high = gap
-        tables = self._writable.live_files()
-        if not any(low < one["start_key"] and one["end_key"] < high for one in tables):
+        if gap is None or self._bytes_between(*gap) < LARGE_BYTES:
             return False
         self._flush()
         return True
@@ -416,6 +423,20 @@ class RocksDBStore:
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.startswith(prefix):
                 embedded.remove(os.path.join(folder, name))
+
+
+def _group(
+    tables: Iterable[dict[str, Any]], is_near: Callable[[bytes, bytes], bool]
+) -> list[list[dict[str, Any]]]:
+    """Group sorted tables that overlap, or have a gap between them that is near."""
+    groups: list[list[dict[str, Any]]] = []
+    last = b""
+    for one in tables:
+        if not groups or (one["start_key"] > last and not is_near(last, one["start_key"])):
+            groups.append([])
+        groups[-1].append(one)
+        last = max(last, one["end_key"])
+    return groups
 
 
 def write_part(url: StoreURL, name: str, items: Items) -> int:
