@@ -48,7 +48,7 @@ LOG_BYTES = 4 << 20
 #: Keys of one batch of a `delete_range`.
 BATCH_KEYS = 10_000
 #: Bytes of tables that must not be rewritten with small ones on both sides of them.
-LARGE_BYTES = 256 << 10
+LARGE_BYTES = 32 << 10
 
 _claims: weakref.WeakValueDictionary[tuple[int, int], LevelDBStore] = weakref.WeakValueDictionary()
 _claims_lock = threading.Lock()

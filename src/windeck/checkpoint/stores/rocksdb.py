@@ -52,10 +52,8 @@ FACTS = Facts(
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
-#: Bytes of tables that must not be rewritten with small ones on both sides of them.
-LARGE_BYTES = 256 << 10
 #: New tables that are merged into one. Merging takes longer than to look into a few of each kind.
-MERGED_SMALL, MERGED_LARGE = 12, 4
+MERGED_SMALL, MERGED_LARGE, LARGE_BYTES = 12, 4, 256 << 10
 #: Seconds for which a reader tries to open a database between two syncs of its writer.
 SETTLING_SECONDS = 10
 _serial = itertools.count()
@@ -306,7 +304,7 @@ class RocksDBStore:
             self._merge_tables()
 
     def _merge_tables(self) -> None:
-        """Merge small new tables without large ones between them, and large ones that overlap.
+        """Merge small new tables without others between them, and large ones that overlap.
 
         The engine would merge all that are new, and with them all tables in their range.
         """
@@ -315,7 +313,7 @@ class RocksDBStore:
         small = [one for one in new if one["size"] < LARGE_BYTES]
         groups = []
         if len(small) >= MERGED_SMALL:
-            near = _group(small, lambda *gap: self._bytes_between(*gap) < LARGE_BYTES)
+            near = _group(small, lambda *gap: not self._has_tables(*gap))
             groups += [group for group in near if len(group) >= MERGED_SMALL]
         for group in _group(new, lambda low, high: False):
             if len(group) >= MERGED_LARGE and sum(one["size"] for one in group) >= LARGE_BYTES:
@@ -325,13 +323,10 @@ class RocksDBStore:
             self._writable.compact_range(group[0]["start_key"], last)
             self._note_write()
 
-    def _bytes_between(self, low: bytes, high: bytes) -> int:
-        """Return the bytes of the tables with keys between two others alone."""
-        return sum(
-            one["size"]
-            for one in self._writable.live_files()
-            if low < one["start_key"] and one["end_key"] < high
-        )
+    def _has_tables(self, low: bytes, high: bytes) -> bool:
+        """Return True if there are tables between two keys."""
+        tables = self._writable.live_files()
+        return any(low < one["start_key"] and one["end_key"] < high for one in tables)
 
     def close(self) -> None:
         if self._db is not None:
@@ -381,12 +376,12 @@ class RocksDBStore:
                 self._note_write()
 
     def _part_log(self, first: bytes, last: bytes) -> bool:
-        """Move the log into a table if large tables are between its keys and some to be written.
+        """Move the log into a table if there are tables between its keys and some to be written.
 
         Return True if it was moved, so that it is durable.
         """
         gap = self._logged.gap(first, last)
-        if gap is None or self._bytes_between(*gap) < LARGE_BYTES:
+        if gap is None or not self._has_tables(*gap):
             return False
         self._flush()
         return True
