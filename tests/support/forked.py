@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, reduction
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,8 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(subprocess, "Popen", Forked)
     yield
     for process in multiprocessing.active_children():
-        process.kill()
+        if isinstance(process, ForkServerProcess):  # not a worker of torch that waits for its end
+            process.kill()
 
 
 @pytest.fixture
