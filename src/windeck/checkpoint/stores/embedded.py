@@ -221,6 +221,11 @@ class LoggedKeys:
     def __init__(self) -> None:
         self._range: tuple[bytes, bytes] | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no keys were written since."""
+        return self._range is None
+
     def gap(self, first: bytes, last: bytes) -> tuple[bytes, bytes] | None:
         """Return the range between these keys and those in the log, None if there is none."""
         if self._range is None:

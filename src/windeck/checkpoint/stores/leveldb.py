@@ -296,7 +296,6 @@ def _open_database(path: str | Path, url: StoreURL) -> Any:
             paranoid_checks=True,
             compression=None if compression == "none" else compression,
             write_buffer_size=LOG_BYTES,
-            max_file_size=32 << 20,
         )
     except plyvel.Error as error:
         raise translate_engine_error(error, "opening", str(url)) from error

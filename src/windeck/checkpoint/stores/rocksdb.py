@@ -52,8 +52,9 @@ FACTS = Facts(
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
-#: New tables that are merged into one. Merging takes longer than to look into a few of each kind.
-MERGED_SMALL, MERGED_LARGE, LARGE_BYTES = 12, 4, 256 << 10
+#: How many small tables, or overlapping tables of `LARGE_BYTES` together, a sync merges. Merging
+#: takes longer than to look into fewer.
+MERGED_SMALL, MERGED_LARGE, LARGE_BYTES = 8, 4, 256 << 10
 #: Seconds for which a reader tries to open a database between two syncs of its writer.
 SETTLING_SECONDS = 10
 _serial = itertools.count()
@@ -294,6 +295,9 @@ class RocksDBStore:
 
     def sync(self) -> None:
         with self._alone:
+            # A table of its own for the seal, which sorts before the keys of all namespaces.
+            if not self._logged.is_empty:
+                self._flush()
             changes = rocksdict.WriteBatch(raw_mode=True)
             changes.put(SEAL_KEY, self._seal.next_value())
             self._write(changes, (SEAL_KEY,), "making it durable")
@@ -313,14 +317,20 @@ class RocksDBStore:
         small = [one for one in new if one["size"] < LARGE_BYTES]
         groups = []
         if len(small) >= MERGED_SMALL:
-            near = _group(small, lambda *gap: not self._has_tables(*gap))
+            near = _group(
+                small, lambda low, high: low != SEAL_KEY and not self._has_tables(low, high)
+            )
             groups += [group for group in near if len(group) >= MERGED_SMALL]
         for group in _group(new, lambda low, high: False):
             if len(group) >= MERGED_LARGE and sum(one["size"] for one in group) >= LARGE_BYTES:
                 groups.append(group)
+        options = rocksdict.CompactOptions()  # merge tables that do not overlap, too
+        options.set_bottommost_level_compaction(
+            rocksdict.BottommostLevelCompaction.force_optimized()
+        )
         for group in groups:
             last = max(one["end_key"] for one in group)
-            self._writable.compact_range(group[0]["start_key"], last)
+            self._writable.compact_range(group[0]["start_key"], last, options)
             self._note_write()
 
     def _has_tables(self, low: bytes, high: bytes) -> bool:
