@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store
@@ -148,6 +149,64 @@ def test_an_optimizer_of_another_class_is_refused(memory: Store) -> None:
     checkpoint.load(memory, optimizer=later)
 
 
+KINDS_OF_OPTIMIZERS = [
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam",
+    "RMSprop", "Rprop", "SGD",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("saved", KINDS_OF_OPTIMIZERS)
+def test_an_optimizer_that_was_loaded_can_step(saved: str, memory: Store) -> None:
+    """It is refused before anything is written, or has all values that its steps need."""
+
+    def make(kind: str, model: torch.nn.Module) -> torch.optim.Optimizer:
+        options = {"momentum": 0.9} if kind == "SGD" else {}
+        made: torch.optim.Optimizer = getattr(torch.optim, kind)(model.parameters(), **options)
+        return made
+
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+
+    model = torch.nn.Linear(3, 2)
+    optimizer = make(saved, model)
+    step(model, optimizer)
+    checkpoint.save(memory, step=1, model=model, optimizer=optimizer)
+    refused = dict[str, str]()
+    for kind in KINDS_OF_OPTIMIZERS:
+        other = torch.nn.Linear(3, 2)
+        before, target = copy.deepcopy(other.state_dict()), make(kind, other)
+        values = {*target.state}  # Adagrad makes them at once
+        try:
+            checkpoint.load(memory, model=other, optimizer=target)
+        except ValueError as error:
+            refused[kind] = str(error)
+        else:
+            step(other, target)
+            continue
+        assert "optimizer is of another class than in <checkpoint" in refused[kind]
+        assert all(torch.equal(before[name], w) for name, w in other.state_dict().items())
+        assert {*target.state} == values
+    assert saved not in refused
+    family = {"Adam", "AdamW", "NAdam", "RAdam"}  # of equal values, and options that are a subset
+    assert refused.keys() >= {*KINDS_OF_OPTIMIZERS} - (family if saved in family else {saved})
+
+
+def test_values_of_an_optimizer_fit_its_parameters(memory: Store) -> None:
+    """Parameters that are registered in another order have the values of others."""
+    big, small = torch.nn.Parameter(torch.ones(5, 7)), torch.nn.Parameter(torch.ones(3))
+    adam = torch.optim.Adam([big, small])
+    (big.sum() + small.sum()).backward()  # type: ignore[no-untyped-call]
+    adam.step()
+    checkpoint.save(memory, step=1, model={"b": big.detach()}, optimizer=adam)
+    target, model = torch.optim.Adam([small, big]), {"b": torch.zeros(5, 7)}
+    words = r"optimizer/state/0/exp_avg has shape \(5, 7\) in <.*>, expected \(3,\) for the param"
+    with pytest.raises(ValueError, match=words):
+        checkpoint.load(memory, model=model, optimizer=target)
+    assert not model["b"].any()
+    assert target.state == {}
+
+
 class Grouped(torch.optim.SGD):
     """An optimizer that can load parameter groups that differ from its own."""
 
@@ -217,3 +276,69 @@ def test_generations_are_integers_or_tags(odd: Any, store: Store) -> None:
     for call in calls:
         with pytest.raises(TypeError, match=words):
             call()
+
+
+def test_tied_targets_take_one_value(store: Store) -> None:
+    """Two different saved tensors for one target would leave a mixture of both."""
+    one, two = torch.zeros(1000), torch.arange(1000.0)
+    checkpoint.save(store, step=0, model={"a": two, "b": two.clone()}, extra={"c": one})
+    checkpoint.save(store, step=1, model={"a": one, "b": two})
+    tied = torch.full((1000,), 5.0)
+    words = r"model/a and model/b are one tensor here, expected two, since they have different val"
+    with pytest.raises(ValueError, match=words):
+        checkpoint.load(store, model={"a": tied, "b": tied})
+    with pytest.raises(ValueError, match=words):
+        checkpoint.load(store, model={"a": tied.view(1000), "b": tied}, strict=False)
+    assert tied.tolist() == [5.0] * 1000
+    checkpoint.load(store, model={"a": tied, "b": tied}, generation=1)
+    assert torch.equal(tied, two)
+
+
+@pytest.mark.parametrize(
+    ("saved", "target", "expected"),
+    [
+        ([8, 9], [0, 1, 2], [8, 9, 2]),
+        ([7, 8, 9], [0, 1], [7, 8]),
+        ([7, 8], {"0": 0, "k": 1}, {"0": 7, "k": 1}),
+        ({"0": 7}, [0, 1], [7, 1]),
+        ({"x": {"0": 7, "n": "text"}}, {"x": [0, 1]}, {"x": [7, 1]}),
+        ({"x": "text"}, {"x": 1}, {"x": 1}),
+        ({"x": [7, 8]}, {"x": 1}, {"x": 1}),
+        ({"x": ["text", 8]}, {"x": [0]}, {"x": [0]}),
+    ],
+    ids=repr,
+)
+def test_without_strict_what_only_a_target_has_stays(
+    saved: Any, target: Any, expected: Any, store: Store
+) -> None:
+    """Integers stand for tensors; a tensor is never replaced by a value of another kind."""
+
+    def tensors(value: Any) -> Any:
+        return tree_map(lambda x: torch.full((2,), x) if type(x) is int else x, value)
+
+    into = {"m": tensors(target)}
+    first = into["m"]
+    checkpoint.save(store, step=0, model={"m": tensors(saved)})
+    checkpoint.load(store, model=into, strict=False)
+    found = tree_map(lambda x: int(x[0]) if isinstance(x, torch.Tensor) else x, into["m"])
+    assert found == expected
+    assert type(into["m"]) is type(first)
+
+
+def test_without_strict_an_optimizer_keeps_other_values(memory: Store) -> None:
+    def trained(*params: torch.Tensor) -> torch.optim.Optimizer:
+        adam = torch.optim.Adam(params)
+        for param in params:
+            param.grad = None
+            param.sum().backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        return adam
+
+    a, b = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    saved, target = trained(a, b), trained(a, b)
+    del saved.state[b]
+    saved.state[a]["exp_avg"].fill_(7)
+    checkpoint.save(memory, step=0, optimizer=saved)
+    checkpoint.load(memory, optimizer=target, strict=False)
+    assert target.state[a]["exp_avg"].tolist() == [7, 7]
+    assert target.state[b]["exp_avg"].tolist() == pytest.approx([0.1, 0.1])

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
+from torch.utils._pytree import tree_map
 
 from windeck.checkpoint.format import state_json
-from windeck.checkpoint.format.boxes import Box, Partition
+from windeck.checkpoint.format.boxes import Box, Partition, shape_of
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.loading import TableLoadOptions, TableTargets
@@ -112,7 +113,9 @@ def load(
     with Checkpoint(store, namespace, generation) as found:
         try:
             operation.compare(found)
-            return operation.read(found)
+            loaded = operation.read(found)
+            operation.commit()
+            return loaded
         except BaseException:
             operation.roll_back()
             raise
@@ -135,7 +138,7 @@ class LoadOperation:
         self._reads: dict[tuple[str, Box], list[torch.Tensor]] = {}
         self._former: list[tuple[Any, Any]] = []
         self._tables: TableTargets | None = None
-        self._table_options = table_options
+        self._table_options, self._save = table_options, 0
 
     def compare(self, found: Checkpoint, *, alone: bool = True) -> dict[str, list[str]]:
         """Compare targets and checkpoint, and let a loader reject its state.
@@ -147,8 +150,10 @@ class LoadOperation:
         dict of str to list of str
             By root, the names that only the checkpoint has: an error, if `alone`.
         """
-        self._roots = [_RootTarget(found, name, value) for name, value in self._given.items()]
-        names = {root.name: root.compare_names(found, self.strict, alone) for root in self._roots}
+        self._roots = [
+            _RootTarget(found, name, value, self.strict) for name, value in self._given.items()
+        ]
+        names = {root.name: root.compare_names(found, alone) for root in self._roots}
         self._reads = _plan_reads(found, self._roots, self._cast)
         tables = TableTargets(
             repr(found), found.table_entries, self._embeddings, self.strict, self._table_options
@@ -166,11 +171,17 @@ class LoadOperation:
         assert self._tables is not None
         self._tables.read(found.table)
         _read_tensors(found, self._reads)
-        self._tables.remember(found.save)
+        self._save = found.save
         for root in self._roots:
             if not root.is_early:
                 root.finish()
         return Loaded(found.generation, found.step, found.time, self._extra)
+
+    def commit(self) -> None:
+        """End the load, after all ranks have read: `roll_back` has no effect any more."""
+        assert self._tables is not None
+        self._tables.remember(self._save)
+        self._former.clear()
 
     def roll_back(self) -> None:
         """Give loaders the states they had, and remove the rows that were put into tables."""
@@ -188,10 +199,11 @@ _SCHEDULED = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum",
 class _RootTarget:
     """An object to load into: its tensors by the names of their places."""
 
-    def __init__(self, found: Checkpoint, name: str, given: Any) -> None:
+    def __init__(self, found: Checkpoint, name: str, given: Any, strict: bool) -> None:
         if name not in found.trees:
             raise KeyError(f"{name} was not saved in {found!r}, which has {', '.join(found.trees)}")
         self.name, self.given, self._tree = name, given, found.trees[name]
+        self._strict = strict
         self._is_module = isinstance(given, torch.nn.Module)
         self._is_object = not isinstance(given, Mapping) and hasattr(given, "load_state_dict")
         if not self._is_object and not isinstance(given, dict):
@@ -200,7 +212,8 @@ class _RootTarget:
                 f"{type(given).__name__}"
             )
         self._state = given.state_dict() if hasattr(given, "state_dict") else given
-        self.saved = dict(found.places(name))
+        self._places = [*found.places(name)]
+        self.saved = dict(self._places)
         self.targets = dict(_tensors(self._state, name))
         self._make_missing = self._is_object and not self._is_module
         # A loader may reject its state, so it gets it before anything is written.
@@ -220,18 +233,19 @@ class _RootTarget:
                 return torch.empty_like(param, dtype=info.dtype, requires_grad=False)
         return torch.empty(info.shape, dtype=info.dtype)
 
-    def compare_names(self, found: Checkpoint, strict: bool, alone: bool) -> list[str]:
+    def compare_names(self, found: Checkpoint, alone: bool) -> list[str]:
         """Compare names; return those that only the checkpoint has."""
         self._compare_keys(repr(found))
         if isinstance(self.given, torch.optim.Optimizer):
-            state = state_json.decode(self._tree, lambda _: state_json.ABSENT)
-            compare_optimizer(self.name, self.given, state, repr(found), strict)
+            places = iter(self._places)
+            state = state_json.decode(self._tree, lambda _: found.info(next(places)[0]))
+            compare_optimizer(self.name, self.given, state, repr(found), self._strict)
         lost = sorted(self.targets.keys() - self.saved.keys())
         more = [] if self._make_missing else sorted(self.saved.keys() - self.targets.keys())
         if not self._make_missing:  # such an object checks its numbers and text itself
             plain_lost, plain_more = self._compare_plain_values()
             lost, more = sorted({*lost, *plain_lost}), sorted({*more, *plain_more})
-        if strict and (lost or (more and alone)):
+        if self._strict and (lost or (more and alone)):
             raise KeyError(name_mismatch_message(self.name, repr(found), lost, more))
         return more
 
@@ -266,14 +280,16 @@ class _RootTarget:
         """Put numbers and text in their places, and give the object its state."""
         every = {**self.made, **self.targets}
         # By place: two places of one saved tensor may be two tensors here.
+        places = iter(self._places)
         state = state_json.decode(
-            _rename_by_place(self._tree, self.name),
-            lambda place: every.get(place, state_json.ABSENT),
+            self._tree, lambda _: every.get(next(places)[0], state_json.ABSENT)
         )
         if self._is_module:
             if not all(isinstance(value, torch.Tensor) for value in self._state.values()):
                 self.given.load_state_dict(state_json.merge_state(dict(self._state), state))
         elif self._is_object:
+            if not self._strict:  # what only the object has stays
+                state = state_json.merge_state(tree_map(lambda value: value, self._state), state)
             self.given.load_state_dict(state)
         else:
             state_json.merge_state(self.given, state)
@@ -283,7 +299,8 @@ def _plan_reads(
     found: Checkpoint, roots: list[_RootTarget], cast: bool
 ) -> dict[tuple[str, Box], list[torch.Tensor]]:
     """Return the targets of each box of a saved tensor, each target memory once."""
-    reads: dict[tuple[str, Box], dict[Any, torch.Tensor]] = {}
+    reads: dict[tuple[str, Box], list[torch.Tensor]] = {}
+    planned: dict[Any, tuple[str, tuple[str, Box]]] = {}
     for root in roots:
         for place, value in {**root.targets, **root.made}.items():
             if place not in root.saved:
@@ -304,10 +321,30 @@ def _plan_reads(
             if dtype.is_complex and not local.dtype.is_complex:
                 raise TypeError(f"{place} is {dtype}, expected a complex target for it")
             for piece in local.pieces:
-                tensor = piece.tensor
+                tensor, key = piece.tensor, (entry.name, piece.box)
                 memory = tensor.data_ptr(), tensor.stride(), tensor.dtype, tensor.device
-                reads.setdefault((entry.name, piece.box), {}).setdefault(memory, tensor)
-    return {key: list(targets.values()) for key, targets in reads.items()}
+                other, planned_key = planned.setdefault(memory, (place, key))
+                if other == place:
+                    reads.setdefault(key, []).append(tensor)
+                elif planned_key != key and not _are_equal(found, planned_key, key, tensor):
+                    raise ValueError(
+                        f"{other} and {place} are one tensor here, expected two, since they have "
+                        f"different values in {found!r}"
+                    )
+    return reads
+
+
+def _are_equal(
+    found: Checkpoint, one: tuple[str, Box], other: tuple[str, Box], target: torch.Tensor
+) -> bool:
+    """Return whether boxes of two saved tensors have the same bytes."""
+    if shape_of(one[1]) != shape_of(other[1]):
+        return False
+    both = [torch.empty(target.shape, dtype=target.dtype) for _ in range(2)]
+    for (name, box), tensor in zip((one, other), both, strict=True):
+        found.read_into(name, [tensor], box)
+    first, second = (tensor.reshape(-1).view(torch.uint8) for tensor in both)
+    return torch.equal(first, second)
 
 
 def _check_memory(place: str, tensor: torch.Tensor) -> None:
@@ -365,11 +402,17 @@ def _plain_places(state: Any, name: str) -> set[str]:
 def compare_optimizer(
     name: str, optimizer: torch.optim.Optimizer, saved: Any, where: str, strict: bool = True
 ) -> None:
-    """Raise a ValueError for a state of other parameters or of another class, before torch would.
+    """Raise a ValueError for a state of other parameters or of another class of optimizer.
 
-    Options of groups tell the class. Another version of torch may have options more or less, and
-    users and schedulers add their own. So a class is another one if some of its own options were
-    not saved, and some were that other optimizers of torch have. Without `strict` it may be.
+    The class is not stored. With `strict` it is another one if some of its own options were not
+    saved, and some were that other optimizers of torch have: alone, either may be due to another
+    version of torch, or to users and schedulers, who add options. It is also another one if values
+    of parameters that it needs were not saved.
+
+    Parameters
+    ----------
+    saved
+        The state, in which tensors may be any objects with their shapes.
     """
     if type(optimizer).load_state_dict is not torch.optim.Optimizer.load_state_dict:
         return
@@ -381,14 +424,56 @@ def compare_optimizer(
     here = [len(group["params"]) for group in optimizer.param_groups]
     if here != sizes:
         raise ValueError(f"{name} has groups of {here} parameters, expected {sizes} as in {where}")
+    kind = type(optimizer).__name__
     for group, other in zip(optimizer.param_groups, groups, strict=True):
         lost = sorted(optimizer.defaults.keys() - other.keys() - _SCHEDULED)
         more = sorted((other.keys() & _options_of_torch()) - group.keys() - _SCHEDULED)
         if strict and lost and more:
             raise ValueError(
-                f"{name} is of another class than in {where}: only this "
-                f"{type(optimizer).__name__} has the options {lost}, only the saved one {more}"
+                f"{name} is of another class than in {where}: only this {kind} has the options "
+                f"{lost}, only the saved one {more}"
             )
+        states = [saved.get("state", {}).get(number) for number in other["params"]]
+        values = _values_of_parameters(optimizer, group, other) if any(states) else {}
+        for number, param, state in zip(other["params"], group["params"], states, strict=True):
+            for key, value in values.get(param.shape, {}).items() if state else ():
+                place = f"{name}/state/{number}/{key}"
+                if strict and key not in state:
+                    raise ValueError(
+                        f"{name} is of another class than in {where}: this {kind} needs {place}, "
+                        f"only {sorted(state)} were saved"
+                    )
+                found, shape = getattr(state.get(key), "shape", None), getattr(value, "shape", ())
+                if found is not None and shape and tuple(found) != tuple(shape):
+                    raise ValueError(
+                        f"{place} has shape {tuple(found)} in {where}, expected {tuple(shape)} for "
+                        "the parameter in this place"
+                    )
+
+
+def _values_of_parameters(
+    optimizer: torch.optim.Optimizer, group: Mapping[str, Any], saved: Mapping[str, Any]
+) -> dict[tuple[int, ...], dict[str, Any]]:
+    """Return the values that an optimizer of torch makes for parameters of a group, by shape.
+
+    Another one makes a step for parameters without memory, with the options that were saved. Some
+    optimizers cannot do that: then nothing is known.
+    """
+    kind = type(optimizer)
+    if not kind.__module__.startswith("torch.optim."):
+        return {}
+    known = inspect.signature(kind).parameters.keys() - {"lr", "foreach", "fused", "capturable"}
+    options = {key: value for key, value in {**group, **saved}.items() if key in known - {"params"}}
+    shapes = {param.shape for param in group["params"]}
+    try:
+        params = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape in shapes]
+        probe = kind(params, **options)
+        for param in params:
+            param.grad = torch.empty_like(param)
+        probe.step()
+    except Exception:
+        return {}
+    return {param.shape: probe.state[param] for param in params}
 
 
 @cache
@@ -409,22 +494,6 @@ def _mismatched_keys(state: Any, tree: Any, name: str) -> Iterator[tuple[str, An
         if own != key:
             yield name, key, own
         yield from _mismatched_keys(state.get(own), item, f"{name}/{key}")
-
-
-def _rename_by_place(tree: Any, name: str) -> Any:
-    """Return the tree with each tensor under the name of its place."""
-    if type(tree) is list:
-        return [_rename_by_place(item, f"{name}/{i}") for i, item in enumerate(tree)]
-    if type(tree) is not dict:
-        return tree
-    if "tensor" in tree:
-        return {"tensor": name}
-    if "dict" in tree:
-        pairs = tree["dict"]
-        return {"dict": [[key, _rename_by_place(item, f"{name}/{key}")] for key, item in pairs]}
-    if "tuple" in tree:
-        return {"tuple": _rename_by_place(tree["tuple"], name)}
-    return tree
 
 
 def name_mismatch_message(root: str, found: str, lost: list[str], more: list[str]) -> str:

@@ -468,6 +468,7 @@ def load_in_group(
         if operation.strict:
             _check_unclaimed_names(unclaimed, f"generation {number}")
         run(read)
+        operation.commit()
     except BaseException:
         operation.roll_back()
         raise

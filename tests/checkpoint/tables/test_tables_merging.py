@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -141,6 +142,34 @@ def test_after_an_error_a_merge_left_nothing(mode: str, memory: Store) -> None:
     with pytest.raises(KeyError):  # before anything is read
         checkpoint.load(memory, embeddings={"t": table, "other": make()}, merge=mode)
     assert contents(table) == before
+
+
+class Refusing:
+    """An object whose state is refused after the tables were read."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {"n": 1}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        raise ValueError("not this one")
+
+
+@pytest.mark.parametrize("mode", [None, "replace"])
+def test_after_an_error_of_another_target_tables_are_as_before(
+    mode: str | None, memory: Store
+) -> None:
+    other = wd.EmbeddingTable(64, seed=9)
+    other(torch.arange(2000, 6000))
+    checkpoint.save(memory, step=1, embeddings={"t": other}, optimizer={"n": 1})
+    table = wd.EmbeddingTable(64, seed=1)
+    if mode is not None:
+        train(table, 0, 3000, 2)
+    before = contents(table)
+    for target in (Refusing(), None):
+        loads = pytest.raises(ValueError, match="not this one") if target else nullcontext()
+        with loads:
+            checkpoint.load(memory, embeddings={"t": table}, optimizer=target, merge=mode)
+        assert (contents(table) == before) == bool(target)
 
 
 def test_without_a_merge_a_table_with_ids_is_refused(memory: Store) -> None:

@@ -231,6 +231,8 @@ def dict_places(tree: Any, name: str, deepest: int = _DEEPEST) -> set[str]:
 def merge_state(target: Any, value: Any) -> Any:
     """Merge a value into a target, whose dicts are updated in place; `ABSENT` keeps the target's.
 
+    Tensors of the target stay, where the value has none, or is of another kind.
+
     Examples
     --------
     >>> merge_state({"a": 1, "b": [2, 3]}, {"a": None, "b": [ABSENT, 4]})
@@ -241,12 +243,22 @@ def merge_state(target: Any, value: Any) -> Any:
             if item is not ABSENT:
                 target[key] = merge_state(target.get(key), item)
         return target
+    if isinstance(target, (list, tuple)) and isinstance(value, (list, tuple)):
+        longer = target[len(value) :] if any(map(_has_tensors, target[len(value) :])) else ()
+        pairs = zip(target, value, strict=False)
+        found = [old if new is ABSENT else merge_state(old, new) for old, new in pairs]
+        more = [merge_state(None, item) for item in value[len(target) :] if item is not ABSENT]
+        return type(value)([*found, *longer, *more])
+    if _has_tensors(target):
+        return target
     if isinstance(value, dict):
         return {key: merge_state(None, item) for key, item in value.items() if item is not ABSENT}
     if isinstance(value, (list, tuple)):
-        old = target if isinstance(target, type(value)) and len(target) == len(value) else value
-        pairs = zip(old, value, strict=True)
-        return type(value)(
-            t if v is ABSENT else merge_state(t, v) for t, v in pairs if t is not ABSENT
-        )
+        return type(value)(merge_state(None, item) for item in value if item is not ABSENT)
     return value
+
+
+def _has_tensors(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_tensors, value.values()))
+    return any(map(_has_tensors, value)) if isinstance(value, (list, tuple)) else _is_tensor(value)
