@@ -17,6 +17,7 @@ from support.failing import Between, error_of
 from support.store_servers import EMBEDDED, KINDS
 from windeck import checkpoint
 from windeck.checkpoint.copying import copy
+from windeck.checkpoint.format.manifests import encode_head
 from windeck.checkpoint.read.comparing import diff
 from windeck.checkpoint.read.verifying import verify
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
@@ -194,6 +195,49 @@ def test_what_is_replaced_is_a_checkpoint_until_it_is_none(memory: Store) -> Non
             assert not steps or verify(target, deep=True).ok
             seen.add(tuple(steps))
     assert seen == {(77,), (), (2, 1)}  # of these the last one has but to be made durable
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_namespaces_below_the_one_replaced_stay(kind: str, fresh: Fresh, memory: Store) -> None:
+    """Their names may begin as the keys of its values do."""
+    fill(memory, 1)
+    others = ["exp/t", "exp/m", "exp/e/x", "exp2", "exp/m/0000000000000001"]
+    with open_store(fresh(kind)) as target:
+        for name in ("exp", *others):
+            checkpoint.save(target, step=5, model={"w": torch.ones(3)}, namespace=name)
+        copy(memory, target, target_namespace="exp", replace=True)
+        for name in others:
+            assert checkpoint.log(target, namespace=name)[0].step == 5
+            assert verify(target, deep=True, namespace=name).ok
+        report = verify(target, deep=True, namespace="exp")
+        assert report.ok
+        assert report.unreferenced_keys == []
+        assert checkpoint.log(target, namespace="exp")[0].step == checkpoint.log(memory)[0].step
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_checkpoint_that_was_committed_after_the_check_stays(
+    replace: bool, memory: Store
+) -> None:
+    fill(memory, 1)
+    with open_store("memory://") as target:
+        target.put_many([(b"windeck/HEAD", encode_head([]))])
+
+        class Meanwhile:
+            """Another process commits when the copy has looked at HEAD."""
+
+            def get(self, key: bytes) -> bytes | None:
+                found = target.get(key)
+                if key == b"windeck/HEAD" and not checkpoint.log(target):
+                    checkpoint.save(target, step=77, model={"w": torch.ones(3)})
+                return found
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(target, name)
+
+        with pytest.raises(RuntimeError, match="a checkpoint was committed to windeck in memory:"):
+            copy(memory, Meanwhile(), replace=replace)
+        assert [commit.step for commit in checkpoint.log(target)] == [77]
 
 
 def test_memory_stays_bounded(fresh: Fresh) -> None:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from windeck.checkpoint.format.manifests import (
     read_manifest,
 )
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.maintenance import remove_generations
 from windeck.checkpoint.read.scanning import (
     ValueRange,
     expected_keys,
@@ -121,15 +123,13 @@ def copy(
         copier = _Copier(view, namespace, place, space, progress)
         if keys.has_segments(place):
             return copier.run_in_segments(place, commits, replace=replace)
-        if replace:
-            there = place.get(keys.head(space))
-            # Also the same store by two URLs.
-            if there is not None and there == view.get(keys.head(namespace)):
-                raise ValueError(same_checkpoint_message(place.url, space))
-            _remove_checkpoint(place, space)
-        else:
-            _check_no_checkpoint(place, space)
-        return copier.run(commits)
+        if not replace:
+            return copier.run(commits, _check_no_checkpoint(place, space))
+        there = place.get(keys.head(space))
+        # Also the same store by two URLs.
+        if there is not None and there == view.get(keys.head(namespace)):
+            raise ValueError(same_checkpoint_message(place.url, space))
+        return copier.run(commits, _remove_checkpoint(place, space, there))
 
 
 def same_checkpoint_message(url: str, namespace: str) -> str:
@@ -158,25 +158,32 @@ def select_commits(view: View, namespace: str, generations: Collection[int] | No
     return [commit for commit in commits if commit.generation in wanted]
 
 
-def _check_no_checkpoint(place: Store, namespace: str) -> None:
-    """Raise an error if there is a checkpoint, or a damaged one of which data may be saved."""
+def _check_no_checkpoint(place: Store, namespace: str) -> bytes | None:
+    """Return HEAD; raise an error for a checkpoint, or a damaged one of which data may be saved."""
     hint = "pass replace=True to remove it first"
     try:
-        commits = read_head(place, namespace).commits
+        head = read_head(place, namespace)
     except CorruptStoreError as error:
         raise CorruptStoreError(f"{error.strerror}; {hint}") from error
-    if commits:
+    if head.commits:
         raise FileExistsError(
             f"{place.url} has a checkpoint in {namespace} already, expected none; {hint}"
         )
+    return head.value
 
 
-def _remove_checkpoint(place: Store, namespace: str) -> None:
-    """Empty HEAD, then remove all values. NEXT stays, so that numbers of generations only grow."""
-    place.put_many([(keys.head(namespace), encode_head([]))])
+def _remove_checkpoint(place: Store, namespace: str, there: bytes | None) -> bytes:
+    """Empty HEAD, remove all values, return HEAD. NEXT stays: numbers of generations only grow."""
+    empty = encode_head([])
+    if not place.compare_and_set(keys.head(namespace), there, empty):
+        raise RuntimeError(_meanwhile_message(place.url, namespace))
     order_writes(place)
-    for letter in keys.LETTERS:
-        place.delete_range(f"{namespace}/{letter}/".encode())
+    remove_generations(place, namespace, lambda _: True, set())
+    return empty
+
+
+def _meanwhile_message(url: str, namespace: str) -> str:
+    return f"a checkpoint was committed to {namespace} in {url} meanwhile, expected no other writer"
 
 
 class _Copier:
@@ -195,9 +202,9 @@ class _Copier:
         self._progress = progress
         self._values = self._bytes = 0
 
-    def run(self, commits: list[Commit]) -> CopyResult:
+    def run(self, commits: list[Commit], before: bytes | None) -> CopyResult:
+        """Copy to a store whose HEAD is `before`, with no checkpoint in it."""
         key = keys.head(self._space)
-        before = self._place.get(key)  # without a checkpoint in it
         ranges: list[tuple[int, ValueRange]] = []
         for commit in commits:
             manifest = read_manifest(self._view, self._namespace, commit)
@@ -206,8 +213,8 @@ class _Copier:
             own = [pair for pair in ranges if pair[1].letter == letter]
             if own:
                 self._place.bulk_load(self._data(own))
-        for commit in commits:
-            self._place.bulk_load(self._digests(commit))
+        digests = chain.from_iterable(map(self._digests, reversed(commits)))
+        self._place.bulk_load(digests)
         if before is None:  # an empty one, see `create_head`
             order_writes(self._place)
             before = encode_head([])
@@ -217,10 +224,7 @@ class _Copier:
         self._reserve(commits)
         order_writes(self._place, before=key)
         if not self._place.compare_and_set(key, before, encode_head(commits)):
-            raise RuntimeError(
-                f"a checkpoint was committed to {self._space} in {self._place.url} meanwhile, "
-                "expected no other writer"
-            )
+            raise RuntimeError(_meanwhile_message(self._place.url, self._space))
         self._place.sync()
         numbers = [commit.generation for commit in commits]
         return CopyResult(numbers, self._values, self._bytes)

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from windeck.checkpoint.stores.objects import ObjectStore
 
 __all__ = ["LETTERS", "PartName", "block", "check_namespace", "chunk", "digests", "drop_parts"]
-__all__ += ["generation_prefixes", "has_parts", "has_segments", "head", "index", "list_parts"]
+__all__ += ["generation_prefixes", "has_parts", "has_segments", "head", "index", "is_nested"]
+__all__ += ["list_parts"]
 __all__ += ["manifest", "next_generation", "parse_numbers", "segment_generation", "segment_group"]
 __all__ += ["shard"]
 
@@ -156,6 +157,21 @@ def parse_numbers(namespace: str, key: bytes) -> tuple[int, ...] | None:
         re.escape(f"{namespace}/").encode() + rb"[a-z]/([0-9a-f]{16}(?:/[0-9a-f]{8}){0,3})", key
     )
     return tuple(int(number, 16) for number in found[1].split(b"/")) if found else None
+
+
+def is_nested(namespace: str, key: bytes) -> bool:
+    """Return whether a key belongs to a namespace whose name begins with this one and a slash.
+
+    Examples
+    --------
+    >>> is_nested("run", b"run/t/HEAD"), is_nested("run", b"run/t/m/000000000000000a")
+    (True, True)
+    >>> is_nested("run", b"run/m/000000000000000a")
+    False
+    """
+    numbers = rb"[a-z]/[0-9a-f]{16}(?:/[0-9a-f]{8}){0,3}"
+    pattern = re.escape(f"{namespace}/").encode() + rb".+/(?:HEAD|NEXT|" + numbers + rb")"
+    return re.fullmatch(pattern, key) is not None and parse_numbers(namespace, key) is None
 
 
 def generation_prefixes(namespace: str, generation: int) -> tuple[bytes, ...]:

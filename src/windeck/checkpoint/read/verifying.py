@@ -254,7 +254,8 @@ class _Verification:
         # The manifest of a generation, its digests and the manifests of its writers.
         if letter in "msd" and numbers is not None and numbers[0] in kept:
             return
-        if self._only is not None:  # other generations may refer to it
+        # Other generations may refer to it, or it is of a namespace such as ``run/t``.
+        if self._only is not None or keys.is_nested(self._namespace, key):
             return
         self.report.unreferenced += 1
         if len(self.report.unreferenced_keys) < _SHOWN:
