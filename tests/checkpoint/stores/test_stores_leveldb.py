@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,3 +154,53 @@ def test_the_name_of_a_part_is_durable(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "fsync", fsync)
     write_part(f"leveldb://{tmp_path}/x", "a", [(b"p", b"1")])
     assert seen == [["a"]]
+
+
+class Wrapped:
+    """An object with other methods."""
+
+    def __init__(self, inner: Any, **methods: Any) -> None:
+        self.inner = inner
+        vars(self).update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_an_interrupt_after_the_engine_was_closed(tmp_path: Path) -> None:
+    """An emergency save can open the database, while a traceback refers to the store."""
+    store: Any = open_store(f"leveldb://{tmp_path}/x")
+    engine = store._db
+
+    def close() -> None:
+        engine.close()
+        raise KeyboardInterrupt
+
+    store._db = Wrapped(engine, close=close)
+    with pytest.raises(KeyboardInterrupt):
+        store.close()
+    with open_store(f"leveldb://{tmp_path}/x") as again:
+        again.put_many([(b"a", b"1")])
+        store.close()
+        with pytest.raises(BlockingIOError):
+            open_store(f"leveldb://{tmp_path}/x")
+
+
+def test_a_sync_while_a_range_is_removed(tmp_path: Path) -> None:
+    """The seal that shows an error of the compaction is the one of the last sync."""
+    store: Any = open_store(f"leveldb://{tmp_path}/x")
+    store.put_many([(b"a", b"1"), (b"b", b"2")])
+    write, syncing = store._write, threading.Thread(target=store.sync)
+
+    def slow_write(items: Any, gone: Any = ()) -> None:
+        if items and not syncing.ident:
+            syncing.start()
+            syncing.join(0.2)
+        write(items, gone)
+
+    store._write = slow_write
+    store.delete_range(b"a")
+    syncing.join()
+    store.close()
+    with open_store(f"leveldb://{tmp_path}/x") as again:
+        assert list(again.scan()) == [(b"b", b"2")]

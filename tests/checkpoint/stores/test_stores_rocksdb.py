@@ -445,6 +445,43 @@ def test_closing_waits_for_reads(tmp_path: Path) -> None:
         assert errors == [f"the store {url} is closed"] * 3
 
 
+@pytest.fixture
+def _often_switched() -> Iterator[None]:
+    """Let threads take turns after 10 us in place of 5 ms."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("_often_switched")
+def test_closing_while_scans_begin(tmp_path: Path) -> None:
+    """No iterator is left that would keep the folder locked."""
+    url = f"rocksdb://{tmp_path}/x"
+    for _ in range(20):
+        store, errors = open_store(url), list[str]()
+        store.put_many(ROWS)
+
+        def scan(store: Any = store, errors: list[str] = errors) -> None:
+            views = []
+            try:
+                while True:
+                    views.append(store.snapshot())
+            except ValueError as error:
+                errors.append(str(error))
+            views[-1].close()
+
+        readers = [threading.Thread(target=scan) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        time.sleep(0.005)
+        store.close()
+        open_store(url).close()
+        for reader in readers:
+            reader.join()
+        assert errors == [f"the store {url} is closed"] * 2
+
+
 def test_new_tables_that_overlap_are_merged(tmp_path: Path) -> None:
     """Eight small ones, seals apart, or four with more bytes; others stay as they are."""
     with open_store(f"rocksdb://{tmp_path}/x") as store:

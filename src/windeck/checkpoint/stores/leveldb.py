@@ -154,8 +154,8 @@ class LevelDBStore:
         self._write((), gone)
         with suppress(plyvel.Error, RuntimeError):  # raised by the next write, too
             self._open.compact_range(start=first, stop=key)
-        # Shows an error of the compaction.
-        self._write([(SEAL_KEY, self._seal.number.to_bytes(8, "big"))])
+        with self._alone:  # shows an error of the compaction
+            self._write([(SEAL_KEY, self._seal.number.to_bytes(8, "big"))])
         embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
@@ -189,10 +189,10 @@ class LevelDBStore:
         return count
 
     def _flush(self) -> None:
-        """Write the content of the log into a table."""
-        with suppress(plyvel.Error, RuntimeError):
+        """Write the content of the log into a table; the next write raises an error of that."""
+        with self._alone, suppress(plyvel.Error, RuntimeError):
             self._open.compact_range(start=b"\0", stop=b"\0")
-        self._logged.clear()
+            self._logged.clear()
 
     def _check_space(self, size: int) -> None:
         left, needed = embedded.free_bytes(self._path), 2 * (LOG_BYTES + max(size, BATCH_BYTES))
@@ -230,12 +230,15 @@ class LevelDBStore:
             self._seal.write()
 
     def close(self) -> None:
-        if self._db is not None and not self._db.closed:
-            with self._alone:
-                self._db.close()  # and its iterators and snapshots
-        with _claims_lock:
-            if _claims.get(self._place) is self:
-                del _claims[self._place]
+        try:
+            if self._db is not None and not self._db.closed:
+                with self._alone:
+                    self._db.close()  # and its iterators and snapshots
+        finally:  # also if an interrupt is raised when it is closed
+            with _claims_lock:
+                is_closed = self._db is None or self._db.closed
+                if is_closed and _claims.get(self._place) is self:
+                    del _claims[self._place]
 
     def __enter__(self) -> LevelDBStore:
         return self

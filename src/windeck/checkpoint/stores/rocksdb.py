@@ -11,6 +11,7 @@ import itertools
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
@@ -34,7 +35,6 @@ from windeck.checkpoint.stores.protocol import (
 from windeck.checkpoint.stores.urls import StoreURL
 
 if TYPE_CHECKING:
-    import weakref
     from pathlib import Path
 
     from windeck.checkpoint.stores.rocksdb_sst import LiveTables
@@ -70,12 +70,17 @@ class RocksDBStore:
         path = embedded.prepare_folder(url, create=url.flag("create", True) and not self._readonly)
         self._path, self._lock = path, threading.RLock()
         self._logged = embedded.LoggedKeys()
+        self._snapshots: weakref.WeakSet[RocksDBSnapshot] = weakref.WeakSet()
+        self._snapshots_lock = threading.Lock()
+        self._db: rocksdict.Rdict | None = None
         embedded.check_process("rocksdb", self.url)
-        logs = self._logs()
-        self._open_database()
         embedded.keep_in_fork(self, "_db")
         until = time.monotonic() + SETTLING_SECONDS
-        while self._readonly and (self._seal.has_changed() or not logs <= self._logs()):
+        while True:
+            logs = self._logs()
+            self._open_database()
+            if not (self._readonly and (self._seal.has_changed() or not logs <= self._logs())):
+                break
             self.close()
             if time.monotonic() > until:
                 raise BlockingIOError(
@@ -83,8 +88,6 @@ class RocksDBStore:
                     f"{self.url} was synced during each attempt to open it for reading, for "
                     f"{SETTLING_SECONDS} s: expected a moment without a sync of its writer",
                 )
-            logs = self._logs()
-            self._open_database()
 
     def _logs(self) -> set[str]:
         return {name for name in os.listdir(self._path) if name.endswith(".log")}
@@ -98,11 +101,10 @@ class RocksDBStore:
         tables were ingested.
         """
         self._seal = embedded.Seal(self._path, self.url)
-        self._db: rocksdict.Rdict | None = self._open_engine()
-        self._reader = RocksDBReader(self._db, self.url)
+        self._db = self._open_engine()
         self._live: LiveTables | None = None
         try:
-            self._seal.check(self._reader.get(SEAL_KEY))
+            self._seal.check(self.get(SEAL_KEY))
             if not self._readonly:
                 self._drop_tables("bulk-")  # of a killed process
         except BaseException:
@@ -148,6 +150,8 @@ class RocksDBStore:
     @property
     def _direct(self) -> LiveTables:
         """The table files, opened at first use: small reads need neither them nor the import."""
+        if self._live is not None:  # reads do not wait for a compaction
+            return self._live
         with self._alone:
             if self._live is None:
                 from pathlib import Path
@@ -160,14 +164,26 @@ class RocksDBStore:
     @property
     def _writable(self) -> rocksdict.Rdict:
         if self._readonly:
-            raise PermissionError(1, f"{self.url} is open for reading only")
+            raise PermissionError(errno.EPERM, f"{self.url} is open for reading only")
         return self._open
 
     def get(self, key: bytes) -> bytes | None:
-        return self._reader.get(check_key(key))
+        check_key(key)
+        db = self._open
+        try:
+            found: bytes | None = db.get(key)
+        except Exception as error:
+            fail(error, "reading", self.url)
+        return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._reader.get_many(check_keys(keys))
+        wanted: Any = check_keys(keys)
+        db = self._open
+        try:
+            found: Any = db.get(wanted)
+        except Exception as error:
+            fail(error, "reading", self.url)
+        return list(found)
 
     def get_many_into(
         self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
@@ -179,15 +195,21 @@ class RocksDBStore:
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        return self._reader.snapshot().scan(prefix, start=start, stop=stop)
+        return self.snapshot().scan(prefix, start=start, stop=stop)
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        return self._reader.snapshot().keys(prefix, start=start, stop=stop)
+        return self.snapshot().keys(prefix, start=start, stop=stop)
 
     def snapshot(self) -> RocksDBSnapshot:
-        return self._reader.snapshot()
+        options = rocksdict.ReadOptions()
+        options.set_verify_checksums(True)
+        self._open  # noqa: B018 - a fork may not wait for the lock
+        with self._snapshots_lock:
+            snapshot = RocksDBSnapshot(self._open.iter(options), self.url)
+            self._snapshots.add(snapshot)
+        return snapshot
 
     def put_many(self, items: Items) -> None:
         pairs = check_batch(items)
@@ -209,10 +231,12 @@ class RocksDBStore:
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
     ) -> None:
         first, end = key_range(prefix, start, stop)
+        if is_empty_range((first, end)):
+            return
         with self._alone:
             changes = rocksdict.WriteBatch(raw_mode=True)
             if end is None:
-                last = self._reader.snapshot().last()
+                last = self.snapshot().last()
                 if last is None or last < first:
                     return
                 changes.delete(last)
@@ -345,10 +369,13 @@ class RocksDBStore:
                 self._close()
 
     def _close(self) -> None:
-        db, self._db = self._db, None
+        with self._snapshots_lock:
+            db, self._db = self._db, None
+            # The engine keeps its folder locked while there is an iterator.
+            for snapshot in list(self._snapshots):
+                snapshot.close()
         if db is None:
             return
-        self._reader.close()
         if self._live is not None:
             self._live.close()
         until = time.monotonic() + SETTLING_SECONDS
@@ -454,55 +481,6 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
 def open_url(url: StoreURL) -> RocksDBStore:
     """Open or create the database at the path of a URL."""
     return RocksDBStore(url)
-
-
-class RocksDBReader:
-    """Reads from the current contents of a database."""
-
-    def __init__(self, db: rocksdict.Rdict, where: str) -> None:
-        self._db: rocksdict.Rdict | None = db
-        self._where = where
-        self._snapshots: weakref.WeakSet[RocksDBSnapshot] | None = None
-
-    def get(self, key: bytes) -> bytes | None:
-        db = self._open
-        try:
-            found: bytes | None = db.get(key)
-        except Exception as error:
-            fail(error, "reading", self._where)
-        return found
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        db = self._open
-        try:
-            found: Any = db.get(list(keys))
-        except Exception as error:
-            fail(error, "reading", self._where)
-        return list(found)
-
-    def snapshot(self) -> RocksDBSnapshot:
-        import weakref  # not needed for single values
-
-        options = rocksdict.ReadOptions()
-        options.set_verify_checksums(True)
-        snapshot = RocksDBSnapshot(self._open.iter(options), self._where)
-        if self._snapshots is None:
-            self._snapshots = weakref.WeakSet()
-        self._snapshots.add(snapshot)
-        return snapshot
-
-    def close(self) -> None:
-        """Drop all iterators, since the engine keeps its folder locked while one exists."""
-        self._db = None
-        for snapshot in list(self._snapshots or ()):
-            snapshot.close()
-
-    @property
-    def _open(self) -> rocksdict.Rdict:
-        embedded.check_process("rocksdb", self._where)
-        if self._db is None:
-            raise ValueError(f"the store {self._where} is closed")
-        return self._db
 
 
 class RocksDBSnapshot:
