@@ -127,7 +127,7 @@ def test_lost_numbers_do_not_bring_back_old_ones(store: Store) -> None:
 
 def put(store: Store, payload: bytes) -> None:
     """Store a forged manifest, and a HEAD that matches it."""
-    was, (commit,) = manifests.read_head(store, "windeck")
+    was, (commit,), _ = manifests.read_head(store, "windeck")
     assert was is not None
     value = values.encode(Label(Kind.MANIFEST, 1, commit.save), payload)
     now = manifests.Commit(1, commit.save, 1, 0.0, len(value), crc32c(value))
@@ -266,7 +266,7 @@ def test_a_dtype_this_torch_has_not(fresh: Fresh) -> None:
 def test_head_without_its_manifest_and_another_manifest(fresh: Fresh) -> None:
     with open_store("memory://") as store:
         save(store)
-        _, (commit,) = manifests.read_head(store, "windeck")
+        (commit,) = manifests.read_head(store, "windeck").commits
         value = store.get(keys.manifest("windeck", 1))
         assert value is not None
         label = Label(Kind.MANIFEST, 1, commit.save)
@@ -294,7 +294,7 @@ def test_head_without_its_manifest_and_another_manifest(fresh: Fresh) -> None:
 def test_heads_that_cannot_be(changes: dict[str, Any], words: str) -> None:
     with open_store("memory://") as store:
         save(store)
-        _, (commit,) = manifests.read_head(store, "windeck")
+        (commit,) = manifests.read_head(store, "windeck").commits
         payload = manifests.encode_json({"kept": [{**commit._asdict(), **changes}]})
         store.put_many([(keys.head("windeck"), values.encode(Label(Kind.HEAD), payload))])
         with pytest.raises(CorruptStoreError, match=f"HEAD cannot be read as a HEAD: {words}"):

@@ -16,7 +16,7 @@ from models.table_model import ModelCore, ModelTable
 from support.store_servers import KINDS
 from windeck import checkpoint
 from windeck._core import crc32c
-from windeck.checkpoint.format import keys, manifests, values
+from windeck.checkpoint.format import keys, manifests, state_json, values
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label
 from windeck.checkpoint.read.predicates import parse
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
@@ -51,7 +51,7 @@ def saved(store: Store) -> None:
 
 def put(store: Store, payload: bytes, generation: int = 2) -> None:
     """Store a manifest of the current generation, and a HEAD that matches it."""
-    _, (commit, *older) = manifests.read_head(store, "windeck")
+    (commit, *older) = manifests.read_head(store, "windeck").commits
     value = values.encode(Label(Kind.MANIFEST, generation, commit.save), payload)
     now = commit._asdict() | {"manifest_bytes": len(value), "manifest_crc": crc32c(value)}
     head = manifests.encode_head([manifests.Commit(**now), *older])
@@ -130,7 +130,7 @@ def test_manifests_of_any_content() -> None:
     with open_store("memory://") as store:
         saved(store)
         use(store)
-        _, (commit, *_) = manifests.read_head(store, "windeck")
+        (commit, *_) = manifests.read_head(store, "windeck").commits
         value = store.get(keys.manifest("windeck", 2))
         was = bytes(values.decode(b"", value, Label(Kind.MANIFEST, 2, commit.save)))
         outcomes = []
@@ -141,6 +141,13 @@ def test_manifests_of_any_content() -> None:
             assert outcomes[-len(NESTED) :] == [True] * len(NESTED)
         assert len(outcomes) > 3000
         assert outcomes.count(True) > 0.7 * len(outcomes)  # the others say what may be
+
+
+@pytest.mark.parametrize("tree", [{"list": [1]}, {"None": [1]}, {"float": "1e3"}, {"dict": [[1]]}])
+def test_trees_that_cannot_be_decoded_are_refused_with_their_manifest(tree: Any) -> None:
+    """Not after the tensors were written to."""
+    with pytest.raises(ValueError, match="expected a"):
+        state_json.tensor_places(tree, "extra")
 
 
 def test_heads_of_any_content() -> None:

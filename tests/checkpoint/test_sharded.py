@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -228,3 +229,43 @@ def test_a_writer_that_failed_may_try_again(store: Store) -> None:
     write(store, plan, (1,))
     checkpoint.merge(store, plan)
     assert force(store) == [(1, 2)]
+
+
+def test_a_writer_that_was_interrupted_may_try_again(store: Store) -> None:
+    """Also if the space of its keys cannot be removed, the interrupt is what is raised."""
+    plan = checkpoint.begin(store, step=2, writers=3, chunk_bytes=16)
+    write(store, plan, (0, 2))
+
+    class Interrupted(Failing):
+        def bulk_load(self, items: Any) -> int:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(Interrupted(store, 0), plan, (1,))
+    write(store, plan, (1,))
+    checkpoint.merge(store, plan)
+    assert force(store) == [(1, 2)]
+
+
+@pytest.mark.parametrize("left", range(6))
+def test_a_merge_that_failed_may_be_called_again(
+    left: int, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LevelDB copies parts one by one: a writer's manifest follows its data."""
+    url = fresh("leveldb")
+    plan = checkpoint.begin(url, step=1, writers=3)
+    write(url, plan)
+    with open_store(url) as store:
+        load, loads = store.bulk_load, iter(range(left))
+
+        def bulk_load(items: Any) -> int:
+            if next(loads, None) is None:
+                raise OSError(errno.ENOSPC, "no space left for the test")
+            return load(items)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "bulk_load", bulk_load)
+            with pytest.raises(OSError, match="no space left for the test"):
+                checkpoint.merge(store, plan)
+        checkpoint.merge(store, plan)
+        assert force(store) == [(1, 1)]

@@ -20,7 +20,6 @@ from windeck.checkpoint.format.manifests import (
 )
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.format.values import Kind, Label, decode
-from windeck.checkpoint.read.scanning import referenced_ranges
 from windeck.checkpoint.stores import Store, View
 from windeck.checkpoint.stores.protocol import order_writes
 from windeck.checkpoint.stores.urls import make_room, opened, takes_parts
@@ -120,6 +119,10 @@ def remove_generations(
     return sorted(n for n in old if _remove_by_range(store, namespace, n, needed, dry_run))
 
 
+def _letter(namespace: str, key: bytes) -> str:
+    return chr(key[len(namespace) + 1])
+
+
 def _remove_by_scan(
     store: Store,
     namespace: str,
@@ -133,7 +136,7 @@ def _remove_by_scan(
     for key in store.keys(f"{namespace}/".encode()):
         numbers = keys.parse_numbers(namespace, key)
         if numbers is not None and is_old(numbers[0]):
-            letter = key[len(namespace) + 1 :][:1].decode()
+            letter = _letter(namespace, key)
             if not index.has(letter, numbers):
                 doomed.setdefault(letter, []).append(key)
                 found.add(numbers[0])
@@ -384,24 +387,21 @@ def _remove_segments(
     """Do as `gc` in an object store: remove the segments of which nothing is needed."""
     own = {commit.generation for commit in kept}
     newest = kept[0].generation if kept else _ALL
-    needed = {
-        values.key(namespace, number)
-        for commit in kept
-        if commit.bases
-        for values in referenced_ranges(read_manifest(place, namespace, commit))
-        if values.generation not in own
-        for number in range(values.first, values.stop)
-    }
+    needed = _NeededIndex(find_needed(place, namespace, kept))
 
     def generation(name: str) -> int | None:
         return keys.segment_generation(namespace, name)
+
+    def is_needed(key: bytes) -> bool:
+        numbers = keys.parse_numbers(namespace, key)
+        return numbers is not None and needed.has(_letter(namespace, key), numbers)
 
     segments = [
         segment
         for segment in place.segments
         if (number := generation(segment.name)) is None
         or number in own
-        or not needed.isdisjoint(place.index(segment))
+        or any(map(is_needed, place.index(segment)))
     ]
     listed = {segment.name for segment in segments}
     # A copy in progress may own unlisted segments of later generations.
@@ -425,7 +425,7 @@ def remove_old(place: Store, *, keep: int, keep_every: int | None, namespace: st
     """Do as `gc` after a save; errors become warnings, since the save is committed."""
     try:
         gc_open_store(place, keep=keep, keep_every=keep_every, namespace=namespace, durable=False)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         text = getattr(error, "strerror", None) or error
         warnings.warn(
             f"the step is saved, but older generations were not removed: {text}",

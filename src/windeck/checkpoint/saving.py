@@ -243,8 +243,9 @@ def _write_into_store(store: Store, shard: ShardWriter) -> None:
                 "it saved, expected no gc and no merge of this save meanwhile"
             )
         order_writes(store)
-    except Exception:
-        store.delete_many([key])  # so that the writer may try again
+    except BaseException:
+        with suppress(OSError):
+            store.delete_many([key])  # so that the writer may try again
         raise
 
 
@@ -325,17 +326,20 @@ def _ingest_parts(store: Store, plan: Plan) -> None:
                 f"writer {name.writer} saved its shard of generation {plan.generation} twice, "
                 "expected each writer once"
             )
-    ingested = []
-    for last in finished.values():
-        own = [last, *(last._replace(kind=kind) for kind in last.kind[1:])]
-        for name in own:
-            if name not in names:
-                raise CorruptStoreError(
-                    f"the part {name.text} is missing, expected it since writer {name.writer} "
-                    "finished its shard"
-                )
-        ingested += own
-    store.ingest_parts([name.text for name in ingested])
+    data = [one._replace(kind=kind) for one in finished.values() for kind in one.kind[1:]]
+    for name in data:
+        if name not in names:
+            raise CorruptStoreError(
+                f"the part {name.text} is missing, expected it since writer {name.writer} "
+                "finished its shard"
+            )
+    try:  # data first: a writer whose manifest is there is complete
+        store.ingest_parts([name.text for name in (*data, *finished.values())])
+    except BaseException:
+        shards = [keys.shard(plan.namespace, plan.generation, writer) for writer in finished]
+        with suppress(OSError):
+            store.delete_many(shards)  # so that the merge may be called again
+        raise
 
 
 def _parse_shard(plan: Plan, writer: int, value: bytes | None) -> dict[str, Any]:

@@ -306,6 +306,15 @@ def test_indices_from_outside_are_checked() -> None:
         assert all(0 <= p.offset <= p.offset + p.size <= segment.values_size for p in places)
 
 
+def test_a_listed_size_is_compared_before_memory_is_taken(tmp_path: Path) -> None:
+    write(tmp_path, keys_and_values(1, 60))
+    with open_store(f"file://{tmp_path}") as store:
+        assert isinstance(store, ObjectStore)
+        segment = sorted(store.segments)[0]._replace(size=1 << 50)
+        with pytest.raises(CorruptStoreError, match=r"expected 1,125,899,906,842,624 as listed"):
+            store.index(segment)
+
+
 def test_files_of_one_content_have_one_name(tmp_path: Path) -> None:
     with open_objects(f"file://{tmp_path}") as store:
         (first,) = store.write_segments("g", [(b"a", b"1")], {})

@@ -32,7 +32,14 @@ from windeck._core import crc32c
 from windeck._util.validation import check_integer
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.state_json import tensor_places
-from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
+from windeck.checkpoint.format.values import (
+    HEADER_BYTES,
+    LARGEST_PAYLOAD,
+    Kind,
+    Label,
+    decode,
+    encode,
+)
 from windeck.checkpoint.stores import CorruptStoreError
 
 if TYPE_CHECKING:
@@ -250,7 +257,8 @@ def _parse_kind(found: Mapping[str, Any]) -> TensorKind:
         raise ValueError(f"a tensor has dtype {str(dtype)[:80]!r}, expected the name of one")
     if math.prod(shape) * 16 >= 1 << 63:
         raise ValueError(f"a tensor has shape {shape}, expected fewer than 2^59 elements")
-    return TensorKind(dtype, shape, max(1, check_size(found["chunk_bytes"])))
+    chunk_bytes = min(max(1, check_size(found["chunk_bytes"])), LARGEST_PAYLOAD)
+    return TensorKind(dtype, shape, chunk_bytes)
 
 
 #: Returns a value of a manifest if it is an integer from 0 to 2^63 - 1.
@@ -331,20 +339,14 @@ class Head(NamedTuple):
         The stored value; None without HEAD.
     commits
         The generations kept, newest first; none before the first commit.
+    removed
+        The last generation of those that `gc` removed before the first commit; 0 for none. A save
+        of one of them cannot be committed any more.
     """
 
     value: bytes | None
     commits: list[Commit]
-
-    @property
-    def removed(self) -> int:
-        """The last generation of those that `gc` removed before the first commit; 0 for none.
-
-        A save of one of them cannot be committed any more.
-        """
-        if self.value is None:
-            return 0
-        return check_size(json.loads(self.value[HEADER_BYTES:]).get("removed", 0))
+    removed: int = 0
 
 
 def encode_head(commits: Sequence[Commit], *, removed: int = 0) -> bytes:
@@ -379,8 +381,8 @@ def read_head(values: Values, namespace: str) -> Head:
     try:
         content = json.loads(bytes(payload))
         commits = [_parse_commit(entry) for entry in content["kept"]]
-        head = Head(value, _with_tags(commits, content.get("tags", {})))
-        _ = head.removed  # raises if it cannot be read
+        commits = _with_tags(commits, content.get("tags", {}))
+        head = Head(value, commits, check_size(content.get("removed", 0)))
     except _UNREADABLE as error:
         raise _unreadable(key, "a HEAD", error) from error
     return head
@@ -521,15 +523,15 @@ def move_tag(commits: Sequence[Commit], tag: str, generation: int | None) -> lis
 
 def _with_tags(commits: list[Commit], tags: Mapping[str, int]) -> list[Commit]:
     """Return the commits with the tags of a HEAD."""
-    numbers = {commit.generation for commit in commits}
+    found: dict[int, list[str]] = {commit.generation: [] for commit in commits}
     for tag, generation in tags.items():
-        if type(generation) is not int or generation not in numbers:
+        if type(generation) is not int or generation not in found:
             raise ValueError(
                 f"the tag {check_tag(tag)} is of generation {str(generation)[:80]!r}, expected "
-                f"one of {sorted(numbers)}"
+                f"one of {sorted(found)}"
             )
-        commits = move_tag(commits, check_tag(tag), generation)
-    return commits
+        found[generation].append(check_tag(tag))
+    return [one._replace(tags=tuple(sorted(found[one.generation]))) for one in commits]
 
 
 def read_catalog(values: Values, namespace: str, commit: Commit) -> Catalog:
@@ -549,7 +551,7 @@ def read_manifest(values: Values, namespace: str, commit: Commit) -> dict[str, A
     -------
     dict
         ``"tensors"``, entries by name; ``"trees"``, state by root; ``"places"``, of each root what
-        `tensors_in` gives; ``"tables"``, entries by name.
+        `iter_tensors` gives; ``"tables"``, entries by name.
     """
     with _manifest_value(values, namespace, commit) as value:
         return parse_manifest(value, commit, at=HEADER_BYTES)

@@ -175,7 +175,7 @@ def _collect(
         raise ValueError(f"{name[:80]}... is nested deeper than {_DEEPEST} levels")
     if tree is None or type(tree) in (bool, int, float, str):
         return
-    kind, inside = "list", tree
+    kind, inside = None, tree
     if type(tree) is dict and len(tree) == 1:
         ((kind, inside),) = tree.items()
     if kind == "tensor" and type(inside) is str:
@@ -189,7 +189,7 @@ def _collect(
             data += own
         else:
             _collect_dict(inside, name, depth + 1, short, places, data)
-    elif kind in ("list", "tuple") and type(inside) is list:
+    elif kind in (None, "tuple") and type(inside) is list:
         for i, item in enumerate(inside):
             _collect(item, f"{name}/{i}", depth + 1, short, places, data)
     elif kind != "float" or inside not in ("nan", "inf", "-inf"):

@@ -93,8 +93,7 @@ def referenced_ranges(manifest: Mapping[str, Any]) -> Iterator[ValueRange]:
     for entry in manifest["tensors"].values():
         for part in entry.parts:
             yield from _part_ranges(entry, part)
-    tables = manifest["tables"]
-    for table in tables.values() if isinstance(tables, Mapping) else ():
+    for table in manifest["tables"].values():
         for link in table.links:
             for shard in link.shards:
                 ids = link.generation, shard.writer, shard.item

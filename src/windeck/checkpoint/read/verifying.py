@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from windeck.checkpoint.format import keys, state_json
+from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import Commit, read_commits, read_manifest
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.read.scanning import (
@@ -213,8 +213,6 @@ class _Verification:
         try:
             manifest = read_manifest(self._view, self._namespace, commit)
             ranges = [(commit.generation, values) for values in referenced_ranges(manifest)]
-            for root, tree in manifest["trees"].items():
-                _check_tree(key, root, tree)
         except (CorruptStoreError, ValueError) as error:
             self._report(error, commit.generation, key)
             return
@@ -296,9 +294,8 @@ class _Verification:
 
     def _check_tables(self, commit: Commit, manifest: Mapping[str, Any]) -> None:
         """Read whole tables, unless a value of them is damaged."""
-        tables = manifest["tables"]
         damaged = {damage.name for damage in self.report.damages}
-        for table in tables.values() if isinstance(tables, Mapping) else ():
+        for table in manifest["tables"].values():
             if table.name in damaged:
                 continue
             problem = _table_problem(self._view, self._namespace, table)
@@ -320,13 +317,6 @@ def _table_problem(view: View, namespace: str, table: Any) -> str:
         f"the table {table.name} has {rows:,} rows and {counted:,} other ids, expected "
         f"{table.rows:,} and {table.counted:,} from its manifest"
     )
-
-
-def _check_tree(key: str, root: str, tree: Any) -> None:
-    try:
-        state_json.decode(tree, lambda name: name)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise CorruptStoreError(f"{key} has invalid state under {root}: {error}") from (error)
 
 
 def _compare_keys(

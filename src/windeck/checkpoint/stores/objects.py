@@ -333,6 +333,8 @@ class ObjectStore:
 
     def _read(self, segment: SegmentFile, places: Sequence[ValuePlace]) -> list[bytes]:
         """Read values of a segment, and compare their checksums."""
+        with self._reported(segment):  # compares the size, which bounds those of the values
+            self._readers.get(segment, lambda: self._open_segment(segment))
         found = [bytearray(place.size) for place in places]
         jobs = [(place, (memoryview(out),)) for place, out in zip(places, found, strict=True)]
         for careful in (False, True):  # wrong bytes may be a wrong answer, or damage

@@ -23,7 +23,14 @@ from windeck.checkpoint.format.table_entries import (
     ranges_to_read,
     table_info,
 )
-from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, header
+from windeck.checkpoint.format.values import (
+    HEADER_BYTES,
+    LARGEST_PAYLOAD,
+    Kind,
+    Label,
+    decode,
+    header,
+)
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
 from windeck.checkpoint.stores.protocol import Wanted, read_bytes
 from windeck.checkpoint.tables.blocks import (
@@ -67,8 +74,14 @@ class BlockReader:
     def index(self) -> BlockIndex:
         """The index, read on first access."""
         if self._index is None:
-            self._index = self._read_index()
-            self._sizes = self._index.payload_bytes(self._shape).tolist()
+            index = self._read_index()
+            self._sizes = index.payload_bytes(self._shape).tolist()
+            if (longest := max(self._sizes, default=0)) > LARGEST_PAYLOAD:
+                raise CorruptStoreError(
+                    f"{self._key(self._sizes.index(longest)).decode()} has {longest:,} bytes by "
+                    f"its index, expected at most {LARGEST_PAYLOAD:,}"
+                )
+            self._index = index
         return self._index
 
     def read(self, numbers: Iterable[int], *, reuse: bool = False) -> Iterator[tuple[int, Entries]]:

@@ -150,8 +150,7 @@ def collect(
     budget = Budget(limits)
     items = [*_tensors(view, namespace, manifest, budget)]
     held = sum(item["bytes"] or 0 for item in items if item["own"])
-    tables = manifest["tables"]
-    for table in tables.values() if isinstance(tables, Mapping) else ():
+    for table in manifest["tables"].values():
         items.append(table_item(view, namespace, table, budget))
         held += table.bytes
     items += _values(manifest["trees"], budget)
