@@ -53,7 +53,7 @@ class BackgroundSave:
         self._claim = threading.Lock()
         self._error: BaseException | None = None
         self._generation = 0
-        # Not a daemon: even an exit that skips `_wait_at_exit` waits for it.
+        # Not a daemon: even an exit that skips `_report_at_exit` waits for it.
         self._thread = threading.Thread(target=self._work, name="windeck-save", daemon=False)
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ def start(
     save = BackgroundSave(step, run, finish)
     with _lock:
         try:
-            _wait_before_exit()
+            _register_exit()
             settle()
             _current = save
             save._thread.start()
@@ -215,7 +215,7 @@ def _forget(save: BackgroundSave) -> None:
             finish()
 
 
-def _wait_before_exit() -> None:
+def _register_exit() -> None:
     """Let the exit of the interpreter wait for the save in progress, before it stops threads."""
     global _exit_registered, _exiting
     if _exit_registered:

@@ -43,7 +43,7 @@ _PIECE = 1 << 16
 
 
 class CompiledPredicate:
-    """A condition made ready for elements of one dtype; see `Where.search`."""
+    """A condition made ready for elements of one dtype; see `Predicate.search`."""
 
     def __init__(self, dtype: str, mask: _Mask) -> None:
         self.dtype, self._mask = dtype, mask

@@ -162,7 +162,7 @@ def read_values(
     Raises
     ------
     OSError
-        When the store cannot be reached; what is damaged is told in `Value.error`.
+        When the store cannot be reached; `StoredValue.error` names what is damaged.
     """
     for batch in _batches(wanted, read_bytes(view)):
         names = [values.key(namespace, number) for values, number in batch]

@@ -88,7 +88,7 @@ def search(
 
     Yields
     ------
-    Found
+    TensorMatches
         One for each tensor, even without matches. A tensor to which the condition does not apply
         is skipped, with a reason.
 

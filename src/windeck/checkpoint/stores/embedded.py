@@ -409,7 +409,7 @@ def keep_in_fork(holder: Any, attribute: str) -> None:
     _holders[holder] = attribute
 
 
-def _prepare_fork() -> None:
+def _after_fork() -> None:
     import ctypes
 
     for holder, attribute in _holders.items():
@@ -424,7 +424,7 @@ def _prepare_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_prepare_fork)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def already_open_error(where: str) -> BlockingIOError:

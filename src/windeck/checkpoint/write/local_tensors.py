@@ -111,7 +111,7 @@ def split_piece(
     shape
         Of the whole tensor.
     count
-        Number of parts that the dimension is cut into, at the same places for all writers.
+        Least number of parts that the dimension is cut into, at the same places for all writers.
     min_bytes
         Least bytes of a box, except for those at the ends of the piece.
     """
@@ -203,7 +203,7 @@ def _cut_boxes(
         if not local.numel() and not math.prod(expected):
             return ()
         raise ValueError(
-            f"{name} has {tuple(local.shape)} elements on this rank, expected {expected} by its "
+            f"{name} has shape {tuple(local.shape)} on this rank, expected {expected} by its "
             "mesh and placements"
         )
     if not local.numel():
