@@ -14,11 +14,13 @@ from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import (
     Commit,
     encode_head,
+    encode_next,
+    parse_next,
     read_commits,
     read_head,
     read_manifest,
 )
-from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.maintenance import remove_generations
 from windeck.checkpoint.read.scanning import (
     ValueRange,
@@ -359,11 +361,9 @@ class _Copier:
 
     def _next_value(self, was: bytes | None, commits: Sequence[Commit]) -> tuple[bytes, bytes]:
         """Return the key of NEXT, and its value after these commits and a former value."""
-        key, label = keys.next_generation(self._space), Label(Kind.NEXT)
-        number = 1 + max(commit.generation for commit in commits)
-        if was is not None:
-            number = max(number, int.from_bytes(decode(key, was, label, length=8), "little"))
-        return key, encode(label, number.to_bytes(8, "little"))
+        newest = max(commit.generation for commit in commits)
+        number = max(newest + 1, parse_next(self._space, was) or 0)
+        return keys.next_generation(self._space), encode_next(number)
 
 
 def _merge_commits(there: list[Commit], copied: list[Commit], source: list[Commit]) -> list[Commit]:

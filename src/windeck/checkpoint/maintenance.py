@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.entries import TensorEntry
@@ -15,11 +16,11 @@ from windeck.checkpoint.format.manifests import (
     Commit,
     Head,
     encode_head,
+    parse_next,
     read_head,
     read_manifest,
 )
 from windeck.checkpoint.format.table_entries import TableEntry
-from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import Store, View
 from windeck.checkpoint.stores.protocol import order_writes
 from windeck.checkpoint.stores.urls import make_room, opened, takes_parts
@@ -27,8 +28,11 @@ from windeck.checkpoint.stores.urls import make_room, opened, takes_parts
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.objects import ObjectStore
 
-__all__ = ["check_keep", "gc", "gc_open_store", "log", "remove_generations", "remove_old"]
+__all__ = ["Retain", "check_keep", "gc", "gc_open_store", "log", "remove_generations", "remove_old"]
+__all__ += ["select_kept"]
 
+#: Returns of commits, newest first, those that are kept.
+Retain: TypeAlias = "Callable[[list[Commit]], list[Commit]]"
 
 #: Keys of one call of `delete_many`.
 _BATCH = 1000
@@ -301,10 +305,8 @@ def gc(
     if isinstance(store, str) and not dry_run:
         make_room(store)
     with opened(store, reading=dry_run, create=False) as place:
-        return gc_open_store(
-            place, keep=keep, keep_every=keep_every, namespace=namespace, dry_run=dry_run,
-            alone=alone,
-        )  # fmt: skip
+        retain = partial(select_kept, keep=keep, keep_every=keep_every)
+        return gc_open_store(place, retain, namespace, dry_run=dry_run, alone=alone)
 
 
 def check_keep(keep: int, keep_every: int | None) -> None:
@@ -327,10 +329,9 @@ def select_kept(commits: list[Commit], keep: int, keep_every: int | None) -> lis
 
 def gc_open_store(
     place: Store,
-    *,
-    keep: int,
-    keep_every: int | None = None,
+    retain: Retain,
     namespace: str,
+    *,
     dry_run: bool = False,
     alone: bool = False,
     durable: bool = True,
@@ -339,6 +340,8 @@ def gc_open_store(
 
     Parameters
     ----------
+    retain
+        Returns the commits that are kept.
     alone
         No other process or thread can save to it, so later generations are of killed saves.
     durable
@@ -346,10 +349,10 @@ def gc_open_store(
     """
     head = read_head(place, namespace)
     if keys.has_segments(place):
-        kept = select_kept(head.commits, keep, keep_every)
+        kept = retain(head.commits)
         return _remove_segments(place, namespace, kept, head, dry_run=dry_run)
     while True:
-        kept = select_kept(head.commits, keep, keep_every)
+        kept = retain(head.commits)
         needed = find_needed(place, namespace, kept)
         newest = kept[0].generation if kept else _last_reserved(place, namespace)
         removed = 0 if kept else newest
@@ -421,10 +424,10 @@ def _untagged(commits: list[Commit]) -> list[Commit]:
     return [commit._replace(tags=()) for commit in commits]
 
 
-def remove_old(place: Store, *, keep: int, keep_every: int | None, namespace: str) -> None:
+def remove_old(place: Store, retain: Retain, namespace: str) -> None:
     """Do as `gc` after a save; errors become warnings, since the save is committed."""
     try:
-        gc_open_store(place, keep=keep, keep_every=keep_every, namespace=namespace, durable=False)
+        gc_open_store(place, retain, namespace, durable=False)
     except (OSError, RuntimeError, ValueError) as error:
         text = getattr(error, "strerror", None) or error
         warnings.warn(
@@ -436,8 +439,4 @@ def remove_old(place: Store, *, keep: int, keep_every: int | None, namespace: st
 
 def _last_reserved(place: Store, namespace: str) -> int:
     """Return the last number that was reserved for a generation; 0 for none."""
-    key = keys.next_generation(namespace)
-    value = place.get(key)
-    if value is None:
-        return 0
-    return int.from_bytes(decode(key, value, Label(Kind.NEXT), length=8), "little") - 1
+    return (parse_next(namespace, place.get(keys.next_generation(namespace))) or 1) - 1

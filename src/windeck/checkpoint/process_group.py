@@ -22,7 +22,7 @@ from windeck.checkpoint.format.chunks import iter_chunks
 from windeck.checkpoint.format.manifests import check_tag, find_commit
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.loading import Loaded, LoadOperation, name_mismatch_message
-from windeck.checkpoint.maintenance import remove_old
+from windeck.checkpoint.maintenance import Retain, remove_old
 from windeck.checkpoint.saving import merge_open_store, start_writing, write_shard
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
@@ -163,7 +163,7 @@ def save_in_group(
     embeddings: Mapping[str, Any] | None,
     options: Mapping[str, Any],
     verify_replicated: bool,
-    retention: tuple[int, int | None] | None = None,
+    retain: Retain | None = None,
     tag: str | None = None,
     *,
     background: bool = False,
@@ -171,7 +171,7 @@ def save_in_group(
 ) -> int | BackgroundSave:
     """Save on all ranks of a group, for `windeck.checkpoint.save`.
 
-    `options` are those of `begin`, `retention` is `keep` and `keep_every`; the others as for
+    `options` are those of `begin`, `retain` is made of `keep` and `keep_every`; the others as for
     `save`.
     """
     ranks = RankGroup(group)
@@ -195,7 +195,7 @@ def save_in_group(
                 write_shard, writer=own.rank, state=state, is_chosen=is_chosen, tables=tables,
                 lent=lent,
             )  # fmt: skip
-            return _write_in_group(own, store, options, exclusive, shard, retention, tag, remember)
+            return _write_in_group(own, store, options, exclusive, shard, retain, tag, remember)
 
         own = ranks
         if not background:
@@ -217,7 +217,7 @@ def _write_in_group(
     options: Mapping[str, Any],
     exclusive: bool,
     write: Callable[..., None],
-    retention: tuple[int, int | None] | None,
+    retain: Retain | None,
     tag: str | None,
     remember: Callable[[int], None],
 ) -> int:
@@ -248,14 +248,9 @@ def _write_in_group(
             ranks.run_on_all(lambda: write(place, plan, base_values=base_values))
 
             def commit() -> int:
-                generation = merge_open_store(
-                    _opened_store(place), plan, tag=tag, retention=retention
-                )
-                if retention is not None:
-                    keep, every = retention
-                    remove_old(
-                        _opened_store(place), keep=keep, keep_every=every, namespace=plan.namespace
-                    )
+                generation = merge_open_store(_opened_store(place), plan, tag=tag, retain=retain)
+                if retain is not None:
+                    remove_old(_opened_store(place), retain, plan.namespace)
                 return generation
 
             generation = ranks.run_on_first(commit)

@@ -25,7 +25,7 @@ from windeck.checkpoint.format.manifests import (
     read_head,
 )
 from windeck.checkpoint.format.values import Kind, Label, decode, encode, save_of
-from windeck.checkpoint.maintenance import check_keep, remove_old, select_kept
+from windeck.checkpoint.maintenance import Retain, check_keep, remove_old, select_kept
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
 from windeck.checkpoint.stores.protocol import Values, follow_writes, order_writes
 from windeck.checkpoint.stores.urls import opened, retry_while_open, takes_parts
@@ -259,9 +259,9 @@ def merge_open_store(
     plan: Plan,
     *,
     tag: str | None = None,
-    retention: tuple[int, int | None] | None = None,
+    retain: Retain | None = None,
 ) -> int:
-    """Do as `merge`, in a store that is open; with `retention`, HEAD keeps what `gc` would."""
+    """Do as `merge`, in a store that is open; `retain` returns the generations that HEAD keeps."""
     follow_writes(store)
     head = read_head(store, plan.namespace)
     check_uncommitted(plan.namespace, plan.generation, head)
@@ -291,20 +291,10 @@ def merge_open_store(
         raise CorruptStoreError(
             f"the values under {prefix} cannot be read as shards: {error!r}"
         ) from error
-    generation = finish(store, plan, manifest, tag=tag, retain=_retain(retention))
+    generation = finish(store, plan, manifest, tag=tag, retain=retain)
     with suppress(OSError):  # the save is committed; gc tries again
         drop_parts(store, _parts_of_plan(plan, list_parts(store, plan.namespace, unfinished=True)))
     return generation
-
-
-def _retain(
-    retention: tuple[int, int | None] | None,
-) -> Callable[[list[Commit]], list[Commit]] | None:
-    """Return a function that selects the commits that HEAD keeps; None for all of them."""
-    if retention is None:
-        return None
-    keep, every = retention
-    return partial(select_kept, keep=keep, keep_every=every)
 
 
 def _parts_of_plan(plan: Plan, names: list[PartName]) -> list[PartName]:
@@ -555,16 +545,17 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
         "takeover": takeover, "lower_step": lower_step,
     }  # fmt: skip
     most = check_background(background, background_bytes)
+    retain = None
     if keep is not None:
         check_keep(keep, keep_every)
+        retain = partial(select_kept, keep=keep, keep_every=keep_every)
     elif keep_every is not None:
         raise ValueError(f"`keep_every` needs `keep`, got {keep_every!r} alone")
-    retention = None if keep is None else (keep, keep_every)
     if group is not None:
         from windeck.checkpoint.process_group import save_in_group
 
         return save_in_group(
-            store, group, given, embeddings, options, verify_replicated, retention, tag,
+            store, group, given, embeddings, options, verify_replicated, retain, tag,
             background=background, background_bytes=most,
         )  # fmt: skip
     check_options(**options)
@@ -573,7 +564,7 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
     state = LocalState(given, alone=True)
     with ExitStack() as stack:
         tables = stack.enter_context(TablesWriter(embeddings))
-        write = partial(_save_alone, store, state, tables, options, retention, tag)
+        write = partial(_save_alone, store, state, tables, options, retain, tag)
         if not background:
             return write(None, tables.remember)
         lent, memory = copy_tensors(state.tensors, most=most)
@@ -585,7 +576,7 @@ def _save_alone(
     state: LocalState,
     tables: TablesWriter,
     options: Mapping[str, Any],
-    retention: tuple[int, int | None] | None,
+    retain: Retain | None,
     tag: str | None,
     lent: LentTensors | None,
     remember: Callable[[int], None],
@@ -594,8 +585,8 @@ def _save_alone(
 
     Parameters
     ----------
-    retention
-        `keep` and `keep_every`.
+    retain
+        Returns the generations that HEAD keeps; the others are removed.
     remember
         Called with the random number of the save after its commit.
     """
@@ -605,11 +596,10 @@ def _save_alone(
         shard = ShardWriter(plan, 0, state, base=base, tables=tables, lent=lent)
         shard.write(place)
         manifest = merge_shards([shard.manifest()], plan, base.tables if base else None)
-        finish(place, plan, manifest, tag=tag, retain=_retain(retention))
+        finish(place, plan, manifest, tag=tag, retain=retain)
         remember(plan.save)
-        if retention is not None:
-            keep, every = retention
-            remove_old(place, keep=keep, keep_every=every, namespace=plan.namespace)
+        if retain is not None:
+            remove_old(place, retain, plan.namespace)
         return plan.generation
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from windeck.checkpoint.format import keys
@@ -139,9 +140,12 @@ def _gc(arguments: Namespace) -> None:
     namespace, dry_run = checked_namespace(arguments.namespace), arguments.dry_run
     with opened_store(arguments.url, writing=not dry_run) as store:
         commits = maintenance.log(store, namespace=namespace)
+        retain = partial(
+            maintenance.select_kept, keep=arguments.keep, keep_every=arguments.keep_every
+        )
         gone = maintenance.gc_open_store(
-            store, keep=arguments.keep, keep_every=arguments.keep_every, namespace=namespace,
-            dry_run=dry_run, alone=not dry_run and takes_parts(arguments.url),
+            store, retain, namespace, dry_run=dry_run,
+            alone=not dry_run and takes_parts(arguments.url),
         )  # fmt: skip
         if not gone and not commits:
             read_commits(store, namespace)  # says that there is none

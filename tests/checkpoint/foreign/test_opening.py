@@ -143,7 +143,7 @@ def test_memory_is_bounded(kind: str, memory: Store, tmp_path: Path) -> None:
     from torch.distributed.checkpoint.state_dict_saver import save
 
     path = tmp_path / f"m.{kind}"
-    model = {f"w{i}": torch.full((2 << 20,), float(i)) for i in range(8)}  # 8 MiB each
+    model = {f"w{i}": torch.full((2 << 20,), float(i)) for i in range(16)}  # 8 MiB each
     if kind == "pt":
         torch.save(model, path)
     else:
@@ -160,7 +160,7 @@ def test_memory_is_bounded(kind: str, memory: Store, tmp_path: Path) -> None:
             for _ in items:
                 most = max(most, anonymous_bytes() - before)
                 count += 1
-            assert count == 64
+            assert count == 128
             return count
 
         def __getattr__(self, name: str) -> Any:
@@ -168,7 +168,8 @@ def test_memory_is_bounded(kind: str, memory: Store, tmp_path: Path) -> None:
 
     sink: Any = Sink()
     checkpoint.import_(path, sink)
-    assert most < (8 << 20 if kind == "pt" else 24 << 20)
+    # A few shards of 8 MiB; the allocator keeps some that were freed.
+    assert most < (8 << 20 if kind == "pt" else 48 << 20)
 
 
 def test_a_failed_import_leaves_the_former_checkpoint(memory: Store, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.foreign.archives import read_npz
 from windeck.checkpoint.foreign.torch_files import read_torch_file, read_torch_index
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import Commit, encode_head, encode_manifest
+from windeck.checkpoint.format.manifests import Commit, encode_head, encode_manifest, encode_next
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.safetensors.importing import read_state
 from windeck.checkpoint.stores.memory import FACTS, MappingStore
@@ -148,7 +148,7 @@ class _FileValues(MutableMapping[bytes, bytes]):
         commit = Commit(1, 0, state.step, time, len(manifest), crc32c(manifest))
         self._head = {
             keys.head("windeck"): encode_head([commit]),
-            keys.next_generation("windeck"): encode(Label(Kind.NEXT), (2).to_bytes(8, "little")),
+            keys.next_generation("windeck"): encode_next(2),
             keys.manifest("windeck", 1): manifest,
         }
 

@@ -60,6 +60,7 @@ __all__ = [
     "encode_head",
     "encode_json",
     "encode_manifest",
+    "encode_next",
     "expand_tree",
     "find_bases",
     "find_commit",
@@ -67,6 +68,7 @@ __all__ = [
     "move_tag",
     "parse_catalog",
     "parse_manifest",
+    "parse_next",
     "read_catalog",
     "read_commits",
     "read_existing_head",
@@ -386,6 +388,30 @@ def read_head(values: Values, namespace: str) -> Head:
     except _UNREADABLE as error:
         raise _unreadable(key, "a HEAD", error) from error
     return head
+
+
+def encode_next(number: int) -> bytes:
+    """Encode the value of NEXT, the number of the next generation."""
+    return encode(Label(Kind.NEXT), number.to_bytes(8, "little"))
+
+
+def parse_next(namespace: str, value: bytes | None) -> int | None:
+    """Return the number of the next generation; None if none was reserved.
+
+    Raises
+    ------
+    CorruptStoreError
+        When it is damaged.
+    """
+    if value is None:
+        return None
+    key = keys.next_generation(namespace)
+    number = int.from_bytes(decode(key, value, Label(Kind.NEXT), length=8), "little")
+    if number >= 1 << 62:
+        raise CorruptStoreError(
+            f"{key.decode()} holds {number}, expected the number of a generation"
+        )
+    return number
 
 
 def _check_no_values(values: Values, namespace: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import Commit, read_commits, read_manifest
+from windeck.checkpoint.format.manifests import Commit, parse_next, read_commits, read_manifest
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.read.scanning import (
     ExpectedKey,
@@ -197,12 +197,13 @@ class _Verification:
         key = keys.next_generation(self._namespace)
         newest = max(commit.generation for commit in commits)
         try:
-            payload = decode(key, self._view.get(key), Label(Kind.NEXT), length=8)
+            number = parse_next(self._namespace, self._view.get(key))
         except (CorruptStoreError, ValueError) as error:
             self._report(error, newest, key.decode())
             return
-        number = int.from_bytes(payload, "little")
-        if number <= newest:
+        if number is None:
+            self._report(f"{key.decode()} is missing, expected a next", newest, key.decode())
+        elif number <= newest:
             self._report(
                 f"{key.decode()} is {number}, expected more than the current generation, "
                 f"{newest}", newest, key.decode(),

@@ -22,14 +22,16 @@ from windeck.checkpoint.format.manifests import (
     encode_head,
     encode_json,
     encode_manifest,
+    encode_next,
     find_bases,
     is_known_save,
     move_tag,
+    parse_next,
     read_head,
     remember_save,
 )
-from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, encode
-from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, encode
+from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.protocol import order_writes
 from windeck.checkpoint.stores.urls import opened
 
@@ -60,14 +62,12 @@ def reserve_generation(store: Store, namespace: str, commits: Sequence[Commit]) 
     commits
         The generations that HEAD keeps, from `read_head`.
     """
-    key, label = keys.next_generation(namespace), Label(Kind.NEXT)
+    key = keys.next_generation(namespace)
     while True:
         was = store.get(key)
-        number = 1 + max((commit.generation for commit in commits), default=0)
-        if was is not None:
-            number = max(number, _parse_generation(key, decode(key, was, label, length=8)))
-        value = encode(label, (number + 1).to_bytes(8, "little"))
-        if store.compare_and_set(key, was, value):
+        newest = max((commit.generation for commit in commits), default=0)
+        number = max(newest + 1, parse_next(namespace, was) or 0)
+        if store.compare_and_set(key, was, encode_next(number + 1)):
             return number
 
 
@@ -164,15 +164,6 @@ def conflict_message(namespace: str, step: int, commits: Sequence[Commit]) -> st
         f"step {step} was not committed to {namespace}, {found} meanwhile: "
         "expected HEAD to stay as it was when this save began; is there a second writer?"
     )
-
-
-def _parse_generation(key: bytes, payload: memoryview) -> int:
-    number = int.from_bytes(payload, "little")
-    if number >= 1 << 62:
-        raise CorruptStoreError(
-            f"{key.decode()} holds {number}, expected the number of a generation"
-        )
-    return number
 
 
 #: Default bytes of a chunk.
