@@ -109,6 +109,19 @@ def test_sharded_by_fsdp2(tmp_path: Path) -> None:
         assert found.tree("model")["layer.weight"].shape == (1, 4)
 
 
+def load_plain(folder: Path, url: str) -> None:
+    saving, model, _ = start(url)
+    checkpoint.save(url, step=1, model=model)
+    with pytest.raises(
+        ValueError, match=r"step 1> was not saved by Acc.* it has model, expected extra/accelerate"
+    ):
+        saving.load()
+
+
+def test_a_checkpoint_of_plain_save_is_refused(tmp_path: Path) -> None:
+    assert launch(1, load_plain, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
 def lose(folder: Path, url: str) -> None:
     """A save between backward and step is refused; tables may have been forgotten."""
     from windeck.checkpoint.accelerate import AccelerateCheckpoint

@@ -263,6 +263,18 @@ def test_rows_are_replaced(tmp_path: Path) -> None:
     assert launch(1, load_into_rows, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
 
 
+def load_plain(folder: Path, url: str) -> None:
+    checkpoint.save(url, step=1, model=torch.nn.Linear(2, 1))
+    with pytest.raises(
+        ValueError, match=r"step 1> was not saved by Lig.* it has model, expected extra/lightning"
+    ):
+        run(url, Module(None))
+
+
+def test_a_checkpoint_of_plain_save_is_refused(tmp_path: Path) -> None:
+    assert launch(1, load_plain, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
 class ShardedModule(Rated):
     def configure_model(self) -> None:
         if not isinstance(self.scorer.layer.weight, DTensor):

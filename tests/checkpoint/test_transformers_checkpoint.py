@@ -249,6 +249,11 @@ def refuse(folder: Path, url: str) -> None:
             TypeError, match=r"`resume_from_checkpoint` must be a bool, got .*'chec"
         ):
             trainer.train(resume_from_checkpoint=name)
+    checkpoint.save(url, step=1, model=trainer.model, extra={"loss": 0.5})
+    with pytest.raises(
+        ValueError, match=r"1> was not saved by Che.* has model, extra, expected extra/transformers"
+    ):
+        trainer.train(resume_from_checkpoint=True)
     trainer.url = "redis://me:secret@localhost:1"
     with pytest.raises(TypeError, match=r"checkpoints are in redis://me:\*\*\*@localhost:1"):
         trainer.train(resume_from_checkpoint="checkpoint-4")

@@ -13,6 +13,7 @@ from windeck.checkpoint.training_state import (
     emptied,
     find_tables,
     random_states,
+    saved_extra,
     set_random_states,
     world_group,
 )
@@ -118,7 +119,7 @@ class AccelerateCheckpoint:
             return None
         several = self._optimizers if len(self._optimizers) > 1 else []
         with open_checkpoint(self.url) as found:
-            saved = found.tree("extra")["accelerate"]
+            saved = saved_extra(found, "accelerate", "AccelerateCheckpoint")["accelerate"]
             if self._optimizers:
                 self._compare_counts(found, saved)
             states = found.tree("optimizer") if several else {}

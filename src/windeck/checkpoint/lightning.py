@@ -24,6 +24,7 @@ from windeck.checkpoint.training_state import (
     find_tables,
     public_name,
     random_states,
+    saved_extra,
     set_random_states,
     world_group,
 )
@@ -180,7 +181,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         KeyError, TypeError, ValueError
             For a model, tables or a loader that differ from those saved.
         """
-        trees = self._load_trees(path, {"model", "optimizer", "extra", "loader"})
+        trees = self._load_trees(path, {"model", "optimizer", "loader"})
         module = self._trainer.lightning_module
         if not is_overridden("on_load_checkpoint", module):  # which may change names and shapes
             _compare_model(module, trees["model"], public_name(path))
@@ -193,7 +194,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
 
     def load_sharded(self, path: Any, strategy: Any) -> dict[str, Any]:
         """Do as `load_checkpoint`, but load model and optimizers in place, each rank its part."""
-        state = self._load_trees(path, {"extra", "loader"})["extra"]["lightning"]
+        state = self._load_trees(path, {"loader"})["extra"]["lightning"]
         model = strategy.lightning_module_state_dict()
         optimizers = {
             str(i): strategy.optimizer_state(o) for i, o in enumerate(strategy.optimizers)
@@ -230,7 +231,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             )
         url = self.url if str(path) == public_name(self.url) else str(path)
         with open_checkpoint(url) as found:
-            trees = {root: found.tree(root) for root in found.trees if root in roots}
+            trees = {"extra": saved_extra(found, "lightning", "LightningCheckpoint")}
+            trees |= {root: found.tree(root) for root in found.trees if root in roots}
             generation = found.generation
         self._loaded = {
             "url": url, "generation": generation, "loader": trees.get("loader"),

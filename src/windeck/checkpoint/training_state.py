@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.stores.urls import StoreURL
 from windeck.checkpoint.tables.loading import insert_snapshot
 from windeck.checkpoint.tables.writing import forget_saves
@@ -20,6 +21,7 @@ __all__ = [
     "find_tables",
     "public_name",
     "random_states",
+    "saved_extra",
     "set_random_states",
     "world_group",
 ]
@@ -34,6 +36,23 @@ def public_name(store: Any) -> str:
     'redis://me:***@localhost:6379/0'
     """
     return str(StoreURL.parse(store) if isinstance(store, str) else store.url)
+
+
+def saved_extra(found: Checkpoint, name: str, saver: str) -> Any:
+    """Return the `extra` of a checkpoint that an adapter saved, with its state under a name.
+
+    Raises
+    ------
+    ValueError
+        For a checkpoint that was not saved by the adapter.
+    """
+    extra = found.tree("extra")
+    if not isinstance(extra, dict) or name not in extra:
+        raise ValueError(
+            f"{found!r} was not saved by {saver}: it has {', '.join(found.trees)}, expected "
+            f"extra/{name} as well"
+        )
+    return extra
 
 
 def world_group() -> Any:

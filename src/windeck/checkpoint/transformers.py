@@ -22,6 +22,7 @@ from windeck.checkpoint.training_state import (
     find_tables,
     public_name,
     random_states,
+    saved_extra,
     set_random_states,
     world_group,
 )
@@ -107,7 +108,7 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
             return super().train(**options)
         with open_checkpoint(self.url) as found:  # closed before training: LevelDB has one opener
             self._generation, step = found.generation, found.step
-            own = found.tree("extra")["transformers"]
+            own = saved_extra(found, "transformers", "CheckpointTrainer")["transformers"]
         if "scheduler" not in own:
             raise ValueError(
                 f"generation {self._generation} (step {step}) of {public_name(self.url)} was saved "
