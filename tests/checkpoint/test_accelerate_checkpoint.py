@@ -211,6 +211,28 @@ def test_several_optimizers_and_schedulers(tmp_path: Path) -> None:
     assert launch(1, several, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
 
 
+def resume_sequence(folder: Path, url: str) -> None:
+    """`MultiStepLR` has a Counter in its state, which it needs when its turn comes."""
+    rates = []
+    for saves in (True, False):
+        saving, _, (optimizer,) = start(url)
+        plain, kinds = optimizer.optimizer, torch.optim.lr_scheduler
+        scheduler = kinds.SequentialLR(
+            plain, [kinds.ConstantLR(plain, 0.5), kinds.MultiStepLR(plain, [1, 2, 2])], [2]
+        )
+        saving._schedulers = [scheduler]
+        saving.save(0) if saves else saving.load()
+        for _ in range(5):
+            plain.step()
+            scheduler.step()
+            rates.append(scheduler.get_last_lr())
+    assert rates[:5] == rates[5:]
+
+
+def test_a_sequence_of_schedulers_is_resumed(tmp_path: Path) -> None:
+    assert launch(1, resume_sequence, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
 def compare(folder: Path, url: str) -> None:
     """A difference from the checkpoint is an error, and everything is as it was."""
     saving, model, parts = start(url, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +309,53 @@ def test_sharded_by_fsdp2(tmp_path: Path) -> None:
     assert read_end(tmp_path, 2) == read_end(tmp_path / "whole", 2)
     assert launch(3, fit_sharded, tmp_path, copied, None, 4) == [0, 0, 0]
     assert read_end(tmp_path, 3)[0].startswith(f"{STEPS * EPOCHS} ")
+
+
+class Tally(lightning.Callback):  # type: ignore[misc,name-defined]
+    """Counts the batches by size."""
+
+    def __init__(self) -> None:
+        self.sizes = Counter[int]()
+
+    def on_train_batch_end(self, _: Any, __: Any, ___: Any, batch: Any, ____: int) -> None:
+        self.sizes.update([len(batch["row"])])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sizes": self.sizes}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sizes = state["sizes"]
+
+
+class Sequence(Module):
+    """A scheduler with a Counter in its state, which it needs when its turn comes."""
+
+    def configure_optimizers(self) -> Any:
+        kinds, optimizer = torch.optim.lr_scheduler, torch.optim.Adam(self.parameters(), lr=0.01)
+        parts = [kinds.ConstantLR(optimizer, 0.5), kinds.MultiStepLR(optimizer, [1, 2])]
+        scheduler = kinds.SequentialLR(optimizer, parts, [10])
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+
+class ShardedSequence(Sequence, ShardedModule):
+    pass
+
+
+def fit_sequence(folder: Path, url: str) -> None:
+    from windeck.checkpoint.lightning import ShardedStrategy
+
+    tallies, kind = (Tally(), Tally()), ShardedSequence if ranks() > 1 else Sequence
+    for epochs, tally in enumerate(tallies, 1):
+        strategy = ShardedStrategy(data_parallel_size=ranks(), tensor_parallel_size=1)
+        more = {"strategy": strategy} if ranks() > 1 else {}
+        trainer = run(url, kind(None), max_epochs=epochs, callbacks=(tally,), **more)
+    assert tallies[1].sizes.most_common(1) == [(6 // ranks(), 2 * STEPS - 2)]
+    assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.0001)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_sequence_of_schedulers_is_resumed(count: int, tmp_path: Path) -> None:
+    assert launch(count, fit_sequence, tmp_path, f"rocksdb://{tmp_path}/run") == [0] * count
 
 
 def refuse_strategy(folder: Path, url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -205,6 +206,41 @@ def test_values_of_an_optimizer_fit_its_parameters(memory: Store) -> None:
         checkpoint.load(memory, model=model, optimizer=target)
     assert not model["b"].any()
     assert target.state == {}
+
+
+class Tallied:
+    """An object with subclasses of dict in its state."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {
+            "seen": Counter(),
+            "steps": [OrderedDict(a=0), {"b": defaultdict(list)}],
+            "plain": {},
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+def test_an_object_gets_the_subclasses_of_dict_that_it_has(store: Store) -> None:
+    saved, loaded = Tallied(), Tallied()
+    saved.state["seen"].update("aab")
+    saved.state["steps"][1]["b"][7].append(torch.ones(2))
+    saved.state["plain"] = Counter("c")
+    checkpoint.save(store, step=0, optimizer=saved, loader={"a": Counter("d")})
+    loader: dict[str, Any] = {"a": {"d": 0}}
+    former = loaded.state["seen"]
+    checkpoint.load(store, optimizer=loaded, loader=loader)
+    assert not former
+    assert loaded.state["seen"].most_common() == [("a", 2), ("b", 1)]
+    first, second = loaded.state["steps"]
+    assert type(first) is OrderedDict
+    assert second["b"][7][0].tolist() == [1, 1]
+    assert second["b"]["new"] == []
+    assert [type(found) for found in (loaded.state["plain"], loader["a"])] == [dict, dict]
 
 
 class Grouped(torch.optim.SGD):

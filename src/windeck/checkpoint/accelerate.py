@@ -12,6 +12,7 @@ from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
     emptied,
     find_tables,
+    load_state,
     random_states,
     saved_extra,
     set_random_states,
@@ -140,11 +141,11 @@ class AccelerateCheckpoint:
                 group=world_group(),
             )
         for number, own in enumerate(several):
-            own.load_state_dict(states[str(number)])
+            load_state(own, states[str(number)])
         for own, state in schedulers:
-            own.load_state_dict(state)
+            load_state(own, state)
         if self._accelerator.scaler is not None and "scaler" in saved:  # else, other precision
-            self._accelerator.scaler.load_state_dict(saved["scaler"])
+            load_state(self._accelerator.scaler, saved["scaler"])
         set_random_states(loaded.extra["random"])
         return loaded
 

@@ -15,6 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
+from windeck.checkpoint.format.state_json import restore_types
 from windeck.checkpoint.inspecting import open as open_checkpoint
 from windeck.checkpoint.loading import load
 from windeck.checkpoint.maintenance import log
@@ -149,6 +150,14 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         if trainer.global_step // self._every > self._saved_step // self._every:
             self.save(trainer)
 
+    def on_fit_start(self, trainer: Any, _: Any) -> None:
+        """Restore types in the states of optimizers and schedulers, which exist now."""
+        if self._loaded is not None:
+            state, optimizers = self._loaded.pop("state"), trainer.strategy.optimizers
+            own = [trainer.strategy.optimizer_state(optimizer) for optimizer in optimizers]
+            state["optimizer_states"] = restore_types(own, state["optimizer_states"])
+            _restore_scheduler_types(trainer, state)
+
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Give the loader and the generators their states: nothing is read before."""
         self._saved_step = trainer.global_step
@@ -185,16 +194,20 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         module = self._trainer.lightning_module
         if not is_overridden("on_load_checkpoint", module):  # which may change names and shapes
             _compare_model(module, trees["model"], public_name(path))
+        state = self._restore_callback_types(trees["extra"]["lightning"])
         self._load()
-        return {
-            **trees["extra"]["lightning"],
+        state |= {
             "state_dict": trees["model"],
             "optimizer_states": list(trees["optimizer"].values()),
         }
+        assert self._loaded is not None
+        self._loaded["state"] = state
+        return state
 
     def load_sharded(self, path: Any, strategy: Any) -> dict[str, Any]:
         """Do as `load_checkpoint`, but load model and optimizers in place, each rank its part."""
-        state = self._load_trees(path, {"loader"})["extra"]["lightning"]
+        trees = self._load_trees(path, {"loader"})
+        state = self._restore_callback_types(trees["extra"]["lightning"])
         model = strategy.lightning_module_state_dict()
         optimizers = {
             str(i): strategy.optimizer_state(o) for i, o in enumerate(strategy.optimizers)
@@ -203,7 +216,12 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         set_model_state_dict(strategy.model, model)
         for own, saved in zip(strategy.optimizers, optimizers.values(), strict=True):
             set_optimizer_state_dict(strategy.model, own, saved)
-        return dict(state)
+        _restore_scheduler_types(self._trainer, state)
+        return state
+
+    def _restore_callback_types(self, state: dict[str, Any]) -> dict[str, Any]:
+        own = {callback.state_key: callback.state_dict() for callback in self._trainer.callbacks}
+        return {**state, "callbacks": restore_types(own, state["callbacks"])}
 
     def _load(self, **given: Any) -> None:
         """Load the tables; let the loader reject its state, which it gets in `on_train_start`."""
@@ -254,6 +272,11 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 stacklevel=2,
             )
         self._trainer = None
+
+
+def _restore_scheduler_types(trainer: Any, state: dict[str, Any]) -> None:
+    own = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
+    state["lr_schedulers"] = restore_types(own, state["lr_schedulers"])
 
 
 def _compare_model(module: Any, saved: Mapping[str, Any], where: str) -> None:

@@ -290,7 +290,7 @@ class _RootTarget:
         elif self._is_object:
             if not self._strict:  # what only the object has stays
                 state = state_json.merge_state(tree_map(lambda value: value, self._state), state)
-            self.given.load_state_dict(state)
+            self.given.load_state_dict(state_json.restore_types(self._state, state))
         else:
             state_json.merge_state(self.given, state)
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from windeck.checkpoint.format.state_json import restore_types
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.stores.urls import StoreURL
 from windeck.checkpoint.tables.loading import insert_snapshot
@@ -19,6 +20,7 @@ from windeck.checkpoint.tables.writing import forget_saves
 __all__ = [
     "emptied",
     "find_tables",
+    "load_state",
     "public_name",
     "random_states",
     "saved_extra",
@@ -53,6 +55,11 @@ def saved_extra(found: Checkpoint, name: str, saver: str) -> Any:
             f"extra/{name} as well"
         )
     return extra
+
+
+def load_state(target: Any, state: Any) -> None:
+    """Give an object a saved state, with the subclasses of dict that its own state has."""
+    target.load_state_dict(restore_types(target.state_dict(), state))
 
 
 def world_group() -> Any:

@@ -20,6 +20,7 @@ from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
     emptied,
     find_tables,
+    load_state,
     public_name,
     random_states,
     saved_extra,
@@ -201,9 +202,9 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
                 group=world_group(),
             )
         state, self._random = found.extra["transformers"], found.extra["random"]
-        self.lr_scheduler.load_state_dict(state["scheduler"])
+        load_state(self.lr_scheduler, state["scheduler"])
         if self.accelerator.scaler is not None and state["scaler"] is not None:
-            self.accelerator.scaler.load_state_dict(state["scaler"])
+            load_state(self.accelerator.scaler, state["scaler"])
         if json.loads(state["trainer"])["best_model_checkpoint"] is None:
             return
         if any(_BEST in commit.tags for commit in log(self.url)):

@@ -10,11 +10,13 @@ other floats, list
 NumPy scalars              those of Python with the same value
 =========================  =========================================
 
-Other types are errors, nothing is pickled, and decoding restores the types, except those of NumPy.
+Other types are errors, and nothing is pickled. Decoding restores the types, except those of NumPy;
+subclasses of dict are dicts, and `restore_types` makes them those that an object has.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["ABSENT", "decode", "dict_places", "encode", "iter_tensors", "merge_state"]
-__all__ += ["tensor_places"]
+__all__ += ["restore_types", "tensor_places"]
 
 _DEEPEST = 100
 #: Limit for the bits of an integer, since Python parses at most 4,300 digits.
@@ -262,3 +264,25 @@ def _has_tensors(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_has_tensors, value.values()))
     return any(map(_has_tensors, value)) if isinstance(value, (list, tuple)) else _is_tensor(value)
+
+
+def restore_types(own: Any, state: Any) -> Any:
+    """Return a state with the subclasses of dict that an object's own state has in the same places.
+
+    Examples
+    --------
+    >>> from collections import Counter
+    >>> restore_types({"a": Counter(), "b": [{}]}, {"a": {3: 1}, "b": [{0: 1}], "c": {}})
+    {'a': Counter({3: 1}), 'b': [{0: 1}], 'c': {}}
+    """
+    if isinstance(own, dict) and type(state) is dict:
+        items = {key: restore_types(own.get(key), item) for key, item in state.items()}
+        if type(own) is dict:
+            return items
+        found = copy.copy(own)  # with what else it has, such as the factory of a defaultdict
+        found.clear()
+        found.update(items)
+        return found
+    if type(own) is type(state) and type(state) in (list, tuple) and len(own) == len(state):
+        return type(state)(map(restore_types, own, state))
+    return state
