@@ -273,6 +273,9 @@ def compare(folder: Path, url: str) -> None:
     with pytest.raises(ValueError, match="scheduler 1 is of another class than in <checkpoint"):
         saving.load()
     assert contents(model, parts) == changed
+    saving._schedulers[1] = torch.optim.lr_scheduler.ExponentialLR(first, 0.5)
+    with pytest.raises(ValueError, match=r"this ExponentialLR has \[\], only .* \['step_size'\]"):
+        saving.load()
 
 
 def test_differences_are_found_first(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -356,6 +358,79 @@ def fit_sequence(folder: Path, url: str) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_sequence_of_schedulers_is_resumed(count: int, tmp_path: Path) -> None:
     assert launch(count, fit_sequence, tmp_path, f"rocksdb://{tmp_path}/run") == [0] * count
+
+
+class Made(Rated):
+    """A module with the optimizers and schedulers that a function returns."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        super().__init__(None)
+        self.make = make
+        self.automatic_optimization = make is not make_two
+
+    def configure_optimizers(self) -> Any:
+        return self.make(*self.scorer.layer.parameters())
+
+
+class ShardedMade(Made, ShardedModule):
+    pass
+
+
+class Hooked(Made):
+    """A module that begins with new optimizers and schedulers."""
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint |= {"optimizer_states": [], "lr_schedulers": []}
+
+
+def make_one(*parameters: Any, kind: Any = torch.optim.Adam) -> Any:
+    return kind(parameters, 0.01)
+
+
+def make_two(*parameters: Any) -> Any:
+    return [make_one(own) for own in parameters]
+
+
+def make_scheduled(*parameters: Any, kind: Any = torch.optim.lr_scheduler.StepLR) -> Any:
+    optimizer = make_one(*parameters)
+    return [optimizer], [kind(optimizer, 1)]
+
+
+def compare(folder: Path, url: str) -> None:
+    """Other optimizers and schedulers are errors, before their states are loaded."""
+    from windeck.checkpoint.lightning import ShardedStrategy
+
+    def train(name: str, make: Callable[..., Any]) -> None:
+        strategy = ShardedStrategy(data_parallel_size=ranks(), tensor_parallel_size=1)
+        more = {"strategy": strategy} if ranks() > 1 else {}
+        run(f"{url}-{name}", (ShardedMade if ranks() > 1 else Made)(make), max_epochs=1, **more)
+
+    train("one", make_one)
+    train("scheduled", make_scheduled)
+    exponential = partial(make_scheduled, kind=torch.optim.lr_scheduler.ExponentialLR)
+    for name, make, message in (
+        ("one", make_two, "the module has 2 optimizers, expected 1 as saved in <checkpoint"),
+        ("one", make_scheduled, "the module has 1 schedulers, expected 0 as saved in <checkpoint"),
+        ("scheduled", make_one, "the module has 0 schedulers, expected 1 as saved in <checkpoint"),
+        ("scheduled", exponential, r"scheduler 0 is of another class than .* \['step_size'\]"),
+    ):
+        with pytest.raises(ValueError, match=message) as error:
+            train(name, make)
+        assert ("weights were replaced" in str(error.value)) == (ranks() == 1)
+    if ranks() == 1:
+        groups = "optimizer 0 has groups of .1, 1. parameters, expected .2. as in <checkpoint"
+        with pytest.raises(ValueError, match=groups):
+            train("one", lambda *two: make_one(*({"params": [own]} for own in two)))
+        another = "optimizer 0 is of another class than .* weights were replaced before"
+        with pytest.raises(ValueError, match=another):
+            train("one", partial(make_one, kind=torch.optim.RMSprop))
+        trainer = run(f"{url}-one", Hooked(make_scheduled), max_epochs=2)
+        assert trainer.global_step == 2 * STEPS
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_optimizers_are_compared(count: int, tmp_path: Path) -> None:
+    assert launch(count, compare, tmp_path, f"rocksdb://{tmp_path}/run") == [0] * count
 
 
 def refuse_strategy(folder: Path, url: str) -> None:

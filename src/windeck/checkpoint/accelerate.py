@@ -10,6 +10,8 @@ from windeck.checkpoint.loading import Loaded, compare_optimizer, load
 from windeck.checkpoint.maintenance import log
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
+    compare_count,
+    compare_scheduler,
     emptied,
     find_tables,
     load_state,
@@ -128,7 +130,7 @@ class AccelerateCheckpoint:
         for number, own in enumerate(several):
             compare_optimizer(f"optimizer {number}", own, states[str(number)], repr(found))
         for number, (own, state) in enumerate(schedulers):
-            _compare_scheduler(number, own, state, repr(found))
+            compare_scheduler(number, own, state, repr(found))
         tables = find_tables(self._model)
         with emptied(tables):
             loaded = load(
@@ -162,25 +164,10 @@ class AccelerateCheckpoint:
             ("optimizer", len(self._optimizers), optimizers),
             ("scheduler", len(self._schedulers), schedulers),
         ):
-            if here != there:
-                raise ValueError(
-                    f"`{kind}` of AccelerateCheckpoint has {here} {kind}s, expected {there} as "
-                    f"saved in {found!r}"
-                )
+            compare_count(f"`{kind}` of AccelerateCheckpoint", kind, here, there, repr(found))
 
 
 def _listed(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return list(value)
     return [] if value is None else [value]
-
-
-def _compare_scheduler(number: int, scheduler: Any, saved: Any, where: str) -> None:
-    """Raise a ValueError for a scheduler of another class: each has values that the other lacks."""
-    own = scheduler.state_dict()
-    lost, more = sorted(own.keys() - saved.keys()), sorted(saved.keys() - own.keys())
-    if lost and more:
-        raise ValueError(
-            f"scheduler {number} is of another class than in {where}: only this one has {lost}, "
-            f"only the saved one {more}"
-        )

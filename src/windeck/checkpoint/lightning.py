@@ -17,10 +17,12 @@ from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_op
 
 from windeck.checkpoint.format.state_json import restore_types
 from windeck.checkpoint.inspecting import open as open_checkpoint
-from windeck.checkpoint.loading import load
+from windeck.checkpoint.loading import compare_optimizer, load
 from windeck.checkpoint.maintenance import log
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
+    compare_count,
+    compare_scheduler,
     emptied,
     find_tables,
     public_name,
@@ -151,12 +153,27 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             self.save(trainer)
 
     def on_fit_start(self, trainer: Any, _: Any) -> None:
-        """Restore types in the states of optimizers and schedulers, which exist now."""
-        if self._loaded is not None:
-            state, optimizers = self._loaded.pop("state"), trainer.strategy.optimizers
-            own = [trainer.strategy.optimizer_state(optimizer) for optimizer in optimizers]
-            state["optimizer_states"] = restore_types(own, state["optimizer_states"])
-            _restore_scheduler_types(trainer, state)
+        """Compare optimizers and schedulers, which exist now, with those that will be loaded.
+
+        Raises
+        ------
+        ValueError
+            For another number or class, or groups of other sizes. Lightning has replaced the
+            weights by then.
+        """
+        if self._loaded is None:
+            return
+        state, optimizers = self._loaded.pop("state"), trainer.strategy.optimizers
+        try:
+            self._compare_training(state)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; the weights were replaced before, as Lightning makes optimizers after "
+                "it loads weights"
+            ) from error
+        states = [trainer.strategy.optimizer_state(optimizer) for optimizer in optimizers]
+        state["optimizer_states"] = restore_types(states, state["optimizer_states"])
+        _restore_scheduler_types(trainer, state)
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Give the loader and the generators their states: nothing is read before."""
@@ -200,8 +217,9 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             "state_dict": trees["model"],
             "optimizer_states": list(trees["optimizer"].values()),
         }
-        assert self._loaded is not None
-        self._loaded["state"] = state
+        if self._trainer.state.fn == TrainerFn.FITTING:
+            assert self._loaded is not None
+            self._loaded["state"] = state
         return state
 
     def load_sharded(self, path: Any, strategy: Any) -> dict[str, Any]:
@@ -212,12 +230,36 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         optimizers = {
             str(i): strategy.optimizer_state(o) for i, o in enumerate(strategy.optimizers)
         }
+        if self._trainer.state.fn == TrainerFn.FITTING:
+            self._compare_training(state)
         self._load(model=model, optimizer=optimizers or None)  # none in `validate`
         set_model_state_dict(strategy.model, model)
         for own, saved in zip(strategy.optimizers, optimizers.values(), strict=True):
             set_optimizer_state_dict(strategy.model, own, saved)
         _restore_scheduler_types(self._trainer, state)
         return state
+
+    def _compare_training(self, state: Mapping[str, Any]) -> None:
+        """Compare the optimizers and schedulers with those saved.
+
+        A hook of the module may have changed the state on purpose: then nothing is compared.
+        """
+        assert self._loaded is not None
+        if is_overridden("on_load_checkpoint", self._trainer.lightning_module):
+            return
+        where, configs = self._loaded["where"], self._trainer.lr_scheduler_configs
+        optimizers = self._trainer.strategy.optimizers
+        for kind, here, there in (
+            ("optimizer", len(optimizers), self._loaded["optimizers"]),
+            ("scheduler", len(configs), len(state["lr_schedulers"])),
+        ):
+            compare_count("the module", kind, here, there, where)
+        for number, (own, saved) in enumerate(zip(configs, state["lr_schedulers"], strict=True)):
+            compare_scheduler(number, own.scheduler, saved, where)
+        # `load` compares sharded ones, which are not in the state.
+        pairs = zip(optimizers, state.get("optimizer_states", ()), strict=False)
+        for number, (own, saved) in enumerate(pairs):
+            compare_optimizer(f"optimizer {number}", own, saved, where)
 
     def _restore_callback_types(self, state: dict[str, Any]) -> dict[str, Any]:
         own = {callback.state_key: callback.state_dict() for callback in self._trainer.callbacks}
@@ -251,11 +293,11 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         with open_checkpoint(url) as found:
             trees = {"extra": saved_extra(found, "lightning", "LightningCheckpoint")}
             trees |= {root: found.tree(root) for root in found.trees if root in roots}
-            generation = found.generation
-        self._loaded = {
-            "url": url, "generation": generation, "loader": trees.get("loader"),
-            "random": trees["extra"]["random"],
-        }  # fmt: skip
+            self._loaded = {
+                "url": url, "generation": found.generation, "loader": trees.get("loader"),
+                "random": trees["extra"]["random"], "where": repr(found),
+                "optimizers": len(found.trees["optimizer"]["dict"]),
+            }  # fmt: skip
         return trees
 
     def remove_checkpoint(self, path: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from windeck.checkpoint.tables.loading import insert_snapshot
 from windeck.checkpoint.tables.writing import forget_saves
 
 __all__ = [
+    "compare_count",
+    "compare_scheduler",
     "emptied",
     "find_tables",
     "load_state",
@@ -60,6 +64,38 @@ def saved_extra(found: Checkpoint, name: str, saver: str) -> Any:
 def load_state(target: Any, state: Any) -> None:
     """Give an object a saved state, with the subclasses of dict that its own state has."""
     target.load_state_dict(restore_types(target.state_dict(), state))
+
+
+def compare_count(owner: str, kind: str, here: int, there: int, where: str) -> None:
+    """Raise a ValueError for another number of optimizers or schedulers than was saved."""
+    if here != there:
+        raise ValueError(f"{owner} has {here} {kind}s, expected {there} as saved in {where}")
+
+
+def compare_scheduler(number: int, scheduler: Any, saved: Mapping[str, Any], where: str) -> None:
+    """Raise a ValueError for a scheduler of another class, by the names in its state.
+
+    Each has names that the other lacks, or one of them has an argument of a class of torch.
+    Private names and `verbose` differ between versions of torch.
+    """
+    own, other = (
+        {name for name in map(str, state) if not name.startswith("_") and name != "verbose"}
+        for state in (scheduler.state_dict(), saved)
+    )
+    lost, more = own - other, other - own
+    if (lost and more) or (lost | more) & _scheduler_arguments():
+        raise ValueError(
+            f"scheduler {number} is of another class than in {where}: only this "
+            f"{type(scheduler).__name__} has {sorted(lost)}, only the saved one {sorted(more)}"
+        )
+
+
+@cache
+def _scheduler_arguments() -> frozenset[str]:
+    """Return the names of the arguments of all schedulers of torch."""
+    kinds = [kind for kind in vars(torch.optim.lr_scheduler).values() if isinstance(kind, type)]
+    schedulers = [kind for kind in kinds if issubclass(kind, torch.optim.lr_scheduler.LRScheduler)]
+    return frozenset(name for kind in schedulers for name in inspect.signature(kind).parameters)
 
 
 def world_group() -> Any:
