@@ -183,6 +183,59 @@ def test_callbacks_after_this_one(tmp_path: Path) -> None:
     assert launch(1, fit_counted, tmp_path, url, None) == [0]
 
 
+class Described(Module):
+    def __init__(self, described: dict[str, Any]) -> None:
+        super().__init__(None)
+        self.save_hyperparameters(described)
+
+
+class Converted(Described):
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["hyper_parameters"] = {"folder": str(self.hparams["folder"])}
+
+
+class DescribedData(lightning.LightningDataModule):  # type: ignore[misc,name-defined]
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+    def train_dataloader(self) -> Any:
+        return make_loader()
+
+
+class Named(lightning.Callback):  # type: ignore[misc,name-defined]
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": {1, 2}}
+
+
+def describe(folder: Path, url: str) -> None:
+    """State that cannot be saved is an error before the first batch, not at the first save."""
+    from windeck.checkpoint.lightning import LightningCheckpoint
+
+    module = Described({"folder": folder, "size": 3})
+    words = r"extra/lightning/hyper_parameters/folder is of type pathlib\..*, expected a tensor, di"
+    with pytest.raises(TypeError, match=words):
+        run(url, module)
+    callback = Named()
+    words = rf"extra/lightning/callbacks/{callback.state_key}/seen is of type set, expected a tens"
+    with pytest.raises(TypeError, match=words):
+        run(url, module := Described({"size": 3}), callbacks=(callback,))
+    assert int(module.scorer.steps) == 0
+    saving = LightningCheckpoint(url, every=4)
+    trainer = lightning.Trainer(
+        callbacks=[saving], plugins=[saving], enable_checkpointing=False, **options()
+    )
+    with pytest.raises(TypeError, match="extra/lightning/datamodule_hyper_parameters/kind is of"):
+        trainer.fit(Module(None), DescribedData(torch.float32))
+    run(url, Converted({"folder": folder}), max_epochs=1)
+    with checkpoint.open(url) as found:
+        assert found.tree("extra")["lightning"]["hyper_parameters"] == {"folder": str(folder)}
+
+
+def test_state_that_cannot_be_saved(tmp_path: Path) -> None:
+    assert launch(1, describe, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
 class TwoOptimizers(Module):
     """The second optimizer begins one batch late: the trainer counts 1, 3, 5, ... steps."""
 

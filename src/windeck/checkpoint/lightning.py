@@ -15,7 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
-from windeck.checkpoint.format.state_json import restore_types
+from windeck.checkpoint.format.state_json import encode, restore_types
 from windeck.checkpoint.inspecting import open as open_checkpoint
 from windeck.checkpoint.loading import compare_optimizer, load
 from windeck.checkpoint.maintenance import log
@@ -176,7 +176,14 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         _restore_scheduler_types(trainer, state)
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Give the loader and the generators their states: nothing is read before."""
+        """Give the loader and the generators their states: nothing is read before.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For hyperparameters or states of callbacks or schedulers that cannot be stored.
+        """
+        _check_storable(trainer, module)
         self._saved_step = trainer.global_step
         loaded, self._loaded = self._loaded, None
         if loaded is not None:
@@ -314,6 +321,20 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 stacklevel=2,
             )
         self._trainer = None
+
+
+def _check_storable(trainer: Any, module: Any) -> None:
+    """Raise the error of a save, unless a hook of the module may change what is saved."""
+    if is_overridden("on_save_checkpoint", module):
+        return
+    state: dict[str, Any] = {
+        own.CHECKPOINT_HYPER_PARAMS_KEY: dict(own.hparams)
+        for own in (module, trainer.datamodule)
+        if own is not None
+    }
+    state["callbacks"] = {own.state_key: own.state_dict() for own in trainer.callbacks}
+    state["lr_schedulers"] = [own.scheduler.state_dict() for own in trainer.lr_scheduler_configs]
+    encode(state, "extra/lightning", lambda name, _: name)
 
 
 def _restore_scheduler_types(trainer: Any, state: dict[str, Any]) -> None:
