@@ -243,6 +243,40 @@ def test_an_object_gets_the_subclasses_of_dict_that_it_has(store: Store) -> None
     assert [type(found) for found in (loaded.state["plain"], loader["a"])] == [dict, dict]
 
 
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_an_lbfgs_gets_the_history_that_was_saved(steps: int, store: Store) -> None:
+    """Also one with a longer history, or a shorter one."""
+
+    def history(optimizer: torch.optim.LBFGS) -> int:
+        return len(optimizer.state_dict()["state"].get(0, {}).get("old_dirs", ()))
+
+    def make(steps: int) -> tuple[torch.nn.Linear, torch.optim.LBFGS]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+        train(model, optimizer, steps)
+        return model, optimizer
+
+    def train(model: torch.nn.Linear, optimizer: torch.optim.LBFGS, steps: int) -> None:
+        def loss() -> float:
+            optimizer.zero_grad()
+            found = (model(torch.eye(4)) - 1).abs().pow(3).sum()
+            found.backward()
+            return float(found.detach())
+
+        for _ in range(steps):
+            optimizer.step(loss)  # type: ignore[no-untyped-call]
+
+    model, optimizer = make(2)
+    checkpoint.save(store, step=0, model=model, optimizer=optimizer)
+    other, loaded = make(steps)
+    assert (history(loaded) > history(optimizer)) == (steps > 2)
+    checkpoint.load(store, model=other, optimizer=loaded)
+    train(model, optimizer, 2)
+    train(other, loaded, 2)
+    assert torch.equal(model.weight, other.weight)
+
+
 class Grouped(torch.optim.SGD):
     """An optimizer that can load parameter groups that differ from its own."""
 
