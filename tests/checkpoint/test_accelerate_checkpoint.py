@@ -278,5 +278,24 @@ def compare(folder: Path, url: str) -> None:
         saving.load()
 
 
+def swap(folder: Path, url: str) -> None:
+    """Optimizers in another order are refused, whether they have states or not."""
+    saving, model, parts = start(url, optimizers=2)
+    train_batches(saving, model, parts, range(2))
+    saving.save(2)
+    for batches in (0, 2):
+        saving, model, parts = start(url, optimizers=2)
+        train_batches(saving, model, parts, range(batches))
+        saving._optimizers.reverse()
+        before = contents(model, parts)
+        with pytest.raises(ValueError, match=r"optimizer 0/state/0/exp_avg has shape \(1, 4\) in"):
+            saving.load()
+        assert contents(model, parts) == before
+
+
+def test_optimizers_in_another_order_are_refused(tmp_path: Path) -> None:
+    assert launch(1, swap, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
 def test_differences_are_found_first(tmp_path: Path) -> None:
     assert launch(1, compare, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
