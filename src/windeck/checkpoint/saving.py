@@ -16,13 +16,9 @@ from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.keys import PartName, drop_parts, has_parts, list_parts
 from windeck.checkpoint.format.manifests import (
     LONGEST_CHAIN,
-    Commit,
+    check_manifest,
     check_tag,
     encode_json,
-    encode_manifest,
-    find_bases,
-    parse_manifest,
-    read_head,
 )
 from windeck.checkpoint.format.values import Kind, Label, decode, encode, save_of
 from windeck.checkpoint.maintenance import Retain, check_keep, remove_old, select_kept
@@ -37,10 +33,8 @@ from windeck.checkpoint.write.plans import (
     CHUNK_BYTES,
     Plan,
     begin,
+    check_base,
     check_options,
-    check_uncommitted,
-    conflict_message,
-    discard,
     finish,
     plain_step,
 )
@@ -263,12 +257,7 @@ def merge_open_store(
 ) -> int:
     """Do as `merge`, in a store that is open; `retain` returns the generations that HEAD keeps."""
     follow_writes(store)
-    head = read_head(store, plan.namespace)
-    check_uncommitted(plan.namespace, plan.generation, head)
-    commits = head.commits
-    if (commits[0].generation if commits else 0) != plan.base:
-        discard(store, plan)
-        raise RuntimeError(conflict_message(plan.namespace, plan.step, commits))
+    check_base(store, plan)
     _ingest_parts(store, plan)
     names = [keys.shard(plan.namespace, plan.generation, n) for n in range(plan.writers)]
     found = [_parse_shard(plan, n, store.get(key)) for n, key in enumerate(names)]
@@ -283,9 +272,7 @@ def merge_open_store(
     try:
         manifest = merge_shards(found, plan, base.tables if base else None)
         # Writers' manifests are not trusted: parse the result before it is committed.
-        bases = find_bases(manifest, plan.generation)
-        now = Commit(plan.generation, plan.save, plan.step, 0.0, 0, 0, bases)
-        parse_manifest(encode_manifest(manifest), now)
+        check_manifest(manifest, plan.generation, plan.save)
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError) as error:
         prefix = keys.shard(plan.namespace, plan.generation, 0)[:-9].decode()
         raise CorruptStoreError(

@@ -606,7 +606,8 @@ def parse_manifest(data: bytes, commit: Commit, *, at: int = 0) -> dict[str, Any
 
 def check_manifest(manifest: Mapping[str, Any], generation: int, save: int) -> None:
     """Raise ValueError or TypeError, as a reader would, if the manifest is not valid."""
-    parse_manifest(encode_manifest(manifest), Commit(generation, save, 0, 0.0, 0, 0))
+    bases = find_bases(manifest, generation)
+    parse_manifest(encode_manifest(manifest), Commit(generation, save, 0, 0.0, 0, 0, bases))
 
 
 @contextmanager

@@ -41,11 +41,10 @@ __all__ = [
     "MIN_CHUNK_BYTES",
     "Plan",
     "begin",
+    "check_base",
     "check_numbers",
     "check_options",
-    "check_uncommitted",
     "commit_manifest",
-    "conflict_message",
     "create_head",
     "discard",
     "finish",
@@ -123,10 +122,10 @@ def commit_manifest(
             break
         # A HEAD of which only old generations or tags were changed is no conflict.
         former, head = head, read_head(store, namespace)
-        check_uncommitted(namespace, generation, head)
+        _check_uncommitted(namespace, generation, head)
         if _in_force(head) != _in_force(former):
             _remove_generation(store, namespace, generation)
-            raise RuntimeError(conflict_message(namespace, step, head.commits))
+            raise RuntimeError(_conflict_message(namespace, step, head.commits))
     store.sync()
     return now
 
@@ -141,7 +140,7 @@ def _remove_generation(store: Store, namespace: str, generation: int) -> None:
         store.delete_range(prefix)
 
 
-def check_uncommitted(namespace: str, generation: int, head: Head) -> None:
+def _check_uncommitted(namespace: str, generation: int, head: Head) -> None:
     """Raise a RuntimeError for a generation that is committed already, or was removed by `gc`."""
     if generation in {found.generation for found in head.commits}:
         raise RuntimeError(
@@ -155,7 +154,7 @@ def check_uncommitted(namespace: str, generation: int, head: Head) -> None:
         )
 
 
-def conflict_message(namespace: str, step: int, commits: Sequence[Commit]) -> str:
+def _conflict_message(namespace: str, step: int, commits: Sequence[Commit]) -> str:
     """Return the error message for a HEAD that changed during a save."""
     found = "HEAD was removed"
     if commits:
@@ -442,23 +441,27 @@ def finish(
     RuntimeError
         When another save was committed since this one began; the data of this one are removed.
     """
-    head = read_head(store, plan.namespace)
-    check_uncommitted(plan.namespace, plan.generation, head)
-    in_force = head.commits[0].generation if head.commits else 0
-    if in_force != plan.base:
-        discard(store, plan)
-        raise RuntimeError(conflict_message(plan.namespace, plan.step, head.commits))
     commit_manifest(
         store, plan.namespace, manifest,
-        generation=plan.generation, save=plan.save, step=plan.step, head=head, tag=tag,
-        retain=retain,
+        generation=plan.generation, save=plan.save, step=plan.step, head=check_base(store, plan),
+        tag=tag, retain=retain,
     )  # fmt: skip
     return plan.generation
 
 
+def check_base(store: Store, plan: Plan) -> Head:
+    """Return HEAD; raise a RuntimeError, and remove a save, if another one was committed since."""
+    head = read_head(store, plan.namespace)
+    _check_uncommitted(plan.namespace, plan.generation, head)
+    if (head.commits[0].generation if head.commits else 0) != plan.base:
+        discard(store, plan)
+        raise RuntimeError(_conflict_message(plan.namespace, plan.step, head.commits))
+    return head
+
+
 def discard(store: Store, plan: Plan) -> None:
     """Remove the data of a save that will not be committed."""
-    check_uncommitted(plan.namespace, plan.generation, read_head(store, plan.namespace))
+    _check_uncommitted(plan.namespace, plan.generation, read_head(store, plan.namespace))
     _remove_generation(store, plan.namespace, plan.generation)
     left = list_parts(store, plan.namespace, unfinished=True)
     drop_parts(store, [part for part in left if part.save == plan.save])
