@@ -108,13 +108,15 @@ class ShardedEmbeddingTable(EmbeddingTable):
         Raises
         ------
         ValueError
-            On all ranks, if the numbers of their backward passes differ.
+            On all ranks, if the numbers of their backward passes differ. The gradients are kept.
         """
         pending = self._take_pending()
         passes = [torch.zeros(1, dtype=torch.int64) for _ in range(self._ranks)]
         dist.all_gather(passes, torch.tensor([len(pending)]), group=self._group)
         counts = [int(count) for count in passes]
         if len(set(counts)) > 1:
+            with self._lock:
+                self._pending[:0] = pending
             raise ValueError(
                 "all ranks must have the same number of backward passes through lookups of a "
                 f"sharded table, got {counts}: let a rank without data look up no ids"
