@@ -18,7 +18,7 @@ PAGE = Page("docs/embeddings.md")
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    bags, narrow, second, third = PAGE.blocks[1:]
+    bags, narrow, mixed, second, third = PAGE.blocks[1:]
     names = PAGE.run(only=slice(1))
     assert names["same"]
     assert names["again"].item.rows == names["model"].item.rows > 90
@@ -27,6 +27,9 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert names["bags"].rows == 4
     exec(compile(narrow, "narrow", "exec"), names)
     assert (names["rows"].dtype, names["narrow"].core.clock) == (torch.bfloat16, 1)
+    clock = names["model"].user.core.clock
+    exec(compile(mixed, "mixed", "exec"), names)
+    assert names["model"].user.core.clock == clock + 1
     shown = re.findall(r"^(table\.\S.*?)  +# (\(.*?\)|\[.*?\])", second, re.MULTILINE)
     assert len(shown) == 4
     exec(compile(second.split("\n\n")[0], "block 2", "exec"), names)

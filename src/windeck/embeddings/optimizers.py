@@ -84,6 +84,21 @@ def nonnegative_number(name: str, value: Any) -> float:
     return number
 
 
+def checked_scale(grad_scale: float | None) -> float | None:
+    """Return the scale of gradients as a float, or raise an error if it is not above 0."""
+    if grad_scale is None:
+        return None
+    scale = nonnegative_number("grad_scale", grad_scale)
+    if not scale:
+        raise ValueError(f"`grad_scale` must be above 0, got {grad_scale}")
+    return scale
+
+
+def overflows(gradients: list[torch.Tensor], grad_scale: float | None) -> bool:
+    """Return whether the gradients are of a scaled loss and one of them is not finite."""
+    return grad_scale is not None and not all(bool(g.isfinite().all()) for g in gradients)
+
+
 class TableOptimizer:
     """Updates several tables with one `step`. Parameters need a torch optimizer of their own.
 
@@ -104,6 +119,10 @@ class TableOptimizer:
     With sharded tables all ranks must step the same tables in the same order, which is the order
     of `tables`.
 
+    ``scaler.step(optimizer)`` of a `torch.amp.GradScaler` divides the gradients by the scale. If
+    one is not finite, on any rank that shares a table, it discards the gradients of all tables and
+    the scaler reduces its scale.
+
     Examples
     --------
     >>> import torch, windeck as wd
@@ -115,6 +134,9 @@ class TableOptimizer:
     >>> optimizer.step()
     3
     """
+
+    #: `GradScaler.step` always calls `step`, which discards gradients that are not finite.
+    _step_supports_amp_scaling = True
 
     def __init__(self, tables: Any) -> None:
         from windeck.embeddings.table import EmbeddingTable
@@ -140,13 +162,39 @@ class TableOptimizer:
                 "without any"
             )
         self.tables: list[EmbeddingTable] = found
+        self._probe: torch.Tensor | None = None  # a gradient that a GradScaler multiplies
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """One parameter for a `GradScaler` to check and unscale. Collective with sharded tables.
+
+        Its gradient is 1, or not finite if one that waits for `step` is not.
+        """
+        gradients = [g for table in self.tables for g in table._pending_gradients()]
+        overflow = overflows(gradients, 1.0)
+        for table in self.tables:
+            overflow = table._any_rank(overflow)
+        # On the device of the scaler: its copies to a CPU are not complete when it uses them.
+        on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        holder = torch.empty(1, device="cuda" if on_gpu else "cpu")
+        holder.grad = self._probe = torch.full_like(holder, math.inf if overflow else 1.0)
+        return [{"params": [holder]}]
 
     def step(self) -> int:
         """Update the rows of all tables; return the number of rows changed."""
-        return sum(table.step() for table in self.tables)
+        probe, self._probe = self._probe, None
+        if probe is None:  # no scaler
+            return sum(table.step() for table in self.tables)
+        # `unscale_` has multiplied the probe by 1 / scale; without it the scaler sets `grad_scale`.
+        inverse = float(probe) / float(getattr(self, "grad_scale", None) or 1.0)
+        if not 0 < inverse < math.inf:
+            self.zero_grad()
+            return 0
+        return sum(table.step(grad_scale=1 / inverse) for table in self.tables)
 
     def zero_grad(self) -> None:
         """Discard the gradients collected since the last `step`."""
+        self._probe = None
         for table in self.tables:
             table.zero_grad()
 

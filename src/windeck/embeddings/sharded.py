@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from windeck._core import bucket_of
+from windeck.embeddings.optimizers import checked_scale, overflows
 from windeck.embeddings.table import EmbeddingTable
 
 __all__ = ["ShardedEmbeddingTable"]
@@ -97,8 +98,14 @@ class ShardedEmbeddingTable(EmbeddingTable):
         rows[order] = answers
         return rows
 
-    def step(self) -> int:
+    def step(self, *, grad_scale: float | None = None) -> int:
         """Update the rows of all ranks as `EmbeddingTable.step` does. Collective.
+
+        Parameters
+        ----------
+        grad_scale
+            As for `EmbeddingTable.step`, the same on all ranks. If a gradient of any rank is not
+            finite, all ranks discard theirs.
 
         Returns
         -------
@@ -108,12 +115,15 @@ class ShardedEmbeddingTable(EmbeddingTable):
         Raises
         ------
         ValueError
-            On all ranks, if the numbers of their backward passes differ. The gradients are kept.
+            On all ranks, if the numbers of their backward passes differ; or if `grad_scale` is not
+            a finite number above 0. The gradients are kept.
         """
+        grad_scale = checked_scale(grad_scale)
         pending = self._take_pending()
-        passes = [torch.zeros(1, dtype=torch.int64) for _ in range(self._ranks)]
-        dist.all_gather(passes, torch.tensor([len(pending)]), group=self._group)
-        counts = [int(count) for count in passes]
+        overflow = overflows([gradients for _, gradients in pending], grad_scale)
+        told = [torch.zeros(2, dtype=torch.int64) for _ in range(self._ranks)]
+        dist.all_gather(told, torch.tensor([len(pending), overflow]), group=self._group)
+        counts = [int(passes) for passes, _ in told]
         if len(set(counts)) > 1:
             with self._lock:
                 self._pending[:0] = pending
@@ -121,9 +131,15 @@ class ShardedEmbeddingTable(EmbeddingTable):
                 "all ranks must have the same number of backward passes through lookups of a "
                 f"sharded table, got {counts}: let a rank without data look up no ids"
             )
-        if not pending:
+        if not pending or any(bool(overflow) for _, overflow in told):
             return 0
-        return self._apply_rows(*self._exchange_gradients(pending))
+        return self._apply_rows(*self._exchange_gradients(pending), grad_scale)
+
+    def _any_rank(self, condition: bool) -> bool:
+        """Return whether a condition is true on any rank of the group. Collective."""
+        found = torch.tensor([condition], dtype=torch.int64)
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self._group)
+        return bool(found)
 
     def _exchange_gradients(
         self, pending: list[tuple[torch.Tensor, torch.Tensor]]

@@ -11,7 +11,12 @@ import torch
 
 from windeck._core import EmbeddingCore, default_threads
 from windeck.embeddings.ops import checked_offsets, embedding_lookup, register_table
-from windeck.embeddings.optimizers import OptimizerConfig, nonnegative_number
+from windeck.embeddings.optimizers import (
+    OptimizerConfig,
+    checked_scale,
+    nonnegative_number,
+    overflows,
+)
 
 __all__ = ["EmbeddingTable"]
 
@@ -329,28 +334,64 @@ class EmbeddingTable(torch.nn.Module):
         )
         return bags
 
-    def step(self) -> int:
+    def step(self, *, grad_scale: float | None = None) -> int:
         """Update the rows with the gradients of all backward passes since the last step.
 
         Gradients of the same id are summed, in the order of the passes and of the ids in them; then
         its row is updated once. Without a backward pass nothing happens.
 
+        Parameters
+        ----------
+        grad_scale
+            The factor of the loss, such as ``scaler.get_scale()`` of a `torch.amp.GradScaler`.
+            Gradients are divided by it. If one is not finite, all are discarded and no row changes.
+            The scaler learns of that by ``scaler.step(TableOptimizer([table]))`` only.
+
         Returns
         -------
         int
             The number of rows changed.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `grad_scale` is not a finite number above 0. The gradients are kept.
+
+        Examples
+        --------
+        >>> import torch, windeck as wd
+        >>> table = wd.EmbeddingTable(1, optimizer="sgd", lr=0.5, initializer="zeros")
+        >>> (table(torch.tensor([7])).sum() * 1024).backward()
+        >>> table.step(grad_scale=1024.0)
+        1
+        >>> table(torch.tensor([7]), count=False).item()
+        -0.5
         """
+        grad_scale = checked_scale(grad_scale)
         pending = self._take_pending()
-        if not pending:
+        gradients = [gradients for _, gradients in pending]
+        if not pending or overflows(gradients, grad_scale):
             return 0
         ids = torch.cat([ids for ids, _ in pending])
-        return self._apply_rows(ids, torch.cat([gradients for _, gradients in pending]))
+        return self._apply_rows(ids, torch.cat(gradients), grad_scale)
 
-    def _apply_rows(self, ids: torch.Tensor, gradients: torch.Tensor) -> int:
+    def _apply_rows(
+        self, ids: torch.Tensor, gradients: torch.Tensor, grad_scale: float | None
+    ) -> int:
+        gradients = gradients.float()
+        if grad_scale is not None:
+            gradients.mul_(1.0 / grad_scale)  # as GradScaler does
         options = self._optimizer.apply_options(self._lr)
-        return self.core.apply(
-            ids.numpy(), gradients.float().numpy(), threads=self._threads, **options
-        )
+        return self.core.apply(ids.numpy(), gradients.numpy(), threads=self._threads, **options)
+
+    def _any_rank(self, condition: bool) -> bool:
+        """Return whether a condition is true on any rank that shares the table."""
+        return condition
+
+    def _pending_gradients(self) -> list[torch.Tensor]:
+        """Return the gradients that wait for `step`."""
+        with self._lock:
+            return [gradients for _, gradients in self._pending]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Discard the gradients collected since the last `step`."""
