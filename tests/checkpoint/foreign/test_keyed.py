@@ -153,10 +153,28 @@ def test_shards_take_their_own_ids(tmp_path: Path) -> None:
     assert count == 4000
 
 
-def test_files_of_the_export_command(memory: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", [torch.float32, torch.float16, torch.bfloat16])
+def test_tables_of_bfloat16_round_rows(source: torch.dtype, tmp_path: Path) -> None:
+    rows, slots = (torch.from_numpy(array).to(source) for array in (ROWS, SLOTS))
+    torch.save({"rows": rows, "slots": slots}, tmp_path / "user.pt")
+    table = empty(dtype=torch.bfloat16)
+    names: Any = {"rows": "model/rows", "slots": ["model/slots"]}
+    assert checkpoint.import_table(tmp_path / "user.pt", table, **names) == 4000
+    ids = torch.arange(4000)
+    assert torch.equal(table.eval()(ids), rows.to(torch.bfloat16))
+    wide = empty()
+    checkpoint.import_table(tmp_path / "user.pt", wide, **names)
+    with table.core.snapshot() as one, wide.core.snapshot() as two:
+        bits, numbers = one.read(0, 1024)["values"], two.read(0, 1024)["values"]
+    wanted = torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy()
+    assert np.array_equal(bits.view(np.int16), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_files_of_the_export_command(dtype: str, memory: Store, tmp_path: Path) -> None:
     from support.programs import command
 
-    table = empty(admit_after=2)
+    table = empty(admit_after=2, dtype=dtype)
     for _ in range(2):
         table(torch.from_numpy(IDS[:100])).sum().backward()
         table.step()
@@ -166,7 +184,7 @@ def test_files_of_the_export_command(memory: Store, tmp_path: Path) -> None:
     checkpoint.save(url, step=1, embeddings={"user": table})
     code, _, told = command("view", url, "export", str(tmp_path / "user.parquet"), "user")
     assert (code, told) == (0, "")
-    other = empty(admit_after=2)
+    other = empty(admit_after=2, dtype=dtype)
     names: Any = {"frequencies": "frequency", "versions": "version", "seen": "seen"}
     count = checkpoint.import_table(tmp_path / "user.parquet", other, slots=["slot0"], **names)
     assert count == 150

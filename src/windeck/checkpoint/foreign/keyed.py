@@ -16,9 +16,9 @@ from windeck._core import bucket_of
 from windeck._util.validation import check_integer
 from windeck.checkpoint.foreign.opening import TABLE_SUFFIXES, open_file
 from windeck.checkpoint.inspecting import Checkpoint
-from windeck.checkpoint.tables.entries import Int64s
+from windeck.checkpoint.tables.entries import Int64s, convert_values
 from windeck.checkpoint.tables.loading import check_empty
-from windeck.checkpoint.tables.writing import check_table, forget_saves
+from windeck.checkpoint.tables.writing import check_table, forget_saves, table_shape
 
 __all__ = ["import_table", "opened_arrow"]
 
@@ -62,7 +62,8 @@ def import_table(
         A Parquet or Arrow IPC file with a row for each id; or a file or folder that `import_`
         reads, with a tensor for each of the following.
     table
-        An `EmbeddingTable` or `ShardedEmbeddingTable` without ids.
+        An `EmbeddingTable` or `ShardedEmbeddingTable` without ids. One of bfloat16 gets rows and
+        slots rounded to nearest.
     ids
         Name of the ids, any integers. None: ``id`` in a Parquet or Arrow file; in other files the
         ids are the numbers of the rows, as in `torch.nn.Embedding`.
@@ -161,7 +162,10 @@ def _insert(core: Any, batch: _Batch) -> int:
             raise ValueError(f"{role} has {found.max()}, expected at most {_LARGEST}")
         np.maximum(found, 0, out=found)
     core.insert(
-        ids[own], *(found[own] for found in (*numbers, seen)), admitted[own], values[own[admitted]]
+        ids[own],
+        *(found[own] for found in (*numbers, seen)),
+        admitted[own],
+        convert_values(values[own[admitted]], table_shape(core)),
     )
     latest = max(int(found.max(initial=0)) for found in (versions, seen))
     core.set_clock(max(core.clock, latest))
