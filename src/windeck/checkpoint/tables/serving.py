@@ -150,7 +150,7 @@ def import_rows(
     ValueError
         For a table of another dim or with other slots, or one that has ids.
     CorruptStoreError
-        For a key or a value that is not from an export, or missing rows.
+        For a key or a value that is not from an export, or missing rows. The table has no ids then.
 
     Notes
     -----
@@ -184,17 +184,20 @@ def import_rows(
                 "exported; cast=True casts"
             )
         forget_saves(core)
-        count = seen = 0
-        pairs = place.scan(prefix)
-        while group := list(islice(pairs, _KEYS)):
-            seen += len(group)
-            count += _insert(core, table, prefix, group, header)
-        if seen != header["rows"]:
-            raise CorruptStoreError(
-                f"{prefix.decode()} has {seen:,} rows, expected {header['rows']:,} as exported: "
-                "the table is invalid"
-            )
-        core.set_clock(header["clock"])
+        try:
+            count = seen = 0
+            pairs = place.scan(prefix)
+            while group := list(islice(pairs, _KEYS)):
+                seen += len(group)
+                count += _insert(core, table, prefix, group, header)
+            if seen != header["rows"]:
+                raise CorruptStoreError(
+                    f"{prefix.decode()} has {seen:,} rows, expected {header['rows']:,} as exported"
+                )
+            core.set_clock(header["clock"])
+        except BaseException:
+            core.clear()
+            raise
         return count
 
 
