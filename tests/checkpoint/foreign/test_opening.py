@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from windeck import checkpoint
 from windeck.checkpoint.foreign.opening import open_file
+from windeck.checkpoint.safetensors import import_
 from windeck.checkpoint.stores import Store
 
 
@@ -21,6 +23,24 @@ def test_safetensors_too(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "model.safetensors"):
         with checkpoint.open(open_file(path)) as found:
             assert found.tensor("model/w").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_a_whole_file_comes_before_an_index_of_older_parts(suffix: str, tmp_path: Path) -> None:
+    """As in transformers, which writes the one and may leave the other."""
+    save: Any = torch.save
+    if suffix == "safetensors":
+        save = pytest.importorskip("safetensors.torch").save_file
+    index = {"weight_map": {"w": f"model-00001-of-00001.{suffix}"}}
+    (tmp_path / f"model.{suffix}.index.json").write_text(json.dumps(index))
+    save({"w": torch.zeros(3)}, tmp_path / f"model-00001-of-00001.{suffix}")
+    for wanted in (0, 1):
+        with checkpoint.open(open_file(tmp_path)) as found:
+            assert found.tensor("model/w").tolist() == [wanted] * 3
+        save({"w": torch.ones(3)}, tmp_path / f"model.{suffix}")
+    if suffix == "safetensors":
+        import_(tmp_path, "memory://whole")
+        assert checkpoint.open("memory://whole").tensor("model/w").tolist() == [1, 1, 1]
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

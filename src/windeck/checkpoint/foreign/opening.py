@@ -14,7 +14,7 @@ from windeck.checkpoint.foreign.torch_files import read_torch_file, read_torch_i
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import Commit, encode_head, encode_manifest, encode_next
 from windeck.checkpoint.format.values import Kind, Label, encode
-from windeck.checkpoint.safetensors.importing import read_state
+from windeck.checkpoint.safetensors.importing import find_weights, read_state
 from windeck.checkpoint.stores.memory import FACTS, MappingStore
 from windeck.checkpoint.write.imports import ForeignState
 from windeck.checkpoint.write.plans import CHUNK_BYTES
@@ -84,13 +84,9 @@ def _file_in(folder: Path) -> Path:
         url = f"://{folder.absolute()}"
         raise ValueError(f"{folder} is a database, expected its URL: rocksdb{url} or leveldb{url}")
     for suffix in (".safetensors", ".bin", ".pt", ".pth"):
-        for pattern in (f"*{suffix}.index.json", f"*{suffix}"):
-            found = sorted(folder.glob(pattern))
-            if len(found) == 1:
-                return found[0]
-            if found:
-                names = ", ".join(file.name for file in found[:20])
-                raise ValueError(f"{folder} has {names}, expected one: give its path")
+        found = find_weights(folder, suffix)
+        if found is not None:
+            return found
     raise FileNotFoundError(
         f"{folder} has no {METADATA_FILE} of torch.distributed.checkpoint and no file that ends in "
         ".safetensors, .bin, .pt or .pth, expected one of them"

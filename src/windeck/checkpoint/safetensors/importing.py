@@ -18,7 +18,7 @@ from windeck.checkpoint.write.imports import ForeignPart, ForeignState, ForeignT
 from windeck.checkpoint.write.plans import CHUNK_BYTES, check_numbers
 from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["import_", "read_index", "read_state"]
+__all__ = ["find_weights", "import_", "read_index", "read_state"]
 
 #: Metadata that are not other names of tensors.
 _OURS = ("format", "step", "windeck", "total_size")
@@ -137,16 +137,27 @@ def _read_tensors(path: Path) -> tuple[list[_ImportedTensor], dict[str, str]]:
     return sources, _text_metadata(index.get("metadata"))
 
 
-def _find_file(folder: Path) -> Path:
-    """Return the index in a folder, or its only safetensors file."""
-    for pattern in ("*.safetensors.index.json", "*.safetensors"):
+def find_weights(folder: Path, suffix: str) -> Path | None:
+    """Return the only file of this suffix in a folder, or the index of several; None without one.
+
+    A file ``model.safetensors`` beside its index has all weights: transformers takes it as well.
+    """
+    for pattern in (f"*{suffix}.index.json", f"*{suffix}"):
         found = sorted(folder.glob(pattern))
         if len(found) == 1:
-            return found[0]
+            whole = found[0].with_name(found[0].name.removesuffix(".index.json"))
+            return whole if whole.is_file() else found[0]
         if found:
             names = ", ".join(file.name for file in found[:20])
             raise ValueError(f"{folder} has {names}, expected one: give its path")
-    raise FileNotFoundError(f"{folder} has no file that ends in .safetensors, expected one")
+    return None
+
+
+def _find_file(folder: Path) -> Path:
+    found = find_weights(folder, ".safetensors")
+    if found is None:
+        raise FileNotFoundError(f"{folder} has no file that ends in .safetensors, expected one")
+    return found
 
 
 def _read_file(file: Path) -> tuple[list[_ImportedTensor], dict[str, str]]:
