@@ -241,7 +241,8 @@ class EmbeddingTable(torch.nn.Module):
     ) -> torch.Tensor:
         """Look up lists of ids, and reduce the embeddings of each list to one.
 
-        As `torch.nn.EmbeddingBag`, to the bit. Takes the lists of a `JaggedTable`:
+        As `torch.nn.EmbeddingBag`: results and gradients of rows equal to the bit, gradients of
+        weights up to roundings. Takes the lists of a `JaggedTable`:
         ``table.bag(batch["seen"], batch["seen_offsets"])``.
 
         Parameters
