@@ -226,9 +226,7 @@ def test_a_namespace_that_cannot_be(fresh: Fresh) -> None:
         assert told.startswith("expected a namespace of 1 to 200 letters, digits")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["deal"], ["ls", "--depth", "0"], ["ls", "--generation", "x"]]
-)
+@pytest.mark.parametrize("arguments", [["deal"], ["ls", "--depth", "0"], ["ls", "--depth", "x"]])
 def test_what_is_not_understood(fresh: Fresh, arguments: list[str]) -> None:
     assert run(saved(fresh("rocksdb")), *arguments)[0] == 2
 

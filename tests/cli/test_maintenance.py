@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -291,7 +292,7 @@ def test_copy_of_some_and_over_another(fresh: Fresh) -> None:
     assert out.endswith(f", to {second}\n")
     assert [one["step"] for one in run_json(second, "log")["generations"]] == [30, 10]
     told = refused(first, "copy", fresh("leveldb"), "--generation", "9", code=3)
-    assert told == "there is no generation 9 in windeck, expected some of 3, 2, 1"
+    assert told == "there is no generation 9 in windeck, expected one of 3, 2, 1"
 
 
 def test_copy_onto_itself_and_of_nothing(fresh: Fresh) -> None:
@@ -347,3 +348,23 @@ def test_documents_name_no_password(fresh: Fresh, request: Any) -> None:
     assert "falsch" not in wrong
     server.say("ACL", "DELUSER", "me")
     assert redis is not None
+
+
+def test_tags_in_place_of_generations(fresh: Fresh, tmp_path: Path) -> None:
+    url = saved(fresh("rocksdb"), 10, 20, 30)
+    checkpoint.tag(url, "best/val", generation=2)
+    named = ["--generation", "best/val"]
+    assert run_json(url, "ls", *named)["step"] == 20
+    assert run_json(url, "show", "model/layers.0.w", *named)["step"] == 20
+    assert run_json(url, "find", "model/layers.0.w", "--nan", *named, code=1)["step"] == 20
+    assert (
+        run_json(url, "export", str(tmp_path / "w.npy"), "model/layers.0.w", *named)["step"] == 20
+    )
+    assert run_json(url, "html", str(tmp_path / "page.html"), *named)["step"] == 20
+    assert run_json(url, "verify", *named)["generations"] == [2]
+    assert run_json(url, "diff", "best/val", "2")["equal"]
+    assert run_json(url, "diff", "3", "best/val", code=1)["second"]["generation"] == 2
+    assert run_json(url, "copy", fresh("leveldb"), *named)["generations"] == [2]
+    for words in (["ls"], ["verify"], ["copy", fresh("leveldb")]):
+        told = refused(url, *words, "--generation", "last", code=3)
+        assert told == "there is no tag 'last' in windeck, expected one of its tags: best/val"

@@ -19,6 +19,7 @@ from windeck.checkpoint.format.manifests import (
     read_commits,
     read_head,
     read_manifest,
+    select_commit,
 )
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.maintenance import remove_generations
@@ -52,7 +53,7 @@ def copy(
     source: Store | str,
     target: Store | str,
     *,
-    generations: Collection[int] | None = None,
+    generations: Collection[int | str] | None = None,
     namespace: str = "windeck",
     target_namespace: str | None = None,
     replace: bool = False,
@@ -65,7 +66,8 @@ def copy(
     source, target
         Open stores or URLs of any kind.
     generations
-        The generations to copy; None: all. Data of others that they refer to are copied, too.
+        The generations to copy, or their tags; None: all. Data of others that they refer to are
+        copied, too.
     namespace, target_namespace
         Prefixes of the keys in source and target, by default the same.
     replace
@@ -142,21 +144,25 @@ def same_checkpoint_message(url: str, namespace: str) -> str:
     )
 
 
-def select_commits(view: View, namespace: str, generations: Collection[int] | None) -> list[Commit]:
+def select_commits(
+    view: View, namespace: str, generations: Collection[int | str] | None
+) -> list[Commit]:
     """Return the commits to be copied, the current one first; all of them for None.
 
     Raises
     ------
     FileNotFoundError
-        When a generation does not exist.
+        When a generation or tag does not exist.
     """
     commits = read_commits(view, namespace)
-    wanted = {commit.generation for commit in commits} if generations is None else {*generations}
-    missing = wanted - {commit.generation for commit in commits}
-    if missing or not wanted:
+    if generations is None:
+        return commits
+    wanted = {select_commit(commits, namespace, one).generation for one in generations}
+    if not wanted:
         kept = ", ".join(str(commit.generation) for commit in commits)
-        what = f"generation {min(missing)}" if missing else "generation asked for"
-        raise FileNotFoundError(f"there is no {what} in {namespace}, expected some of {kept}")
+        raise FileNotFoundError(
+            f"there is no generation asked for in {namespace}, expected some of {kept}"
+        )
     return [commit for commit in commits if commit.generation in wanted]
 
 

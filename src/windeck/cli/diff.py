@@ -7,7 +7,7 @@ from typing import Any
 
 from windeck.checkpoint.stores import Store
 from windeck.cli.output import colored, format_number, print_json, print_lines, print_table
-from windeck.cli.parser import Namespace, add_command, whole_number
+from windeck.cli.parser import Namespace, add_command, generation
 from windeck.cli.session import (
     NegativeResult,
     checked_namespace,
@@ -26,10 +26,10 @@ def add_parser(commands: Any) -> None:
         run,
     )  # fmt: skip
     parser.add_argument(
-        "first", type=whole_number, metavar="GEN", help="A generation that `log` shows."
+        "first", type=generation, metavar="GEN", help="A generation that `log` shows, or its tag."
     )
     parser.add_argument(
-        "second", type=whole_number, nargs="?", metavar="GEN",
+        "second", type=generation, nargs="?", metavar="GEN",
         help="Another generation (default: the current one).",
     )  # fmt: skip
     parser.add_argument("--other", metavar="URL", help="The store of the second one.")
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> None:
 
 
 def _compared(
-    store: Store, first: int, second: int | None, other: Store | None, spaces: list[str]
+    store: Store, first: int | str, second: int | str | None, other: Store | None, spaces: list[str]
 ) -> Any:
     from windeck.checkpoint.read import comparing
 

@@ -21,7 +21,7 @@ from windeck.cli.output import (
     print_lines,
     print_table,
 )
-from windeck.cli.parser import Namespace, add_command, add_generation, at_least, whole_number
+from windeck.cli.parser import Namespace, add_command, add_generation, at_least, generation
 from windeck.cli.session import (
     NegativeResult,
     UsageError,
@@ -61,8 +61,8 @@ def add_parser(commands: Any) -> None:
     )  # fmt: skip
     copy.add_argument("target", metavar="DST", help="The URL of any store.")
     copy.add_argument(
-        "--generation", dest="generations", type=whole_number, action="append", metavar="N",
-        help="Copy only this generation; may be repeated.",
+        "--generation", dest="generations", type=generation, action="append", metavar="GEN",
+        help="Copy only this generation or tag; may be repeated.",
     )  # fmt: skip
     copy.add_argument("--to-namespace", metavar="TEXT", help="Prefix of the keys of the copy.")
     copy.add_argument(

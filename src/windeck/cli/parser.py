@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 __all__ = ["PATTERN", "Namespace", "Parser", "add_command", "add_generation", "at_least"]
 __all__ += ["add_csv_options", "csv_arguments", "name_csv_options"]
 __all__ += ["comma_names", "did_you_mean", "number", "one_line_errors", "print_error"]
-__all__ += ["seconds", "whole_number"]
+__all__ += ["generation", "seconds"]
 
 #: Help of an argument that selects names.
 PATTERN = "A name with all below it, or a glob such as 'model/*.weight'"
@@ -113,17 +113,14 @@ def add_command(
 def add_generation(parser: Parser) -> None:
     """Add the option `--generation`."""
     parser.add_argument(
-        "--generation", type=whole_number, metavar="N",
-        help="A generation that `log` shows (default: the current one).",
+        "--generation", type=generation, metavar="GEN",
+        help="A generation that `log` shows, or its tag (default: the current one).",
     )  # fmt: skip
 
 
-def whole_number(text: str) -> int:
-    """Parse a whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ArgumentTypeError(f"expected a whole number, found {text[:40]!r}") from None
+def generation(text: str) -> int | str:
+    """Parse the number of a generation, or a tag, which is not of digits alone."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else text
 
 
 def number(text: str) -> float:

@@ -54,6 +54,7 @@ __all__ = [
     "Head",
     "TensorKind",
     "can_extend_chain",
+    "check_generation",
     "check_manifest",
     "check_size",
     "check_tag",
@@ -470,13 +471,13 @@ def find_commit(values: Values, namespace: str, generation: int | str | None) ->
     This process may save after the current one then. Raises as `select_commit`, and a
     FileNotFoundError when there is no checkpoint.
     """
-    _check_generation(generation)
+    check_generation(generation)
     commits = read_commits(values, namespace)
     remember_save(commits[0].save)
     return select_commit(commits, namespace, generation)
 
 
-def _check_generation(generation: int | str | None) -> None:
+def check_generation(generation: int | str | None) -> None:
     if generation is not None and type(generation) not in (int, str):
         raise TypeError(
             f"generation is of type {type(generation).__name__}, expected int, the str of a tag, "
@@ -496,7 +497,7 @@ def select_commit(
     TypeError
         When `generation` is not an int, a str or None.
     """
-    _check_generation(generation)
+    check_generation(generation)
     if generation is None:
         return commits[0]
     for commit in commits:

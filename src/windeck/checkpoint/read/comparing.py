@@ -190,8 +190,8 @@ class _Side:
 
 def diff(
     store: Store | str,
-    first: int | None,
-    second: int | None,
+    first: int | str | None,
+    second: int | str | None,
     *,
     other: Store | str | None = None,
     namespace: str = "windeck",
@@ -204,7 +204,7 @@ def diff(
     store
         An open store or the URL of one.
     first, second
-        Numbers of the generations; None: the current one.
+        Numbers of the generations, or their tags; None: the current one.
     other
         The store of the second generation, by default the same.
     namespace, other_namespace
@@ -250,7 +250,7 @@ def diff(
         return found
 
 
-def _side(view: View, namespace: str, generation: int | None) -> _Side:
+def _side(view: View, namespace: str, generation: int | str | None) -> _Side:
     commit = find_commit(view, namespace, generation)
     return _Side(view, namespace, commit, read_manifest(view, namespace, commit))
 

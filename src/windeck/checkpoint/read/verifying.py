@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import Commit, parse_next, read_commits, read_manifest
+from windeck.checkpoint.format.manifests import (
+    Commit,
+    check_generation,
+    parse_next,
+    read_commits,
+    read_manifest,
+    select_commit,
+)
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.read.scanning import (
     ExpectedKey,
@@ -88,7 +95,7 @@ def verify(
     store: Store | str,
     *,
     deep: bool = False,
-    generation: int | None = None,
+    generation: int | str | None = None,
     namespace: str = "windeck",
 ) -> VerificationReport:
     """Look for damage in a checkpoint.
@@ -102,12 +109,12 @@ def verify(
         as a whole. Otherwise read only HEAD, NEXT and all manifests, and check that the other
         values exist.
     generation
-        A generation of `log`; None: all of them.
+        A generation of `log`, or its tag; None: all of them.
 
     Raises
     ------
     FileNotFoundError
-        When there is no checkpoint, or no such generation.
+        When there is no checkpoint, or no such generation or tag.
     OSError
         When the store cannot be reached. Damage is not an error: it is in the report.
 
@@ -128,8 +135,7 @@ def verify(
     ['windeck/t/0000000000000001/00000000/00000000/00000000 is missing, expected a chunk']
     """
     keys.check_namespace(namespace)
-    if generation is not None and type(generation) is not int:
-        raise TypeError(f"generation is of type {type(generation).__name__}, expected int or None")
+    check_generation(generation)
     with opened(store, reading=True) as view:
         return _Verification(view, namespace, deep, generation).run()
 
@@ -139,7 +145,9 @@ class _LimitReached(Exception):
 
 
 class _Verification:
-    def __init__(self, view: View, namespace: str, deep: bool, generation: int | None) -> None:
+    def __init__(
+        self, view: View, namespace: str, deep: bool, generation: int | str | None
+    ) -> None:
         self._view, self._namespace, self._deep = view, namespace, deep
         self._only = generation
         self.report = VerificationReport()
@@ -184,11 +192,8 @@ class _Verification:
             self._report(error, 0, key)
             return None
         numbers = [commit.generation for commit in commits]
-        if self._only is not None and self._only not in numbers:
-            raise FileNotFoundError(
-                f"there is no generation {self._only} in {self._namespace}, expected one of "
-                f"{', '.join(map(str, numbers))}"
-            )
+        if self._only is not None:
+            self._only = select_commit(commits, self._namespace, self._only).generation
         if numbers != sorted(set(numbers), reverse=True):
             self._report(f"{key} lists generations {numbers}, expected descending numbers", 0, key)
         return commits

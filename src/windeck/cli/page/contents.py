@@ -122,7 +122,7 @@ class Budget:
 
 
 def collect(
-    view: View, namespace: str, *, url: str, generation: int | None = None, limits: Limits
+    view: View, namespace: str, *, url: str, generation: int | str | None = None, limits: Limits
 ) -> dict[str, Any]:
     """Return the contents of a page, as JSON.
 
