@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+import windeck as wd
 from models.table_model import ModelCore, ModelTable
 from support.programs import command
 from support.store_servers import unavailable
@@ -137,6 +138,19 @@ def test_tables(data: dict[str, Any]) -> None:
     assert told["rows"] + told["counted"] == 303
     assert told["stats"]["count"] == 5 * told["rows"]
     assert all(row["values"] is None or len(row["values"]) == 5 for row in told["head"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tables_have_a_dtype(dtype: str, tmp_path: Path) -> None:
+    table = wd.EmbeddingTable(3, dtype=dtype)
+    table(torch.arange(5))
+    url = f"memory://{tmp_path.name}"
+    checkpoint.save(url, step=1, embeddings={"user": table})
+    with open_store(url) as store:
+        data = collect(store, "windeck", url=url, limits=Limits())
+    assert item(data, "user")["dtype"] == dtype
+    page = browser_of(data, tmp_path)("name=user")
+    assert f"5 of 3 {dtype}" in words(page)
 
 
 def test_limits_hold_and_are_told() -> None:

@@ -148,7 +148,7 @@ def table_item(view: View, namespace: str, entry: TableEntry, budget: Budget) ->
         for link in info.links
     ]
     item: dict[str, Any] = {
-        "kind": "table", "name": info.name, "dim": info.dim, "rows": info.rows,
+        "kind": "table", "name": info.name, "dtype": info.dtype, "dim": info.dim, "rows": info.rows,
         "counted": info.counted, "slots": info.slots, "bytes": info.bytes, "clock": info.clock,
         "config": json.dumps(info.config), "links": links, "own": True, "note": "", "stats": None,
         "findings": None, "head": [], "frequencies": None,

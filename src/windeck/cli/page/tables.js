@@ -24,7 +24,7 @@ function lookup(item) {
 
 function showTable(item, asked) {
   const out = [make("h2", {}, make("bdi", {}, shown(item.name))),
-    facts([["rows", whole(item.rows) + " of " + item.dim + " float32"],
+    facts([["rows", whole(item.rows) + " of " + item.dim + " " + item.dtype],
       ["only counted", whole(item.counted)], ["optimizer slots", String(item.slots)],
       ["bytes", bytes(item.bytes)], ["clock", String(item.clock)],
       ["configuration", make("code", {}, shown(item.config))],
