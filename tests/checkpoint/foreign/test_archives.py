@@ -80,6 +80,17 @@ def test_arrays_of_no_numbers(array: Any, words: str, memory: Store, tmp_path: P
         checkpoint.import_(tmp_path / "a.npz", memory)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_arrays_of_a_name(memory: Store, tmp_path: Path) -> None:
+    file = tmp_path / "a.npz"
+    np.savez(file, x=np.zeros(3))
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("x.npy", archive.read("x.npy"))
+    words = r"a.npz cannot be read as an .npz file: it holds x.npy twice, expected different names"
+    with pytest.raises(ValueError, match=words):
+        checkpoint.import_(file, memory)
+
+
 def header(shape: tuple[int, ...]) -> bytes:
     file = io.BytesIO()
     described = {"descr": "<f4", "fortran_order": False, "shape": shape}

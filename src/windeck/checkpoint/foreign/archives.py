@@ -55,6 +55,8 @@ def _read_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             for member in archive.namelist():
                 if not member.endswith(".npy"):
                     raise ValueError(f"it holds {member[:80]}, expected names that end in .npy")
+                if member.removesuffix(".npy") in found:
+                    raise ValueError(f"it holds {member[:80]} twice, expected different names")
                 info = archive.getinfo(member)
                 _check_compression(info, path.stat().st_size)
                 with archive.open(info) as file:
