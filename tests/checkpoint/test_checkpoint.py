@@ -283,6 +283,21 @@ def test_what_cannot_be_saved(
     assert list(memory.keys()) == []
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_memory_of_their_own(memory: Store) -> None:
+    given = {
+        "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "symbolic zero": torch._efficientzerotensor((2,)),
+    }
+    checkpoint.save(memory, step=1, model={"w": torch.ones(2)})
+    for kind, tensor in given.items():
+        words = f"model/w is a {kind} tensor, expected a dense one with data"
+        with pytest.raises(TypeError, match=words):
+            checkpoint.save(memory, step=2, model={"w": tensor})
+        with pytest.raises(TypeError, match=words):
+            checkpoint.load(memory, model={"w": tensor})
+
+
 def test_too_deep_is_an_error(memory: Store) -> None:
     ring: list[Any] = []
     ring.append(ring)

@@ -207,6 +207,13 @@ def test_values_that_cannot_be_saved(value: Any, words: str, memory: Store, tmp_
     assert checkpoint.log(memory) == []
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_cannot_be_saved(memory: Store, tmp_path: Path) -> None:
+    torch.save({"x": torch.nested.nested_tensor([torch.ones(2)])}, tmp_path / "m.pt")
+    with pytest.raises(TypeError, match="model/x is a nested tensor, expected a dense one"):
+        checkpoint.import_(tmp_path / "m.pt", memory)
+
+
 def test_values_that_contain_themselves(memory: Store, tmp_path: Path) -> None:
     ring: list[Any] = []
     ring.append(ring)

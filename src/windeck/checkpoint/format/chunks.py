@@ -30,9 +30,16 @@ def check_plain(name: str, tensor: torch.Tensor) -> None:
     """Raise TypeError unless a tensor is a dense torch.Tensor with data."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise TypeError(f"{name} is a {type(tensor).__name__}, expected a plain torch.Tensor")
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        kind = "meta" if tensor.is_meta else "quantized" if tensor.is_quantized else "sparse"
-        raise TypeError(f"{name} is a {kind} tensor, expected a dense one with data")
+    kinds = {
+        "meta": tensor.is_meta,
+        "quantized": tensor.is_quantized,
+        "nested": tensor.is_nested,
+        "sparse": tensor.layout is not torch.strided,
+        "symbolic zero": tensor._is_zerotensor(),  # has no memory: made by some derivatives
+    }
+    for kind, found in kinds.items():
+        if found:
+            raise TypeError(f"{name} is a {kind} tensor, expected a dense one with data")
 
 
 def chunk_elements(dtype: torch.dtype, chunk_bytes: int) -> int:
