@@ -449,6 +449,30 @@ def make_scheduled(*parameters: Any, kind: Any = torch.optim.lr_scheduler.StepLR
     return [optimizer], [kind(optimizer, 1)]
 
 
+class Late(lightning.Callback):  # type: ignore[misc,name-defined]
+    """A callback that gets its state when training starts."""
+
+    def on_train_start(self, *_: Any) -> None:
+        self.seen = 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+
+class Restarting(Late):
+    """A callback that begins with new schedulers."""
+
+    def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
+        checkpoint["lr_schedulers"] = []
+
+
+class Grouped(Made):
+    """A module that adds a group of parameters before it trains."""
+
+    def on_fit_start(self) -> None:
+        self.trainer.optimizers[0].add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+
+
 def compare(folder: Path, url: str) -> None:
     """Other optimizers and schedulers are errors, before their states are loaded."""
     from windeck.checkpoint.lightning import ShardedStrategy
@@ -479,6 +503,10 @@ def compare(folder: Path, url: str) -> None:
             train("one", partial(make_one, kind=torch.optim.RMSprop))
         trainer = run(f"{url}-one", Hooked(make_scheduled), max_epochs=2)
         assert trainer.global_step == 2 * STEPS
+        for module, callback in ((Made, Late), (Made, Restarting), (Grouped, Late)):
+            name = f"{url}-{module.__name__}-{callback.__name__}"
+            for epochs in (1, 2):
+                run(name, module(make_scheduled), max_epochs=epochs, callbacks=(callback(),))
 
 
 @pytest.mark.parametrize("count", [1, 2])

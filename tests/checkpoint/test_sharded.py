@@ -17,7 +17,7 @@ from support.sharded_parts import W, fails, force, share_of_all, write
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.format.keys import PartName
-from windeck.checkpoint.stores import Store, open_store
+from windeck.checkpoint.stores import Store, embedded, open_store
 
 Fresh = Callable[[str], str]
 
@@ -266,6 +266,36 @@ def test_a_merge_that_failed_may_be_called_again(
         with monkeypatch.context() as patch:
             patch.setattr(store, "bulk_load", bulk_load)
             with pytest.raises(OSError, match="no space left for the test"):
+                checkpoint.merge(store, plan)
+        checkpoint.merge(store, plan)
+        assert force(store) == [(1, 1)]
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("at", ["sync", *range(6)])
+def test_a_merge_that_failed_after_the_data_was_ingested(
+    kind: str, at: str | int, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts are gone then, so what was ingested of them stays."""
+    url = fresh(kind)
+    plan = checkpoint.begin(url, step=1, writers=3)
+    write(url, plan)
+    with open_store(url) as store:
+        remove, removals = embedded.remove, iter(range(at if isinstance(at, int) else 99))
+
+        def stopping(path: Any) -> None:
+            if next(removals, None) is None:
+                raise KeyboardInterrupt
+            remove(path)
+
+        def full() -> None:
+            raise OSError(errno.ENOSPC, "no space left for the test")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(embedded, "remove", stopping)
+            if at == "sync":
+                patch.setattr(store, "sync", full)
+            with pytest.raises((KeyboardInterrupt, OSError)):
                 checkpoint.merge(store, plan)
         checkpoint.merge(store, plan)
         assert force(store) == [(1, 1)]

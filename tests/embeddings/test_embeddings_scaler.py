@@ -151,10 +151,46 @@ def test_a_scaler_of_a_step_without_gradients() -> None:
     assert scaler.step(tables) == 2
 
 
+def test_without_a_scaler_reading_the_groups_changes_nothing() -> None:
+    """A monitor of learning rates reads them; a GradScaler may have read them before."""
+    read, plain = make("sgd"), make("sgd")
+    tables: Any = wd.TableOptimizer([read])
+    scaler = scaler_at(1024.0)
+    for number, value in enumerate((1.0, float("nan"), 2.0)):
+        for table in (read, plain):
+            (table(torch.tensor([number])).sum() * value).backward()
+        assert len(tables.param_groups) == 1
+        assert tables.step() == plain.step() == 1
+    assert contents(read) == contents(plain)
+    # Unscaled, but stepped with a number; the next gradients are those of a plain loss.
+    scaler.scale(read(torch.tensor([5])).sum()).backward()
+    scaler.unscale_(tables)
+    read.step(grad_scale=1024.0)
+    read(torch.tensor([5])).sum().backward()
+    tables.step()
+    for _ in range(2):
+        plain(torch.tensor([5])).sum().backward()
+        plain.step()
+    assert contents(read) == contents(plain)
+
+
+def test_a_backward_pass_after_unscaling_is_refused() -> None:
+    table, scaler = make("sgd"), scaler_at(1024.0)
+    tables: Any = wd.TableOptimizer([table])
+    scaler.scale(table(torch.tensor([5])).sum()).backward()
+    scaler.unscale_(tables)
+    scaler.scale(table(torch.tensor([5])).sum()).backward()
+    with pytest.raises(RuntimeError, match="gradients of backward passes after `unscale_`, expect"):
+        scaler.step(tables)
+    assert table.pending == 2
+    assert not hasattr(tables, "grad_scale")
+
+
 @pytest.mark.parametrize(
     ("scale", "error", "words"),
     [
         (0, ValueError, "`grad_scale` must be above 0, got 0"),
+        (1e-320, ValueError, "`grad_scale` must be above 0, got 1e-320"),
         (float("inf"), ValueError, "`grad_scale` must be finite and at least 0, got inf"),
         (True, TypeError, r"`grad_scale` must be a number, got True \(bool\)"),
     ],

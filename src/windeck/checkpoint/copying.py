@@ -154,6 +154,8 @@ def select_commits(
     FileNotFoundError
         When a generation or tag does not exist.
     """
+    if isinstance(generations, str) or None in (generations or ()):
+        raise TypeError(f"`generations` must be generations and tags or None, got {generations!r}")
     commits = read_commits(view, namespace)
     if generations is None:
         return commits

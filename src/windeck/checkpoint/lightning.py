@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import lightning
@@ -66,8 +67,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     Pass it as ``Trainer(callbacks=[saving], plugins=[saving], enable_checkpointing=False)``, and
     ``fit(..., ckpt_path=saving.resume_path())``. For one process, DDP, and FSDP2 with
     `ShardedStrategy`; other strategies that write files of their own are a ValueError in `fit`.
-    Tables have to be stepped with the optimizer, in `LightningModule.optimizer_step`. An exception
-    while saving leaves the last commit in force.
+    Tables have to be stepped in `LightningModule.on_before_optimizer_step`, with the scaler, if
+    there is one. An exception while saving leaves the last commit in force.
     """
 
     def __init__(self, url: str, *, every: int, loader: Any = None, **options: Any) -> None:
@@ -216,7 +217,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         """
         trees = self._load_trees(path, {"model", "optimizer", "loader"})
         module = self._trainer.lightning_module
-        if not is_overridden("on_load_checkpoint", module):  # which may change names and shapes
+        if not _may_change(self._trainer, "load"):  # names and shapes
             _compare_model(module, trees["model"], public_name(path))
         state = self._restore_callback_types(trees["extra"]["lightning"])
         self._load()
@@ -249,10 +250,12 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     def _compare_training(self, state: Mapping[str, Any]) -> None:
         """Compare the optimizers and schedulers with those saved.
 
-        A hook of the module may have changed the state on purpose: then nothing is compared.
+        A hook may have changed the state, or change the optimizers, on purpose: then nothing is
+        compared.
         """
         assert self._loaded is not None
-        if is_overridden("on_load_checkpoint", self._trainer.lightning_module):
+        module = self._trainer.lightning_module
+        if _may_change(self._trainer, "load") or is_overridden("on_fit_start", module):
             return
         where, configs = self._loaded["where"], self._trainer.lr_scheduler_configs
         optimizers = self._trainer.strategy.optimizers
@@ -269,8 +272,9 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             compare_optimizer(f"optimizer {number}", own, saved, where)
 
     def _restore_callback_types(self, state: dict[str, Any]) -> dict[str, Any]:
-        own = {callback.state_key: callback.state_dict() for callback in self._trainer.callbacks}
-        return {**state, "callbacks": restore_types(own, state["callbacks"])}
+        return {
+            **state, "callbacks": restore_types(_callback_states(self._trainer), state["callbacks"])
+        }  # fmt: skip
 
     def _load(self, **given: Any) -> None:
         """Load the tables; let the loader reject its state, which it gets in `on_train_start`."""
@@ -324,17 +328,34 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
 
 
 def _check_storable(trainer: Any, module: Any) -> None:
-    """Raise the error of a save, unless a hook of the module may change what is saved."""
-    if is_overridden("on_save_checkpoint", module):
+    """Raise the error of a save, unless a hook may change what is saved."""
+    if _may_change(trainer, "save"):
         return
     state: dict[str, Any] = {
         own.CHECKPOINT_HYPER_PARAMS_KEY: dict(own.hparams)
         for own in (module, trainer.datamodule)
         if own is not None
     }
-    state["callbacks"] = {own.state_key: own.state_dict() for own in trainer.callbacks}
+    state["callbacks"] = _callback_states(trainer)
     state["lr_schedulers"] = [own.scheduler.state_dict() for own in trainer.lr_scheduler_configs]
     encode(state, "extra/lightning", lambda name, _: name)
+
+
+def _may_change(trainer: Any, action: str) -> bool:
+    """Return whether a hook of the module or a callback may change what is saved or loaded."""
+    name = f"on_{action}_checkpoint"
+    return is_overridden(name, trainer.lightning_module) or any(
+        is_overridden(name, callback, parent=lightning.Callback) for callback in trainer.callbacks
+    )
+
+
+def _callback_states(trainer: Any) -> dict[str, Any]:
+    """Return the states of the callbacks that have one already: some get it in later hooks."""
+    states = {}
+    for callback in trainer.callbacks:
+        with suppress(Exception):
+            states[callback.state_key] = callback.state_dict()
+    return states
 
 
 def _restore_scheduler_types(trainer: Any, state: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
-from torch.utils._pytree import tree_map
 
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, Partition, shape_of
@@ -101,7 +100,8 @@ def load(
 
     Notes
     -----
-    O(bytes) time; memory of a few chunks beyond the targets.
+    O(bytes) time; memory of a few chunks beyond the targets, and of two copies of a tensor that two
+    saved ones have as their target.
     """
     given = {"model": model, "optimizer": optimizer, "loader": loader}
     tables = TableLoadOptions(cast, reset_slots, merge)
@@ -154,7 +154,7 @@ class LoadOperation:
             _RootTarget(found, name, value, self.strict) for name, value in self._given.items()
         ]
         names = {root.name: root.compare_names(found, alone) for root in self._roots}
-        self._reads = _plan_reads(found, self._roots, self._cast)
+        self._reads = _plan_reads(found, self._roots, self._cast, self.strict)
         tables = TableTargets(
             repr(found), found.table_entries, self._embeddings, self.strict, self._table_options
         )
@@ -180,8 +180,8 @@ class LoadOperation:
     def commit(self) -> None:
         """End the load, after all ranks have read: `roll_back` has no effect any more."""
         assert self._tables is not None
-        self._tables.remember(self._save)
         self._former.clear()
+        self._tables.remember(self._save)
 
     def roll_back(self) -> None:
         """Give loaders the states they had, and remove the rows that were put into tables."""
@@ -192,6 +192,8 @@ class LoadOperation:
             given.load_state_dict(state)
 
 
+#: Values of LBFGS that are lists of any length, or a number on one side and a tensor on the other.
+_HISTORY = {"al", "old_dirs", "old_stps", "ro", "t"}
 #: Options that learning rate schedulers of torch add to the groups of an optimizer.
 _SCHEDULED = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr"}
 
@@ -241,8 +243,8 @@ class _RootTarget:
             state = state_json.decode(self._tree, lambda _: found.info(next(places)[0]))
             compare_optimizer(self.name, self.given, state, repr(found), self._strict)
         lost = sorted(self.targets.keys() - self.saved.keys())
-        if isinstance(self.given, torch.optim.LBFGS):  # of any history; `t` may also be a number
-            lost = []
+        if isinstance(self.given, torch.optim.LBFGS):  # its history is of any length
+            lost = [name for name in lost if name.split("/")[3] not in _HISTORY]
         more = [] if self._make_missing else sorted(self.saved.keys() - self.targets.keys())
         if not self._make_missing:  # such an object checks its numbers and text itself
             plain_lost, plain_more = self._compare_plain_values()
@@ -290,15 +292,16 @@ class _RootTarget:
             if not all(isinstance(value, torch.Tensor) for value in self._state.values()):
                 self.given.load_state_dict(state_json.merge_state(dict(self._state), state))
         elif self._is_object:
-            if not self._strict:  # what only the object has stays
-                state = state_json.merge_state(tree_map(lambda value: value, self._state), state)
+            if not self._strict and isinstance(self.given, torch.optim.Optimizer):
+                # What only the optimizer has stays.
+                state["state"] = {**self._state["state"], **state.get("state", {})}
             self.given.load_state_dict(state_json.restore_types(self._state, state))
         else:
             state_json.merge_state(self.given, state)
 
 
 def _plan_reads(
-    found: Checkpoint, roots: list[_RootTarget], cast: bool
+    found: Checkpoint, roots: list[_RootTarget], cast: bool, strict: bool
 ) -> dict[tuple[str, Box], list[torch.Tensor]]:
     """Return the targets of each box of a saved tensor, each target memory once."""
     reads: dict[tuple[str, Box], list[torch.Tensor]] = {}
@@ -324,14 +327,16 @@ def _plan_reads(
                 raise TypeError(f"{place} is {dtype}, expected a complex target for it")
             for piece in local.pieces:
                 tensor, key = piece.tensor, (entry.name, piece.box)
-                memory = tensor.data_ptr(), tensor.stride(), tensor.dtype, tensor.device
-                other, planned_key = planned.setdefault(memory, (place, key))
+                view = tensor.dtype, tensor.device, tuple(tensor.shape), tensor.stride()
+                other, planned_key = planned.setdefault((tensor.data_ptr(), view), (place, key))
                 if other == place:
                     reads.setdefault(key, []).append(tensor)
-                elif planned_key != key and not _are_equal(found, planned_key, key, tensor):
+                    continue
+                is_same = planned_key == key or not strict
+                if not (is_same or _are_equal(found, planned_key, key, tensor)):
                     raise ValueError(
                         f"{other} and {place} are one tensor here, expected two, since they have "
-                        f"different values in {found!r}"
+                        f"different values in {found!r}; strict=False takes those of {other}"
                     )
     return reads
 
@@ -416,7 +421,8 @@ def compare_optimizer(
     saved
         The state, in which tensors may be any objects with their shapes.
     """
-    if type(optimizer).load_state_dict is not torch.optim.Optimizer.load_state_dict:
+    own_way = type(optimizer).load_state_dict is not torch.optim.Optimizer.load_state_dict
+    if own_way or optimizer._optimizer_load_state_dict_pre_hooks:
         return
     try:
         groups = saved["param_groups"]
@@ -426,7 +432,7 @@ def compare_optimizer(
     here = [len(group["params"]) for group in optimizer.param_groups]
     if here != sizes:
         raise ValueError(f"{name} has groups of {here} parameters, expected {sizes} as in {where}")
-    kind = type(optimizer).__name__
+    kind, known = type(optimizer).__name__, dict[str, dict[str, Any]]()
     for group, other in zip(optimizer.param_groups, groups, strict=True):
         lost = sorted(optimizer.defaults.keys() - other.keys() - _SCHEDULED)
         more = sorted((other.keys() & _options_of_torch()) - group.keys() - _SCHEDULED)
@@ -436,9 +442,10 @@ def compare_optimizer(
                 f"{lost}, only the saved one {more}"
             )
         states = [saved.get("state", {}).get(number) for number in other["params"]]
-        values = _values_of_parameters(optimizer, group, other) if any(states) else {}
-        for number, param, state in zip(other["params"], group["params"], states, strict=True):
-            for key, value in values.get(param.shape, {}).items() if state else ():
+        values = _values_of_parameters(optimizer, group, other, known) if any(states) else []
+        for number, needed, state in zip(other["params"], values, states, strict=False):
+            # Users add values, also before the first step of the optimizer.
+            for key, value in needed.items() if state and needed.keys() & state.keys() else ():
                 place = f"{name}/state/{number}/{key}"
                 if strict and key not in state:
                     raise ValueError(
@@ -454,28 +461,41 @@ def compare_optimizer(
 
 
 def _values_of_parameters(
-    optimizer: torch.optim.Optimizer, group: Mapping[str, Any], saved: Mapping[str, Any]
-) -> dict[tuple[int, ...], dict[str, Any]]:
-    """Return the values that an optimizer of torch makes for parameters of a group, by shape.
+    optimizer: torch.optim.Optimizer,
+    group: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    known: dict[str, dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return the values that an optimizer of torch makes for each parameter of a group.
 
     Another one makes a step for parameters without memory, with the options that were saved. Some
-    optimizers cannot do that: then nothing is known.
+    optimizers cannot do that: then nothing is known, and the list is empty. `known` has the results
+    of former calls.
     """
     kind = type(optimizer)
     if not kind.__module__.startswith("torch.optim."):
-        return {}
-    known = inspect.signature(kind).parameters.keys() - {"lr", "foreach", "fused", "capturable"}
-    options = {key: value for key, value in {**group, **saved}.items() if key in known - {"params"}}
-    shapes = {param.shape for param in group["params"]}
+        return []
+    names = inspect.signature(kind).parameters.keys() - _WITHOUT_EFFECT
+    options = {key: value for key, value in {**group, **saved}.items() if key in names}
+    found, text = [], repr(sorted(options.items()))
     try:
-        params = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape in shapes]
-        probe = kind(params, **options)
-        for param in params:
-            param.grad = torch.empty_like(param)
-        probe.step()
+        for param in group["params"]:
+            key = f"{tuple(param.shape)} {text}"
+            if key not in known:
+                probe = torch.nn.Parameter(torch.empty(param.shape, device="meta"))
+                probe.grad = torch.empty_like(probe)
+                other = kind([probe], **options)
+                with torch.no_grad():
+                    inspect.unwrap(kind.step)(other)  # without hooks
+                known[key] = dict(other.state[probe])
+            found.append(known[key])
     except Exception:
-        return {}
-    return {param.shape: probe.state[param] for param in params}
+        return []
+    return found
+
+
+#: Options that do not change which values an optimizer has, or that parameters without memory lack.
+_WITHOUT_EFFECT = {"params", "lr", "foreach", "fused", "capturable"}
 
 
 @cache

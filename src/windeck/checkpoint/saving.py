@@ -313,9 +313,10 @@ def _ingest_parts(store: Store, plan: Plan) -> None:
     try:  # data first: a writer whose manifest is there is complete
         store.ingest_parts([name.text for name in (*data, *finished.values())])
     except BaseException:
-        shards = [keys.shard(plan.namespace, plan.generation, writer) for writer in finished]
-        with suppress(OSError):
-            store.delete_many(shards)  # so that the merge may be called again
+        with suppress(OSError):  # so that the merge may be called again, with the parts left
+            left = {part.writer for part in _parts_of_plan(plan, list_parts(store, plan.namespace))
+                    if part.kind.startswith("s")}  # fmt: skip
+            store.delete_many(keys.shard(plan.namespace, plan.generation, one) for one in left)
         raise
 
 

@@ -75,18 +75,26 @@ def compare_count(owner: str, kind: str, here: int, there: int, where: str) -> N
 def compare_scheduler(number: int, scheduler: Any, saved: Mapping[str, Any], where: str) -> None:
     """Raise a ValueError for a scheduler of another class, by the names in its state.
 
-    Each has names that the other lacks, or one of them has an argument of a class of torch.
-    Private names and `verbose` differ between versions of torch.
+    Each has names that the other lacks; or, of schedulers of torch, one has the argument of a class
+    that the other lacks. Private names and `verbose` differ between versions of torch. A class that
+    loads its state in its own way is not compared.
     """
+    scheduler = getattr(scheduler, "scheduler", scheduler)  # of accelerate's wrapper
+    kind = type(scheduler)
+    if not kind.load_state_dict.__module__.startswith("torch.optim."):
+        return
     own, other = (
         {name for name in map(str, state) if not name.startswith("_") and name != "verbose"}
         for state in (scheduler.state_dict(), saved)
     )
     lost, more = own - other, other - own
-    if (lost and more) or (lost | more) & _scheduler_arguments():
+    known = _scheduler_arguments() if kind.__module__.startswith("torch.optim.") else set()
+    if (lost and more) or (lost | more) & known:
+        here = f"this {kind.__name__} has {sorted(lost)}" if lost else ""
+        there = f"the saved one has {sorted(more)}" if more else ""
         raise ValueError(
-            f"scheduler {number} is of another class than in {where}: only this "
-            f"{type(scheduler).__name__} has {sorted(lost)}, only the saved one {sorted(more)}"
+            f"scheduler {number} is of another class than in {where}: only "
+            f"{', only '.join(filter(None, (here, there)))}"
         )
 
 

@@ -120,7 +120,14 @@ def add_generation(parser: Parser) -> None:
 
 def generation(text: str) -> int | str:
     """Parse the number of a generation, or a tag, which is not of digits alone."""
-    return int(text) if re.fullmatch("[0-9]{1,18}", text) else text
+    if re.fullmatch("[0-9]{1,18}", text):
+        return int(text)
+    from windeck.checkpoint.format.manifests import check_tag
+
+    try:
+        return check_tag(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def number(text: str) -> float:

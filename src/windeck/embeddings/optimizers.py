@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -85,11 +86,11 @@ def nonnegative_number(name: str, value: Any) -> float:
 
 
 def checked_scale(grad_scale: float | None) -> float | None:
-    """Return the scale of gradients as a float, or raise an error if it is not above 0."""
+    """Return the scale of gradients as a float, or raise an error if none can be divided by it."""
     if grad_scale is None:
         return None
     scale = nonnegative_number("grad_scale", grad_scale)
-    if not scale:
+    if not scale or math.isinf(1 / scale):
         raise ValueError(f"`grad_scale` must be above 0, got {grad_scale}")
     return scale
 
@@ -162,35 +163,70 @@ class TableOptimizer:
                 "without any"
             )
         self.tables: list[EmbeddingTable] = found
-        self._probe: torch.Tensor | None = None  # a gradient that a GradScaler multiplies
+        # A gradient that a GradScaler multiplies, and those that waited for `step` at that time.
+        self._probe: tuple[torch.Tensor, list[weakref.ref[torch.Tensor]]] | None = None
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """One parameter for a `GradScaler` to check and unscale. Collective with sharded tables.
 
-        Its gradient is 1, or not finite if one that waits for `step` is not.
+        Its gradient is 1, and 0 or, if one that waits for `step` is not finite, infinity.
         """
-        gradients = [g for table in self.tables for g in table._pending_gradients()]
+        gradients = self._pending_gradients()
         overflow = overflows(gradients, 1.0)
         for table in self.tables:
             overflow = table._any_rank(overflow)
-        # On the device of the scaler: its copies to a CPU are not complete when it uses them.
+        # On the device of the scaler, which does not wait for the copies that it makes for others.
         on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        holder = torch.empty(1, device="cuda" if on_gpu else "cpu")
-        holder.grad = self._probe = torch.full_like(holder, math.inf if overflow else 1.0)
+        holder = torch.empty(2, device="cuda" if on_gpu else "cpu")
+        probe = torch.tensor([1.0, math.inf if overflow else 0.0], device=holder.device)
+        holder.grad = probe
+        self._probe = probe, [weakref.ref(gradient) for gradient in gradients]
         return [{"params": [holder]}]
 
+    def _pending_gradients(self) -> list[torch.Tensor]:
+        return [g for table in self.tables for g in table._pending_gradients()]
+
     def step(self) -> int:
-        """Update the rows of all tables; return the number of rows changed."""
+        """Update the rows of all tables; return the number of rows changed.
+
+        Raises
+        ------
+        RuntimeError
+            In ``scaler.step``, if there was a backward pass after ``scaler.unscale_``.
+        """
+        try:
+            inverse = self._inverse_scale()
+            if inverse is None:
+                return sum(table.step() for table in self.tables)
+            if not inverse:
+                self.zero_grad()
+                return 0
+            return sum(table.step(grad_scale=1 / inverse) for table in self.tables)
+        except BaseException:  # after which a GradScaler leaves its attributes, and adds to them
+            for name in ("grad_scale", "found_inf"):
+                vars(self).pop(name, None)
+            raise
+
+    def _inverse_scale(self) -> float | None:
+        """Return the factor of the gradients: 0 discards them; None if there is no GradScaler.
+
+        `unscale_` has multiplied the probe by 1 / scale; without it the scaler sets `grad_scale`
+        for its call of `step`. A probe of other gradients, or that something else read, is ignored.
+        """
         probe, self._probe = self._probe, None
-        if probe is None:  # no scaler
-            return sum(table.step() for table in self.tables)
-        # `unscale_` has multiplied the probe by 1 / scale; without it the scaler sets `grad_scale`.
-        inverse = float(probe) / float(getattr(self, "grad_scale", None) or 1.0)
-        if not 0 < inverse < math.inf:
-            self.zero_grad()
-            return 0
-        return sum(table.step(grad_scale=1 / inverse) for table in self.tables)
+        is_called, now = "found_inf" in vars(self), self._pending_gradients()
+        if probe is None or [id(one()) for one in probe[1]] != [id(one) for one in now]:
+            if is_called and now:
+                raise RuntimeError(
+                    "the tables have gradients of backward passes after `unscale_`, expected it to "
+                    "be called after the last one"
+                )
+            return None
+        inverse, overflow = probe[0].tolist()
+        if inverse == 1.0 and not is_called:
+            return None
+        return 0.0 if overflow else inverse / float(getattr(self, "grad_scale", None) or 1.0)
 
     def zero_grad(self) -> None:
         """Discard the gradients collected since the last `step`."""

@@ -129,7 +129,8 @@ class ShardedEmbeddingTable(EmbeddingTable):
                 self._pending[:0] = pending
             raise ValueError(
                 "all ranks must have the same number of backward passes through lookups of a "
-                f"sharded table, got {counts}: let a rank without data look up no ids"
+                f"sharded table, got {counts}: let a rank without data look up no ids, and discard "
+                "the gradients by zero_grad() on all ranks to go on"
             )
         if not pending or any(bool(overflow) for _, overflow in told):
             return 0

@@ -482,6 +482,22 @@ def test_closing_while_scans_begin(tmp_path: Path) -> None:
         assert errors == [f"the store {url} is closed"] * 2
 
 
+def test_a_signal_handler_scans_while_a_scan_begins(tmp_path: Path) -> None:
+    with open_store(f"rocksdb://{tmp_path}/x") as opened:
+        store: Any = opened
+        store.put_many(ROWS)
+        engine = store._db
+
+        class Interrupted:
+            def iter(self, options: Any) -> Any:
+                store._db = engine
+                assert list(store.keys()) == sorted(key for key, _ in ROWS)  # the handler
+                return engine.iter(options)
+
+        store._db = Interrupted()
+        assert dict(store.scan()) == dict(ROWS)
+
+
 def test_new_tables_that_overlap_are_merged(tmp_path: Path) -> None:
     """Eight small ones, seals apart, or four with more bytes; others stay as they are."""
     with open_store(f"rocksdb://{tmp_path}/x") as store:

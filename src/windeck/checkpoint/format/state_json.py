@@ -233,7 +233,8 @@ def dict_places(tree: Any, name: str, deepest: int = _DEEPEST) -> set[str]:
 def merge_state(target: Any, value: Any) -> Any:
     """Merge a value into a target, whose dicts are updated in place; `ABSENT` keeps the target's.
 
-    Tensors of the target stay, where the value has none, or is of another kind.
+    A tensor of the target stays where the value has something else. Lists are merged item by item;
+    further items of the target stay if they have tensors.
 
     Examples
     --------

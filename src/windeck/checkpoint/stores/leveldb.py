@@ -212,7 +212,7 @@ class LevelDBStore:
                 self.bulk_load(LevelDBReader(part, f"{self.url} (part {path.name})").scan())
             finally:
                 part.close()
-        for path in paths:
+        for path in reversed(paths):  # first those that name the others
             embedded.remove(path)
 
     def parts(self, *, unfinished: bool = False) -> list[str]:

@@ -71,7 +71,7 @@ class RocksDBStore:
         self._path, self._lock = path, threading.RLock()
         self._logged = embedded.LoggedKeys()
         self._snapshots: weakref.WeakSet[RocksDBSnapshot] = weakref.WeakSet()
-        self._snapshots_lock = threading.Lock()
+        self._snapshots_lock = threading.RLock()  # signal handlers may scan, too
         self._db: rocksdict.Rdict | None = None
         embedded.check_process("rocksdb", self.url)
         embedded.keep_in_fork(self, "_db")
@@ -290,7 +290,7 @@ class RocksDBStore:
         paths = embedded.find_parts(self._where, names)
         full = [path for path in paths if not is_empty_part(path)]
         self._ingest(full)
-        for path in paths:
+        for path in reversed(paths):  # first those that name the others
             embedded.remove(path)
 
     def parts(self, *, unfinished: bool = False) -> list[str]:
