@@ -188,7 +188,12 @@ def _remove_checkpoint(place: Store, namespace: str, there: bytes | None) -> byt
     if not place.compare_and_set(keys.head(namespace), there, empty):
         raise RuntimeError(_meanwhile_message(place.url, namespace))
     order_writes(place)
-    remove_generations(place, namespace, lambda _: True, set())
+    prefixes = [f"{namespace}/{letter}/".encode() for letter in keys.LETTERS]
+    if any(keys.is_nested(namespace, key) for one in prefixes for key in place.keys(one)):
+        remove_generations(place, namespace, lambda _: True, set())
+    else:  # all at once, with one compaction for each letter
+        for prefix in prefixes:
+            place.delete_range(prefix)
     return empty
 
 

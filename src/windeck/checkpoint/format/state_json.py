@@ -20,6 +20,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from windeck.checkpoint.format.boxes import Partition
@@ -280,10 +281,12 @@ def restore_types(own: Any, state: Any) -> Any:
         items = {key: restore_types(own.get(key), item) for key, item in state.items()}
         if type(own) is dict:
             return items
-        found = copy.copy(own)  # with what else it has, such as the factory of a defaultdict
-        found.clear()
-        found.update(items)
-        return found
+        with suppress(Exception):  # of classes that cannot be copied or changed
+            found = copy.copy(own)  # with what else it has, such as the factory of a defaultdict
+            found.clear()
+            found.update(items)
+            return found
+        return items
     if type(own) is type(state) and type(state) in (list, tuple) and len(own) == len(state):
         return type(state)(map(restore_types, own, state))
     return state
