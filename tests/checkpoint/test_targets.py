@@ -278,6 +278,21 @@ def test_an_lbfgs_gets_the_history_that_was_saved(steps: int, store: Store) -> N
     assert torch.equal(model.weight, other.weight)
 
 
+def test_an_optimizer_that_is_not_of_torch_was_saved(memory: Store) -> None:
+    """An option that has the name of one of torch may have another type."""
+    transformers = pytest.importorskip("transformers")
+    linear = torch.nn.Linear(3, 2)
+    saved = transformers.Adafactor(linear.parameters())
+    linear(torch.ones(3)).sum().backward()
+    saved.step()
+    checkpoint.save(memory, step=1, optimizer=saved)
+    for kind in ("AdamW", "RMSprop", "NAdam"):
+        target = getattr(torch.optim, kind)(linear.parameters())
+        with pytest.raises(ValueError, match=f"is of another class than in <.*: this {kind} needs"):
+            checkpoint.load(memory, optimizer=target)
+    checkpoint.load(memory, optimizer=transformers.Adafactor(linear.parameters()))
+
+
 def test_what_users_do_with_optimizers_is_left_alone(memory: Store) -> None:
     """Values of their own, hooks for all optimizers, and parameters that have no shape yet."""
     weight = torch.nn.Parameter(torch.ones(3))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
 import torch
 
+from windeck.checkpoint.format.state_json import restore_types
 from windeck.checkpoint.training_state import compare_scheduler
 
 kinds = torch.optim.lr_scheduler
@@ -42,6 +44,32 @@ def test_a_scheduler_of_another_class_is_refused(
     with pytest.raises(ValueError, match="scheduler 3 is of another class than in") as error:
         compare_scheduler(3, own, saved, "here")
     assert str(error.value) == f"scheduler 3 is of another class than in here: only {words}"
+
+
+def sequence(*steps: int, kind: Any = kinds.StepLR) -> Any:
+    inner = [kind(optimizer, step) for step in steps]
+    return kinds.SequentialLR(optimizer, inner, [*range(2, 1 + len(steps))])
+
+
+def test_schedulers_in_schedulers_are_compared() -> None:
+    saved = sequence(3, 4).state_dict()
+    compare_scheduler(0, sequence(5, 6), saved, "here")
+    with pytest.raises(ValueError, match="scheduler 0 has 3 schedulers, expected 2 as saved in he"):
+        compare_scheduler(0, sequence(3, 4, 5), saved, "here")
+    with pytest.raises(ValueError, match="scheduler 0 is of another class than in here"):
+        compare_scheduler(0, sequence(3, 4, kind=kinds.ExponentialLR), saved, "here")
+    other = kinds.LambdaLR(optimizer, float)
+    for own, state in ((other, saved), (sequence(3, 4), other.state_dict())):
+        with pytest.raises(ValueError, match="scheduler 0 is of another class than in here"):
+            compare_scheduler(0, own, state, "here")
+
+
+def test_dicts_in_dicts_get_their_subclasses() -> None:
+    own = defaultdict[str, Any](Counter, {"a": Counter()})
+    found = restore_types({"d": own, "l": [Counter()]}, {"d": {"b": {"x": 1}}, "l": [{"y": 2}, {}]})
+    assert type(found["d"]["b"]) is Counter
+    assert found == {"d": {"b": Counter(x=1)}, "l": [Counter(y=2), {}]}
+    assert found["d"].default_factory is Counter
 
 
 class Migrating(kinds.LambdaLR):

@@ -174,6 +174,21 @@ def test_without_a_scaler_reading_the_groups_changes_nothing() -> None:
     assert contents(read) == contents(plain)
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_reading_the_groups_after_unscaling_changes_nothing(by_hand: bool) -> None:
+    """Gradients are clipped there, as torch's recipe says, and learning rates are logged."""
+    table, scaler = make("sgd"), scaler_at(1024.0)
+    before = table(torch.tensor([5]))
+    tables: Any = wd.TableOptimizer([table])
+    scaler.scale(before.sum()).backward()
+    scaler.unscale_(tables)
+    params = [param for group in tables.param_groups for param in group["params"]]
+    torch.nn.utils.clip_grad_norm_(params, 1.0)
+    assert (tables.step() if by_hand else scaler.step(tables)) == 1
+    after = table(torch.tensor([5]), count=False)
+    assert torch.equal(after, before.detach() - 0.25)
+
+
 def test_a_backward_pass_after_unscaling_is_refused() -> None:
     table, scaler = make("sgd"), scaler_at(1024.0)
     tables: Any = wd.TableOptimizer([table])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -476,21 +477,34 @@ def _values_of_parameters(
     if not kind.__module__.startswith("torch.optim."):
         return []
     names = inspect.signature(kind).parameters.keys() - _WITHOUT_EFFECT
-    options = {key: value for key, value in {**group, **saved}.items() if key in names}
+    own, given = (
+        {key: value for key, value in options.items() if key in names} for options in (group, saved)
+    )
+    with suppress(Exception):
+        return _probe(kind, group["params"], {**own, **given}, known)
+    with suppress(Exception):  # an option of another class may have the same name
+        return _probe(kind, group["params"], own, known)
+    return []
+
+
+def _probe(
+    kind: type[torch.optim.Optimizer],
+    params: Iterable[torch.Tensor],
+    options: dict[str, Any],
+    known: dict[str, dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return the values that a class of optimizers makes for parameters, with some options."""
     found, text = [], repr(sorted(options.items()))
-    try:
-        for param in group["params"]:
-            key = f"{tuple(param.shape)} {text}"
-            if key not in known:
-                probe = torch.nn.Parameter(torch.empty(param.shape, device="meta"))
-                probe.grad = torch.empty_like(probe)
-                other = kind([probe], **options)
-                with torch.no_grad():
-                    inspect.unwrap(kind.step)(other)  # without hooks
-                known[key] = dict(other.state[probe])
-            found.append(known[key])
-    except Exception:
-        return []
+    for param in params:
+        key = f"{tuple(param.shape)} {text}"
+        if key not in known:
+            probe = torch.nn.Parameter(torch.empty(param.shape, device="meta"))
+            probe.grad = torch.empty_like(probe)
+            other = kind([probe], **options)
+            with torch.no_grad():
+                inspect.unwrap(kind.step)(other)  # without hooks
+            known[key] = dict(other.state[probe])
+        found.append(known[key])
     return found
 
 

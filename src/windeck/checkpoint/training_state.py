@@ -75,27 +75,34 @@ def compare_count(owner: str, kind: str, here: int, there: int, where: str) -> N
 def compare_scheduler(number: int, scheduler: Any, saved: Mapping[str, Any], where: str) -> None:
     """Raise a ValueError for a scheduler of another class, by the names in its state.
 
-    Each has names that the other lacks; or, of schedulers of torch, one has the argument of a class
-    that the other lacks. Private names and `verbose` differ between versions of torch. A class that
-    loads its state in its own way is not compared.
+    Each has names that the other lacks, or one has the argument of a class of torch that the other
+    lacks. Most private names, and `verbose`, differ between versions of torch. Classes that are not
+    of torch are not compared: their values may change, and they may load older ones.
     """
     scheduler = getattr(scheduler, "scheduler", scheduler)  # of accelerate's wrapper
     kind = type(scheduler)
-    if not kind.load_state_dict.__module__.startswith("torch.optim."):
+    if not kind.__module__.startswith("torch.optim."):
         return
     own, other = (
-        {name for name in map(str, state) if not name.startswith("_") and name != "verbose"}
+        {
+            name
+            for name in map(str, state)
+            if name == "_schedulers" or not (name.startswith("_") or name == "verbose")
+        }
         for state in (scheduler.state_dict(), saved)
     )
     lost, more = own - other, other - own
-    known = _scheduler_arguments() if kind.__module__.startswith("torch.optim.") else set()
-    if (lost and more) or (lost | more) & known:
+    if (lost and more) or (lost | more) & _scheduler_arguments():
         here = f"this {kind.__name__} has {sorted(lost)}" if lost else ""
         there = f"the saved one has {sorted(more)}" if more else ""
         raise ValueError(
             f"scheduler {number} is of another class than in {where}: only "
             f"{', only '.join(filter(None, (here, there)))}"
         )
+    inner, others = getattr(scheduler, "_schedulers", ()), saved.get("_schedulers", ())
+    compare_count(f"scheduler {number}", "scheduler", len(inner), len(others), where)
+    for one, other_one in zip(inner, others, strict=True):
+        compare_scheduler(number, one, other_one, where)
 
 
 @cache
@@ -103,7 +110,8 @@ def _scheduler_arguments() -> frozenset[str]:
     """Return the names of the arguments of all schedulers of torch."""
     kinds = [kind for kind in vars(torch.optim.lr_scheduler).values() if isinstance(kind, type)]
     schedulers = [kind for kind in kinds if issubclass(kind, torch.optim.lr_scheduler.LRScheduler)]
-    return frozenset(name for kind in schedulers for name in inspect.signature(kind).parameters)
+    names = {name for kind in schedulers for name in inspect.signature(kind).parameters}
+    return frozenset({*names, "_schedulers", "lr_lambdas"})
 
 
 def world_group() -> Any:

@@ -18,6 +18,7 @@ from windeck.checkpoint.loading import load
 from windeck.checkpoint.maintenance import log
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
+    compare_scheduler,
     emptied,
     find_tables,
     load_state,
@@ -189,6 +190,9 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         """Load all that a commit holds, but for the trainer's state."""
         if checkpoint is None:
             return
+        with open_checkpoint(self.url, generation=self._generation) as saved:
+            state = saved_extra(saved, "transformers", "CheckpointTrainer")["transformers"]
+            compare_scheduler(0, self.lr_scheduler, state["scheduler"], repr(saved))
         own = self.accelerator.unwrap_model(self.model)
         tables = find_tables(own)
         with emptied(tables):
@@ -201,7 +205,7 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
                 generation=self._generation,
                 group=world_group(),
             )
-        state, self._random = found.extra["transformers"], found.extra["random"]
+        self._random = found.extra["random"]
         load_state(self.lr_scheduler, state["scheduler"])
         if self.accelerator.scaler is not None and state["scaler"] is not None:
             load_state(self.accelerator.scaler, state["scaler"])

@@ -163,26 +163,32 @@ class TableOptimizer:
                 "without any"
             )
         self.tables: list[EmbeddingTable] = found
-        # A gradient that a GradScaler multiplies, and those that waited for `step` at that time.
+        # A GradScaler multiplies its gradient; and the gradients that waited for `step` then.
         self._probe: tuple[torch.Tensor, list[weakref.ref[torch.Tensor]]] | None = None
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """One parameter for a `GradScaler` to check and unscale. Collective with sharded tables.
 
-        Its gradient is 1, and 0 or, if one that waits for `step` is not finite, infinity.
+        Its gradient is 1, and 0 or, if one that waits for `step` is not finite, infinity. It stays
+        the same parameter until there are other gradients.
         """
         gradients = self._pending_gradients()
+        if self._probe is not None and self._is_probe_of(gradients):
+            return [{"params": [self._probe[0]]}]
         overflow = overflows(gradients, 1.0)
         for table in self.tables:
             overflow = table._any_rank(overflow)
         # On the device of the scaler, which does not wait for the copies that it makes for others.
         on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         holder = torch.empty(2, device="cuda" if on_gpu else "cpu")
-        probe = torch.tensor([1.0, math.inf if overflow else 0.0], device=holder.device)
-        holder.grad = probe
-        self._probe = probe, [weakref.ref(gradient) for gradient in gradients]
+        holder.grad = torch.tensor([1.0, math.inf if overflow else 0.0], device=holder.device)
+        self._probe = holder, [weakref.ref(gradient) for gradient in gradients]
         return [{"params": [holder]}]
+
+    def _is_probe_of(self, gradients: list[torch.Tensor]) -> bool:
+        known = self._probe[1] if self._probe is not None else []
+        return [id(one()) for one in known] == [id(one) for one in gradients]
 
     def _pending_gradients(self) -> list[torch.Tensor]:
         return [g for table in self.tables for g in table._pending_gradients()]
@@ -214,16 +220,18 @@ class TableOptimizer:
         `unscale_` has multiplied the probe by 1 / scale; without it the scaler sets `grad_scale`
         for its call of `step`. A probe of other gradients, or that something else read, is ignored.
         """
-        probe, self._probe = self._probe, None
         is_called, now = "found_inf" in vars(self), self._pending_gradients()
-        if probe is None or [id(one()) for one in probe[1]] != [id(one) for one in now]:
+        is_current = self._is_probe_of(now)
+        probe, self._probe = self._probe, None
+        if probe is None or not is_current:
             if is_called and now:
                 raise RuntimeError(
                     "the tables have gradients of backward passes after `unscale_`, expected it to "
                     "be called after the last one"
                 )
             return None
-        inverse, overflow = probe[0].tolist()
+        gradient = probe[0].grad
+        inverse, overflow = (1.0, 0.0) if gradient is None else gradient.tolist()
         if inverse == 1.0 and not is_called:
             return None
         return 0.0 if overflow else inverse / float(getattr(self, "grad_scale", None) or 1.0)

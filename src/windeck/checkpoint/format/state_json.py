@@ -278,7 +278,11 @@ def restore_types(own: Any, state: Any) -> Any:
     {'a': Counter({3: 1}), 'b': [{0: 1}], 'c': {}}
     """
     if isinstance(own, dict) and type(state) is dict:
-        items = {key: restore_types(own.get(key), item) for key, item in state.items()}
+        make = getattr(own, "default_factory", None) or (lambda: None)  # of a defaultdict
+        items = {
+            key: restore_types(own[key] if key in own else make(), item)
+            for key, item in state.items()
+        }
         if type(own) is dict:
             return items
         with suppress(Exception):  # of classes that cannot be copied or changed
@@ -287,6 +291,6 @@ def restore_types(own: Any, state: Any) -> Any:
             found.update(items)
             return found
         return items
-    if type(own) is type(state) and type(state) in (list, tuple) and len(own) == len(state):
-        return type(state)(map(restore_types, own, state))
+    if type(own) is type(state) and type(state) in (list, tuple):
+        return type(state)([*map(restore_types, own, state), *state[len(own) :]])
     return state
