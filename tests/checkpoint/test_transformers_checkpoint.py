@@ -83,13 +83,13 @@ class Rated(Scorer):
 def make_rated(folder: Path, url: str, kill_at: int | None, **options: Any) -> Any:
     from windeck.checkpoint.transformers import CheckpointTrainer
 
-    given = {"save_steps": 4, "save_strategy": "steps", "load_best_model_at_end": True, **options}
+    given = {"save_steps": 4, "save_strategy": "steps", "load_best_model_at_end": True}
+    given |= {"num_train_epochs": EPOCHS, **options}
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "out"),
         use_cpu=True,
         report_to=[],
         disable_tqdm=True,
-        num_train_epochs=EPOCHS,
         learning_rate=0.01,
         eval_strategy="steps",
         eval_steps=4,
@@ -240,6 +240,31 @@ def test_only_models_are_saved(tmp_path: Path) -> None:
     with checkpoint.open(url) as found:
         assert list(found.trees) == ["model", "extra"]
         assert list(found.tables) == ["user"]
+
+
+def change_scheduler(folder: Path, url: str) -> None:
+    """Another scheduler is refused before model, tables and optimizer are replaced."""
+    make_rated(folder, url, None, num_train_epochs=1, load_best_model_at_end=False).train()
+    trainer = make_rated(folder, url, None, num_train_epochs=2, load_best_model_at_end=False)
+    optimizer = torch.optim.AdamW(trainer.model.parameters(), lr=0.01)
+    schedulers = torch.optim.lr_scheduler
+    for scheduler, words in (
+        (schedulers.ExponentialLR(optimizer, 0.9), r"this ExponentialLR has \['gamma'\]"),
+        (
+            schedulers.SequentialLR(optimizer, [schedulers.LambdaLR(optimizer, float)] * 2, [3]),
+            "this SequentialLR has",
+        ),
+    ):
+        trainer.optimizer, trainer.lr_scheduler = optimizer, scheduler
+        before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+        with pytest.raises(ValueError, match=f"scheduler 0 is of another class than .*{words}"):
+            trainer.train(resume_from_checkpoint=True)
+        for name, value in trainer.model.state_dict().items():
+            assert torch.equal(value, before[name]), name
+
+
+def test_another_scheduler_is_refused(tmp_path: Path) -> None:
+    assert launch(1, change_scheduler, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
 
 
 def refuse(folder: Path, url: str) -> None:
