@@ -338,6 +338,27 @@ def test_many_saves_leave_few_files(kind: str, rows: int, tmp_path: Path) -> Non
     assert most < 40
 
 
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_manifests_of_removed_generations_are_freed(kind: str, tmp_path: Path) -> None:
+    """They lie between the values of tables and of tensors, whose ranges are removed apart."""
+    need(kind)
+    table = wd.EmbeddingTable(8)
+    model = {"frozen": torch.randn(100_000), "head": torch.zeros(20_000)}
+    model |= {f"w{i}": torch.zeros(1) for i in range(200)}
+    with open_store(f"{kind}://{tmp_path}/x") as store:
+        for step in range(60):
+            table(torch.randint(0, 2000, (200,))).sum().backward()
+            table.step()
+            model["head"] += 1
+            checkpoint.save(
+                store, step=step, model=model, embeddings={"t": table}, keep=2, incremental=True
+            )
+        kept = sum(len(value) for _, value in store.scan())
+    names = [path for path in (tmp_path / "x").iterdir() if path.suffix in (".sst", ".ldb")]
+    assert len(names) < 60
+    assert sum(path.stat().st_size for path in names) <= 1.2 * kept + (100 << 10)
+
+
 def rewritten_bytes(folder: Path) -> int:
     """Return the bytes of the tables that compactions of RocksDB have written, by its logs."""
     text = "".join(path.read_text() for path in folder.glob("LOG*"))

@@ -328,8 +328,9 @@ def _plan_reads(
                 raise TypeError(f"{place} is {dtype}, expected a complex target for it")
             for piece in local.pieces:
                 tensor, key = piece.tensor, (entry.name, piece.box)
-                view = tensor.dtype, tensor.device, tuple(tensor.shape), tensor.stride()
-                other, planned_key = planned.setdefault((tensor.data_ptr(), view), (place, key))
+                view = tensor.dtype, tensor.device, tensor.shape, tensor.stride()
+                memory = tensor.data_ptr(), *view, tensor.is_conj(), tensor.is_neg()
+                other, planned_key = planned.setdefault(memory, (place, key))
                 if other == place:
                     reads.setdefault(key, []).append(tensor)
                     continue

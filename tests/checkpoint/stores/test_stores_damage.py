@@ -85,7 +85,7 @@ def flip_everywhere(kind: str, last: str, folder: Path, every: int) -> None:
             flipped[place] ^= bits
             (copy / path.name).write_bytes(flipped)
             found.append(outcome(url, f"byte {place} of {path.name} ^ {bits:#x}"))
-    assert found.count("detected") > 150
+    assert found.count("detected") > 100
     assert found.count("harmless") < found.count("detected") / 2
 
 

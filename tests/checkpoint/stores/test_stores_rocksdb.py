@@ -482,6 +482,23 @@ def test_closing_while_scans_begin(tmp_path: Path) -> None:
         assert errors == [f"the store {url} is closed"] * 2
 
 
+def test_more_tables_than_open_files(tmp_path: Path) -> None:
+    """The limit of the process is raised: a run that keeps all generations has to resume."""
+    url = f"rocksdb://{tmp_path}/x"
+    with open_store(url) as store:
+        for i in range(150):
+            store.bulk_load([(b"k%03d" % i, bytes(300_000))])
+    program = (
+        "import resource, sys; from windeck.checkpoint.stores import open_store; "
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]; "
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard)); "
+        "[print(len(list(open_store(sys.argv[1] + end).keys()))) for end in ('?readonly=1', '')]"
+    )
+    command = [sys.executable, "-c", program, url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("150\n150\n", "")
+
+
 def test_a_signal_handler_scans_while_a_scan_begins(tmp_path: Path) -> None:
     with open_store(f"rocksdb://{tmp_path}/x") as opened:
         store: Any = opened

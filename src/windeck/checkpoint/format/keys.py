@@ -46,6 +46,7 @@ __all__ += ["shard"]
 #: The letters of the keys of a generation, its manifest first.
 LETTERS = "msdeit"
 _NAMESPACE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/")
+_LIKE_KEYS = re.compile(r"/[a-z]/[0-9a-f]{16}(/|$)")
 _PART_NAME = (
     r"([0-9a-f]{16})-([0-9a-f]{1,16})-([0-9a-f]{1,16})-([0-9a-f]{1,8})-([0-9a-f]{8})-([a-z]{1,9})"
 )
@@ -65,6 +66,10 @@ def check_namespace(namespace: str) -> str:
         raise ValueError(
             "expected a namespace of 1 to 200 letters, digits, -, _, . and /, got "
             f"{namespace[:40]!r}"
+        )
+    if _LIKE_KEYS.search(namespace):
+        raise ValueError(
+            f"expected a namespace that is not named as keys of another one are, got {namespace!r}"
         )
     return namespace
 

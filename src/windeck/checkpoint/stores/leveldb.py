@@ -134,7 +134,15 @@ class LevelDBStore:
     def delete_many(self, keys: Iterable[bytes]) -> None:
         gone = check_keys(keys)
         embedded.refuse_reserved(gone)
-        self._write((), gone)
+        if not gone:
+            return
+        first, last = min(gone), max(gone)
+        if self._open.approximate_size(first, last) < LARGE_BYTES:
+            self._flush()  # a table of its own, which is merged with the one that has the keys
+            self._write((), gone)
+            self._compact(first, last)
+        else:
+            self._write((), gone)
 
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
@@ -152,8 +160,12 @@ class LevelDBStore:
         if first is None:
             return
         self._write((), gone)
+        self._compact(first, key)
+
+    def _compact(self, first: bytes, last: bytes) -> None:
+        """Free the space of removed keys."""
         with suppress(plyvel.Error, RuntimeError):  # raised by the next write, too
-            self._open.compact_range(start=first, stop=key)
+            self._open.compact_range(start=first, stop=last)
         with self._alone:  # shows an error of the compaction
             self._write([(SEAL_KEY, self._seal.number.to_bytes(8, "big"))])
         embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
