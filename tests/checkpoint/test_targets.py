@@ -278,6 +278,39 @@ def test_an_lbfgs_gets_the_history_that_was_saved(steps: int, store: Store) -> N
     assert torch.equal(model.weight, other.weight)
 
 
+class Derived(torch.optim.Adam):
+    """A subclass that changes nothing."""
+
+
+@pytest.mark.parametrize("kind", [torch.optim.ASGD, torch.optim.Muon, Derived, torch.optim.RMSprop])
+def test_values_of_other_shapes_are_refused(kind: Any, memory: Store) -> None:
+    """Also of optimizers that need the values of their parameters for a step."""
+
+    def make(*shape: int) -> tuple[torch.Tensor, Any]:
+        weight = torch.nn.Parameter(torch.ones(shape))
+        return weight, kind([weight], lr=0.1)
+
+    weight, optimizer = make(4, 3)
+    weight.square().sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    checkpoint.save(memory, step=1, optimizer=optimizer)
+    with pytest.raises(
+        ValueError, match=r"has shape \(4, 3\) in <.*>, expected \(3, 4\) for the p"
+    ):
+        checkpoint.load(memory, optimizer=make(3, 4)[1])
+    checkpoint.load(memory, optimizer=make(4, 3)[1])
+
+
+def test_an_optimizer_without_the_options_that_steps_need(memory: Store) -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    sparse: Any = torch.optim.SparseAdam([weight], lr=0.1)
+    weight.grad = torch.ones(3).to_sparse()
+    sparse.step()
+    checkpoint.save(memory, step=1, optimizer=sparse)
+    with pytest.raises(ValueError, match="needs the option 'weight_decay', only"):
+        checkpoint.load(memory, optimizer=torch.optim.Adam([weight]))
+
+
 def test_an_optimizer_that_is_not_of_torch_was_saved(memory: Store) -> None:
     """An option that has the name of one of torch may have another type."""
     transformers = pytest.importorskip("transformers")

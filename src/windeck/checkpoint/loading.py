@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -193,8 +192,8 @@ class LoadOperation:
             given.load_state_dict(state)
 
 
-#: Values of LBFGS that are lists of any length, or a number on one side and a tensor on the other.
-_HISTORY = {"al", "old_dirs", "old_stps", "ro", "t"}
+#: Values of LBFGS that are lists of any length, or may be a number or a tensor.
+_HISTORY = {"H_diag", "al", "old_dirs", "old_stps", "ro", "t"}
 #: Options that learning rate schedulers of torch add to the groups of an optimizer.
 _SCHEDULED = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr"}
 
@@ -434,8 +433,9 @@ def compare_optimizer(
     here = [len(group["params"]) for group in optimizer.param_groups]
     if here != sizes:
         raise ValueError(f"{name} has groups of {here} parameters, expected {sizes} as in {where}")
-    kind, known = type(optimizer).__name__, dict[str, dict[str, Any]]()
+    kind = type(optimizer).__name__
     for group, other in zip(optimizer.param_groups, groups, strict=True):
+        known = dict[int, tuple[dict[str, bool], str]]()
         lost = sorted(optimizer.defaults.keys() - other.keys() - _SCHEDULED)
         more = sorted((other.keys() & _options_of_torch()) - group.keys() - _SCHEDULED)
         if strict and lost and more:
@@ -444,73 +444,73 @@ def compare_optimizer(
                 f"{lost}, only the saved one {more}"
             )
         states = [saved.get("state", {}).get(number) for number in other["params"]]
-        values = _values_of_parameters(optimizer, group, other, known) if any(states) else []
-        for number, needed, state in zip(other["params"], values, states, strict=False):
+        for number, param, state in zip(other["params"], group["params"], states, strict=True):
+            if not state or torch.nn.parameter.is_lazy(param):
+                continue
+            if param.ndim not in known:
+                known[param.ndim] = _values_of_parameter(optimizer, group, other, param.ndim)
+            values, option = known[param.ndim]
+            if strict and option:
+                raise ValueError(
+                    f"{name} is of another class than in {where}: this {kind} needs the option "
+                    f"{option!r}, only {sorted(map(str, other))} were saved"
+                )
             # Users add values, also before the first step of the optimizer.
-            for key, value in needed.items() if state and needed.keys() & state.keys() else ():
+            for key, is_whole in values.items() if values.keys() & state.keys() else ():
                 place = f"{name}/state/{number}/{key}"
                 if strict and key not in state:
                     raise ValueError(
                         f"{name} is of another class than in {where}: this {kind} needs {place}, "
                         f"only {sorted(state)} were saved"
                     )
-                found, shape = getattr(state.get(key), "shape", None), getattr(value, "shape", ())
-                if found is not None and shape and tuple(found) != tuple(shape):
+                found = tuple(getattr(state.get(key), "shape", param.shape))
+                if is_whole and found != param.shape:
                     raise ValueError(
-                        f"{place} has shape {tuple(found)} in {where}, expected {tuple(shape)} for "
+                        f"{place} has shape {found} in {where}, expected {tuple(param.shape)} for "
                         "the parameter in this place"
                     )
 
 
-def _values_of_parameters(
-    optimizer: torch.optim.Optimizer,
-    group: Mapping[str, Any],
-    saved: Mapping[str, Any],
-    known: dict[str, dict[str, Any]],
-) -> list[dict[str, Any]]:
-    """Return the values that an optimizer of torch makes for each parameter of a group.
+#: Options that are not taken from a checkpoint here: they do not change which values there are.
+_WITHOUT_EFFECT = {"params", "param_names", "lr", "foreach", "fused", "capturable"}
 
-    Another one makes a step for parameters without memory, with the options that were saved. Some
-    optimizers cannot do that: then nothing is known, and the list is empty. `known` has the results
-    of former calls.
+
+def _values_of_parameter(
+    optimizer: torch.optim.Optimizer, group: Mapping[str, Any], saved: Mapping[str, Any], ndim: int
+) -> tuple[dict[str, bool], str]:
+    """Return the values that an optimizer of torch makes for a parameter of some dimensions.
+
+    Another one of its class gets the saved options and makes a step for a small parameter. Some
+    optimizers cannot do that: then nothing is known.
+
+    Returns
+    -------
+    dict of str to bool, str
+        Whether the value of a name has the parameter's shape; and an option that was not saved,
+        without which a step fails, or an empty text.
     """
-    kind = type(optimizer)
-    if not kind.__module__.startswith("torch.optim."):
-        return []
+    kinds = [kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim")]
+    kind: Any = kinds[0]
+    step = inspect.unwrap(kind.step)  # without hooks
+    if step is not inspect.unwrap(type(optimizer).step):
+        return {}, ""
     names = inspect.signature(kind).parameters.keys() - _WITHOUT_EFFECT
-    own, given = (
-        {key: value for key, value in options.items() if key in names} for options in (group, saved)
-    )
-    with suppress(Exception):
-        return _probe(kind, group["params"], {**own, **given}, known)
-    with suppress(Exception):  # an option of another class may have the same name
-        return _probe(kind, group["params"], own, known)
-    return []
-
-
-def _probe(
-    kind: type[torch.optim.Optimizer],
-    params: Iterable[torch.Tensor],
-    options: dict[str, Any],
-    known: dict[str, dict[str, Any]],
-) -> list[dict[str, Any]]:
-    """Return the values that a class of optimizers makes for parameters, with some options."""
-    found, text = [], repr(sorted(options.items()))
-    for param in params:
-        key = f"{tuple(param.shape)} {text}"
-        if key not in known:
-            probe = torch.nn.Parameter(torch.empty(param.shape, device="meta"))
-            probe.grad = torch.empty_like(probe)
-            other = kind([probe], **options)
-            with torch.no_grad():
-                inspect.unwrap(kind.step)(other)  # without hooks
-            known[key] = dict(other.state[probe])
-        found.append(known[key])
-    return found
-
-
-#: Options that do not change which values an optimizer has, or that parameters without memory lack.
-_WITHOUT_EFFECT = {"params", "lr", "foreach", "fused", "capturable"}
+    param = torch.nn.Parameter(torch.ones([*range(2, 2 + ndim)]))
+    param.grad = torch.ones_like(param)
+    try:
+        other = kind([param], **{key: value for key, value in group.items() if key in names})
+        (own,) = other.state_dict()["param_groups"]
+        given = {key: value for key, value in saved.items() if not hasattr(value, "shape")}
+        kept = {key: own[key] for key in own.keys() & (_WITHOUT_EFFECT | (saved.keys() - given))}
+        other.load_state_dict({"state": {}, "param_groups": [{**given, **kept}]})
+        with torch.no_grad():
+            step(other)
+    except KeyError as error:
+        return {}, str(error.args[0])
+    except Exception:
+        return {}, ""
+    state = other.state[param]
+    return {key: getattr(value, "shape", None) == param.shape for key, value in state.items()}, ""
 
 
 @cache
