@@ -111,7 +111,8 @@ def uneven(rank: int, ranks: int) -> list[str]:
 def test_all_ranks_raise_when_numbers_of_passes_differ() -> None:
     words = (
         "all ranks must have the same number of backward passes through lookups of a sharded "
-        "table, got [1, 0]: let a rank without data look up no ids"
+        "table, got [1, 0]: let a rank without data look up no ids, and discard the gradients by "
+        "zero_grad() on all ranks to go on"
     )
     assert gang(2, uneven) == [[words], [words]]
 
