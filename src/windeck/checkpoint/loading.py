@@ -412,10 +412,10 @@ def compare_optimizer(
 ) -> None:
     """Raise a ValueError for a state of other parameters or of another class of optimizer.
 
-    The class is not stored. With `strict` it is another one if some of its own options were not
-    saved, and some were that other optimizers of torch have: alone, either may be due to another
-    version of torch, or to users and schedulers, who add options. It is also another one if values
-    of parameters that it needs were not saved.
+    The class is not stored. With `strict` it is inferred, and differs if each side has options of
+    torch that the other lacks: one side alone may have more by another version of torch, or by
+    users and schedulers. It differs too if a step would need an option or a value that was not
+    saved.
 
     Parameters
     ----------
