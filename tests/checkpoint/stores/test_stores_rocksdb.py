@@ -469,7 +469,8 @@ def test_closing_while_scans_begin(tmp_path: Path) -> None:
                     views.append(store.snapshot())
             except ValueError as error:
                 errors.append(str(error))
-            views[-1].close()
+            for view in views:  # none, if the store was closed before
+                view.close()
 
         readers = [threading.Thread(target=scan) for _ in range(2)]
         for reader in readers:
