@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from support.corpora import write_corpus
 from support.object_servers import SECRET, Bucket, Website
 from support.token_files import nanogpt_bytes, write_mds, write_megatron
 from windeck.documents import read_ahead
+from windeck.io import filesystem
 
 SHARDS = {
     f"{name}/x.part{part}": [
@@ -244,6 +246,38 @@ class TestReadAhead:
         assert max(downloads) <= len(SHARDS)
         used = sum(os.stat(tmp_path / "cache" / name).st_size for name in self._cached(tmp_path))
         assert used <= 4 * (largest + 100)
+
+    def test_a_shard_that_was_passed_is_not_downloaded_again(
+        self, s3: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The thread comes to its first shard after the epoch has passed it, and dropped it."""
+        root = write_corpus(tmp_path / "corpus", SHARDS, counts=True)
+        upload(root, s3.put)
+        largest = max(path.stat().st_size for path in root.rglob("*.arrow"))
+        documents = wd.Documents(
+            f"{s3.url}/corpus",
+            storage_options=s3.options,
+            cache_dir=tmp_path / "cache",
+            cache_bytes=2 * (largest + 100),
+            open_files=1,
+        )
+        epoch = wd.PackedSequences(documents, sequence_length=64, bos=1).at_epoch(0, seed=3)
+        released, load = threading.Event(), filesystem.load
+
+        def load_late(*arguments: Any) -> Any:
+            if threading.current_thread().name.startswith("windeck-ahead"):
+                assert released.wait(60)
+            return load(*arguments)
+
+        monkeypatch.setattr(filesystem, "load", load_late)
+        s3.proxy.clear()
+        for start in range(0, len(epoch), 8):
+            epoch.gather(np.arange(start, min(start + 8, len(epoch))))
+        kept = self._cached(tmp_path)
+        released.set()
+        wait_for_read_ahead(documents)
+        assert s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)") == len(SHARDS)
+        assert self._cached(tmp_path) == kept
 
     def test_errors_are_raised_where_the_shard_is_opened(self, s3: Bucket, tmp_path: Path) -> None:
         upload(write_corpus(tmp_path / "corpus", SHARDS, counts=True), s3.put)

@@ -129,9 +129,7 @@ class ReadAhead:
         while (shard := self._next(done)) is not None and not _is_ending():
             done.add(shard)
             if self._open is None:
-                # An error is raised again where the shard is opened.
-                with suppress(Exception):
-                    filesystem.load(self._shards.path(shard), self.needed_at, _is_ending)
+                self._download(shard)
                 continue
             made: Future[TokenShard] = Future()
             with self._lock:
@@ -142,6 +140,19 @@ class ReadAhead:
                 made.set_result(self._open(shard))
             except Exception as error:
                 made.set_exception(error)
+
+    def _download(self, shard: int) -> None:
+        """Download a shard into the cache, unless it has been opened and passed in the meantime."""
+        planned = self._plan
+
+        def is_useless() -> bool:
+            order, place = self._plan or (None, 0)
+            passed = planned is not None and order is planned[0] and order.index(shard) < place
+            return passed or _is_ending()
+
+        # An error is raised again where the shard is opened.
+        with suppress(Exception):
+            filesystem.load(self._shards.path(shard), self.needed_at, is_useless)
 
     def _next(self, done: set[int]) -> int | None:
         # Two users of a corpus with different orders would drop what the other one reads.

@@ -366,14 +366,21 @@ def load(
     reader = RemoteReader(remote)
     size = reader.version.size
 
-    def download() -> Iterator[memoryview]:
+    def check_stopped() -> None:
+        if is_stopped():
+            raise InterruptedError(f"the download of {path!r} was stopped")
+
+    def read_parts() -> Iterator[memoryview]:
         for start in range(0, size, _DOWNLOAD_BYTES):
-            if is_stopped():
-                raise InterruptedError(f"the download of {path!r} was stopped")
+            check_stopped()
             part = memoryview(bytearray(min(_DOWNLOAD_BYTES, size - start)))
             reader.read_ranges([(start, part)])
             yield part
         reader.close()
+
+    def download() -> Iterator[memoryview]:
+        check_stopped()  # before the cache drops other objects
+        return read_parts()
 
     contents = None
     if remote.mount.cache is not None:
