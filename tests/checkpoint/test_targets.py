@@ -135,11 +135,6 @@ def test_an_optimizer_of_another_class_is_refused(memory: Store) -> None:
             with pytest.raises(ValueError, match=words):
                 checkpoint.load(memory, model=model, optimizer=target, namespace=name)
             assert target.state == {}
-    # Unless this is asked for.
-    checkpoint.load(
-        memory, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), strict=False,
-        namespace="Adam",
-    )  # fmt: skip
     # Other versions of torch have options more or less; schedulers and users add some.
     older = made["Adam"](model.parameters(), lr=0.1)
     del older.param_groups[0]["amsgrad"]
@@ -299,6 +294,30 @@ def test_values_of_other_shapes_are_refused(kind: Any, memory: Store) -> None:
     ):
         checkpoint.load(memory, optimizer=make(3, 4)[1])
     checkpoint.load(memory, optimizer=make(4, 3)[1])
+
+
+def test_without_strict_an_optimizer_of_another_class_needs_its_values(memory: Store) -> None:
+    """It is enough that a step finds what it needs; nothing is written otherwise."""
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    saved = torch.optim.NAdam([weight], lr=0.1)
+    saved.step()
+    checkpoint.save(memory, step=1, model={"w": weight}, optimizer=saved)
+    adam = torch.optim.Adam([weight], lr=0.1)
+    with pytest.raises(ValueError, match=r"only this Adam has the options \['amsgrad'"):
+        checkpoint.load(memory, optimizer=adam)
+    checkpoint.load(memory, optimizer=adam, strict=False)
+    assert torch.equal(adam.state[weight]["exp_avg"], saved.state[weight]["exp_avg"])
+    adam.step()
+    weight.data.fill_(5)
+    for name, lost in {
+        "SGD": "the option 'momentum'", "Rprop": "the option 'etas'",
+        "Adamax": "optimizer/state/0/exp_inf", "ASGD": "the option 'lambd'",
+    }.items():  # fmt: skip
+        target = getattr(torch.optim, name)([weight], lr=0.1)
+        with pytest.raises(ValueError, match=f"is of another class .*: this {name} needs {lost}"):
+            checkpoint.load(memory, model={"w": weight}, optimizer=target, strict=False)
+        assert (weight.tolist(), target.state) == ([5, 5, 5], {})
 
 
 def test_an_optimizer_without_the_options_that_steps_need(memory: Store) -> None:

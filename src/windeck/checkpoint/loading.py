@@ -412,10 +412,9 @@ def compare_optimizer(
 ) -> None:
     """Raise a ValueError for a state of other parameters or of another class of optimizer.
 
-    The class is not stored. With `strict` it is inferred, and differs if each side has options of
-    torch that the other lacks: one side alone may have more by another version of torch, or by
-    users and schedulers. It differs too if a step would need an option or a value that was not
-    saved.
+    The class is not stored. It differs if a step would need an option or a value that was not
+    saved; with `strict` also if each side has options of torch that the other lacks: one side alone
+    may have more by another version of torch, or by users and schedulers.
 
     Parameters
     ----------
@@ -450,7 +449,7 @@ def compare_optimizer(
             if param.ndim not in known:
                 known[param.ndim] = _values_of_parameter(optimizer, group, other, param.ndim)
             values, option = known[param.ndim]
-            if strict and option:
+            if option:
                 raise ValueError(
                     f"{name} is of another class than in {where}: this {kind} needs the option "
                     f"{option!r}, only {sorted(map(str, other))} were saved"
@@ -458,7 +457,7 @@ def compare_optimizer(
             # Users add values, also before the first step of the optimizer.
             for key, is_whole in values.items() if values.keys() & state.keys() else ():
                 place = f"{name}/state/{number}/{key}"
-                if strict and key not in state:
+                if key not in state:
                     raise ValueError(
                         f"{name} is of another class than in {where}: this {kind} needs {place}, "
                         f"only {sorted(state)} were saved"
