@@ -231,17 +231,22 @@ class TestCache:
         Documents(root)
         assert len(counted) == 8
 
-    def test_each_reading_has_its_own(self, tmp_path: Path, counted: list[str]) -> None:
+    @pytest.mark.parametrize("cache", [True, "kept.csv"])
+    def test_each_reading_has_its_own(
+        self, cache: bool | str, tmp_path: Path, counted: list[str]
+    ) -> None:
+        """Also in one file: shards without tokens by the counts of a filter would be lost."""
         root = write_corpus(tmp_path, SHARDS)
-        options: list[dict[str, Any]] = [{}, {"min_length": 2}, {"strip_tokens": [1]}]
-        found = [Documents(root, cache=True, **each).shard_tokens.tolist() for each in options]
-        assert found == [[6, 0, 5, 3], [5, 0, 5, 2], [5, 0, 5, 3]]
-        assert len(list((root / "meta").iterdir())) == 3
-        counted.clear()
-        assert [Documents(root, cache=True, **each).shard_tokens.tolist() for each in options] == (
-            found
-        )
-        assert not counted
+        kept = tmp_path / cache if isinstance(cache, str) else cache
+        options: list[dict[str, Any]] = [
+            {"min_length": 4}, {}, {"min_length": 2}, {"strip_tokens": [1]},
+        ]  # fmt: skip
+        for turn in range(2):
+            found = [Documents(root, cache=kept, **each).shard_tokens.tolist() for each in options]
+            assert found == [[0, 0, 5, 0], [6, 0, 5, 3], [5, 0, 5, 2], [5, 0, 5, 3]]
+            assert len(counted) == (0 if turn else 16)
+            counted.clear()
+        assert cache is not True or len(list((root / "meta").iterdir())) == 4
 
     def test_tokenizers_of_one_name_have_each_their_own(self, tmp_path: Path) -> None:
         (tmp_path / "dataset=c4").mkdir()

@@ -202,7 +202,7 @@ def _check_missing(root: str, path: str, where: str, is_selected: Callable[[str]
         )
 
 
-_CACHE_COLUMNS = (*COLUMNS, "kept_documents", "kept_tokens", "bytes", "modified")
+_CACHE_COLUMNS = (*COLUMNS, "kept_documents", "kept_tokens", "options", "bytes", "modified")
 
 
 def cache_path(
@@ -237,20 +237,30 @@ class CountCache:
         The shards, relative to their root.
     summaries
         Size and modification time of each.
+    options
+        Those that shards are opened with. One file can have the counts of several.
     """
 
-    def __init__(self, path: str, paths: Sequence[str], summaries: Sequence[FileSummary]) -> None:
+    def __init__(
+        self,
+        path: str,
+        paths: Sequence[str],
+        summaries: Sequence[FileSummary],
+        options: DocumentOptions,
+    ) -> None:
         self.path = path
         self._paths, self._versions = paths, [(one.size, one.modified) for one in summaries]
-        self._rows: dict[str, tuple[int, ...]] = {}
+        self._options = int(digest(options.fingerprint)[:15], 16)
+        self._rows: dict[tuple[str, int], tuple[int, ...]] = {}
         # A missing or damaged file is written again.
         with contextlib.suppress(ValueError, FileNotFoundError):
-            self._rows = {name: numbers for _, name, numbers in read_rows(path, _CACHE_COLUMNS)}
+            for _, name, row in read_rows(path, _CACHE_COLUMNS):
+                self._rows[name, row[4]] = row
 
     def get(self, shard: int) -> tuple[int, ...] | None:
         """Return the four counts of a shard; None if it is not cached or has changed."""
-        row = self._rows.get(self._paths[shard])
-        return row[:4] if row is not None and row[4:] == self._versions[shard] else None
+        row = self._rows.get((self._paths[shard], self._options))
+        return row[:4] if row is not None and row[5:] == self._versions[shard] else None
 
     def prepare(self) -> None:
         """Check that the file can be written, before a long count starts.
@@ -266,11 +276,11 @@ class CountCache:
         """Write the counts of all shards atomically, and keep the rows of other files."""
         rows = dict(self._rows)
         for path, numbers, version in zip(self._paths, counts, self._versions, strict=True):
-            rows[path] = (*numbers, *version)
+            rows[path, self._options] = (*numbers, self._options, *version)
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(_CACHE_COLUMNS)
-        writer.writerows([path, *row] for path, row in rows.items())
+        writer.writerows([path, *row] for (path, _), row in rows.items())
         filesystem.write_bytes(self.path, text.getvalue().encode("utf-8", "surrogateescape"))
 
 

@@ -233,7 +233,7 @@ class Documents:
             self._options,
             path_filter(patterns),
             summaries=summaries,
-            cache=CountCache(cached, shards.paths, summaries) if cached else None,
+            cache=CountCache(cached, shards.paths, summaries, self._options) if cached else None,
             progress=progress,
             threads=self._threads,
             open_files=self._open_files,
