@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -107,6 +109,21 @@ def test_open_bytes_are_positive_bytes(wrong: object, tmp_path: Path) -> None:
         Documents(root, open_bytes=wrong)  # type: ignore[arg-type]
 
 
+def test_the_limit_of_the_process_is_raised_for_several_corpora(tmp_path: Path) -> None:
+    """Each keeps `open_files` shards open, and a mapped one takes two descriptors."""
+    root = write_corpus(tmp_path, {f"c4/x.part{part}": [[part] * 30] for part in range(60)})
+    program = """
+import resource, sys, windeck as wd
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+corpora = [wd.Documents(sys.argv[1]) for _ in range(6)]
+print(sum(int(corpus[number][0]) for corpus in corpora for number in range(60)))
+"""
+    command = [sys.executable, "-c", program, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{6 * sum(range(60))}\n", "")
+
+
 class TestReopening:
     """The warning of order="global", whose blocks read from all shards."""
 
@@ -143,7 +160,7 @@ class TestReopening:
     ) -> None:
         shards = {f"c4/x.part{part}": [[part] * 30] for part in range(9)}
         documents = Documents(write_corpus(tmp_path, shards), open_files=8)
-        monkeypatch.setattr("windeck.documents.documents._file_limit", lambda: 17)
+        monkeypatch.setattr("windeck.documents.documents.file_limit", lambda: 17)
         found = documents.explain_reopening()
         assert found is not None
         assert "and 18 file descriptors, of which this process may have 17" in found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import operator
 import os
-import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from windeck._core import TokenShard, checked_bulk, checked_one, default_threads
 from windeck._util.fingerprints import digest
 from windeck._util.lru_cache import LRUCache
+from windeck._util.open_files import file_limit
 from windeck._util.parallel import PORTION, run_in_threads
 from windeck._util.progress import Progress, check_progress, report_progress
 from windeck._util.text import format_bytes, plural
@@ -675,7 +675,7 @@ class Documents:
             cures.append(f"open_bytes={decoded}")
         if not cures:
             return None
-        mapped, limit = int(self._is_mapped[used].sum()), _file_limit()
+        mapped, limit = int(self._is_mapped[used].sum()), file_limit()
         descriptors = ""
         if 2 * mapped > limit:
             descriptors = (
@@ -780,11 +780,6 @@ def _open_bytes(
     return np.where(
         is_decoded, tokens + 8 * counts.documents, places * counts.documents
     ), ~is_decoded
-
-
-def _file_limit() -> int:
-    """Return the number of files that the process may have open."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _as_int64(name: str, values: Any) -> Int64s:

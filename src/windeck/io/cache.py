@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
+from windeck._util.open_files import allow_more_files
 from windeck._util.text import format_bytes
 from windeck._util.validation import check_bytes
 
@@ -323,6 +324,7 @@ def _mapped(path: str, size: int) -> Any | None:
     """Return the contents of a file, None if it is absent or damaged; note that it was used."""
     try:
         with open(path, "rb") as file:
+            allow_more_files(file.fileno())
             status = os.fstat(file.fileno())
             if status.st_size != size + _TRAILER_BYTES:
                 raise ValueError("wrong size")

@@ -9,6 +9,7 @@ formatted string is plain text, which no function takes for a URL.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import re
@@ -22,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from windeck._util.open_files import allow_more_files, file_limit
 from windeck.io.cache import ObjectCache, checked_cache, object_key
 from windeck.io.clients import Client, WrongAnswer
 from windeck.io.ranges import RemoteFile, RemoteReader
@@ -439,17 +441,35 @@ def map_file(path: str, *, copy_on_write: bool = False) -> Iterator[MappedFile]:
     path : str
     copy_on_write : bool
         Map pages that can be written without changing the file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be opened. The limit of open files is raised before it is reached.
     """
     if remote_path(path) is not None:
         yield MappedFile(None, -1, load(path).contents)
         return
-    with open(path, "rb") as file:
-        flags, access = mmap.MAP_SHARED, mmap.PROT_READ
-        if copy_on_write:
-            flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
-            access |= mmap.PROT_WRITE
-        # Not `pyarrow.memory_map`, which reads ahead the pages of every message.
-        yield MappedFile(mmap.mmap(file.fileno(), 0, flags=flags, prot=access), file.fileno())
+    flags, access = mmap.MAP_SHARED, mmap.PROT_READ
+    if copy_on_write:
+        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
+        access |= mmap.PROT_WRITE
+    with contextlib.ExitStack() as opened:
+        try:
+            file = opened.enter_context(open(path, "rb"))
+            allow_more_files(file.fileno())
+            # Not `pyarrow.memory_map`, which reads ahead the pages of every message.
+            pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=access)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise OSError(
+                error.errno,
+                f"{error.strerror}, this process may have {file_limit():,}: expected a higher "
+                "limit (`ulimit -n`), or fewer that are open at a time (`open_files`)",
+                path,
+            ) from error
+        yield MappedFile(pages, file.fileno())
 
 
 def temporary_path(path: str | os.PathLike[str]) -> Path:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import rocksdict
 
+from windeck._util.open_files import allow_open_files
 from windeck.checkpoint.stores import embedded
 from windeck.checkpoint.stores.embedded import CONFIG, SEAL_KEY, translate_engine_error
 from windeck.checkpoint.stores.protocol import (
@@ -612,7 +613,8 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
     options.set_max_open_files(-1 if url.flag("readonly") else 256)
     if path is not None:
         count = sum(name.endswith(".sst") for name in os.listdir(path))
-        _allow_open_files(count)
+        # Readers, and iterators over new tables, keep them open.
+        allow_open_files(2 * count + 512)
         # The engine starts all threads that it may use to open tables (default: 16), even for few.
         options.set_max_file_opening_threads(min(max(count, 1), 16))
     tables = rocksdict.BlockBasedOptions()
@@ -620,22 +622,6 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
     tables.set_checksum_type(rocksdict.ChecksumType.crc32c())
     options.set_block_based_table_factory(tables)
     return options
-
-
-def _allow_open_files(tables: int) -> None:
-    """Raise this process's limit of open files, as far as it may, if a database has many tables.
-
-    Readers, and iterators over new tables, keep them open. The usual limit is 1,024.
-    """
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * tables + 512
-    if now != resource.RLIM_INFINITY and wanted > now:
-        wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 @contextmanager
