@@ -95,6 +95,11 @@ def test_loaders_give_the_same_batches_and_states(
         check_equal(two, one)
     document = packed.documents(0)[0][:3]
     assert other.visited(document) == host.visited(document)
+    assert other.served() == host.served()
+    assert other.served(documents=False) == host.served(documents=False)
+    assert host.served().documents_finished is not None
+    epoch = moved.at_epoch(1)
+    assert epoch.tokens_per_sample == packed.at_epoch(1).tokens_per_sample
 
 
 def test_batches_across_epochs_are_the_same() -> None:

@@ -26,6 +26,7 @@ from windeck.packing.epochs import PackedEpoch, present
 from windeck.packing.layout import Piece, check_run
 from windeck.packing.mixed import epoch_layout
 from windeck.packing.options import DEVICE_EPOCHS, framed_sizes
+from windeck.packing.served import Counts
 from windeck.sources import Fingerprint
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class DevicePackedSequences:
     def fingerprint(self) -> Fingerprint:
         """The fingerprint of the sequences: states of either source resume with the other."""
         return self.packed.fingerprint
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Targets of every sequence; see `PackedSequences.tokens_per_sample`."""
+        return self.packed.tokens_per_sample
 
     def at_epoch(self, epoch: int, /, *, seed: int = 0) -> DevicePackedEpoch:
         """Return the sequences of one epoch; see `PackedSequences.at_epoch`.
@@ -180,6 +186,15 @@ class DevicePackedEpoch:
     def sequences_of(self, document: tuple[str, int, int]) -> Int64s:
         """Return the sequences with a document; see `PackedSequences.sequences_of`."""
         return self._host.sequences_of(document)
+
+    def count_served(self, ranges: Any, *, documents: bool = True) -> Counts:
+        """Return tokens and documents in ranges; see `PackedSequences.count_served`."""
+        return self._host.count_served(ranges, documents=documents)
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Targets of every sequence; see `PackedSequences.tokens_per_sample`."""
+        return self._source.tokens_per_sample
 
     def gather(self, indices: Any, out: Any = None) -> Any:
         """Return a batch of no rows; see `DevicePackedSequences.gather`."""
