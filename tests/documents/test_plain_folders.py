@@ -178,6 +178,11 @@ class TestJsonLines:
         with pytest.raises(error, match=message):
             Documents(tmp_path)
 
+    def test_text_that_is_not_utf8(self, tmp_path: Path) -> None:
+        (tmp_path / "x.jsonl").write_bytes(b'{"text": "a"}\n{"text": "caf\xe9"}\n')
+        with pytest.raises(ValueError, match=r"x.jsonl' cannot be read as JSON lines: .*UTF8"):
+            Documents(tmp_path, column="text", tokenizer=str.encode)
+
     def test_a_truncated_archive(self, tmp_path: Path) -> None:
         write_jsonl(tmp_path / "x.jsonl.gz", DOCS * 100)
         data = (tmp_path / "x.jsonl.gz").read_bytes()

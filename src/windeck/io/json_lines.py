@@ -114,13 +114,12 @@ def read_column(path: str, column: str, *, is_text: bool) -> Any:
                         return pa.chunked_array([], kind)
                 with _open(path) as source:
                     options = reader.ReadOptions(block_size=block)
-                    table = reader.read_json(source, options, parsing)
+                    found = column_of(reader.read_json(source, options, parsing), column)
                 break
             except pa.ArrowInvalid as error:
                 if "straddling" not in str(error) or block >= _MAX_BLOCK_BYTES:
                     raise
                 block *= 4
-    found = column_of(table, column)
     if not is_text:
         try:
             return found.cast(_INT32_LISTS)
