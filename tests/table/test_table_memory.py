@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
 
-from windeck import Table
+from windeck import Scaler, Table, Windows
 
 torch: Any = pytest.importorskip("torch")
 
@@ -251,6 +252,34 @@ class TestMapped:
         assert len(pickled) < 1000
         monkeypatch.chdir("/")
         assert pickle.loads(pickled).fingerprint == table.fingerprint
+
+    def test_windows_pickle_as_the_path_too(self, path: Path) -> None:
+        """Processes share the pages of the file: no column is in the pickle."""
+        table = Table.read(path, in_memory=False, id_columns="id", timestamp_column="time")
+        options: dict[str, Any] = {"context_length": 5, "target_columns": "load", "max_gap": 9}
+        windows = Windows(table, **options)
+        scaled = Windows(table, **options, scaler=Scaler.fit(windows))
+        parts = windows.split(0.2, 0.1)
+        for found in (windows, scaled, parts.train, windows.joined(), windows.subset(series="b")):
+            pickled = pickle.dumps(found)
+            assert len(pickled) < 6000
+            again, rows = pickle.loads(pickled), np.arange(min(len(found), 40))
+            assert again.fingerprint == found.fingerprint
+            for key, values in found.gather(rows).items():
+                assert np.array_equal(values, again.gather(rows)[key], equal_nan=True)
+
+    def test_a_file_that_was_replaced_is_not_mapped_again(self, path: Path) -> None:
+        """Other processes would have other values than this one."""
+        table = Table.read(path, in_memory=False, columns="count")
+        pickled = pickle.dumps(table), pickle.dumps(Windows(table, context_length=2))
+        other = path.with_name("other")
+        feather.write_feather(feather.read_table(path), other, compression="uncompressed")
+        other.replace(path)
+        os.utime(path, ns=(5, 5))
+        assert table["count"][-1] == 999
+        for one in pickled:
+            with pytest.raises(ValueError, match=r"' changed since the table was read: it has \d"):
+                pickle.loads(one)
 
     def test_file_may_go_while_it_is_mapped(self, path: Path) -> None:
         table = Table.read(path, in_memory=False, columns="count")

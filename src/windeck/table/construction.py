@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +14,7 @@ from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData, as_array, from_array
 from windeck.columns.dtypes import Array, Int64s, is_floating
 from windeck.io import filesystem
+from windeck.io.clients import Version
 from windeck.io.conversion import ColumnBuilder, is_string, time_dtype, value_dtype
 from windeck.io.options import Categories, ReadOptions
 from windeck.io.reading import LoadedColumns, arrow_column, id_builder
@@ -209,11 +211,18 @@ def _reorder_columns(
     return loaded._replace(columns=columns, time=time)
 
 
-def read_arguments(
+class Reopening(NamedTuple):
+    """The arguments of `Table.read` that map a file again, and its version when it was mapped."""
+
+    arguments: Mapping[str, Any]
+    version: Version
+
+
+def describe_reopening(
     paths: Sequence[str], options: ReadOptions, categories: Categories
-) -> dict[str, Any]:
-    """Return arguments of `Table.read` that map the same file again, from any directory."""
-    return {
+) -> Reopening:
+    """Return how to map a file again, from any directory; to be called before it is mapped."""
+    arguments = {
         "path": [filesystem.absolute(path) for path in paths],
         "columns": options.columns,
         "id_columns": options.ids,
@@ -222,12 +231,18 @@ def read_arguments(
         "rows": options.rows,
         "in_memory": False,
     }
+    return Reopening(arguments, _version(paths[0]))
 
 
-def reduce_table(table: Table, reopen: Mapping[str, Any] | None) -> tuple[Any, ...]:
+def _version(path: str) -> Version:
+    status = os.stat(path)
+    return Version(status.st_size, status.st_mtime_ns)
+
+
+def reduce_table(table: Table, reopening: Reopening | None) -> tuple[Any, ...]:
     """Return a function and arguments that rebuild a table, for pickle."""
-    if reopen is not None:
-        return _read_again, (dict(reopen),)
+    if reopening is not None:
+        return _read_again, tuple(reopening)
     columns = list(table.columns.values())
     if table.matrix is not None:
         columns = [replace(column, values=column.values[:0]) for column in columns]
@@ -236,10 +251,17 @@ def reduce_table(table: Table, reopen: Mapping[str, Any] | None) -> tuple[Any, .
     return _rebuild, (loaded, SeriesLayout(table.offsets, table.series_names, table.report))
 
 
-def _read_again(arguments: dict[str, Any]) -> Table:
+def _read_again(arguments: dict[str, Any], version: Version) -> Table:
     from windeck.table.table import Table
 
-    return Table.read(arguments.pop("path"), **arguments)
+    table = Table.read(**arguments)
+    (path,) = arguments["path"]
+    if (found := _version(path)) != version:
+        raise ValueError(
+            f"{path!r} changed since the table was read: it has {found}, expected {version}; read "
+            "the table again"
+        )
+    return table
 
 
 def _rebuild(loaded: LoadedColumns, layout: SeriesLayout) -> Table:

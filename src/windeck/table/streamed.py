@@ -148,7 +148,7 @@ class StreamedTable(Table):
         self.reader, self.group_bytes, self.memory_budget = reader, group_bytes, memory_budget
         self._columns = dict(columns)
         self._described = dict(described)
-        self._reopen = None
+        self._reopening = None
         layout, time = described["layout"], described["time"]
         self.offsets = read_only(layout.offsets)
         self.series_names = layout.names

@@ -25,7 +25,7 @@ from windeck.io.formats import open_files
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
 from windeck.table import construction, derived, description, ragged, wide
-from windeck.table.construction import SeriesLayout, arrange_series
+from windeck.table.construction import Reopening, SeriesLayout, arrange_series
 from windeck.table.timestamps import OrderReport, warn_if_mixed
 
 Storage = Literal["columns", "rows"]
@@ -63,10 +63,10 @@ class Table:
     _added: frozenset[str] = frozenset()
 
     def __init__(
-        self, loaded: LoadedColumns, layout: SeriesLayout, reopen: Mapping[str, Any] | None = None
+        self, loaded: LoadedColumns, layout: SeriesLayout, reopening: Reopening | None = None
     ) -> None:
         self._columns = {column.name: column for column in loaded.columns}
-        self._reopen = reopen
+        self._reopening = reopening
         self.offsets: Int64s = read_only(layout.offsets)
         self.series_names: tuple[Any, ...] = layout.names
         self.timestamps: Array | None = None if loaded.time is None else loaded.time.values
@@ -227,9 +227,8 @@ class Table:
                 progress=progress,
                 cache=checked_cache(cache_dir, cache_bytes),
             )
-        loaded = reading.read_mapped(files, options)
-        reopen = construction.read_arguments(files, options, categories)
-        return cls._of(loaded, options, reopen)
+        reopening = construction.describe_reopening(files, options, categories)
+        return cls._of(reading.read_mapped(files, options), options, reopening)
 
     @classmethod
     def estimate(
@@ -577,7 +576,7 @@ class Table:
         cls,
         loaded: LoadedColumns,
         options: ReadOptions,
-        reopen: Mapping[str, Any] | None = None,
+        reopening: Reopening | None = None,
         *,
         offsets: Any = None,
         series_names: Sequence[Any] | None = None,
@@ -586,13 +585,13 @@ class Table:
         wide.warn_if_wide(loaded, len(layout.names))
         if not loaded.ids and len(layout.names) == 1:
             warn_if_mixed(layout.report, loaded.columns, len(loaded.columns[0].values))
-        return cls(loaded, layout, reopen)
+        return cls(loaded, layout, reopening)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a pickle: the path and arguments of a mapped table, else values and layout."""
         if self._base is not None:
             return derived.reduce_derived(self, self._base)
-        return construction.reduce_table(self, self._reopen)
+        return construction.reduce_table(self, self._reopening)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -753,7 +752,7 @@ class Table:
                 nbytes=self.origin.nbytes + sum(columns[name].nbytes for name in other._added),
             )
         # A mapped file is opened again by a pickle, with the columns that are in it.
-        other._base = None if self._reopen is None else self
+        other._base = None if self._reopening is None else self
         return other
 
     def to_torch(self) -> dict[str, Any]:

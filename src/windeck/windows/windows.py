@@ -284,11 +284,13 @@ class Windows:
         return self._keys
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_index", "_gatherer", "fingerprint")  # made anew, not pickled
+        # Made anew, not pickled: columns of a mapped table would be copies.
+        left_out = ("_columns", "_index", "_gatherer", "fingerprint")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._columns = {name: self.table.column(name) for name in self.roles.all}
         self._make_native()
 
     # --- window numbers, series and rows ---------------------------------------------------------
