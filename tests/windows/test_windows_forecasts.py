@@ -131,6 +131,21 @@ def test_prediction_tables_equal_a_loop(gap: int, dilation: int, of_latest: bool
     assert list(zip(*found.to_pydict().values(), strict=True)) == expected
 
 
+@pytest.mark.parametrize("horizon", [1, 2, 3])
+def test_predictions_have_the_layout_of_batches(horizon: int) -> None:
+    """The truth as a prediction lands in its own column and row, also if the shape is square."""
+    data = {"x": np.arange(10.0), "y": -np.arange(10.0)}
+    table = wd.Table.from_columns(data)
+    for layout in ("btc", "bct"):
+        w = wd.Windows(table, context_length=3, prediction_length=horizon, layout=layout)
+        found = w.prediction_table(w.gather(range(len(w)))["future_target"]).to_pydict()
+        assert found["x"] == found["row"]
+        assert found["y"] == [-row for row in found["row"]]
+        words = "columns x, y by steps, got" if layout == "bct" else "by steps by columns x, y, got"
+        with pytest.raises(ValueError, match=words):
+            w.prediction_table(np.zeros((len(w), 5, 4)))
+
+
 def test_predictions_of_rows_in_the_table_have_its_stamps() -> None:
     stamps = np.array([0, 1, 2, 5, 6, 9, 10], dtype="M8[us]")
     table = wd.Table.from_columns({"x": np.arange(7.0), "t": stamps}, timestamp_column="t")

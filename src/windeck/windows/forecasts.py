@@ -68,26 +68,38 @@ def latest_contexts(selection: WindowSelection) -> WindowSelection:
     return WindowSelection(offsets, span, latest, None, report)
 
 
+def as_predictions(
+    predictions: Any, windows: int, columns: Sequence[str], layout: str
+) -> npt.NDArray[Any]:
+    """Return predictions in the layout of batches as an array (windows, horizon, columns)."""
+    values = _as_array(predictions)
+    swapped = layout == "bct"
+    if values.ndim == 2:
+        values = values[:, None, :] if swapped else values[:, :, None]
+    found = values.swapaxes(1, 2) if swapped and values.ndim == 3 else values
+    if found.ndim != 3 or found.shape[0] != windows or found.shape[2] != len(columns):
+        expected = f"horizon, {len(columns)}", f"steps by columns {', '.join(columns)}"
+        if swapped:
+            expected = f"{len(columns)}, horizon", f"columns {', '.join(columns)} by steps"
+        raise ValueError(
+            f"`predictions` must have shape ({windows}, {expected[0]}), windows by {expected[1]}, "
+            f"got {values.shape}"
+        )
+    return found
+
+
 def prediction_table(
     table: Table,
     span: WindowSpan,
     series: Int64,
     starts: Int64,
-    predictions: Any,
+    values: npt.NDArray[Any],
     columns: Sequence[str],
     step: Any,
 ) -> pa.Table:
     """Return predictions of windows as an Arrow table; see `Windows.prediction_table`."""
     import pyarrow as pa
 
-    values = _as_array(predictions)
-    if values.ndim == 2:
-        values = values[:, :, None]
-    if values.ndim != 3 or values.shape[0] != len(starts) or values.shape[2] != len(columns):
-        raise ValueError(
-            f"`predictions` must have shape ({len(starts)}, horizon, {len(columns)}), windows by "
-            f"steps by columns {', '.join(columns)}, got {values.shape}"
-        )
     horizon = values.shape[1]
     ahead = span.new_first + np.arange(horizon, dtype=np.int64) * span.dilation
     rows = (starts[:, None] + ahead).ravel()

@@ -48,7 +48,7 @@ from windeck.windows.filters import (
     describe_steps,
     gap_in_units,
 )
-from windeck.windows.forecasts import latest_contexts, prediction_table
+from windeck.windows.forecasts import as_predictions, latest_contexts, prediction_table
 from windeck.windows.index import WindowSpan, pad_sides
 from windeck.windows.rows_behind import bytes_behind
 from windeck.windows.scaler import Scaler
@@ -858,9 +858,10 @@ class Windows:
         Parameters
         ----------
         predictions
-            Array or tensor of shape (windows, horizon) or (windows, horizon, columns), in original
-            units (see `Scaler.inverse_transform`). The first step is the first one after the past
-            and the gap; the horizon need not be `prediction_length`.
+            Array or tensor of shape (windows, horizon) or (windows, horizon, columns), with
+            ``layout="bct"`` (windows, columns, horizon), in original units (see
+            `Scaler.inverse_transform`). The first step is the first one after the past and the gap;
+            the horizon need not be `prediction_length`.
         indices
             The window of each row of `predictions`. Default: all windows, in order.
         columns
@@ -898,7 +899,8 @@ class Windows:
         if isinstance(columns, str):
             columns = (columns,)
         names = self.roles.target if columns is None else tuple(columns)
-        return prediction_table(self.table, self.span, series, starts, predictions, names, step)
+        values = as_predictions(predictions, len(numbers), names, self.layout)
+        return prediction_table(self.table, self.span, series, starts, values, names, step)
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
         other = self._copy()
