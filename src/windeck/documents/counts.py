@@ -35,10 +35,11 @@ from windeck.io.footers import parquet_footer
 
 __all__ = [
     "CorpusCounts",
+    "CacheFile",
     "CountCache",
     "DeclaredCounts",
     "ShardCounts",
-    "cache_path",
+    "cache_file",
     "check_counts",
     "count_corpus",
 ]
@@ -202,13 +203,20 @@ def _check_missing(root: str, path: str, where: str, is_selected: Callable[[str]
         )
 
 
-_CACHE_COLUMNS = (*COLUMNS, "kept_documents", "kept_tokens", "options", "bytes", "modified")
+_CACHE_COLUMNS = (*COLUMNS, "kept_documents", "kept_tokens", "bytes", "modified")
 
 
-def cache_path(
+class CacheFile(NamedTuple):
+    """A cache file, and what its rows have in a column ``options``: nothing if its name says it."""
+
+    path: str
+    options: tuple[int, ...] = ()
+
+
+def cache_file(
     cache: bool | str | os.PathLike[str], root: str, options: DocumentOptions
-) -> str | None:
-    """Return the path of the cache file for the argument ``cache=``; None for no cache.
+) -> CacheFile | None:
+    """Return the cache file for the argument ``cache=``; None for no cache.
 
     Raises
     ------
@@ -217,13 +225,16 @@ def cache_path(
     """
     if cache is False:
         return None
-    name = f"{_OWN}{digest(options.fingerprint)[:16]}.csv"
+    used = digest(options.fingerprint)
+    name = f"{_OWN}{used[:16]}.csv"
     if cache is True:
-        return filesystem.join(root, "meta", name)
+        return CacheFile(filesystem.join(root, "meta", name))
     if not isinstance(cache, (str, os.PathLike)):
         raise TypeError(f"`cache` must be True, False or a path, got {cache!r}")
     path = filesystem.absolute(cache)
-    return os.path.join(path, name) if filesystem.is_directory(path) else path
+    if filesystem.is_directory(path):
+        return CacheFile(os.path.join(path, name))
+    return CacheFile(path, (int(used[:15], 16),))
 
 
 class CountCache:
@@ -231,36 +242,30 @@ class CountCache:
 
     Parameters
     ----------
-    path
+    file
         The cache file. If it is missing or damaged, the cache is empty.
     paths
         The shards, relative to their root.
     summaries
         Size and modification time of each.
-    options
-        Those that shards are opened with. One file can have the counts of several.
     """
 
     def __init__(
-        self,
-        path: str,
-        paths: Sequence[str],
-        summaries: Sequence[FileSummary],
-        options: DocumentOptions,
+        self, file: CacheFile, paths: Sequence[str], summaries: Sequence[FileSummary]
     ) -> None:
-        self.path = path
+        self.path, self._options = file
+        self._columns = (*_CACHE_COLUMNS, "options") if file.options else _CACHE_COLUMNS
         self._paths, self._versions = paths, [(one.size, one.modified) for one in summaries]
-        self._options = int(digest(options.fingerprint)[:15], 16)
-        self._rows: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._rows: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
         # A missing or damaged file is written again.
         with contextlib.suppress(ValueError, FileNotFoundError):
-            for _, name, row in read_rows(path, _CACHE_COLUMNS):
-                self._rows[name, row[4]] = row
+            for _, name, row in read_rows(self.path, self._columns):
+                self._rows[name, row[6:]] = row
 
     def get(self, shard: int) -> tuple[int, ...] | None:
         """Return the four counts of a shard; None if it is not cached or has changed."""
         row = self._rows.get((self._paths[shard], self._options))
-        return row[:4] if row is not None and row[5:] == self._versions[shard] else None
+        return row[:4] if row is not None and row[4:6] == self._versions[shard] else None
 
     def prepare(self) -> None:
         """Check that the file can be written, before a long count starts.
@@ -276,10 +281,10 @@ class CountCache:
         """Write the counts of all shards atomically, and keep the rows of other files."""
         rows = dict(self._rows)
         for path, numbers, version in zip(self._paths, counts, self._versions, strict=True):
-            rows[path, self._options] = (*numbers, self._options, *version)
+            rows[path, self._options] = (*numbers, *version, *self._options)
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(_CACHE_COLUMNS)
+        writer.writerow(self._columns)
         writer.writerows([path, *row] for (path, _), row in rows.items())
         filesystem.write_bytes(self.path, text.getvalue().encode("utf-8", "surrogateescape"))
 

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from windeck._core import TokenShard, checked_bulk, checked_one, default_threads
+from windeck._util.file_limit import file_limit
 from windeck._util.fingerprints import digest
 from windeck._util.lru_cache import LRUCache
-from windeck._util.open_files import file_limit
 from windeck._util.parallel import PORTION, run_in_threads
 from windeck._util.progress import Progress, check_progress, report_progress
 from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_bytes, check_integer
 from windeck.documents import verification
 from windeck.documents.checking import FileSummary
-from windeck.documents.counts import CorpusCounts, CountCache, cache_path, count_corpus
+from windeck.documents.counts import CorpusCounts, CountCache, cache_file, count_corpus
 from windeck.documents.discovery import Format, Patterns, discover, parse_patterns, path_filter
 from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
@@ -221,7 +221,7 @@ class Documents:
             },
             format,
         )
-        cached = cache_path(cache, shards.root, self._options)
+        cached = cache_file(cache, shards.root, self._options)
 
         check = self._options.checker()
         summaries = self._for_all_files(lambda shard: check(shards.path(shard)))
@@ -233,7 +233,7 @@ class Documents:
             self._options,
             path_filter(patterns),
             summaries=summaries,
-            cache=CountCache(cached, shards.paths, summaries, self._options) if cached else None,
+            cache=CountCache(cached, shards.paths, summaries) if cached else None,
             progress=progress,
             threads=self._threads,
             open_files=self._open_files,

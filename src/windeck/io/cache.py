@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
-from windeck._util.open_files import allow_more_files
+from windeck._util.file_limit import allow_more_files
 from windeck._util.text import format_bytes
 from windeck._util.validation import check_bytes
 

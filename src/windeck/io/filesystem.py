@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from windeck._util.open_files import allow_more_files, file_limit
+from windeck._util.file_limit import allow_more_files, file_limit
 from windeck.io.cache import ObjectCache, checked_cache, object_key
 from windeck.io.clients import Client, WrongAnswer
 from windeck.io.ranges import RemoteFile, RemoteReader

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import rocksdict
 
-from windeck._util.open_files import allow_open_files
+from windeck._util.file_limit import allow_open_files
 from windeck.checkpoint.stores import embedded
 from windeck.checkpoint.stores.embedded import CONFIG, SEAL_KEY, translate_engine_error
 from windeck.checkpoint.stores.protocol import (

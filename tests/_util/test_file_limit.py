@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from windeck._util.open_files import allow_more_files, allow_open_files, file_limit
+from windeck._util.file_limit import allow_more_files, allow_open_files, file_limit
 
 
 @pytest.fixture
