@@ -99,6 +99,7 @@ def test_errors_are_one_line() -> None:
         (["in", "out", "--id", "sight"], 1, "did you mean 'site'"),
         (["in", "out", "--memory-budget", "x"], 1, "`memory_budget` must be bytes as text"),
         (["in", "out", "--columns", "load", "--memory-budget", "1MB"], 1, "one worker takes about"),
+        (["in", "out", "--columns", "load", "--memory-budget", "999"], 1, "one worker takes about"),
     ]:
         found = command("prepare", *words, "--quiet")
         assert found[0] == code, found

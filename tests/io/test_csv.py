@@ -156,6 +156,9 @@ def test_another_delimiter_is_named(tmp_path: Path, delimiter: str) -> None:
     table = Table.read(path, delimiter=delimiter, decimal=",", columns=["a", "b"])
     assert table["a"].tolist() == [1, 3]
     assert table["b"].tolist() == [2.5, 4.5]
+    path.write_text(path.read_text().replace("2,5", "1.002,5"))
+    with pytest.raises(TypeError, match=r"column 'b' .*points between thousands, such as '1.002,5"):
+        Table.read(path, delimiter=delimiter, decimal=",", columns=["a", "b"])
 
 
 def test_one_column_whose_name_has_a_delimiter(tmp_path: Path) -> None:

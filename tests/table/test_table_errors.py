@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import feather, ipc, parquet
+from pyarrow import csv, feather, ipc, parquet
 
 from table.test_table_files import numbers
 from windeck import Table
@@ -43,6 +43,29 @@ def test_truncated(tmp_path: Path, keep: float) -> None:
             continue  # only the mark of the end is gone, which streams may lack
         with pytest.raises(ValueError, match=rf"{name}' cannot be read as {kind}"):
             Table.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_column_that_one_file_has(suffix: str, tmp_path: Path) -> None:
+    """Whichever file comes first, no column is left out in silence."""
+    for name, data in (("a", {"x": [1]}), ("b", {"x": [3], "y": [4]})):
+        if suffix == "csv":
+            csv.write_csv(pa.table(data), tmp_path / f"{name}.csv")
+        else:
+            parquet.write_table(pa.table(data), tmp_path / f"{name}.parquet")
+    paths = [tmp_path / f"{name}.{suffix}" for name in "ab"]
+    with pytest.raises(ValueError, match=r"b\.\w+' has a column 'y', which '.*a\.\w+' does not"):
+        Table.read(paths)
+    with pytest.raises(ValueError, match=r"a\.\w+' has no column 'y', which '.*b\.\w+' has"):
+        Table.read(paths[::-1])
+    assert Table.read(paths, columns="x")["x"].tolist() == [1, 3]
+
+
+def test_strings_in_a_mapping() -> None:
+    with pytest.raises(TypeError, match="column 'c' of the mapping has strings; expected numbers"):
+        Table.from_columns({"c": ["a", "b"]})
+    codes = pa.array(["a", "b", "a"]).dictionary_encode()
+    assert Table.from_columns({"c": codes})["c"].tolist() == [0, 1, 0]
 
 
 def test_string_column_without_a_category(tmp_path: Path) -> None:

@@ -128,6 +128,11 @@ class TestOffsets:
             ValueError, match="`series_names` must have 2 names, one for each series, got 1"
         ):
             Table.from_columns(data, offsets=[0, 4, 4], series_names=["a"])
+        twice = "has 'a' 2 times, expected different names"
+        with pytest.raises(ValueError, match=twice):
+            Table.from_columns(data, offsets=[0, 4, 4], series_names=["a", "a"])
+        with pytest.raises(ValueError, match=twice):
+            Table.from_series([[1.0], [2.0]], series_names=["a", "a"])
         with pytest.raises(ValueError, match="must be None with `id_columns`"):
             series_table([0, 1], offsets=[0, 2])
 

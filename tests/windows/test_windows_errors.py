@@ -231,6 +231,15 @@ def test_bad_gaps() -> None:
     table = wd.Table.from_columns({"x": np.arange(8), "t": stamps}, timestamp_column="t")
     with pytest.raises(TypeError, match=r"`max_gap` must be a timedelta64, .*, got 1.5 \(float\)"):
         wd.Windows(table, context_length=2, max_gap=1.5)
+    month = np.timedelta64(1, "M")
+    with pytest.raises(ValueError, match=r"\[D\]; expected a duration such as .*\(31, 'D'\)"):
+        wd.Windows(table, context_length=2, max_gap=month)
+    months = wd.Table.from_columns(
+        {"x": [1.0, 2, 3], "t": np.datetime64("2024-01") + np.arange(3)}, timestamp_column="t"
+    )
+    assert len(wd.Windows(months, context_length=2, max_gap=month)) == 2
+    with pytest.raises(ValueError, match=r"\[M\]; expected a duration such as .*\(1, 'M'\)"):
+        wd.Windows(months, context_length=2, max_gap="31D")
     with pytest.raises(ValueError, match="`max_gap` must be a positive duration, got 0"):
         wd.Windows(table, context_length=2, max_gap=0)
     numbers = wd.Table.from_columns({"x": np.arange(8), "t": np.arange(8)}, timestamp_column="t")

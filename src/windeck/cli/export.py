@@ -25,7 +25,7 @@ from windeck.cli.output import (
     print_json,
     print_lines,
 )
-from windeck.cli.parser import Namespace, add_command, add_generation
+from windeck.cli.parser import Namespace, add_command, add_generation, byte_size
 from windeck.cli.session import UsageError, escaped
 
 __all__ = ["add_parser", "run"]
@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
         help="huggingface: FILE is a folder, for a state as save_pretrained writes it.",
     )  # fmt: skip
     parser.add_argument(
-        "--shard-size", metavar="SIZE",
+        "--shard-size", metavar="SIZE", type=byte_size,
         help="Most bytes of data in one .safetensors file, such as 5GB (the default): of more, "
         "there are several files and an index.",
     )  # fmt: skip

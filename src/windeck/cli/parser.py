@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 __all__ = ["PATTERN", "Namespace", "Parser", "add_command", "add_generation", "at_least"]
 __all__ += ["add_csv_options", "csv_arguments", "name_csv_options"]
 __all__ += ["comma_names", "did_you_mean", "number", "one_line_errors", "print_error"]
-__all__ += ["generation", "seconds"]
+__all__ += ["byte_size", "generation", "seconds"]
 
 #: Help of an argument that selects names.
 PATTERN = "A name with all below it, or a glob such as 'model/*.weight'"
@@ -170,6 +170,11 @@ def comma_names(text: str) -> list[str]:
     if not all(names):
         raise ArgumentTypeError(f"expected names with commas between them, found {text[:40]!r}")
     return names
+
+
+def byte_size(text: str) -> int | str:
+    """Parse bytes: a whole number, or text such as 64MB, which is checked where it is used."""
+    return int(text) if text.isascii() and text.isdigit() else text
 
 
 def at_least(least: int) -> Callable[[str], int]:

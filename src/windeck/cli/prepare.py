@@ -13,6 +13,7 @@ from windeck.cli.parser import (
     USAGE_ERROR,
     add_csv_options,
     at_least,
+    byte_size,
     comma_names,
     csv_arguments,
     name_csv_options,
@@ -79,13 +80,13 @@ def add_parser(subparsers: Any) -> None:
     add("--seed", metavar="N", type=at_least(0), default=0,
         help="seed of the sample (default: %(default)s)")  # fmt: skip
     add("--per-series", action="store_true", help="a scaling for each series")
-    add("--file-bytes", metavar="SIZE",
+    add("--file-bytes", metavar="SIZE", type=byte_size,
         help="uncompressed bytes of a file, such as 256MiB (default: 128MiB and more)")  # fmt: skip
-    add("--row-group-bytes", metavar="SIZE", default="16MiB",
+    add("--row-group-bytes", metavar="SIZE", type=byte_size, default="16MiB",
         help="uncompressed bytes of a row group (default: %(default)s)")  # fmt: skip
     add("--compression", choices=("zstd", "snappy", "lz4", "none"), default="zstd",
         help="compression of the files (default: %(default)s)")  # fmt: skip
-    add("--memory-budget", metavar="SIZE",
+    add("--memory-budget", metavar="SIZE", type=byte_size,
         help="memory for all workers, such as 4GB (default: half of the machine's)")  # fmt: skip
     add("--threads", metavar="N", type=at_least(1), help="workers (default: one for each core)")
     add("--engine", choices=("local", "ray"), default="local",

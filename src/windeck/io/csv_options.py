@@ -235,6 +235,9 @@ def text_hint(column: Any, *, time: bool) -> str:
     if not values:
         return ""
     if any("," in text for text in values) and all(map(_is_comma_number, values)):
+        grouped = next((text for text in values if "." in text), None)
+        if grouped is not None:
+            return f"it has points between thousands, such as {grouped!r}, which are not read"
         return f"it has decimal commas, such as {values[0]!r}; pass decimal=','"
     formats = date_formats(values)
     if formats:

@@ -96,7 +96,7 @@ def read_files(
     wanted = (*names, *options.index_columns)
     needed = estimate_bytes(files, wanted, options) + max(file.overhead_bytes for file in files)
     check_budget(needed, memory_budget, len(names), origin)
-    files = [file.prepare(wanted) for file in files]
+    files = prepare_files(files, wanted, every=options.columns is None)
     for file in files:
         if isinstance(file, ParsedCsv):
             file.check_text(options)
@@ -125,7 +125,7 @@ def read_arrow(paths: Sequence[str], options: ReadOptions, memory_budget: float 
     wanted = [*names, *options.index_columns]
     needed = estimate_bytes(files, wanted, options) + max(file.overhead_bytes for file in files)
     check_budget(needed, memory_budget, len(names), origin_of(files, options))
-    files = [file.prepare(wanted) for file in files]
+    files = prepare_files(files, wanted, every=options.columns is None)
     kinds = common_types(files, wanted, every=options.columns is None)
     tables = []
     for file in files:
@@ -156,6 +156,15 @@ def check_budget(needed: int, budget: float | None, columns: int, origin: Origin
             f"more than memory_budget={format_bytes(budget)}; pass fewer columns=, a range of "
             "rows=, or a narrower dtype="
         )
+
+
+def prepare_files(
+    files: Sequence[DataFile], names: Sequence[str], *, every: bool
+) -> list[DataFile]:
+    """Return files that are ready for reading some columns, which all of them must have."""
+    for file in files:  # before, as a CSV file forgets its other columns
+        check_same_columns(files[0], file, names, every=every)
+    return [file.prepare(names) for file in files]
 
 
 def common_types(

@@ -17,7 +17,7 @@ from windeck.io import conversion
 from windeck.io.conversion import ColumnBuilder
 from windeck.io.formats import DataFile, column_indices, open_files
 from windeck.io.options import as_names, floating_dtype
-from windeck.io.reading import common_types
+from windeck.io.reading import common_types, prepare_files
 from windeck.jagged.list_columns import ListBuilder, ListColumn, is_list
 
 __all__ = ["JaggedColumns", "JaggedOptions", "read_arrow_table", "read_files"]
@@ -101,8 +101,8 @@ def read_files(paths: Sequence[str], options: JaggedOptions) -> JaggedColumns:
     lists, columns = options.names(first.schema, repr(first.path))
     # A column of weights may be that of several lists.
     wanted = tuple(dict.fromkeys((*lists, *options.weights.values(), *columns)))
-    files = [file.prepare(wanted) for file in files]
     every = options.columns is None and options.lists is None
+    files = prepare_files(files, wanted, every=every)
     kinds = common_types(files, columns, every=every)
     for file in files:
         column_indices(file.schema, wanted, file.path)

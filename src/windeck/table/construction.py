@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -76,6 +77,11 @@ def _value_column(name: str, data: Any) -> ColumnData:
     if not isinstance(data, pa.ChunkedArray):
         return from_array(name, data)
     where = "the mapping"
+    if is_string(data.type):
+        raise TypeError(
+            f"column {name!r} of {where} has strings; expected numbers, or their codes as of "
+            "pyarrow.array(values).dictionary_encode()"
+        )
     dtype = value_dtype(name, data.type, None, where)
     names = ReadOptions().category_names(name, data.type, where)
     return arrow_column(data, ColumnBuilder(name, len(data), dtype, names=names), view=True)
@@ -188,6 +194,9 @@ def _grouping(
         raise ValueError(
             f"`series_names` must have {series} names, one for each series, got {len(names)}"
         )
+    for name, count in Counter(names or ()).most_common(1):
+        if count > 1:  # scalers and subsets find series by their names
+            raise ValueError(f"`series_names` has {name!r} {count} times, expected different names")
     return Grouping(ends, tuple(range(series) if names is None else names), [])
 
 

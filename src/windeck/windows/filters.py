@@ -223,7 +223,14 @@ def gap_in_units(max_gap: Any, stamps: npt.NDArray[Any] | None, name: str = "max
     if not is_duration:
         return int(duration)
     unit, step = np.datetime_data(stamps.dtype)
-    return int(np.timedelta64(duration) // np.timedelta64(step, unit))  # type: ignore[call-overload]
+    span: Any = np.timedelta64(duration)
+    if (np.datetime_data(span.dtype)[0] in "MY") != (unit in "MY"):  # months differ in length
+        example = "np.timedelta64(1, 'M')" if unit in "MY" else "np.timedelta64(31, 'D')"
+        raise ValueError(
+            f"`{name}` is {max_gap!r}, and the timestamps are {stamps.dtype}; expected a duration "
+            f"such as {example}"
+        )
+    return int(span // np.timedelta64(step, unit))  # type: ignore[call-overload]
 
 
 def parse_duration(text: str) -> np.timedelta64:
