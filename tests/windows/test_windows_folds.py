@@ -44,9 +44,11 @@ def whole_in(case: ref.Case, window: ref.Window, low: int, high: int) -> bool:
 
 
 def future_in(case: ref.Case, window: ref.Window, low: int, high: int) -> bool:
-    end = case.offsets[window[0] + 1]
-    rows = ref.deciding_rows(case, window[1])
-    return low < high and all(low <= row < high or row >= end == high for row in rows)
+    begin, end = case.offsets[window[0] : window[0] + 2]
+    return low < high and all(
+        low <= row < high or row >= end == high or row < begin == low
+        for row in ref.deciding_rows(case, window[1])
+    )
 
 
 @settings(QUIET, max_examples=100)

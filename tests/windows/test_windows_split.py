@@ -39,9 +39,9 @@ def part_by_borders(case: ref.Case, window: ref.Window, borders: list[tuple[int,
     """Return 0, 1, 2 for train, validation, test; -1 for a window across a border."""
     series, start = window
     first, second = borders[series]
-    # Steps behind the series are in the part of its last row.
-    last = case.offsets[series + 1] - 1
-    rows = [min(row, last) for row in ref.deciding_rows(case, start)]
+    # Steps before and behind the series are in the parts of its first and its last row.
+    begin, last = case.offsets[series], case.offsets[series + 1] - 1
+    rows = [max(min(row, last), begin) for row in ref.deciding_rows(case, start)]
     parts = {int(row >= first) + int(row >= second) for row in rows}
     return parts.pop() if len(parts) == 1 else -1
 
@@ -67,6 +67,16 @@ def check_split(drawn: Drawn, borders: list[tuple[int, int]], **options: Any) ->
             wanted_batch = ref.batch(case, [found[-1]])
             for key, array in wanted_batch.items():
                 np.testing.assert_array_equal(batch[key], array, err_msg=key)
+
+
+def test_padded_windows_of_a_series_that_begins_behind_a_border() -> None:
+    """They have rows of one part alone."""
+    day = np.datetime64("2024-01-01") + np.r_[0:10, 31:41]
+    data = {"x": np.arange(20.0), "t": day}
+    table = wd.Table.from_columns(data, timestamp_column="t", offsets=[0, 10, 20])
+    windows = wd.Windows(table, context_length=4, pad="start")
+    assert [len(part) for part in windows.split("2024-01-20", 0)] == [10, 10, 0]
+    assert [len(part) for part in windows.split("2024-01-20", "2024-02-05")] == [10, 4, 3]
 
 
 @settings(QUIET, max_examples=250)

@@ -139,9 +139,9 @@ def _split_by_time(
 def cut_runs(runs: WindowRuns, span: WindowSpan, first: Int64, second: Int64) -> list[RunSubset]:
     """Return the windows before, between and after two borders of every run, by their futures."""
     parts = []
-    for number, (low, high) in enumerate(pairwise((runs.low, first, second, runs.high))):
-        # The first part keeps its padded windows, which begin before its first row.
-        lowest = runs.first if number == 0 else low - span.split_first
+    for low, high in pairwise((runs.low, first, second, runs.high)):
+        # The part with a run's first row keeps the padded windows, which begin before that.
+        lowest = np.where(low == runs.low, runs.first, low - span.split_first)
         parts.append(clip_runs(runs, span, lowest, low, high))
     return parts
 
