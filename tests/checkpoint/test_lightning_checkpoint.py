@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 import windeck as wd
+from models.oracle import Numbers
 from support.adapted_runs import (
     EPOCHS,
     KILLED,
@@ -81,6 +85,135 @@ def fit(folder: Path, url: str, kill_at: int | None, every: int) -> None:
 @pytest.mark.parametrize(("count", "every", "kill_at"), KILLS)
 def test_killed_and_resumed(count: int, every: int, kill_at: int, tmp_path: Path) -> None:
     check_resumed(fit, tmp_path, count, every, kill_at, table="scorer.user")
+
+
+class Eventful(lightning.LightningModule):  # type: ignore[misc,name-defined]
+    """Notes what is called, with steps and learning rates; killed before the event `kill_at`."""
+
+    def __init__(self, kill_at: int | None, value: Callable[[int], float]) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        with torch.no_grad():
+            self.layer.weight.fill_(1.0)
+        self.kill_at, self.value, self.events = kill_at, value, list[Any]()
+
+    def note(self, kind: str) -> None:
+        if len(self.events) == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        (optimizer,) = self.trainer.optimizers
+        rate = optimizer.param_groups[0]["lr"]
+        self.events.append([kind, self.current_epoch, self.trainer.global_step, rate])
+
+    def training_step(self, batch: dict[str, Any], _: int) -> Any:
+        self.note("train")
+        loss: Any = self.layer(batch["row"].reshape(-1, 1).float() / 40).square().mean()
+        return loss
+
+    def validation_step(self, batch: dict[str, Any], _: int) -> None:
+        self.note("validate")
+        self.log("value", self.value(self.trainer.global_step), batch_size=6)
+
+    def on_train_epoch_start(self) -> None:
+        self.note("start")
+
+    def on_train_epoch_end(self) -> None:
+        self.note("end")
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.5)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)]
+
+
+def note_events(folder: Path, url: str, kill_at: int | None, every: int, validate: Any) -> None:
+    """Train on 4 epochs of 4 batches, of which the stopping leaves 3; write all events."""
+    module = Eventful(kill_at, lambda step: {4: 1.0, 8: 2.0, 12: 3.0}.get(step, 0.5 + step / 100))
+    stopping = lightning.pytorch.callbacks.EarlyStopping("value", patience=2)
+    validating = wd.Loader(Numbers(6), batch_size=6, restart=True)
+    more = {"num_sanity_val_steps": 0, "max_epochs": 4, **validate}
+    loader = wd.Loader(Numbers(24), batch_size=6, shuffle=True, seed=3)
+    from windeck.checkpoint.lightning import LightningCheckpoint
+
+    saving = LightningCheckpoint(url, every=every, loader=loader)
+    trainer = lightning.Trainer(
+        callbacks=[saving, stopping], plugins=[saving], enable_checkpointing=False,
+        **options(**more),
+    )  # fmt: skip
+    trainer.fit(module, loader, validating, ckpt_path=saving.resume_path())
+    end = [module.layer.weight.item(), loader.position]
+    (folder / "events.json").write_text(json.dumps([module.events, end]))
+
+
+@pytest.mark.parametrize(
+    ("every", "validate"),
+    [
+        (4, {}),
+        (1, {}),
+        (3, {}),
+        (2, {"val_check_interval": 2}),
+        (1, {"val_check_interval": 3}),
+        (4, {"check_val_every_n_epoch": 2}),
+    ],
+    ids=str,
+)
+def test_hooks_that_follow_a_save_are_called(every: int, validate: Any, tmp_path: Path) -> None:
+    """A run killed twice, anywhere, goes on with what an uninterrupted one does from there on."""
+
+    def read() -> Any:
+        return json.loads((tmp_path / "events.json").read_text())
+
+    assert launch(
+        1, note_events, tmp_path, f"rocksdb://{tmp_path}/whole", None, every, validate
+    ) == [0]
+    events, end = read()
+    assert len(events) > 10
+    for number, kill_at in enumerate(range(3, len(events), 3)):
+        url = f"rocksdb://{tmp_path}/{number}"
+        run = partial(launch, 1, note_events, tmp_path, url)
+        assert run(kill_at, every, validate) == [KILLED]
+        if run(4 + number % 3, every, validate) == [KILLED]:
+            assert run(None, every, validate) == [0]
+        resumed, found = read()
+        assert resumed == events[len(events) - len(resumed) :]
+        assert found == end
+
+
+def fit_in_batches(
+    folder: Path, url: str, size: int, every: int, kill_at: int | None, averaged: bool = False
+) -> None:
+    """Train on two epochs of 80 samples, and write where the loader and the trainer end."""
+    from windeck.checkpoint.lightning import LightningCheckpoint
+
+    loader = wd.Loader(Numbers(80), batch_size=size, shuffle=True, seed=3)
+    saving = LightningCheckpoint(url, every=every, loader=loader)
+    averaging = lightning.pytorch.callbacks.StochasticWeightAveraging(0.05, swa_epoch_start=1)
+    trainer = lightning.Trainer(
+        callbacks=[saving, averaging] if averaged else [saving], plugins=[saving],
+        enable_checkpointing=False, **options(max_epochs=2),
+    )  # fmt: skip
+    module = Eventful(kill_at, lambda step: 0.0)
+    trainer.fit(module, loader, ckpt_path=saving.resume_path())
+    (folder / "end.json").write_text(json.dumps([loader.position, trainer.current_epoch]))
+
+
+@pytest.mark.parametrize(
+    ("first", "every", "kill_at", "second"),
+    [(8, 3, 5, 16), (8, 3, 14, 16), (16, 5, 8, 8), (16, 2, 4, 8), (16, 1, 9, 20), (8, 1, 7, 80)],
+)
+def test_other_batch_sizes_train_on_whole_epochs(
+    first: int, every: int, kill_at: int, second: int, tmp_path: Path
+) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    assert launch(1, fit_in_batches, tmp_path, url, first, every, kill_at) == [KILLED]
+    assert launch(1, fit_in_batches, tmp_path, url, second, every, None) == [0]
+    assert json.loads((tmp_path / "end.json").read_text()) == [160, 2]
+
+
+def test_weight_averaging_is_resumed(tmp_path: Path) -> None:
+    """The callback of Lightning removes the saved schedulers while it resumes."""
+    url = f"rocksdb://{tmp_path}/x"
+    assert launch(1, fit_in_batches, tmp_path, url, 8, 1, 15, True) == [KILLED]
+    assert launch(1, fit_in_batches, tmp_path, url, 8, 1, None, True) == [0]
+    assert json.loads((tmp_path / "end.json").read_text()) == [160, 2]
 
 
 def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:

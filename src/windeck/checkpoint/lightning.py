@@ -10,6 +10,7 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.pytorch.callbacks import StochasticWeightAveraging
 from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
 from lightning.pytorch.trainer.states import TrainerFn
@@ -49,7 +50,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         A store, as for `windeck.checkpoint.save`.
     every
         Save after the batch in which the number of optimizer steps reaches or passes a multiple of
-        this. The steps of several optimizers are added up, as in Lightning's `global_step`.
+        this, and after the validation that follows it; at the end of an epoch, before the next one.
+        The steps of several optimizers are added up, as in Lightning's `global_step`.
     loader
         The `Loader` that the trainer trains on, in epochs or with `steps_per_epoch`.
     options
@@ -96,6 +98,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Begin a run of the trainer as its last callback, so that all others have seen a batch.
 
+        At the start of an epoch the first callback saves, before others change anything.
+
         Raises
         ------
         ValueError
@@ -116,10 +120,15 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 "callbacks=[saving]"
             )
         self._trainer, self._loaded = trainer, None
-        trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
+        others = [one for one in trainer.callbacks if one is not self]
+        others = [one for one in others if not isinstance(one, _EpochStart)]
+        trainer.callbacks = [_EpochStart(self), *others, self]
 
     def save(self, trainer: Any) -> int:
         """Save now, on all ranks; return the generation."""
+        return self._save(trainer)
+
+    def _save(self, trainer: Any, *, epoch_ended: bool = False) -> int:
         tables = find_tables(trainer.lightning_module)
         self._is_saving = True
         try:
@@ -133,6 +142,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 "optimizer": {str(i): own for i, own in enumerate(state.pop("optimizer_states"))},
             }
         if state and trainer.is_global_zero:
+            if epoch_ended:
+                _end_epoch(state["loops"]["fit_loop"]["epoch_progress"])
             given["extra"]["lightning"] = state
             if self._loader is not None:
                 trained = trainer.fit_loop.epoch_loop.batch_progress.total.processed
@@ -148,10 +159,32 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         )
         return generation
 
+    def _is_due(self, trainer: Any) -> bool:
+        """Return whether the number of steps has reached or passed a multiple of `every`."""
+        due: bool = trainer.global_step // self._every > self._saved_step // self._every
+        return due
+
+    # From a checkpoint before a validation, or before the end of an epoch, Lightning would resume
+    # behind it: the hooks that follow would never be called.
+
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """Save if the number of steps has reached or passed a multiple of `every`."""
-        if trainer.global_step // self._every > self._saved_step // self._every:
-            self.save(trainer)
+        """Save if it is due, unless a validation or the end of the epoch follows."""
+        if not self._is_due(trainer) or _ends_epoch(trainer):
+            return
+        loops = trainer.fit_loop
+        if not loops.epoch_loop._should_check_val_fx(loops._data_fetcher):
+            self._save(trainer)
+
+    def on_validation_end(self, trainer: Any, *_: Any) -> None:
+        """Save after a validation in the middle of an epoch, if it is due."""
+        is_training = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
+        if is_training and self._is_due(trainer) and not _ends_epoch(trainer):
+            self._save(trainer)
+
+    def on_train_end(self, trainer: Any, *_: Any) -> None:
+        """Save if it is due, as `_EpochStart` does at the start of another epoch."""
+        if self._is_due(trainer):
+            self._save(trainer, epoch_ended=True)
 
     def on_fit_start(self, trainer: Any, _: Any) -> None:
         """Compare optimizers and schedulers, which exist now, with those that will be loaded.
@@ -190,7 +223,21 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         if loaded is not None:
             if self._loader is not None:
                 self._loader.load_state_dict(loaded["loader"])
+                self._count_batches(trainer)
             set_random_states(loaded["random"])
+
+    def _count_batches(self, trainer: Any) -> None:
+        """Let Lightning count the batches that the epoch has had in those of this run.
+
+        There are more or fewer after a change of batch or world size.
+        """
+        whole, loops = len(self._loader), trainer.fit_loop
+        # Not with `limit_train_batches`.
+        if loops.restarted_mid_epoch and trainer.num_training_batches == whole:
+            current = loops.epoch_loop.batch_progress.current
+            more = whole - self._loader.steps_left - current.processed
+            for name in ("ready", "started", "processed", "completed"):
+                setattr(current, name, getattr(current, name) + more)
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -258,13 +305,16 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         if _may_change(self._trainer, "load") or is_overridden("on_fit_start", module):
             return
         where, configs = self._loaded["where"], self._trainer.lr_scheduler_configs
+        schedulers = state["lr_schedulers"]
+        if any(isinstance(one, StochasticWeightAveraging) for one in self._trainer.callbacks):
+            configs, schedulers = [], []  # it removes and makes them as it resumes
         optimizers = self._trainer.strategy.optimizers
         for kind, here, there in (
             ("optimizer", len(optimizers), self._loaded["optimizers"]),
-            ("scheduler", len(configs), len(state["lr_schedulers"])),
+            ("scheduler", len(configs), len(schedulers)),
         ):
             compare_count("the module", kind, here, there, where)
-        for number, (own, saved) in enumerate(zip(configs, state["lr_schedulers"], strict=True)):
+        for number, (own, saved) in enumerate(zip(configs, schedulers, strict=True)):
             compare_scheduler(number, own.scheduler, saved, where)
         # `load` compares sharded ones, which are not in the state.
         pairs = zip(optimizers, state.get("optimizer_states", ()), strict=False)
@@ -325,6 +375,31 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 stacklevel=2,
             )
         self._trainer = None
+
+
+class _EpochStart(lightning.Callback):  # type: ignore[misc]
+    """The first callback of a trainer: saves after an epoch, once all of its hooks were called."""
+
+    def __init__(self, saving: LightningCheckpoint) -> None:
+        self._saving = saving
+
+    def on_train_epoch_start(self, trainer: Any, *_: Any) -> None:
+        """Save if it is due."""
+        if self._saving._is_due(trainer):
+            self._saving._save(trainer, epoch_ended=True)
+
+
+def _ends_epoch(trainer: Any) -> bool:
+    """Return whether an epoch ends after this batch, or the training, as a callback may ask."""
+    stops = trainer.should_stop and trainer.fit_loop._can_stop_early
+    return bool(stops or trainer.fit_loop.epoch_loop._num_ready_batches_reached())
+
+
+def _end_epoch(progress: dict[str, dict[str, int]]) -> None:
+    """Set the counts of epochs to those from which Lightning starts the next one."""
+    for counts in progress.values():
+        done = counts["processed"]
+        counts.update(ready=done, started=done, completed=done - 1)
 
 
 def _check_storable(trainer: Any, module: Any) -> None:
