@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 import windeck as wd
+from models.oracle import Numbers
 from support.adapted_runs import (
     EPOCHS,
     KILLED,
@@ -68,6 +71,63 @@ def test_killed_and_resumed(count: int, every: int, kill_at: int, tmp_path: Path
 
 def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
     check_continued_by_one(fit, tmp_path)
+
+
+def fit_in_batches(
+    folder: Path, url: str, size: int, kill_at: int | None, callbacks: Any = (), **more: Any
+) -> Any:
+    """Train on two epochs of 80 samples; saves at even steps."""
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "out"), use_cpu=True, report_to=[], disable_tqdm=True,
+        num_train_epochs=2, save_strategy="steps", save_steps=2, **more,
+    )  # fmt: skip
+    loader = wd.Loader(Numbers(80), batch_size=size, shuffle=True, seed=3)
+    trainer = trainer_of_one_checkpoint(url, loader, Scorer(kill_at), arguments)
+    for one in callbacks:
+        trainer.add_callback(one)
+    trainer.train(resume_from_checkpoint=kill_at is None)
+    (folder / "end.json").write_text(json.dumps([loader.position, trainer.args.max_steps]))
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("first", "kill_at", "second", "accumulate"),
+    [(8, 15, 16, 1), (8, 5, 16, 1), (16, 7, 8, 1), (8, 13, 8, 1), (16, 6, 20, 1), (8, 12, 16, 2)],
+)
+def test_other_batch_sizes_train_on_whole_epochs(
+    first: int, kill_at: int, second: int, accumulate: int, tmp_path: Path
+) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    fit = partial(fit_in_batches, gradient_accumulation_steps=accumulate)
+    run = partial(launch, 1, fit, tmp_path, url)
+    assert run(first, kill_at) == [KILLED]
+    assert run(second, None) == [0]
+    assert json.loads((tmp_path / "end.json").read_text()) == [160, -1]
+
+
+def test_a_whole_run_is_not_continued_in_other_batches(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    fit_in_batches(tmp_path, url, 16, None)
+    fit_in_batches(tmp_path, url, 16, None)
+    with pytest.raises(
+        ValueError, match="at step 10 has 2 epochs, all of `num_train_epochs`, in b"
+    ):
+        fit_in_batches(tmp_path, url, 8, None)
+
+
+def test_callbacks_that_begin_anew_are_named(tmp_path: Path) -> None:
+    from transformers.trainer_callback import ExportableState
+
+    class Patience(transformers.TrainerCallback, ExportableState):  # type: ignore[misc,name-defined]
+        def state(self) -> dict[str, Any]:
+            return {"args": {}, "attributes": {}}
+
+    url = f"rocksdb://{tmp_path}/x"
+    fit_in_batches(tmp_path, url, 16, None, [Patience()])
+    with pytest.warns(UserWarning, match="^Patience will begin anew, expected restore_callback"):
+        fit_in_batches(tmp_path, url, 16, None, [Patience()])
+    more = {"restore_callback_states_from_checkpoint": True}
+    fit_in_batches(tmp_path, url, 16, None, [Patience()], **more)
 
 
 class Rated(Scorer):

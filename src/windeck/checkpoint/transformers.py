@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tempfile
 import warnings
 from pathlib import Path
@@ -94,12 +95,21 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
     def train(self, resume_from_checkpoint: bool | str | None = None, **options: Any) -> Any:
         """Train; ``resume_from_checkpoint=True`` continues from the checkpoint in force, if any.
 
+        After a change of batch or world size it ends where the loader's epochs end: `max_steps` is
+        set for it.
+
         Raises
         ------
         TypeError
             For the name of a folder.
         ValueError
-            For a checkpoint of `save_only_model`.
+            For a checkpoint of `save_only_model`; for one at the end of the training, if batch or
+            world size differ.
+
+        Warns
+        -----
+        UserWarning
+            If there are callbacks whose states are not restored.
         """
         if not isinstance(resume_from_checkpoint, (bool, NoneType)):
             raise TypeError(
@@ -111,6 +121,7 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         with open_checkpoint(self.url) as found:  # closed before training: LevelDB has one opener
             self._generation, step = found.generation, found.step
             own = saved_extra(found, "transformers", "CheckpointTrainer")["transformers"]
+            loader = found.tree("loader") if "loader" in found.trees else None
         if "scheduler" not in own:
             raise ValueError(
                 f"generation {self._generation} (step {step}) of {public_name(self.url)} was saved "
@@ -118,10 +129,54 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
             )
         saved = json.loads(own["trainer"])
         saved["best_model_checkpoint"] = None  # Trainer looks for a folder
-        with tempfile.TemporaryDirectory() as folder:
-            name = transformers.trainer.TRAINER_STATE_NAME
-            transformers.TrainerState(**saved).save_to_json(str(Path(folder, name)))
-            return super().train(resume_from_checkpoint=folder, **options)
+        self._warn_of_callbacks()
+        former = self.args.max_steps
+        try:
+            if former <= 0 and self.loader is not None and loader is not None:
+                self.args.max_steps = self._steps_of_all(step, loader)
+            with tempfile.TemporaryDirectory() as folder:
+                name = transformers.trainer.TRAINER_STATE_NAME
+                transformers.TrainerState(**saved).save_to_json(str(Path(folder, name)))
+                return super().train(resume_from_checkpoint=folder, **options)
+        finally:
+            self.args.max_steps = former
+
+    def _steps_of_all(self, done: int, loader: Any) -> int:
+        """Return `max_steps` from a state of the loader; -1 if the number of epochs says the same.
+
+        Trainer counts epochs in steps of the present batch and world size.
+        """
+        former = self.loader.state_dict()
+        self.loader.load_state_dict(loader)
+        try:
+            # A gradient is accumulated over batches of one epoch.
+            per_epoch, left = (
+                math.ceil(batches / self.args.gradient_accumulation_steps)
+                for batches in (len(self.loader), self.loader._epoch_steps_left)
+            )
+            epochs = self.args.num_train_epochs - self.loader.epoch - 1
+        finally:
+            self.loader.load_state_dict(former)
+        steps: int = done + left + math.ceil(epochs * per_epoch)
+        if steps == math.ceil(self.args.num_train_epochs * per_epoch):
+            return -1
+        if steps <= done:
+            raise ValueError(
+                f"the checkpoint at step {done} has {self.args.num_train_epochs} epochs, all of "
+                "`num_train_epochs`, in batches of another size: expected more epochs"
+            )
+        return steps
+
+    def _warn_of_callbacks(self) -> None:
+        """Warn of callbacks that begin anew, such as EarlyStoppingCallback."""
+        found = [one for one in self.callback_handler.callbacks if isinstance(one, ExportableState)]
+        if found and not self.args.restore_callback_states_from_checkpoint:
+            names = ", ".join(type(one).__name__ for one in found)
+            warnings.warn(
+                f"{names} will begin anew, expected restore_callback_states_from_checkpoint=True "
+                "of TrainingArguments to restore their states",
+                stacklevel=3,
+            )
 
     def _has_checkpoint(self) -> bool:
         try:
