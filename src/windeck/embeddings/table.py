@@ -416,7 +416,8 @@ class EmbeddingTable(torch.nn.Module):
         Parameters
         ----------
         seen_before
-            The clock at the last lookup is below this; ``table.core.clock`` counts steps.
+            The last step in which it was looked up is below this. The first step is 1, and
+            ``table.core.clock`` counts those that are done.
         l2_below
             The Euclidean norm of the embedding is below this.
         frequency_below
