@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from support.real_data import real_data
 from table.test_table_files import numbers
-from windeck import Table
+from windeck import Table, prepare
 from windeck.io.csv import CsvFile
 from windeck.io.csv_options import CsvOptions, date_formats
 from windeck.io.options import as_names
@@ -141,6 +141,16 @@ def test_header(tmp_path: Path) -> None:
     for wrong in ("load", [1, 2]):
         with pytest.raises(TypeError, match="`header` must be True, False or names of columns"):
             Table.read(path, header=wrong)  # type: ignore[arg-type]
+
+
+def test_ids_that_differ_by_zeros_are_two(tmp_path: Path) -> None:
+    path = write(tmp_path, "id,x\n01,1\n01,2\n1,3\n1,4\n")
+    assert Table.read(path, id_columns="id").series_names == ("01", "1")
+    prepare(path, tmp_path / "out", id_columns="id")
+    assert Table.read(tmp_path / "out", id_columns="id").series_names == ("01", "1")
+    for text, names in (("01,1\n02,2\n", (1, 2)), (" 1,1\n1,2\n7,3\n", (1, 7))):
+        path.write_text(f"id,x\n{text}")
+        assert Table.read(path, id_columns="id").series_names == names
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windeck.io import filesystem
 from windeck.io.conversion import is_string
@@ -45,13 +46,40 @@ class CsvFile:
     @cached_property
     def sample(self) -> Any:
         """The first block, parsed, for types and the bytes of a row."""
+        return self._parse_sample(self._names)
+
+    @cached_property
+    def _names(self) -> dict[str, Any]:
+        """The type text for ids that would become one number in the first block: ``01`` and ``1``.
+
+        Others that look like numbers are numbers.
+        """
+        sample = self._parse_sample(_NO_TYPES)
+        found = {
+            name: pa.string()
+            for name in self.options.ids
+            if sample.schema.names.count(name) == 1
+            and pa.types.is_integer(sample.schema.field(name).type)
+        }
+        if not found:
+            return found
+        texts = self._parse_sample(found)
+        return {
+            name: kind
+            for name, kind in found.items()
+            if len(pc.utf8_trim_whitespace(texts.column(name)).unique())
+            > len(sample.column(name).unique())
+        }
+
+    def _parse_sample(self, types: Mapping[str, Any]) -> Any:
         from pyarrow import csv
 
         with name_in_errors(self.path, self.kind):
             read = self._read_options(block_size=_SAMPLE_BYTES, use_threads=False)
+            convert = _convert(self.options, types=types)
             with (
                 filesystem.open_stream(self.path) as text,
-                csv.open_csv(text, read, self._parse_options, _convert(self.options)) as reader,
+                csv.open_csv(text, read, self._parse_options, convert) as reader,
             ):
                 sample = next(iter(reader), reader.schema.empty_table())
                 _ = sample.schema.names  # decodes them: they may not be UTF-8
@@ -105,16 +133,17 @@ class CsvFile:
     def prepare(self, names: Sequence[str], types: Mapping[str, Any] = _NO_TYPES) -> ParsedCsv:
         """Parse columns; those of `types` in the type given, unless values do not fit it."""
         column_indices(self.schema, names, self.path)
+        known = {**self._names, **types}
         with hint_at_options(self.path, self.options), name_in_errors(self.path, self.kind):
             try:
-                table = self._parse_blocks(list(names), types)
+                table = self._parse_blocks(list(names), known)
             except pa.ArrowInvalid:
                 try:
-                    table = self._parse_at_once(list(names), types)
+                    table = self._parse_at_once(list(names), known)
                 except pa.ArrowInvalid:
                     if not types:
                         raise
-                    table = self._parse_at_once(list(names), _NO_TYPES)
+                    table = self._parse_at_once(list(names), self._names)
         return ParsedCsv(self.path, table)
 
     def _parse_blocks(self, names: list[str], types: Mapping[str, Any]) -> Any:

@@ -31,7 +31,7 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """Options of CSV files. `time` is the name of the column that `timestamp_format` is of."""
+    """Options of CSV files. `timestamp_format` is that of the column `time`; `ids` are names."""
 
     header: Header = None
     delimiter: str | None = None
@@ -39,6 +39,7 @@ class CsvOptions:
     encoding: str | None = None
     timestamp_format: str | None = None
     time: str | None = None
+    ids: tuple[str, ...] = ()
 
     @classmethod
     def from_arguments(
@@ -49,6 +50,7 @@ class CsvOptions:
         encoding: str | None = None,
         timestamp_format: str | None = None,
         time: str | None = None,
+        ids: tuple[str, ...] = (),
     ) -> CsvOptions:
         """Return the options for a user's arguments; an error names a wrong one."""
         if not (header is None or isinstance(header, bool)):
@@ -70,7 +72,7 @@ class CsvOptions:
                 "`timestamp_format` must be a format such as '%d/%m/%Y' of the timestamp_column=, "
                 f"got {timestamp_format!r} for timestamp_column={time!r}"
             )
-        return cls(header, delimiter, decimal or ".", encoding, timestamp_format, time)
+        return cls(header, delimiter, decimal or ".", encoding, timestamp_format, time, ids)
 
     @property
     def given(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class ReadOptions:
         keys = as_names("id_columns", ids or ())
         every = categories is True
         named = {} if isinstance(categories, bool) else _categories(categories)
-        text = CsvOptions.from_arguments(*csv, time)
+        text = CsvOptions.from_arguments(*csv, time, keys)
         return cls(asked, keys, time, floating_dtype(dtype), _rows(rows), named, every, sort, text)
 
     @property
