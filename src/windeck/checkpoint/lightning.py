@@ -172,7 +172,9 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         if not self._is_due(trainer) or _ends_epoch(trainer):
             return
         loops = trainer.fit_loop
-        if not loops.epoch_loop._should_check_val_fx(loops._data_fetcher):
+        # Ranks may not agree on whether a time has passed, so that is not asked.
+        is_timed = getattr(trainer, "_val_check_time_interval", None) is not None
+        if is_timed or not loops.epoch_loop._should_check_val_fx(loops._data_fetcher):
             self._save(trainer)
 
     def on_validation_end(self, trainer: Any, *_: Any) -> None:

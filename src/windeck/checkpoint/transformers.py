@@ -131,8 +131,9 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         saved["best_model_checkpoint"] = None  # Trainer looks for a folder
         self._warn_of_callbacks()
         former = self.args.max_steps
+        has_epochs = self.loader is not None and self.loader.max_steps is None
         try:
-            if former <= 0 and self.loader is not None and loader is not None:
+            if former <= 0 and has_epochs and loader is not None:
                 self.args.max_steps = self._steps_of_all(step, loader)
             with tempfile.TemporaryDirectory() as folder:
                 name = transformers.trainer.TRAINER_STATE_NAME
