@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from windeck._util.file_limit import allow_more_files, allow_open_files, file_limit
+from windeck._util.file_limit import (
+    allow_more_files,
+    allow_open_files,
+    file_limit,
+    open_with_room,
+)
 
 
 @pytest.fixture
@@ -70,6 +76,27 @@ def test_it_is_raised_before_it_is_reached(limits: list[tuple[int, int]], tmp_pa
         opened.append(os.dup(file.fileno()))
         allow_more_files(file.fileno())
         assert first < soft()
-        assert soft() == min(2 * (most_open + 1) + 256, file_limit())
+        assert soft() >= min(2 * (most_open + 1) + 256, file_limit())
+        for one in opened:
+            os.close(one)
+
+
+def test_it_is_raised_when_others_have_reached_it(
+    limits: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    most = limits[0][1]
+    (tmp_path / "x").write_text("data")
+    with (tmp_path / "x").open() as file:
+        opened = [os.dup(file.fileno()) for _ in range(30)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(opened) + 1, most))
+        with suppress(OSError):
+            while True:
+                opened.append(os.dup(file.fileno()))
+        before = soft()
+        with open_with_room(lambda: (tmp_path / "x").open(), "x") as other:
+            assert other.read() == "data"
+        assert soft() == min(2 * before, file_limit())
+        with pytest.raises(FileNotFoundError):
+            open_with_room(lambda: (tmp_path / "y").open(), "y")
         for one in opened:
             os.close(one)

@@ -123,6 +123,10 @@ class TestOffsets:
         data = {"load": np.zeros(4)}
         table = Table.from_columns(data, offsets=[0, 4, 4], series_names=["a", "b"])
         assert table.series_names == ("a", "b")
+        names: Any = np.array(["a", "b"])
+        assert (
+            Table.from_columns(data, offsets=[0, 4, 4], series_names=names).series_names[1] == "b"
+        )
         assert Table.from_columns(data, offsets=[0, 4, 4]).series_names == (0, 1)
         with pytest.raises(
             ValueError, match="`series_names` must have 2 names, one for each series, got 1"

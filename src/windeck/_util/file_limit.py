@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
-__all__ = ["allow_more_files", "allow_open_files", "file_limit"]
+__all__ = ["allow_more_files", "allow_open_files", "file_limit", "open_with_room"]
+
+T = TypeVar("T")
+_lock = threading.Lock()
 
 
 def file_limit() -> int:
@@ -21,20 +28,47 @@ def allow_open_files(wanted: int) -> None:
 
     The usual limit is 1,024, and that which a process may choose is far higher.
     """
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if now != resource.RLIM_INFINITY and wanted > now:
-        with suppress(ValueError, OSError):  # macOS has a third limit
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, file_limit()), most))
+    with _lock:
+        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if now != resource.RLIM_INFINITY and wanted > now:
+            with suppress(ValueError, OSError):  # macOS has a third limit
+                resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, file_limit()), most))
 
 
 def allow_more_files(descriptor: int) -> None:
-    """Raise the limit if this process comes near it, given any descriptor of it. O(1) time.
+    """Raise the limit if this process comes near it, given any descriptor of it. O(1) time."""
+    try:
+        lowest = os.dup(descriptor)  # of those that are free: nearly the number of open files
+    except OSError:  # none is free
+        lowest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    else:
+        os.close(lowest)
+    allow_open_files(2 * lowest + 256)
+
+
+def open_with_room(open_file: Callable[[], T], path: str) -> T:
+    """Return ``open_file()``; if too many files are open, raise the limit and call it again.
 
     Raises
     ------
     OSError
-        If it has as many files open as it may.
+        As `open_file` does; of too many open files with the limit, and what to do.
     """
-    lowest = os.dup(descriptor)  # of those that are free: nearly the number of open files
-    os.close(lowest)
-    allow_open_files(2 * lowest + 256)
+    try:
+        return open_file()
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+    allow_open_files(2 * resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    try:
+        return open_file()
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        raise OSError(
+            error.errno,
+            f"{error.strerror}, this process may have {limit:,}: expected a higher limit "
+            "(`ulimit -n`), or fewer that are open at a time (`open_files`)",
+            path,
+        ) from error

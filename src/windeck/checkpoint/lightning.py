@@ -11,6 +11,7 @@ from typing import Any
 import lightning
 import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging
+from lightning.pytorch.loops.loop import _Loop
 from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
 from lightning.pytorch.trainer.states import TrainerFn
@@ -126,9 +127,12 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
 
     def save(self, trainer: Any) -> int:
         """Save now, on all ranks; return the generation."""
-        return self._save(trainer)
+        epochs = trainer.fit_loop.epoch_progress.current
+        # In `on_train_epoch_start` Lightning has counted an epoch that did not start.
+        return self._save(trainer, epoch_ended=True if epochs.ready > epochs.started else None)
 
-    def _save(self, trainer: Any, *, epoch_ended: bool = False) -> int:
+    def _save(self, trainer: Any, *, epoch_ended: bool | None = None) -> int:
+        """Save; where Lightning's counts of epochs are between two states, as one of these."""
         tables = find_tables(trainer.lightning_module)
         self._is_saving = True
         try:
@@ -142,13 +146,14 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
                 "optimizer": {str(i): own for i, own in enumerate(state.pop("optimizer_states"))},
             }
         if state and trainer.is_global_zero:
-            if epoch_ended:
-                _end_epoch(state["loops"]["fit_loop"]["epoch_progress"])
+            if epoch_ended is not None:
+                _settle_epoch(state["loops"]["fit_loop"]["epoch_progress"], ended=epoch_ended)
             given["extra"]["lightning"] = state
             if self._loader is not None:
                 trained = trainer.fit_loop.epoch_loop.batch_progress.total.processed
                 given["loader"] = self._loader.state_dict(step=trained)
-        self._saved_step = trainer.global_step
+        if epoch_ended is not None or not _ends_epoch(trainer):  # else another one follows
+            self._saved_step = trainer.global_step
         generation: int = save(
             self.url,
             step=trainer.global_step,
@@ -169,12 +174,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Save if it is due, unless a validation or the end of the epoch follows."""
-        if not self._is_due(trainer) or _ends_epoch(trainer):
-            return
-        loops = trainer.fit_loop
-        # Ranks may not agree on whether a time has passed, so that is not asked.
-        is_timed = getattr(trainer, "_val_check_time_interval", None) is not None
-        if is_timed or not loops.epoch_loop._should_check_val_fx(loops._data_fetcher):
+        if self._is_due(trainer) and not _ends_epoch(trainer) and not _validates_next(trainer):
             self._save(trainer)
 
     def on_validation_end(self, trainer: Any, *_: Any) -> None:
@@ -186,7 +186,8 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
     def on_train_end(self, trainer: Any, *_: Any) -> None:
         """Save if it is due, as `_EpochStart` does at the start of another epoch."""
         if self._is_due(trainer):
-            self._save(trainer, epoch_ended=True)
+            ended = trainer.fit_loop.epoch_loop._num_ready_batches_reached()
+            self._save(trainer, epoch_ended=ended)
 
     def on_fit_start(self, trainer: Any, _: Any) -> None:
         """Compare optimizers and schedulers, which exist now, with those that will be loaded.
@@ -226,20 +227,28 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             if self._loader is not None:
                 self._loader.load_state_dict(loaded["loader"])
                 self._count_batches(trainer)
+            if trainer.fit_loop.restarted_on_epoch_end:  # with `max_steps`
+                _start_epoch(trainer.fit_loop)
             set_random_states(loaded["random"])
 
     def _count_batches(self, trainer: Any) -> None:
         """Let Lightning count the batches that the epoch has had in those of this run.
 
-        There are more or fewer after a change of batch or world size.
+        There are more or fewer after a change of batch or world size, and with `drop_last` the
+        epoch may be over.
         """
         whole, loops = len(self._loader), trainer.fit_loop
         # Not with `limit_train_batches`.
-        if loops.restarted_mid_epoch and trainer.num_training_batches == whole:
-            current = loops.epoch_loop.batch_progress.current
-            more = whole - self._loader.steps_left - current.processed
-            for name in ("ready", "started", "processed", "completed"):
-                setattr(current, name, getattr(current, name) + more)
+        if not loops.restarted_mid_epoch or trainer.num_training_batches != whole:
+            return
+        if self._loader.epoch == trainer.current_epoch + 1:
+            loops.epoch_progress.increment_processed()
+            _start_epoch(loops)
+            return
+        current = loops.epoch_loop.batch_progress.current
+        more = whole - self._loader.steps_left - current.processed
+        for name in ("ready", "started", "processed", "completed"):
+            setattr(current, name, getattr(current, name) + more)
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -397,11 +406,36 @@ def _ends_epoch(trainer: Any) -> bool:
     return bool(stops or trainer.fit_loop.epoch_loop._num_ready_batches_reached())
 
 
-def _end_epoch(progress: dict[str, dict[str, int]]) -> None:
-    """Set the counts of epochs to those from which Lightning starts the next one."""
+def _validates_next(trainer: Any) -> bool:
+    """Return whether a validation follows this batch, in the middle of an epoch.
+
+    Ranks may not agree on whether a time has passed, so that is not asked. A scheduler that is
+    stepped with the metric of a validation would miss it in a resumed run.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    needs_metric = any(
+        config.reduce_on_plateau and config.interval == "step"
+        for config in trainer.lr_scheduler_configs
+    )
+    is_timed = getattr(trainer, "_val_check_time_interval", None) is not None
+    if needs_metric or is_timed or loop.val_loop.skip:
+        return False
+    return bool(loop._should_check_val_fx(trainer.fit_loop._data_fetcher))
+
+
+def _settle_epoch(progress: dict[str, dict[str, int]], *, ended: bool) -> None:
+    """Set saved counts of epochs to those of one that has ended, or was stopped in the middle."""
     for counts in progress.values():
         done = counts["processed"]
         counts.update(ready=done, started=done, completed=done - 1)
+        counts["processed"] -= not ended
+
+
+def _start_epoch(loops: Any) -> None:
+    """Let a fit loop that was loaded start the next epoch, as one that was not."""
+    loops.epoch_progress.increment_completed()
+    loops.reset_restart_stage()
+    _Loop.restarting.fset(loops, False)  # its own is True for a limit of steps
 
 
 def _check_storable(trainer: Any, module: Any) -> None:

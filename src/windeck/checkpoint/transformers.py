@@ -103,8 +103,7 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         TypeError
             For the name of a folder.
         ValueError
-            For a checkpoint of `save_only_model`; for one at the end of the training, if batch or
-            world size differ.
+            For a checkpoint of `save_only_model`.
 
         Warns
         -----
@@ -130,17 +129,19 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         saved = json.loads(own["trainer"])
         saved["best_model_checkpoint"] = None  # Trainer looks for a folder
         self._warn_of_callbacks()
-        former = self.args.max_steps
+        former = self.args.max_steps, self.args.num_train_epochs
         has_epochs = self.loader is not None and self.loader.max_steps is None
         try:
-            if former <= 0 and has_epochs and loader is not None:
+            if self.args.max_steps <= 0 and has_epochs and loader is not None:
                 self.args.max_steps = self._steps_of_all(step, loader)
+                if self.args.max_steps == step:  # all are done: Trainer would begin one more
+                    self.args.max_steps, self.args.num_train_epochs = -1, 0
             with tempfile.TemporaryDirectory() as folder:
                 name = transformers.trainer.TRAINER_STATE_NAME
                 transformers.TrainerState(**saved).save_to_json(str(Path(folder, name)))
                 return super().train(resume_from_checkpoint=folder, **options)
         finally:
-            self.args.max_steps = former
+            self.args.max_steps, self.args.num_train_epochs = former
 
     def _steps_of_all(self, done: int, loader: Any) -> int:
         """Return `max_steps` from a state of the loader; -1 if the number of epochs says the same.
@@ -150,23 +151,17 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         former = self.loader.state_dict()
         self.loader.load_state_dict(loader)
         try:
-            # A gradient is accumulated over batches of one epoch.
-            per_epoch, left = (
-                math.ceil(batches / self.args.gradient_accumulation_steps)
-                for batches in (len(self.loader), self.loader._epoch_steps_left)
-            )
+            whole, left = len(self.loader), self.loader._epoch_steps_left
             epochs = self.args.num_train_epochs - self.loader.epoch - 1
         finally:
             self.loader.load_state_dict(former)
-        steps: int = done + left + math.ceil(epochs * per_epoch)
-        if steps == math.ceil(self.args.num_train_epochs * per_epoch):
-            return -1
-        if steps <= done:
-            raise ValueError(
-                f"the checkpoint at step {done} has {self.args.num_train_epochs} epochs, all of "
-                "`num_train_epochs`, in batches of another size: expected more epochs"
-            )
-        return steps
+        # Trainer steps a short last group of batches of whole epochs only.
+        accumulated = self.args.gradient_accumulation_steps
+        per_epoch = math.ceil(whole / accumulated)
+        steps: int = done + math.ceil(epochs * per_epoch)
+        steps += per_epoch if left == whole else left // accumulated
+        is_same = steps == math.ceil(self.args.num_train_epochs * per_epoch)
+        return -1 if is_same else max(steps, done)
 
     def _warn_of_callbacks(self) -> None:
         """Warn of callbacks that begin anew, such as EarlyStoppingCallback."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
-from windeck._util.file_limit import allow_more_files
+from windeck._util.file_limit import allow_more_files, open_with_room
 from windeck._util.text import format_bytes
 from windeck._util.validation import check_bytes
 
@@ -323,7 +323,7 @@ def _read(path: str) -> bytes | None:
 def _mapped(path: str, size: int) -> Any | None:
     """Return the contents of a file, None if it is absent or damaged; note that it was used."""
     try:
-        with open(path, "rb") as file:
+        with open_with_room(lambda: open(path, "rb"), path) as file:
             allow_more_files(file.fileno())
             status = os.fstat(file.fileno())
             if status.st_size != size + _TRAILER_BYTES:

@@ -9,7 +9,6 @@ formatted string is plain text, which no function takes for a URL.
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import os
 import re
@@ -23,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from windeck._util.file_limit import allow_more_files, file_limit
+from windeck._util.file_limit import allow_more_files, open_with_room
 from windeck.io.cache import ObjectCache, checked_cache, object_key
 from windeck.io.clients import Client, WrongAnswer
 from windeck.io.ranges import RemoteFile, RemoteReader
@@ -454,21 +453,18 @@ def map_file(path: str, *, copy_on_write: bool = False) -> Iterator[MappedFile]:
     if copy_on_write:
         flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
         access |= mmap.PROT_WRITE
-    with contextlib.ExitStack() as opened:
-        try:
+
+    def open_mapped() -> tuple[Any, mmap.mmap]:
+        with contextlib.ExitStack() as opened:
             file = opened.enter_context(open(path, "rb"))
             allow_more_files(file.fileno())
             # Not `pyarrow.memory_map`, which reads ahead the pages of every message.
             pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=access)
-        except OSError as error:
-            if error.errno != errno.EMFILE:
-                raise
-            raise OSError(
-                error.errno,
-                f"{error.strerror}, this process may have {file_limit():,}: expected a higher "
-                "limit (`ulimit -n`), or fewer that are open at a time (`open_files`)",
-                path,
-            ) from error
+            opened.pop_all()
+            return file, pages
+
+    file, pages = open_with_room(open_mapped, path)
+    with file:
         yield MappedFile(pages, file.fileno())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -194,7 +193,7 @@ def _grouping(
         raise ValueError(
             f"`series_names` must have {series} names, one for each series, got {len(names)}"
         )
-    for name, count in Counter(names or ()).most_common(1):
+    for name, count in Counter(() if names is None else names).most_common(1):
         if count > 1:  # scalers and subsets find series by their names
             raise ValueError(f"`series_names` has {name!r} {count} times, expected different names")
     return Grouping(ends, tuple(range(series) if names is None else names), [])
@@ -244,8 +243,8 @@ def describe_reopening(
 
 
 def _version(path: str) -> Version:
-    status = os.stat(path)
-    return Version(status.st_size, status.st_mtime_ns)
+    with filesystem.RangeReader(path) as now:
+        return Version(now.size, now.modified, now.tag)
 
 
 def reduce_table(table: Table, reopening: Reopening | None) -> tuple[Any, ...]:

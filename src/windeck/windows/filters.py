@@ -224,7 +224,8 @@ def gap_in_units(max_gap: Any, stamps: npt.NDArray[Any] | None, name: str = "max
         return int(duration)
     unit, step = np.datetime_data(stamps.dtype)
     span: Any = np.timedelta64(duration)
-    if (np.datetime_data(span.dtype)[0] in "MY") != (unit in "MY"):  # months differ in length
+    given = np.datetime_data(span.dtype)[0]
+    if given != "generic" and (given in "MY") != (unit in "MY"):  # months differ in length
         example = "np.timedelta64(1, 'M')" if unit in "MY" else "np.timedelta64(31, 'D')"
         raise ValueError(
             f"`{name}` is {max_gap!r}, and the timestamps are {stamps.dtype}; expected a duration "
