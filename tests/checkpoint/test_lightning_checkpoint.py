@@ -153,6 +153,8 @@ def note_events(folder: Path, url: str, kill_at: int | None, every: int, validat
         (1, {"val_check_interval": 3}),
         (4, {"check_val_every_n_epoch": 2}),
         (4, {"max_steps": 12}),
+        (1, {"max_steps": 6}),
+        (1, {"max_steps": 6, "limit_val_batches": 0, "accumulate_grad_batches": 2}),
         (1, {"max_steps": 100, "max_epochs": 3, "limit_val_batches": 0}),
         (4, {"max_epochs": 3, "limit_val_batches": 0}),
     ],
@@ -259,6 +261,31 @@ def test_a_run_that_was_stopped_in_an_epoch_goes_on_in_it(stop_at: int, tmp_path
     assert [event for event in events if event[0] == "end"][-1][2] == 12
     steps = [(event[1], event[2]) for event in events if event[0] == "train"]
     assert steps == [(step // 4, step) for step in range(steps[0][1], 12)]
+
+
+def save_at_the_end(folder: Path, url: str, max_steps: int, hook: str) -> None:
+    """Train up to a number of steps, or three epochs, and save in a hook of a callback."""
+    from windeck.checkpoint.lightning import LightningCheckpoint
+
+    loader = wd.Loader(Numbers(24), batch_size=6, shuffle=True, seed=3)
+    saving = LightningCheckpoint(url, every=1000, loader=loader)
+    own: Any = lightning.Callback()
+    setattr(own, hook, lambda trainer, *_: saving.save(trainer))
+    trainer = lightning.Trainer(
+        callbacks=[saving, own], plugins=[saving], enable_checkpointing=False,
+        **options(max_epochs=3, max_steps=max_steps),
+    )  # fmt: skip
+    trainer.fit(Eventful(None, lambda step: 0.0), loader, ckpt_path=saving.resume_path())
+    (folder / "end.json").write_text(json.dumps([loader.position, trainer.current_epoch]))
+
+
+@pytest.mark.parametrize("hook", ["on_train_epoch_end", "on_train_end"])
+@pytest.mark.parametrize("max_steps", [6, 8])
+def test_a_save_at_the_end_of_a_run(hook: str, max_steps: int, tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    assert launch(1, save_at_the_end, tmp_path, url, max_steps, hook) == [0]
+    assert launch(1, save_at_the_end, tmp_path, url, -1, hook) == [0]
+    assert json.loads((tmp_path / "end.json").read_text()) == [72, 3]
 
 
 def test_a_save_before_an_epoch_starts(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def fit_in_batches(
     """Train on two epochs of 80 samples; saves at even steps."""
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "out"), use_cpu=True, report_to=[], disable_tqdm=True,
-        num_train_epochs=2, save_strategy="steps", save_steps=2, **more,
+        save_strategy="steps", save_steps=2, **{"num_train_epochs": 2, **more},
     )  # fmt: skip
     loader = wd.Loader(Numbers(80), batch_size=size, shuffle=True, seed=3)
     trainer = trainer_of_one_checkpoint(url, loader, Scorer(kill_at), arguments)
@@ -105,6 +105,7 @@ def fit_in_batches(
         (8, 7, 20, 2),
         (16, 9, 8, 2),
         (8, 19, 16, 3),
+        (8, 9, 20, 2),
     ],
 )
 def test_other_batch_sizes_train_on_whole_epochs(
@@ -129,6 +130,16 @@ def test_a_whole_run_is_not_continued_in_other_batches(tmp_path: Path) -> None:
         trainer = fit_in_batches(tmp_path, url, size, None)
         assert (trainer.state.global_step, trainer.loader.position) == (10, 160)
         assert trainer.args.num_train_epochs == 2
+
+
+@pytest.mark.parametrize("more", [{"num_train_epochs": 1.5}, {"max_steps": 6}], ids=str)
+def test_a_run_that_ended_in_an_epoch_stays_finished(more: Any, tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    first = fit_in_batches(tmp_path, url, 20, None, **more)
+    steps, position = first.state.global_step, first.loader.position
+    for size in (20, 10):
+        trainer = fit_in_batches(tmp_path, url, size, None, **more)
+        assert (trainer.state.global_step, trainer.loader.position) == (steps, position)
 
 
 def test_callbacks_that_begin_anew_are_named(tmp_path: Path) -> None:

@@ -127,9 +127,14 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
 
     def save(self, trainer: Any) -> int:
         """Save now, on all ranks; return the generation."""
-        epochs = trainer.fit_loop.epoch_progress.current
-        # In `on_train_epoch_start` Lightning has counted an epoch that did not start.
-        return self._save(trainer, epoch_ended=True if epochs.ready > epochs.started else None)
+        loops = trainer.fit_loop
+        epochs, is_whole = loops.epoch_progress.current, loops.epoch_loop._num_ready_batches_reached
+        ended = None
+        if epochs.ready > epochs.started:  # in `on_train_epoch_start`
+            ended = True
+        elif epochs.started and epochs.processed == epochs.started and not is_whole():
+            ended = False  # in the last hooks of a training that stopped in an epoch
+        return self._save(trainer, epoch_ended=ended)
 
     def _save(self, trainer: Any, *, epoch_ended: bool | None = None) -> int:
         """Save; where Lightning's counts of epochs are between two states, as one of these."""
@@ -403,7 +408,7 @@ class _EpochStart(lightning.Callback):  # type: ignore[misc]
 def _ends_epoch(trainer: Any) -> bool:
     """Return whether an epoch ends after this batch, or the training, as a callback may ask."""
     stops = trainer.should_stop and trainer.fit_loop._can_stop_early
-    return bool(stops or trainer.fit_loop.epoch_loop._num_ready_batches_reached())
+    return bool(stops or trainer.fit_loop.epoch_loop._is_training_done)
 
 
 def _validates_next(trainer: Any) -> bool:

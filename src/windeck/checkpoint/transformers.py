@@ -85,6 +85,7 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         self._save_options: dict[str, Any] = {"keep": keep, "incremental": incremental}
         self._generation: int | None = None  # the one that training resumes from
         self._random: Any = None
+        self._passes = 0  # over the loader, beside those that Trainer computes from `max_steps`
         if loader is not None:
             self.args.ignore_data_skip = True  # the loader has a state: nothing to read again
 
@@ -134,14 +135,21 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         try:
             if self.args.max_steps <= 0 and has_epochs and loader is not None:
                 self.args.max_steps = self._steps_of_all(step, loader)
-                if self.args.max_steps == step:  # all are done: Trainer would begin one more
-                    self.args.max_steps, self.args.num_train_epochs = -1, 0
+                self._passes = int(self.args.max_steps > step)
+            if 0 < self.args.max_steps <= step:  # all are done: Trainer would begin one more
+                self.args.max_steps, self.args.num_train_epochs = -1, 0
             with tempfile.TemporaryDirectory() as folder:
                 name = transformers.trainer.TRAINER_STATE_NAME
                 transformers.TrainerState(**saved).save_to_json(str(Path(folder, name)))
                 return super().train(resume_from_checkpoint=folder, **options)
         finally:
+            self._passes = 0
             self.args.max_steps, self.args.num_train_epochs = former
+
+    def set_initial_training_values(self, *given: Any, **named: Any) -> Any:
+        """Return Trainer's values, with a pass more for the rest of an epoch of another size."""
+        epochs, *others = super().set_initial_training_values(*given, **named)
+        return epochs + self._passes, *others
 
     def _steps_of_all(self, done: int, loader: Any) -> int:
         """Return `max_steps` from a state of the loader; -1 if the number of epochs says the same.
@@ -160,8 +168,8 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         per_epoch = math.ceil(whole / accumulated)
         steps: int = done + math.ceil(epochs * per_epoch)
         steps += per_epoch if left == whole else left // accumulated
-        is_same = steps == math.ceil(self.args.num_train_epochs * per_epoch)
-        return -1 if is_same else max(steps, done)
+        planned = math.ceil(self.args.num_train_epochs * per_epoch)
+        return -1 if done < steps == planned else max(steps, done)
 
     def _warn_of_callbacks(self) -> None:
         """Warn of callbacks that begin anew, such as EarlyStoppingCallback."""
