@@ -127,13 +127,12 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
 
     def save(self, trainer: Any) -> int:
         """Save now, on all ranks; return the generation."""
-        loops = trainer.fit_loop
-        epochs, is_whole = loops.epoch_progress.current, loops.epoch_loop._num_ready_batches_reached
-        ended = None
+        epochs, ended = trainer.fit_loop.epoch_progress.current, None
         if epochs.ready > epochs.started:  # in `on_train_epoch_start`
             ended = True
-        elif epochs.started and epochs.processed == epochs.started and not is_whole():
-            ended = False  # in the last hooks of a training that stopped in an epoch
+        elif epochs.started and epochs.processed == epochs.started:  # in the hooks at its end
+            is_whole = trainer.fit_loop.epoch_loop._num_ready_batches_reached()
+            ended = None if is_whole else False
         return self._save(trainer, epoch_ended=ended)
 
     def _save(self, trainer: Any, *, epoch_ended: bool | None = None) -> int:
@@ -433,7 +432,8 @@ def _settle_epoch(progress: dict[str, dict[str, int]], *, ended: bool) -> None:
     for counts in progress.values():
         done = counts["processed"]
         counts.update(ready=done, started=done, completed=done - 1)
-        counts["processed"] -= not ended
+        if not ended:
+            counts["processed"] = done - 1
 
 
 def _start_epoch(loops: Any) -> None:
