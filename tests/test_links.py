@@ -90,7 +90,7 @@ def exporting(place: Path) -> None:
     source = open_store("memory://links-export")
     save("memory://links-export", 1)
     safetensors.export(source, place / "one.safetensors")
-    options = {"layout": "huggingface", "shard_bytes": 1000}
+    options: dict[str, Any] = {"layout": "huggingface", "shard_bytes": 1000}
     safetensors.export(source, place / "model", **options)
     for file, name in (
         ("w.npy", "model/w"),

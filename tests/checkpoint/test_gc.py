@@ -115,7 +115,7 @@ def backlog(store: Store, *, incremental: bool) -> None:
     state = {"w": torch.zeros(40), "v": torch.ones(3)}
     for step in range(12):
         state["w"][3 * step] = step
-        options = {"chunk_bytes": CHUNK, "incremental": incremental}
+        options: dict[str, Any] = {"chunk_bytes": CHUNK, "incremental": incremental}
         tag = f"best-{step}" if step in (3, 7) else None
         checkpoint.save(store, step=step, model=state, tag=tag, **options)
         if step in (1, 5):  # sorts after all keys of this generation, before those of the next
@@ -161,7 +161,7 @@ def test_gc_of_a_backlog_interrupted_between_any_two_removals(
         with open_store(fresh(kind)) as store:
             store.put_many(everything.items())
             with pytest.raises(Interrupted):
-                checkpoint.gc(Removals(store, at), keep=1)  # type: ignore[arg-type]
+                checkpoint.gc(Removals(store, at), keep=1)
             assert loaded(store) == expected
             for number in set(range(1, 13)) - {4, 8, 12}:
                 with pytest.raises(FileNotFoundError, match="there is no generation"):
@@ -178,7 +178,12 @@ def test_gc_of_a_backlog_is_one_compaction(
     """Not one a generation: 60 generations are removed with as few as 6 are."""
     engine = rocksdb.RocksDBStore if kind == "rocksdb" else leveldb.LevelDBStore
     compact, calls = engine._compact, list[Any]()
-    monkeypatch.setattr(engine, "_compact", lambda *keys: calls.append(keys) or compact(*keys))
+
+    def counted(*given: Any) -> None:
+        calls.append(given)
+        compact(*given)
+
+    monkeypatch.setattr(engine, "_compact", counted)
     counts = []
     for count in (6, 60):
         with open_store(f"{kind}://{tmp_path}/{count}") as store:

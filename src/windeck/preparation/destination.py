@@ -94,8 +94,8 @@ class Destination:
         from filelock import FileLock, Timeout
 
         is_new = not self.is_remote and not filesystem.exists(self.path)
-        for folder in {self.home, self.work} - {self.path}:
-            refuse_link(folder)
+        for chosen in {self.home, self.work, self._lock_path} - {self.path}:
+            refuse_link(chosen)
         filesystem.check_writable(self._lock_path)
         try:
             with FileLock(self._lock_path, timeout=0):
