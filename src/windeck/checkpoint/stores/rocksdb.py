@@ -88,7 +88,7 @@ class RocksDBStore:
             self.close()
             if time.monotonic() > until:
                 raise BlockingIOError(
-                    errno.EAGAIN,
+                    errno.EBUSY,
                     f"{self.url} was synced during each attempt to open it for reading, for "
                     f"{SETTLING_SECONDS} s: expected a moment without a sync of its writer",
                 )

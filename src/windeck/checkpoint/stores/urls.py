@@ -410,8 +410,8 @@ def retry_while_open(
         try:
             return attempt()
         except BlockingIOError as error:
-            is_own = error.errno == errno.EDEADLK
-            if (elsewhere and is_own) or time.monotonic() >= deadline:
+            is_elsewhere = error.errno == errno.EAGAIN
+            if (elsewhere and not is_elsewhere) or time.monotonic() >= deadline:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, 0.2)
