@@ -117,6 +117,66 @@ def test_uses_are_found(line: str, tmp_path: Path) -> None:
     assert list(uses(source))
 
 
+#: Calls that write to a file: by their name, and `open` and others by their mode.
+WRITES = re.compile(
+    r".*\.(write_text|write_bytes|touch|ParquetWriter|CSVWriter|open_memmap|savefig|tofile)"
+    r"|os\.(rename|replace|truncate)|shutil\.(copy\w*|move)|(np|numpy|torch)\.(save\w*)"
+)
+MODES = re.compile(r"[rbt]*[wax+][wbt+]*|r\+b?|.*O_(WRONLY|RDWR|CREAT|TRUNC|APPEND).*")
+#: What they may write to: new files of `windeck.io.local_files`, memory, and no file at all.
+NEW = re.compile(r"(str\()?(temporary|part)\)?|create_file\(\w+\)|data|os\.devnull")
+
+
+def writes(path: Path) -> Iterator[str]:
+    """Yield the calls in a source file that write to another file than a new one."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name, given = ast.unparse(node.func), [ast.unparse(one) for one in node.args]
+        modes = [*given[1:2], *(ast.unparse(one.value) for one in node.keywords)]
+        if name in ("open", "os.open") or re.fullmatch(r".*\.(OSFile|memmap)", name):
+            found = any(MODES.fullmatch(mode.strip("'")) for mode in [*modes, *given[1:3]])
+        else:
+            found = WRITES.fullmatch(name) is not None and not name.startswith("filesystem.")
+        into = given[1] if name == "torch.save" else given[0] if given else ""
+        if name.endswith((".write_text", ".touch")):
+            into = name.rpartition(".")[0]
+        if found and not NEW.fullmatch(into):
+            yield f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+def test_only_new_files_are_written() -> None:
+    """No file is written through a link: see tests/test_links.py."""
+    found = [call for path in SOURCES.rglob("*.py") for call in writes(path)]
+    # The function that moves a whole file of `local_files` to its place.
+    found = [call for call in found if "io/local_files.py" not in call]
+    assert [call.partition(": ")[2] for call in found] == ["os.replace(path, destination)"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(path, 'wb')",
+        "open(path, mode='a')",
+        "open(path, 'x')",
+        "open(path, 'r+b')",
+        "os.open(path, os.O_WRONLY | os.O_CREAT)",
+        "path.write_text('')",
+        "np.save(path, array)",
+        "torch.save(state, path)",
+        "pa.OSFile(path, 'wb')",
+        "np.memmap(path, np.int64, 'w+')",
+        "shutil.copyfile(a, b)",
+        "os.replace(path, other)",
+    ],
+)
+def test_writes_are_found(line: str, tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text(f"{line}\nopen(path)\nopen(temporary, 'wb')\nopen(path, 'rb')\n")
+    (found,) = writes(source)
+    assert found.endswith(f": {line}")
+
+
 def test_no_two_classes_have_one_name() -> None:
     names = [
         node.name.lstrip("_")

@@ -20,7 +20,7 @@ from models.incremental_model import CHUNK
 from support.store_servers import EMBEDDED, KINDS, need
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.checkpoint.stores import CorruptStoreError, Store, leveldb, open_store, rocksdb
 
 Fresh = Callable[[str], str]
 
@@ -67,19 +67,28 @@ def test_gc_leaves_other_namespaces(kind: str, fresh: Fresh) -> None:
         assert all(len(checkpoint.log(store, namespace=name)) == 3 for name in others)
 
 
-class Removals:
-    """A store that records the removed keys and the prefixes of removed ranges."""
+class Interrupted(Exception):
+    """The end of a process between two removals."""
 
-    def __init__(self, store: Store) -> None:
-        self._store, self.removed = store, list[bytes]()
+
+class Removals:
+    """A store that records the keys of each removal, and is interrupted before one of them."""
+
+    def __init__(self, store: Store, interrupted_at: int = -1) -> None:
+        self._store, self._at, self.removed = store, interrupted_at, list[list[bytes]]()
+
+    def _note(self, names: list[bytes]) -> None:
+        if len(self.removed) == self._at:
+            raise Interrupted
+        self.removed.append(names)
 
     def delete_many(self, names: Iterable[bytes]) -> None:
         every = list(names)
-        self.removed += every
+        self._note(every)
         self._store.delete_many(every)
 
     def delete_range(self, prefix: bytes = b"", **ends: Any) -> None:
-        self.removed.append(prefix)
+        self._note(list(self._store.keys(prefix, **ends)))
         self._store.delete_range(prefix, **ends)
 
     def __getattr__(self, name: str) -> Any:
@@ -94,10 +103,96 @@ def test_a_manifest_goes_before_what_it_names(kind: str, fresh: Fresh) -> None:
             checkpoint.save(store, step=step, model={f"w{i}": torch.ones(3) for i in range(5)})
         watched: Any = Removals(store)
         assert checkpoint.gc(watched, keep=1) == [1, 2, 3]
+        removed = [key for names in watched.removed for key in names]
         for generation in (1, 2, 3):
-            own = [key for key in watched.removed if b"/%016x" % generation in key]
+            own = [key for key in removed if b"/%016x" % generation in key]
             assert len(own) > 1
             assert own[0] == keys.manifest("windeck", generation)
+
+
+def backlog(store: Store, *, incremental: bool) -> None:
+    """Save 12 generations, of which 4 and 8 have tags, beside keys that sort between theirs."""
+    state = {"w": torch.zeros(40), "v": torch.ones(3)}
+    for step in range(12):
+        state["w"][3 * step] = step
+        options: dict[str, Any] = {"chunk_bytes": CHUNK, "incremental": incremental}
+        tag = f"best-{step}" if step in (3, 7) else None
+        checkpoint.save(store, step=step, model=state, tag=tag, **options)
+        if step in (1, 5):  # sorts after all keys of this generation, before those of the next
+            other = f"windeck/t/{step + 1:016x}x"
+            checkpoint.save(store, step=step, model=state, namespace=other)
+
+
+def loaded(store: Store) -> dict[tuple[str, int], list[float]]:
+    """Load all generations of all namespaces of `backlog`, and compare them with their steps."""
+    found = {}
+    for namespace in ("windeck", "windeck/t/0000000000000002x", "windeck/t/0000000000000006x"):
+        for commit in checkpoint.log(store, namespace=namespace):
+            model = {"w": torch.full((40,), -1.0), "v": torch.zeros(3)}
+            where: dict[str, Any] = {"generation": commit.generation, "namespace": namespace}
+            assert checkpoint.load(store, model=model, **where).step == commit.step
+            expected = torch.zeros(40)
+            expected[: 3 * commit.step + 1 : 3] = torch.arange(commit.step + 1.0)
+            assert torch.equal(model["w"], expected)
+            found[namespace, commit.generation] = model["w"].tolist()
+    return found
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "memory"])
+def test_gc_of_a_backlog_interrupted_between_any_two_removals(
+    kind: str, incremental: bool, fresh: Fresh
+) -> None:
+    """Kept generations load, removed ones are not readable, and the next gc removes the rest."""
+    with open_store(fresh(kind)) as store:
+        backlog(store, incremental=incremental)
+        everything = dict(store.scan())
+        assert len(loaded(store)) == 14
+        watched: Any = Removals(store)
+        gone = checkpoint.gc(watched, keep=1)
+        expected, left = loaded(store), set(store.keys())
+        assert {number for name, number in expected if name == "windeck"} == {4, 8, 12}
+        removals = len(watched.removed)
+        if not incremental and store.facts.ordered:
+            assert gone == [1, 2, 3, 5, 6, 7, 9, 10, 11]
+            # One for all manifests; one for each run of chunks without others between them.
+            assert removals == 1 + 5
+    for at in range(removals):
+        with open_store(fresh(kind)) as store:
+            store.put_many(everything.items())
+            with pytest.raises(Interrupted):
+                checkpoint.gc(Removals(store, at), keep=1)
+            assert loaded(store) == expected
+            for number in set(range(1, 13)) - {4, 8, 12}:
+                with pytest.raises(FileNotFoundError, match="there is no generation"):
+                    checkpoint.load(store, model=None, generation=number)
+            checkpoint.gc(store, keep=1)
+            assert loaded(store) == expected
+            assert set(store.keys()) == left
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+def test_gc_of_a_backlog_is_one_compaction(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one a generation: 60 generations are removed with as few as 6 are."""
+    engine = rocksdb.RocksDBStore if kind == "rocksdb" else leveldb.LevelDBStore
+    compact, calls = engine._compact, list[Any]()
+
+    def counted(*given: Any) -> None:
+        calls.append(given)
+        compact(*given)
+
+    monkeypatch.setattr(engine, "_compact", counted)
+    counts = []
+    for count in (6, 60):
+        with open_store(f"{kind}://{tmp_path}/{count}") as store:
+            for step in range(count):
+                checkpoint.save(store, step=step, model={"w": torch.ones(20_000)})
+            calls.clear()
+            assert len(checkpoint.gc(store, keep=1)) == count - 1
+            counts.append(len(calls))
+    assert counts[0] == counts[1] <= 2
 
 
 def test_gc_does_not_guess_what_a_damaged_manifest_needs() -> None:

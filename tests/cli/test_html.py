@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -339,6 +340,57 @@ def words(page: str, place: str = "main") -> str:
     import html
 
     return html.unescape(re.sub(r"<[^>]*>", "\n", found[0]))
+
+
+def listed(url: str) -> list[str]:
+    """Return the names that `ls` prints."""
+    code, printed, errors = command("view", url, "ls", "--flat")
+    assert code == 0, errors
+    return [line.split("  ")[0].strip() for line in printed.splitlines()[1:]]
+
+
+def addresses(name: str) -> list[str]:
+    """Return what stands after # for a name: as it is, encoded, and as a browser encodes it."""
+    fragments = [
+        name,
+        quote(name),
+        quote(name, safe=""),
+        quote(name, safe="/%&+=#?'()[]{};:@!$*,|"),
+    ]
+    return [f"name={one}" for one in fragments]
+
+
+def test_the_names_that_ls_prints_open_their_entries(data: dict[str, Any]) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node: apt-get install nodejs")
+    more = ["a+b c", "50%", "100%25", "x&name=y", "q=1"]
+    items = [*data["items"], *({"kind": "value", "name": name} for name in more)]
+    names = [*listed("memory://page"), *more]
+    names += [one["name"] for one in data["items"] if "\ud800" not in one["name"]]
+    assert "embeddings/user</script>" in names
+    asked = [(name, part) for name in names if name for part in addresses(name)]
+    wanted = {one.get("listed", one["name"]): one["name"] for one in reversed(items)}
+    program = (
+        (files("windeck.cli.page") / "tree.js").read_text(encoding="utf-8")
+        + """
+    const [items, asked] = JSON.parse(require("fs").readFileSync(0, "utf-8"));
+    console.log(JSON.stringify(asked.map((hash) => (itemNamed(items, hash) || {}).name)));
+    """
+    )
+    given = json.dumps([items, [part for _, part in asked] + ["q=1", "n=2", "name=none"]])
+    done = subprocess.run(
+        [node, "-e", program], input=given, capture_output=True, text=True, check=True
+    )
+    *found, search, item, missing = json.loads(done.stdout)
+    assert [search, item, missing] == [None] * 3
+    assert found == [wanted.get(name, name) for name, _ in asked]
+
+
+def test_names_of_ls_in_an_address(browser: Callable[[str], str]) -> None:
+    for part in addresses("embeddings/user</script>"):
+        assert "How often ids were looked up" in words(browser(part))
+    assert "No such name" in words(browser("name=embeddings/none"), "nav")
 
 
 def test_a_name_is_searched_for(browser: Callable[[str], str]) -> None:

@@ -256,7 +256,7 @@ def test_beside_the_process_that_writes(fresh: Fresh) -> None:
 @pytest.mark.parametrize("command", ["ls", "log"])
 def test_torch_and_numpy_stay_outside(fresh: Fresh, command: str) -> None:
     url = saved(fresh("rocksdb"))
-    heavy = {"torch", "numpy", "pyarrow", "rich", "shutil", "matplotlib"}
+    heavy = {"torch", "numpy", "pyarrow", "rich", "matplotlib"}
     assert_not_imported(heavy, "view", url, command)
 
 

@@ -18,7 +18,7 @@ import os, signal, sys
 from pathlib import Path
 
 sys.path.insert(0, "tests")
-from support.atomic_files import AtomicFiles, prepare
+from support.atomic_files import prepare
 
 source, folder, kind, overwrite, left = sys.argv[1:]
 points = 0
@@ -37,10 +37,8 @@ def changing(call):
         return found
     return run
 
-for name in ("replace", "unlink", "rmdir"):
+for name in ("replace", "unlink", "remove", "rmdir"):
     setattr(os, name, changing(getattr(os, name)))
-for name in ("pipe_file", "rm_file"):
-    setattr(AtomicFiles, name, changing(getattr(AtomicFiles, name)))
 prepare(Path(source), Path(folder), kind, overwrite == "True")
 print(points)
 """

@@ -6,7 +6,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from windeck.checkpoint.format import keys
@@ -93,7 +93,7 @@ def remove_generations(
     *,
     dry_run: bool = False,
 ) -> list[int]:
-    """Remove the values of old generations that are not needed, their manifests first.
+    """Remove the values of old generations that are not needed, all their manifests first.
 
     Parameters
     ----------
@@ -111,16 +111,78 @@ def remove_generations(
 
     Notes
     -----
-    A few reads for each generation and each range of needed values. In a store that is not ordered,
-    a scan of all keys.
+    A few reads for each generation and each range of needed values; one `delete_range` for all
+    values that have none to be kept between them. In a store that is not ordered, a scan of all
+    keys.
     """
     if not store.facts.ordered:
         return _remove_by_scan(store, namespace, is_old, needed, dry_run)
-    # Last those that are needed in part: tables with their values are rewritten, for which others
-    # make space on a full disk.
-    in_part = {span.generation for span in needed}
-    old = sorted(filter(is_old, _generations(store, namespace)), key=lambda n: (n in in_part, n))
-    return sorted(n for n in old if _remove_by_range(store, namespace, n, needed, dry_run))
+    held = {letter: [*_numbers(store, namespace, letter)] for letter in keys.LETTERS}
+    old = set(filter(is_old, {number for numbers in held.values() for number in numbers}))
+    manifests = [number for number in held[keys.LETTERS[0]] if number in old]
+    found, doomed = set(manifests), list[_DoomedRange]()
+    for letter in keys.LETTERS[1:]:
+        numbers = [number for number in held[letter] if number in old]
+        ranges = [*_doomed_ranges(store, namespace, letter, numbers, needed)]
+        found.update(one.generation for one in ranges)
+        doomed += _joined(store, ranges)
+    if not dry_run:  # without a manifest there is no generation
+        _delete(store, [keys.manifest(namespace, number) for number in manifests])
+        # Last those beside needed values: tables with these are rewritten, for which the others
+        # make space on a full disk.
+        for one in sorted(doomed, key=attrgetter("beside_needed")):
+            store.delete_range(one.prefix, start=one.first, stop=one.stop)
+    return sorted(found)
+
+
+class _DoomedRange(NamedTuple):
+    """Keys [first, stop) to be removed, of `generation` or, once joined, of this and later ones."""
+
+    prefix: bytes
+    first: bytes
+    stop: bytes
+    generation: int
+    beside_needed: bool
+
+
+def _doomed_ranges(
+    store: Store,
+    namespace: str,
+    letter: str,
+    generations: Iterable[int],
+    needed: set[NeededValues],
+) -> Iterator[_DoomedRange]:
+    """Iterate over the ranges of values of old generations that are not needed, ascending."""
+    own: dict[int, list[NeededValues]] = {}
+    for span in sorted(needed):
+        if span.letter == letter:
+            own.setdefault(span.generation, []).append(span)
+    for number in generations:
+        prefix, spans = f"{namespace}/{letter}/{number:016x}/".encode(), own.get(number, [])
+        for first, stop in _gaps(store, prefix, [_range(prefix, span) for span in spans]):
+            end = prefix[:-1] + b"0" if stop is None else stop  # 0 follows /
+            yield _DoomedRange(prefix[:-17], first, end, number, bool(spans))
+
+
+def _joined(store: Store, ranges: Iterable[_DoomedRange]) -> list[_DoomedRange]:
+    """Join ascending ranges that have no other key between them, such as of another namespace."""
+    joined: list[_DoomedRange] = []
+    for one in ranges:
+        last = joined[-1] if joined else None
+        if (
+            last
+            and next(iter(store.keys(one.prefix, start=last.stop, stop=one.first)), None) is None
+        ):
+            either = last.beside_needed or one.beside_needed
+            joined[-1] = last._replace(stop=one.stop, beside_needed=either)
+        else:
+            joined.append(one)
+    return joined
+
+
+def _delete(store: Store, gone: Sequence[bytes]) -> None:
+    for at in range(0, len(gone), _BATCH):
+        store.delete_many(gone[at : at + _BATCH])
 
 
 def _letter(namespace: str, key: bytes) -> str:
@@ -145,8 +207,8 @@ def _remove_by_scan(
                 doomed.setdefault(letter, []).append(key)
                 found.add(numbers[0])
     every = [key for letter in keys.LETTERS for key in doomed.get(letter, ())]
-    for at in range(0, 0 if dry_run else len(every), _BATCH):
-        store.delete_many(every[at : at + _BATCH])
+    if not dry_run:
+        _delete(store, every)
     return sorted(found)
 
 
@@ -169,25 +231,6 @@ class _NeededIndex:
         return place >= 0 and numbers[-1] < runs[place][1]
 
 
-def _remove_by_range(
-    store: Store, namespace: str, generation: int, needed: set[NeededValues], dry_run: bool
-) -> bool:
-    """Remove the values of a generation that are not needed; return True if there were any."""
-    key = keys.manifest(namespace, generation)
-    found = store.get(key) is not None
-    if found and not dry_run:
-        store.delete_many([key])  # first: without it, there is no generation
-    for letter in keys.LETTERS[1:]:
-        prefix = f"{namespace}/{letter}/{generation:016x}/".encode()
-        own = sorted(span for span in needed if span[:2] == (letter, generation))
-        for first, stop in _gaps(store, prefix, [_range(prefix, span) for span in own]):
-            found = True
-            if dry_run:
-                return True
-            store.delete_range(prefix, start=first, stop=stop)
-    return found
-
-
 def _range(prefix: bytes, span: NeededValues) -> tuple[bytes, bytes]:
     """Return the first key of some needed values, and the key after the last one."""
     last = (span.item + 1, 0) if span.stop is None else (span.item, span.stop)
@@ -207,11 +250,6 @@ def _gaps(
             if found is not None:
                 yield found, first
         at = stop if at is None or stop is None else max(at, stop)
-
-
-def _generations(store: Store, namespace: str) -> set[int]:
-    """Return the generations that have any key."""
-    return {number for letter in keys.LETTERS for number in _numbers(store, namespace, letter)}
 
 
 def _numbers(store: Store, namespace: str, letter: str) -> Iterator[int]:

@@ -19,6 +19,7 @@ from windeck.io.csv import CsvFile
 from windeck.io.csv_options import CsvOptions, date_formats, text_hint
 from windeck.io.data_files import resolve
 from windeck.io.formats import DataFile, open_file
+from windeck.io.local_files import atomic_file
 
 #: Fixed days off, counted from 1 January: a model that only knows the weekday gets these wrong.
 HOLIDAYS = (0, 120, 226, 275, 304, 357, 358, 359, 364)
@@ -49,7 +50,8 @@ def write_load_curve(path: str | Path, *, sites: int = 8, days: int = 730, seed:
     """Write `load_curve` as Parquet, marked as synthetic in its metadata; return the path."""
     table = load_curve(sites=sites, days=days, seed=seed)
     note = {"synthetic": f"windeck load curve, seed {seed}"}
-    pq.write_table(table.replace_schema_metadata(note), path)
+    with atomic_file(path) as part:
+        pq.write_table(table.replace_schema_metadata(note), part)
     return Path(path)
 
 

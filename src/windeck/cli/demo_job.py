@@ -27,8 +27,8 @@ from windeck.cli.demo_data import timestamps
 from windeck.io.conversion import is_categorical
 from windeck.io.csv_options import CsvOptions
 from windeck.io.data_files import resolve
-from windeck.io.filesystem import atomic_file
 from windeck.io.formats import open_file
+from windeck.io.local_files import atomic_file, create_file
 from windeck.io.options import ReadOptions
 from windeck.io.reading import read_arrow
 
@@ -242,7 +242,8 @@ def train(
         loader.load_state_dict(saved["loader"])
         step = saved["step"]
     batches = endless(loader)
-    with open(log, "ab", buffering=0) as lines:
+    log.unlink(missing_ok=True)
+    with open(create_file(log), "wb", buffering=0) as lines:
         while step < job.steps:
             if step == wait_at:
                 time.sleep(600)
@@ -334,7 +335,8 @@ def compare_runs(
 @contextmanager
 def child_process(command: Sequence[str], errors: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command whose standard error goes to a file; it ends with the block."""
-    with open(errors, "wb") as file:
+    errors.unlink(missing_ok=True)
+    with open(create_file(errors), "wb") as file:
         process = subprocess.Popen(command, stderr=file)
     try:
         yield process

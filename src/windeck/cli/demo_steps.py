@@ -26,6 +26,7 @@ from windeck.cli.demo_data import infer_columns, write_load_curve
 from windeck.cli.demo_job import Batch, Data, Forecaster, Job
 from windeck.cli.output import colored
 from windeck.cli.parser import csv_arguments
+from windeck.io.local_files import atomic_file, write_pieces
 
 #: Column in which the text of a line begins.
 INDENT = 12
@@ -169,7 +170,7 @@ def kill_and_resume(
     )
     for file in (killed, resumed, state):
         file.unlink(missing_ok=True)
-    (out / "job.json").write_text(job.to_json())
+    write_pieces(out / "job.json", [job.to_json().encode()])
     command = [sys.executable, "-m", "windeck.cli.demo_job", str(out / "job.json")]
     command += ["--state", str(state)]
     errors = out / "errors.txt"
@@ -368,7 +369,8 @@ def draw(path: Path, job: Job, data: Data, model: Forecaster) -> None:
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="upper right")
     figure.suptitle(f"{job.target}: forecasts of windows that training never saw")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with atomic_file(path) as part:
+        figure.savefig(part, dpi=110, format="png")
     plt.close(figure)
 
 

@@ -251,7 +251,7 @@ def _read(path: Path) -> Diagnosis:
 def _write_page(options: Namespace, page: Callable[[], str]) -> None:
     if options.html is None:
         return
-    from windeck.io.filesystem import atomic_file
+    from windeck.io.local_files import atomic_file
 
     with atomic_file(options.html) as part:
         part.write_text(page(), encoding="utf-8")

@@ -131,7 +131,7 @@ def _write_npy(store: Store, found: ManifestContents, file: Path, entry: TensorE
     from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, slices
     from windeck.checkpoint.read.scanning import read_chunks
     from windeck.columns.dtypes import DTYPES
-    from windeck.io.filesystem import atomic_file  # imports pyarrow
+    from windeck.io.local_files import atomic_file
 
     # Not what NumPy takes: other packages register more dtypes, which .npy cannot hold.
     if entry.dtype not in DTYPES or DTYPES[entry.dtype].numpy is None:
@@ -168,7 +168,7 @@ def _write_table(store: Store, found: ManifestContents, file: Path, table: Table
     import pyarrow as pa
 
     from windeck.checkpoint.tables.reading import SavedTable
-    from windeck.io.filesystem import atomic_file  # imports pyarrow
+    from windeck.io.local_files import atomic_file
 
     columns = _columns(table, flat=file.suffix == ".csv")
     schema = pa.schema([(name, dtype) for name, dtype, _ in columns])

@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: Namespace) -> None:
     """Write the page; `NegativeResult` where something is damaged."""
     from windeck.cli.page.contents import Limits, collect
-    from windeck.io.filesystem import atomic_file  # imports pyarrow
+    from windeck.io.local_files import atomic_file
 
     limits = Limits(values=arguments.values, read_bytes=arguments.read_bytes)
     url, file, generation = redacted_url(arguments.url), arguments.file, arguments.generation

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from windeck._util.file_limit import allow_more_files, open_with_room
 from windeck._util.text import format_bytes
 from windeck._util.validation import check_bytes
+from windeck.io.local_files import atomic_file
 
 __all__ = ["ObjectCache", "checked_cache", "object_key"]
 
@@ -35,6 +36,7 @@ _TRAILER_BYTES = len(_MAGIC) + 8 + _DIGEST_BYTES
 _LOCKS = 256
 #: Errors of a folder that cannot be written: the cache is not used, with a warning.
 _UNUSABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+_UNUSABLE |= {errno.ELOOP}  # a symbolic link at the name of a lock
 
 T = TypeVar("T")
 
@@ -291,10 +293,8 @@ def _lock_number(key: str) -> int:
 
 
 def _write(path: str, size: int, parts: Iterator[Any]) -> None:
-    from windeck.io.filesystem import atomic_file
-
     state, written = hashlib.blake2b(digest_size=_DIGEST_BYTES), 0
-    with atomic_file(path) as temporary, open(temporary, "xb") as file:
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
         for part in parts:
             state.update(part)
             written += file.write(part)
@@ -316,7 +316,7 @@ def _read(path: str) -> bytes | None:
     if stored[size:] != _MAGIC + size.to_bytes(8, "little") + digest:
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)
+        os.utime(path, follow_symlinks=False)
     return contents
 
 
@@ -341,7 +341,7 @@ def _mapped(path: str, size: int) -> Any | None:
         _remove(path)
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)
+        os.utime(path, follow_symlinks=False)
     return contents
 
 

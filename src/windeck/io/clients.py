@@ -7,13 +7,14 @@ requests and turns errors into sentences.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
+
+from windeck.io.local_files import write_pieces
 
 __all__ = [
     "ARROW_SCHEMES",
@@ -234,27 +235,24 @@ class ArrowClient:
         return ArrowObject(file, self._version(key, file), self._fs, key)
 
     def write(self, key: str, pieces: Sequence[Any]) -> None:
-        base = self._fs
+        base, path = self._fs, key
         while base.type_name == "subtree":
-            base = base.base_fs
-        if base.type_name in ("local", "mock", "hdfs"):  # others have no folders
-            self._fs.create_dir(key.rpartition("/")[0], recursive=True)
-        temporary = key
+            base, path = base.base_fs, base.base_path + path
         if base.type_name == "local":
-            folder, _, name = key.rpartition("/")
-            temporary = f"{folder}/.{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+            _write_local(path, pieces)
+            return
+        if base.type_name in ("mock", "hdfs"):  # others have no folders
+            self._fs.create_dir(key.rpartition("/")[0], recursive=True)
         # Large objects are uploaded in parts, and appear when the stream is closed, which is the
         # only way to end it.
         try:
-            with self._fs.open_output_stream(temporary, compression=None) as file:
+            with self._fs.open_output_stream(key, compression=None) as file:
                 for piece in pieces:
                     file.write(piece)
         except BaseException:
             with suppress(OSError):
-                self._fs.delete_file(temporary)
+                self._fs.delete_file(key)
             raise
-        if temporary != key:
-            self._fs.move(temporary, key)
 
     def delete(self, key: str) -> None:
         self._fs.delete_file(key)
@@ -406,6 +404,9 @@ class FsspecClient:
     def write(self, key: str, pieces: Sequence[Any]) -> None:
         if self._web:
             raise NotImplementedError("a web server takes no files")
+        if (path := _local_path(self._fs, key)) is not None:
+            _write_local(path, pieces)
+            return
         content = b"".join(map(memoryview, pieces))
         try:
             self._fs.pipe_file(key, content)
@@ -416,6 +417,21 @@ class FsspecClient:
     def delete(self, key: str) -> None:
         self._fs.invalidate_cache()
         self._fs.rm_file(key)
+
+
+def _write_local(path: str, pieces: Sequence[Any]) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    write_pieces(path, pieces)
+
+
+def _local_path(fs: Any, key: str) -> str | None:
+    """Return the path of a key of a local file system; None for others.
+
+    A local file system of fsspec writes through links, and its files grow while they are read.
+    """
+    while "dir" in _as_tuple(fs.protocol):
+        fs, key = fs.fs, f"{fs.path}/{key}"
+    return str(fs._strip_protocol(key)) if "file" in _as_tuple(fs.protocol) else None
 
 
 def _as_tuple(protocol: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:

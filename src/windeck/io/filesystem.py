@@ -12,11 +12,9 @@ import contextlib
 import mmap
 import os
 import re
-import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -25,6 +23,7 @@ import pyarrow as pa
 from windeck._util.file_limit import allow_more_files, open_with_room
 from windeck.io.cache import ObjectCache, checked_cache, object_key
 from windeck.io.clients import Client, WrongAnswer
+from windeck.io.local_files import create_file, temporary_path, write_pieces
 from windeck.io.ranges import RemoteFile, RemoteReader
 from windeck.io.remote import RemotePath, is_url, mount_url
 
@@ -468,55 +467,11 @@ def map_file(path: str, *, copy_on_write: bool = False) -> Iterator[MappedFile]:
         yield MappedFile(pages, file.fileno())
 
 
-def temporary_path(path: str | os.PathLike[str]) -> Path:
-    """Return a new name in the folder of `path`: hidden, and used by no other process."""
-    name = f".{os.path.basename(path)}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    return Path(path).with_name(name)
-
-
-@contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path to write to; rename the file to `path` when the block ends.
-
-    Readers see the previous file or the whole new one, also after a crash, and also when several
-    processes write at the same time. After an error the temporary file is removed and `path` is as
-    it was. The file has the permissions of any new file.
-
-    Yields
-    ------
-    Path
-        In the same folder; no such file exists.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with atomic_file(f"{folder}/greeting") as temporary:
-    ...         _ = temporary.write_text("hello")
-    ...     os.listdir(folder)
-    ['greeting']
-    """
-    temporary = temporary_path(path)
-    try:
-        yield temporary
-        handle = os.open(temporary, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
 def write_bytes(path: str, content: bytes) -> None:
     """Replace a file in one step for readers and other writers; make its directory."""
     _check_local(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with atomic_file(path) as temporary, open(temporary, "xb") as file:
-        file.write(content)
+    write_pieces(path, [content])
 
 
 def upload(path: str, *pieces: Any) -> None:
@@ -555,8 +510,7 @@ def check_writable(path: str) -> None:
     _check_local(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = temporary_path(path)
-    with open(temporary, "xb"):
-        pass
+    os.close(create_file(temporary))
     os.unlink(temporary)
 
 

@@ -7,7 +7,8 @@ import os
 from collections.abc import Sequence
 from itertools import accumulate
 
-from windeck.io.filesystem import atomic_file, parent, remote_reader, upload
+from windeck.io.filesystem import parent, remote_reader, upload
+from windeck.io.local_files import fsync_folder, make_folder, write_pieces
 from windeck.io.remote import RemotePath
 
 __all__ = ["ObjectReader", "list_objects", "write_object"]
@@ -33,6 +34,8 @@ def list_objects(folder: str) -> dict[str, int]:
 def write_object(path: str, pieces: Sequence[bytes]) -> None:
     """Write a file that appears as a whole, or replaces another one; make its folder.
 
+    A local folder may not be a symbolic link.
+
     It is durable when this returns. A write that was killed may leave a local file whose name
     begins with a dot, or parts of an upload that the store keeps for itself.
     """
@@ -40,14 +43,9 @@ def write_object(path: str, pieces: Sequence[bytes]) -> None:
         upload(path, *pieces)
         return
     folder = parent(path)
-    os.makedirs(folder, exist_ok=True)
-    with atomic_file(path) as temporary, open(temporary, "xb") as file:
-        file.writelines(pieces)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)  # makes its name durable
-    finally:
-        os.close(handle)
+    make_folder(folder)
+    write_pieces(path, pieces)
+    fsync_folder(folder)
 
 
 class ObjectReader:

@@ -22,6 +22,7 @@ from windeck._util.fingerprints import digest
 from windeck.io import filesystem
 from windeck.io.data_files import list_matching
 from windeck.io.filesystem import PathLike
+from windeck.io.local_files import refuse_link
 from windeck.io.remote import RemotePath
 from windeck.io.writing import remove_directory
 from windeck.preparation.manifest import MANIFEST, SCALER_FILE, Prepared
@@ -93,6 +94,8 @@ class Destination:
         from filelock import FileLock, Timeout
 
         is_new = not self.is_remote and not filesystem.exists(self.path)
+        for chosen in {self.home, self.work, self._lock_path} - {self.path}:
+            refuse_link(chosen)
         filesystem.check_writable(self._lock_path)
         try:
             with FileLock(self._lock_path, timeout=0):

@@ -14,6 +14,7 @@ import pytest
 
 from support.store_servers import need
 from windeck.checkpoint.stores import open_store, write_part
+from windeck.io.local_files import temporary_path
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,7 @@ def test_closing_twice_does_not_let_a_third_in(tmp_path: Path) -> None:
 def test_a_part_is_not_added_to_what_a_killed_one_left(tmp_path: Path) -> None:
     url, parts = f"leveldb://{tmp_path}/x", tmp_path / "x" / "windeck.parts"
     write_part(url, "a", [(b"old", b"1")])
-    (parts / "a").rename(parts / "a.tmp")
+    (parts / "a").rename(temporary_path(parts / "a"))
     assert write_part(url, "a", [(b"new", b"2")]) == 1
     with open_store(url) as store:
         store.ingest_parts(["a"])  # type: ignore[attr-defined]

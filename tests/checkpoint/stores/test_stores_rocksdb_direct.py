@@ -216,10 +216,10 @@ def test_only_what_is_a_value_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
     value = bytes(range(256)) * 100
     for kind in range(256):
         monkeypatch.setattr(rocksdb_sst, "VALUE", kind.to_bytes(8, "little"))
-        file = rocksdb_sst.TableWriter(tmp_path / "x.sst")
+        file = rocksdb_sst.TableWriter(tmp_path / f"{kind}.sst")
         file.add(b"k", value)
         file.finish()
-        table = rocksdb_sst._TableFile(tmp_path / "x.sst")
+        table = rocksdb_sst._TableFile(tmp_path / f"{kind}.sst")
         place = table.block_of(b"k")
         assert place is not None
         head, body = bytearray(7), bytearray(len(value) - 7)

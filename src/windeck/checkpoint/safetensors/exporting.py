@@ -28,7 +28,7 @@ from windeck.checkpoint.safetensors.files import (
 )
 from windeck.checkpoint.stores import Store
 from windeck.columns.dtypes import dtype_name, torch_dtype
-from windeck.io.filesystem import atomic_file
+from windeck.io.local_files import atomic_file
 
 __all__ = ["export"]
 
@@ -215,7 +215,7 @@ def _write_file(
     """Write a file; it gets its name when it is complete and on disk."""
     head = header_bytes(entries, text)
     size = len(head) + sum(entry.size for entry in entries)
-    with atomic_file(file) as temporary, open(temporary, "x+b") as out:
+    with atomic_file(file) as temporary, open(temporary, "r+b") as out:
         # Reserve the space: a full disk is an error here, and a crash in mapped memory.
         os.posix_fallocate(out.fileno(), 0, size)
         out.write(head)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windeck.columns.dtypes import torch_dtype
-from windeck.io.filesystem import atomic_file
+from windeck.io.local_files import atomic_file
 
 __all__ = [
     "CODES",
@@ -148,5 +148,5 @@ def read_header(file: Path) -> tuple[int, dict[str, Any]]:
 
 def write_json(file: Path, value: Any) -> None:
     """Write a JSON file; it gets its name when it is complete and on disk."""
-    with atomic_file(file) as temporary, open(temporary, "x", encoding="utf-8") as out:
+    with atomic_file(file) as temporary, open(temporary, "w", encoding="utf-8") as out:
         json.dump(value, out, indent=2)

@@ -20,6 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from windeck.checkpoint.stores.protocol import CorruptStoreError
 from windeck.checkpoint.stores.urls import StoreURL
+from windeck.io.local_files import (
+    atomic_file,
+    fsync_folder,
+    make_folder,
+    refuse_link,
+    temporary_target,
+    write_pieces,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path  # to import it takes longer than to open a small database
@@ -30,7 +38,6 @@ __all__ = [
     "LoggedKeys",
     "Seal",
     "check_process",
-    "fsync_folder",
     "keep_in_fork",
     "make_room",
     "part_path",
@@ -58,11 +65,12 @@ _BEGUN = (
 )
 
 
-def prepare_folder(url: StoreURL, *, create: bool) -> str:
+def prepare_folder(url: StoreURL, *, create: bool, writing: bool = True) -> str:
     """Check the folder of a database, create it if necessary, and return its path.
 
     RocksDB would convert a LevelDB database and would create the folder of a mistyped path, so the
-    names of the files are checked before the engine opens the folder.
+    names of the files are checked before the engine opens the folder. The engines write through
+    links, so a folder with any is not opened for `writing`.
     """
     path, given = _path(url), _as_given(url)
     if not _exists(path):
@@ -72,6 +80,8 @@ def prepare_folder(url: StoreURL, *, create: bool) -> str:
     if not os.path.isdir(path):
         raise NotADirectoryError(f"expected a folder for {given}, found a file")
     names = os.listdir(path)
+    if writing:
+        refuse_links(path)
     if "CURRENT" in names:
         found = _kind(names)
         if found != url.scheme:
@@ -79,7 +89,8 @@ def prepare_folder(url: StoreURL, *, create: bool) -> str:
                 f"expected a {_NAMES[url.scheme]} database at {given}, found one of "
                 f"{_NAMES[found]}: open it as {found}://"
             )
-        if CONFIG in names and _holds_objects(os.path.join(path, CONFIG)):
+        config = os.path.join(path, CONFIG)
+        if _exists(config) and _holds_objects(config):
             raise FileExistsError(
                 f"expected a RocksDB database of bytes at {given}, found one of rocksdict with "
                 "Python objects in it"
@@ -108,7 +119,7 @@ def part_path(url: StoreURL, name: str) -> Path:
     from pathlib import Path
 
     folder = Path(_path(url), PARTS)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(str(folder))
     return folder / name
 
 
@@ -117,14 +128,15 @@ def part_names(path: str, unfinished: bool = False) -> list[str]:
     folder = os.path.join(path, PARTS)
     names = os.listdir(folder) if os.path.isdir(folder) else []
     if unfinished:
-        return sorted({name.removesuffix(".tmp") for name in names})
-    return sorted(name for name in names if not name.endswith(".tmp"))
+        return sorted({temporary_target(name) or name for name in names})
+    return sorted(name for name in names if temporary_target(name) is None)
 
 
 def find_parts(url: StoreURL, names: Sequence[str]) -> list[Path]:
     """Return the paths of parts; raise FileNotFoundError if one is missing."""
     paths = [part_path(url, name) for name in names]
     for name, path in zip(names, paths, strict=True):
+        refuse_link(str(path))  # the engine would write into what it leads to
         if not path.exists():
             raise FileNotFoundError(
                 f"there is no part {name!r} of {url}: it was not written, or was ingested before"
@@ -136,12 +148,14 @@ def drop_part(url: StoreURL, name: str) -> None:
     """Remove a part, whether it is finished or not."""
     path = part_path(url, name)
     remove(path)
-    remove(path.with_name(name + ".tmp"))
+    for other in os.listdir(path.parent):
+        if temporary_target(other) == name:
+            remove(path.with_name(other))
 
 
 def remove(path: str | Path) -> None:
-    """Remove a file or a folder, if it exists."""
-    if os.path.isdir(path):
+    """Remove a file, a folder or a link, if it exists."""
+    if os.path.isdir(path) and not os.path.islink(path):
         import shutil
 
         shutil.rmtree(path)
@@ -150,21 +164,19 @@ def remove(path: str | Path) -> None:
             os.unlink(path)
 
 
-def write_durably(path: str | Path, data: bytes) -> None:
-    """Write a small file and sync it; its name is durable after `fsync_folder`."""
-    with open(path, "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
+def refuse_links(folder: str | Path) -> None:
+    """Raise FileExistsError if a file of a database is a symbolic link."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                refuse_link(entry.path)
 
 
-def fsync_folder(path: str | Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def remove_left_over(path: str) -> None:
+    """Remove temporary files of killed processes from a database that is open for writing."""
+    for name in os.listdir(path):
+        if temporary_target(name) in (SEAL, RESERVE):
+            remove(os.path.join(path, name))
 
 
 def free_bytes(path: str | Path) -> int:
@@ -189,13 +201,12 @@ def reserve_space(path: str) -> None:
                 used += os.stat(os.path.join(path, name)).st_size
     if used < 6 * RESERVE_BYTES:
         return
-    temporary = f"{file}.tmp"
-    try:
-        with open(temporary, "wb") as out:
-            os.posix_fallocate(out.fileno(), 0, RESERVE_BYTES)
-        os.replace(temporary, file)
-    except (AttributeError, OSError):  # macOS does not have the call
-        remove(temporary)
+    with (
+        suppress(AttributeError, OSError),  # macOS does not have the call
+        atomic_file(file) as temporary,
+        open(temporary, "r+b") as out,
+    ):
+        os.posix_fallocate(out.fileno(), 0, RESERVE_BYTES)
 
 
 def make_room(url: StoreURL) -> None:
@@ -276,9 +287,7 @@ class Seal:
         """Write the number to the file, after it is durable in the database."""
         self.number += 1
         line = b"windeck seal %d " % self.number
-        temporary = f"{os.path.splitext(self._file)[0]}.tmp"
-        write_durably(temporary, b"%s%08x\n" % (line, zlib.crc32(line)))
-        os.replace(temporary, self._file)
+        write_pieces(self._file, [b"%s%08x\n" % (line, zlib.crc32(line))])
         fsync_folder(os.path.dirname(self._file))
 
     def _read(self) -> int:
@@ -354,7 +363,8 @@ def translate_engine_error(error: Exception, doing: str, where: str) -> OSError:
     text = " ".join(text.split())
     sentence = f"{where}: {doing} failed: {text}"
     if "lock hold by current process" in text or ("/LOCK: " in text and _says_lock_is_held(text)):
-        return already_open_error(where)
+        is_own = "lock hold by current process" in text or "already held by process" in text
+        return already_open_error(where, own=is_own)
     for code in _ERRNOS:
         if os.strerror(code) in text:
             return OSError(code, sentence)
@@ -427,10 +437,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def already_open_error(where: str) -> BlockingIOError:
-    """Return the error for a database that is already open."""
+def already_open_error(where: str, *, own: bool) -> BlockingIOError:
+    """Return the error for a database that is already open; `own`: in this process."""
     return BlockingIOError(
-        errno.EAGAIN,
+        errno.EDEADLK if own else errno.EAGAIN,
         f"{where} is open already, in this process or another; expected one opener at a time",
     )
 

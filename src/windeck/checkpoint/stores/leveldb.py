@@ -28,6 +28,7 @@ from windeck.checkpoint.stores.protocol import (
     key_range,
 )
 from windeck.checkpoint.stores.urls import StoreURL
+from windeck.io.local_files import fsync_folder, temporary_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +74,7 @@ class LevelDBStore:
             self._db = _open_database(self._path, url)
             self._reader = LevelDBReader(self._db, self.url)
             self._seal.check(self._reader.get(SEAL_KEY))
+            embedded.remove_left_over(self._path)
         except BaseException:
             self.close()
             raise
@@ -90,7 +92,7 @@ class LevelDBStore:
         place = found.st_dev, found.st_ino
         with _claims_lock:
             if place in _claims:
-                raise already_open_error(self.url)
+                raise already_open_error(self.url, own=True)
             _claims[place] = self
         return place
 
@@ -281,8 +283,8 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
     url.only("create", "compression")
     embedded.prepare_folder(url, create=True)
     path = embedded.part_path(url, name)
-    temporary = path.with_name(name + ".tmp")
-    embedded.remove(temporary)
+    temporary = temporary_path(path)
+    os.mkdir(temporary)
     where, count = f"{url} (part {name})", 0
     try:
         part = _open_database(temporary, url)
@@ -297,13 +299,14 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
         os.replace(temporary, path)
     finally:
         embedded.remove(temporary)
-    embedded.fsync_folder(path.parent)
+    fsync_folder(path.parent)
     return count
 
 
 def _open_database(path: str | Path, url: StoreURL) -> Any:
     embedded.check_process("leveldb", url)
     compression = url.choice("compression", ("none", "snappy"), "none")
+    embedded.refuse_links(path)
     try:
         return plyvel.DB(
             str(path),

@@ -7,7 +7,6 @@ twice, and nothing passes through the log.
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import threading
 import time
@@ -21,7 +20,7 @@ import rocksdict
 
 from windeck._util.file_limit import allow_open_files
 from windeck.checkpoint.stores import embedded
-from windeck.checkpoint.stores.embedded import CONFIG, SEAL_KEY, translate_engine_error
+from windeck.checkpoint.stores.embedded import SEAL_KEY, translate_engine_error
 from windeck.checkpoint.stores.protocol import (
     Facts,
     Items,
@@ -56,9 +55,10 @@ TABLE_BYTES = 1 << 30
 #: How many small tables, or overlapping tables of `LARGE_BYTES` together, a sync merges. Merging
 #: takes longer than to look into fewer.
 MERGED_SMALL, MERGED_LARGE, LARGE_BYTES = 8, 4, 256 << 10
+#: A folder in memory on Linux, in which small files take less time.
+MEMORY = "/dev/shm"
 #: Seconds for which a reader tries to open a database between two syncs of its writer.
 SETTLING_SECONDS = 10
-_serial = itertools.count()
 
 
 class RocksDBStore:
@@ -68,7 +68,10 @@ class RocksDBStore:
         url.only("create", "readonly", "compression")
         self.url, self.facts = str(url), FACTS
         self._where, self._readonly = url, url.flag("readonly")
-        path = embedded.prepare_folder(url, create=url.flag("create", True) and not self._readonly)
+        writing = not self._readonly
+        path = embedded.prepare_folder(
+            url, create=url.flag("create", True) and writing, writing=writing
+        )
         self._path, self._lock = path, threading.RLock()
         self._logged = embedded.LoggedKeys()
         self._snapshots: weakref.WeakSet[RocksDBSnapshot] = weakref.WeakSet()
@@ -85,7 +88,7 @@ class RocksDBStore:
             self.close()
             if time.monotonic() > until:
                 raise BlockingIOError(
-                    errno.EAGAIN,
+                    errno.EBUSY,
                     f"{self.url} was synced during each attempt to open it for reading, for "
                     f"{SETTLING_SECONDS} s: expected a moment without a sync of its writer",
                 )
@@ -108,6 +111,7 @@ class RocksDBStore:
             self._seal.check(self.get(SEAL_KEY))
             if not self._readonly:
                 self._drop_tables("bulk-")  # of a killed process
+                embedded.remove_left_over(self._path)
         except BaseException:
             self.close()
             raise
@@ -275,7 +279,7 @@ class RocksDBStore:
         from windeck.checkpoint.stores.rocksdb_bulk import write_tables  # not needed to read
 
         self._writable  # noqa: B018 - raises before items are consumed
-        name = f"bulk-{os.getpid()}-{next(_serial)}"
+        name = f"bulk-{os.getpid()}-{os.urandom(8).hex()}"
         try:
             count, files = write_tables(self._where, name, items, TABLE_BYTES)
             self._ingest(files)
@@ -626,18 +630,15 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
 
 @contextmanager
 def readable(path: str) -> Iterator[str]:
-    """Yield the folder in which to open a database for reading: its own, or links to its files.
+    """Yield a folder of links to the files of a database, in which to open it for reading.
 
-    rocksdict writes a note beside a database whenever it opens one, so it cannot open a folder that
-    is read-only. A reader opens all files at once and needs the links only until then.
+    rocksdict writes a note beside a database whenever it opens one, and the engine a log of its
+    work, both through links. A reader opens all files at once and needs the links only until then.
     """
-    note = os.path.join(path, CONFIG)
-    if os.access(path, os.W_OK) and (os.access(note, os.W_OK) or not os.path.exists(note)):
-        yield path
-        return
     from tempfile import TemporaryDirectory
 
-    with TemporaryDirectory(prefix="windeck-") as folder:
+    in_memory = os.access(MEMORY, os.W_OK) and embedded.free_bytes(MEMORY) > 1 << 20
+    with TemporaryDirectory(prefix="windeck-", dir=MEMORY if in_memory else None) as folder:
         for name in os.listdir(path):
             if name.startswith(("CURRENT", "IDENTITY", "MANIFEST-", "OPTIONS-")) or name.endswith(
                 (".sst", ".log")

@@ -17,6 +17,13 @@ from windeck.checkpoint.stores.protocol import Items, ParallelItems, Pieces, ite
 from windeck.checkpoint.stores.rocksdb import COMPRESSIONS, fail, options_for
 from windeck.checkpoint.stores.rocksdb_sst import TableWriter
 from windeck.checkpoint.stores.urls import StoreURL
+from windeck.io.local_files import (
+    create_file,
+    fsync_folder,
+    temporary_path,
+    temporary_target,
+    write_pieces,
+)
 
 __all__ = ["is_empty_part", "write_part", "write_tables"]
 
@@ -33,15 +40,16 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
     path = embedded.part_path(url, name)
     if name.startswith("bulk-"):
         raise ValueError(f"expected the name of a part not to begin with bulk-, got {name!r}")
-    temporary = path.with_name(name + ".tmp")
+    temporary = Path(temporary_path(path))
     try:
         count = write_table(url, temporary, iter_ascending_pieces(items), None)
         if not count:
-            embedded.write_durably(temporary, EMPTY_PART)
-        os.replace(temporary, path)
+            write_pieces(path, [EMPTY_PART])
+        else:
+            os.replace(temporary, path)
     finally:
         embedded.remove(temporary)
-    embedded.fsync_folder(path.parent)
+    fsync_folder(path.parent)
     return count
 
 
@@ -124,6 +132,7 @@ def write_table(
 ) -> int:
     """Write pairs into a table file until it has `size` bytes; return the number of pairs."""
     table: TableWriter | _EngineTableWriter | None = None
+    name = temporary_target(path.name) or path.name
     count = written = 0
     try:
         for key, value in pairs:
@@ -132,7 +141,7 @@ def write_table(
                 table = table or _table_writer(url, path)
                 table.add(key, value)
             except Exception as error:
-                fail(error, f"writing the table file {path.name}", str(url))
+                fail(error, f"writing the table file {name}", str(url))
             count, written = count + 1, written + len(key) + len(value)
             if size is not None and written >= size:
                 break
@@ -140,7 +149,7 @@ def write_table(
             if table is not None:
                 table.finish()
         except Exception as error:
-            fail(error, f"writing the table file {path.name}", str(url))
+            fail(error, f"writing the table file {name}", str(url))
     finally:
         if table is not None:
             table.abandon()
@@ -156,6 +165,7 @@ class _EngineTableWriter:
     """Writer of table files that uses the engine, which supports compression."""
 
     def __init__(self, url: StoreURL, path: Path) -> None:
+        os.close(create_file(path))
         self._writer = rocksdict.SstFileWriter(options_for(url))
         self._writer.open(str(path))
 

@@ -33,6 +33,7 @@ from typing import Any, TypeAlias
 
 from windeck._core import crc32c, crc32c_joined, read_values
 from windeck.checkpoint.stores.protocol import Pieces, Wanted
+from windeck.io.local_files import create_file
 
 __all__ = ["LiveTables", "TableWriter"]
 
@@ -233,8 +234,7 @@ class TableWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
-        self._file = os.open(path, flags, 0o644)
+        self._file = create_file(path)
         self._out = bytearray()  # not written yet
         self._size = 0  # bytes of the file, including those not written yet
         self._written = self._begun = 0  # bytes in the file, and of them those the disk began with

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -21,6 +22,10 @@ __all__ = ["StoreURL", "existing_url", "is_url", "make_room", "open_store", "ope
 __all__ += ["register", "retry_while_open", "takes_parts", "takes_turns", "write_part"]
 
 Result = TypeVar("Result")
+
+#: Seconds to wait for an embedded database that another process has open, such as a second trainer
+#: that is about to be refused.
+PATIENCE = 10.0
 
 _PACKAGE = "windeck.checkpoint.stores"
 #: scheme -> module, library it imports, extra that brings the library
@@ -141,7 +146,7 @@ class StoreURL(NamedTuple):
 def open_store(
     url: str, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
 ) -> Store:
-    """Open a store.
+    """Open a store; wait up to ten seconds while another process has an embedded one open.
 
     Parameters
     ----------
@@ -191,8 +196,8 @@ def open_store(
         raise ValueError(f"`storage_options` are for stores in files, such as s3://, got {parsed}")
     if parsed.scheme in _registered:
         return _registered[parsed.scheme](parsed)
-    opened = _backend(parsed.scheme).open_url(parsed)
-    return opened
+    opener: Callable[[StoreURL], Store] = _backend(parsed.scheme).open_url
+    return retry_while_open(lambda: opener(parsed), seconds=PATIENCE, elsewhere=True)
 
 
 def write_part(url: str, name: str, items: Items) -> int:
@@ -383,19 +388,30 @@ def is_url(text: str | os.PathLike[str]) -> bool:
     return True
 
 
-def retry_while_open(attempt: Callable[[], Result], *, seconds: float) -> Result:
-    """Return the result of `attempt`, which is repeated while another process has the store open.
+def retry_while_open(
+    attempt: Callable[[], Result], *, seconds: float, elsewhere: bool = False
+) -> Result:
+    """Return the result of `attempt`, which is repeated while the store is open already.
+
+    Parameters
+    ----------
+    seconds
+        Duration of the repetition.
+    elsewhere
+        Do not repeat it while this process has the store open, which it alone can close.
 
     Raises
     ------
     BlockingIOError
-        When another process still has the store open after this many seconds.
+        When the store is still open after this many seconds.
     """
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, 0.01
     while True:
         try:
             return attempt()
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
+        except BlockingIOError as error:
+            is_elsewhere = error.errno == errno.EAGAIN
+            if (elsewhere and not is_elsewhere) or time.monotonic() >= deadline:
                 raise
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.2)

@@ -15,6 +15,7 @@ from windeck.checkpoint.format.manifests import find_commit, read_head, read_man
 from windeck.checkpoint.read.predicates import nan, parse
 from windeck.checkpoint.read.searching import search_tensor, statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.cli.catalog import TABLES
 from windeck.cli.output import format_time
 from windeck.cli.page.samples import (
     NOT_READ,
@@ -24,6 +25,7 @@ from windeck.cli.page.samples import (
     statistics_document,
     table_item,
 )
+from windeck.cli.session import escaped
 from windeck.columns.dtypes import item_bytes
 from windeck.columns.elements import is_numeric
 
@@ -154,6 +156,9 @@ def collect(
         items.append(table_item(view, namespace, table, budget))
         held += table.bytes
     items += _values(manifest["trees"], budget)
+    for item in items:  # as `ls` prints it
+        listed = escaped(TABLES * (item["kind"] == "table") + item["name"])
+        item.update({} if listed == item["name"] else {"listed": listed})
     log = [
         {"generation": one.generation, "step": one.step, "time": format_time(one.time),
          "bases": list(one.bases), "tags": list(one.tags)}

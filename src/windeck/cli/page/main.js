@@ -1,4 +1,5 @@
-// The state is in the address after #, so it can be linked to: q, the search; n, the item shown.
+// The state is in the address after #, so it can be linked to: q, the search; n, the item shown;
+// name, the item that is called so.
 const data = JSON.parse(document.getElementById("data").textContent);
 data.items.forEach((item, i) => {
   item.key = String(i + 1);
@@ -8,10 +9,11 @@ data.items.forEach((item, i) => {
 const byKey = new Map(data.items.map((item) => [item.key, item]));
 
 function state() {
-  const given = new URLSearchParams(location.hash.slice(1));
-  const name = given.get("name");
-  const item = name === null ? null : data.items.find((one) => one.name === name);
-  return { q: given.get("q") || "", n: item ? item.key : given.get("n") };
+  const hash = location.hash.slice(1);
+  const given = new URLSearchParams(hash);
+  const item = itemNamed(data.items, hash);
+  // A name that is not there is searched for, which says so.
+  return { q: given.get("q") || (item ? "" : given.get("name")) || "", n: item ? item.key : given.get("n") };
 }
 
 function link(changes) {

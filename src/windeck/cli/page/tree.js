@@ -1,6 +1,18 @@
 // The tree of names. Groups are filled when they are first opened, so large trees are quick.
 const groups = { "table": "Embedding tables", "tensor": "Tensors", "value": "Plain values" };
 
+// The item whose name is in an address after name=: as it is or as `ls` prints it, encoded or not.
+function itemNamed(items, hash) {
+  const start = hash.search(/(^|&)name=/);
+  if (start < 0) return undefined;
+  const rest = hash.slice(hash.indexOf("=", start) + 1);  // of a name that was not encoded, also & and +
+  const decoded = rest.replace(/(%[0-9a-f]{2})+/gi, (piece) => {
+    try { return decodeURIComponent(piece); } catch { return piece; }
+  });
+  const names = [rest, decoded, new URLSearchParams(hash).get("name")];
+  return names.map((name) => items.find((one) => one.name === name || one.listed === name)).find(Boolean);
+}
+
 function parts(name) {
   return name.match(/[^/.]*[/.]?/g).slice(0, -1);
 }
