@@ -22,7 +22,7 @@ from windeck._util.fingerprints import digest
 from windeck.io import filesystem
 from windeck.io.data_files import list_matching
 from windeck.io.filesystem import PathLike
-from windeck.io.local_files import refuse_link
+from windeck.io.local_files import refuse_link, temporary_target
 from windeck.io.remote import RemotePath
 from windeck.io.writing import remove_directory
 from windeck.preparation.manifest import MANIFEST, SCALER_FILE, Prepared
@@ -34,10 +34,6 @@ _WORK, _LOCK, _PLAN = "_prepare", ".prepare.lock", "plan"
 #: The object of a URL that names the scratch directory it is written from, and its token there.
 _CLAIM, _OWNER = ".prepare.json", "owner"
 _OURS = re.compile(rf"part-\d{{5,}}\.parquet|{SCALER_FILE}")
-#: Temporary files of `windeck.io.filesystem`, which a process that was killed has left.
-_LEFT_OVER = re.compile(
-    rf"\.(part-\d{{5,}}\.parquet|{SCALER_FILE}|manifest\.json|\.prepare\.lock)\.\d+-[0-9a-f]+\.tmp"
-)
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,7 @@ class Destination:
         others = [
             name
             for name in self._names()
-            if name not in known and not _OURS.fullmatch(name) and not _LEFT_OVER.fullmatch(name)
+            if name not in known and not _OURS.fullmatch(name) and not _is_left_over(name)
         ]
         if others:
             raise FileExistsError(
@@ -220,7 +216,7 @@ class Destination:
                     "empty directory, or overwrite=True"
                 )
             self.clear()
-        for name in filter(_LEFT_OVER.fullmatch, names):
+        for name in filter(_is_left_over, names):
             filesystem.remove(filesystem.join(self.path, name))
         if not filesystem.exists(marked):
             remove_directory(self.work)
@@ -234,6 +230,14 @@ class Destination:
         remove_directory(self.work)
         for name in filter(_OURS.fullmatch, self._names()):
             filesystem.remove(filesystem.join(self.path, name))
+
+
+def _is_left_over(name: str) -> bool:
+    """Return True for a temporary file that a process that was killed has left."""
+    target = temporary_target(name)
+    if target is None:
+        return False
+    return target in (MANIFEST, _LOCK, _CLAIM) or _OURS.fullmatch(target) is not None
 
 
 def destination_of(path: str, scratch: PathLike | None, shown: PathLike) -> Destination:
