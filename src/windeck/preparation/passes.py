@@ -16,6 +16,7 @@ import pyarrow as pa
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_rates
 from windeck._util.text import format_bytes
+from windeck.columns.times import time_tick
 from windeck.io import filesystem
 from windeck.preparation.destination import check_claim
 from windeck.preparation.engines import all_cores, run_tasks
@@ -205,8 +206,7 @@ def _tick(end: Any, kind: Any) -> int:
         exact = np.datetime64("NaT")
     if np.isnat(exact):
         raise ValueError(f"`train` must be dates such as '2020-01-31T12:00', in UTC, got {end!r}")
-    floor = exact.astype(f"M8[{kind.unit if pa.types.is_timestamp(kind) else 'D'}]")
-    return int(floor.astype(np.int64)) + int(floor < exact)
+    return time_tick(exact, f"M8[{kind.unit if pa.types.is_timestamp(kind) else 'D'}]")
 
 
 def _remove_others(folder: str, parts: int) -> None:

@@ -372,7 +372,8 @@ class _Steps:
         self.duplicates += count if step == 0 else 0
         if self.usual is not None:
             self.irregular += count if step != self.usual else 0
-            self.breaks += count if step > self.usual > 0 else 0
+            # Rows ascend: a difference beyond int64 has wrapped.
+            self.breaks += count if step % (1 << 64) > self.usual > 0 else 0
             return
         self.counts[step] = self.counts.get(step, 0) + count
         if len(self.counts) > COUNTED_STEPS:
@@ -381,7 +382,7 @@ class _Steps:
     def settle(self) -> int:
         """Decide the usual step: the most frequent positive one, the smallest of equals."""
         if self.usual is None:
-            positive = [(-count, step) for step, count in self.counts.items() if step > 0]
+            positive = [(-count, step) for step, count in self.counts.items() if 0 < step < 1 << 63]
             counts, self.counts, self.usual = self.counts, {}, min(positive, default=(0, 0))[1]
             self.duplicates = 0
             for step, count in counts.items():

@@ -104,13 +104,14 @@ class StreamedTimes:
         """Return integers as int64, which they are."""
         return self.view(dtype)
 
-    def first_rows(self, low: Int64s, high: Int64s, stamp: Any) -> Int64s:
-        """Return the first row of each range [low[i], high[i]) at or after `stamp`, else its end.
+    def first_rows(self, low: Int64s, high: Int64s, tick: int) -> Int64s:
+        """Return the first row of each range [low[i], high[i]) at or after `tick`, else its end.
 
         The ranges ascend and lie within one series each. Reads the timestamps of their rows once,
         in bounded memory.
         """
         found: Int64s = low.copy()
+        ticks = self.view(np.int64)
         if not len(low):
             return found
         for start in range(int(low.min()), int(high.max()), ROWS_AT_A_TIME):
@@ -119,7 +120,7 @@ class StreamedTimes:
             if not len(here):
                 continue
             before = np.zeros(stop - start + 1, dtype=np.int64)
-            np.cumsum(self[start:stop] < stamp, out=before[1:])
+            np.cumsum(ticks[start:stop] < tick, out=before[1:])
             first = np.maximum(low[here], start) - start
             last = np.minimum(high[here], stop) - start
             found[here] += before[last] - before[first]

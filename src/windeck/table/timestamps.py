@@ -212,7 +212,9 @@ def _unusual(ticks: Array, offsets: Int64s, steps: Int64s) -> tuple[Int64s, Int6
         step = (after - before)[inside]
         usual = np.repeat(*_steps_in_block(offsets, steps, start, len(within)))[inside]
         _add(irregular, offsets, start + inside[step != usual])
-        _add(breaks, offsets, start + inside[(step > usual) & (usual > 0)])
+        # Rows ascend: a difference beyond int64 is right as an unsigned number.
+        larger = step.view(np.uint64) > usual.view(np.uint64)
+        _add(breaks, offsets, start + inside[larger & (usual > 0)])
     return irregular, breaks
 
 

@@ -20,8 +20,15 @@ from windeck._util.indices import Int64, as_indices
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits, Bools
+from windeck.columns.times import time_tick
 from windeck.table.streamed import StreamedTimes
-from windeck.windows.filters import WindowFilter, WindowReport, apply_filter, describe_steps
+from windeck.windows.filters import (
+    WindowFilter,
+    WindowReport,
+    apply_filter,
+    as_integers,
+    describe_steps,
+)
 from windeck.windows.index import WindowRuns, WindowSpan
 
 if TYPE_CHECKING:
@@ -358,14 +365,18 @@ def _start_stop(name: str, value: Any) -> tuple[Any, Any]:
 # --- time stamps -----------------------------------------------------------------------------
 
 
-def parse_timestamp(value: Any, stamps: Timestamps) -> Any:
-    """Return a time stamp that compares with those of the table; datetimes with a zone as UTC."""
+def parse_timestamp(value: Any, stamps: Timestamps) -> int:
+    """Return the first tick of the table's time stamps that is not before a time stamp.
+
+    Datetimes with a zone count as UTC. The result is outside of int64 for a time stamp that the
+    unit of the table cannot hold.
+    """
     if stamps.dtype.kind != "M":
         if not isinstance(value, (int, np.integer)):
             raise TypeError(
                 f"a time stamp must be an integer, as the table's are {stamps.dtype}, got {value!r}"
             )
-        return np.int64(value)
+        return int(value)
     if isinstance(value, (int, np.integer, float)):
         raise TypeError(
             f"a time stamp must be a date or a time, as the table's are {stamps.dtype}, "
@@ -381,7 +392,7 @@ def parse_timestamp(value: Any, stamps: Timestamps) -> Any:
         stamp = np.datetime64("NaT")
     if np.isnat(stamp):
         raise ValueError(f"a time stamp must be one such as '2014-03-01', got {value!r}")
-    return stamp
+    return time_tick(stamp, stamps.dtype)
 
 
 def _parse_time_zone(text: str) -> str | dt.datetime:
@@ -398,10 +409,11 @@ def rows_at(runs: WindowRuns, stamps: Timestamps, time: Any) -> Int64:
 
     One binary search for all runs together: O(runs * log(rows)).
     """
-    stamp = parse_timestamp(time, stamps)
+    tick = parse_timestamp(time, stamps)
     in_files: Any = stamps
     if isinstance(in_files, StreamedTimes):
-        return in_files.first_rows(runs.low, runs.high, stamp)
+        return in_files.first_rows(runs.low, runs.high, tick)
+    ticks = as_integers(stamps)
     low: Int64 = runs.low.copy()
     high: Int64 = runs.high.copy()
     while True:
@@ -409,6 +421,6 @@ def rows_at(runs: WindowRuns, stamps: Timestamps, time: Any) -> Int64:
         if len(searching) == 0:
             return low
         middle: Int64 = low[searching] + (high[searching] - low[searching]) // 2
-        before = stamps[middle] < stamp
+        before = ticks[middle] < tick
         low[searching[before]] = middle[before] + 1
         high[searching[~before]] = middle[~before]
