@@ -242,8 +242,9 @@ def arguments() -> Iterator[tuple[Any, Fraction]]:
         yield moment.isoformat(), seconds_of(moment)
         yield moment.date(), seconds_of(dt.datetime.combine(moment.date(), dt.time()))
     for unit, size in NUMPY_SECONDS.items():
-        for tick in (1 - 2**63, -1, 0, 1, 2**63 - 1):
-            yield np.datetime64(tick, unit), tick * size
+        ticks = np.array([1 - 2**63, -1, 0, 1, 2**63 - 1])
+        for tick, stamp in zip(ticks.tolist(), ticks.view(f"M8[{unit}]"), strict=True):
+            yield stamp, tick * size
 
 
 @pytest.mark.parametrize("unit", NUMPY_SECONDS)
@@ -307,7 +308,7 @@ def test_max_gap_compares_exact_differences(unit: str) -> None:
             if most < size:
                 continue
             inside = sum((b - a) * size <= most for a, b in itertools.pairwise(ticks))
-            gap = np.timedelta64(count, gap_unit)
+            (gap,) = np.array([count]).view(f"m8[{gap_unit}]")
             if not inside:
                 continue
             windows = wd.Windows(table, context_length=2, max_gap=gap)
@@ -376,8 +377,8 @@ def test_times_beyond_the_end_are_exact_or_an_error(unit: str) -> None:
 
 @pytest.mark.parametrize("freq", ["W", "D", "h", "15min", "s", "ms", "us", "ns"])
 def test_regular_series_are_exact_or_an_error(freq: str) -> None:
-    step = {"W": 7 * DAY, "D": DAY, "h": 3600, "15min": 900, "s": 1}.get(freq)
-    step = step or Fraction(1, UNITS[freq])
+    whole = {"W": 7 * DAY, "D": DAY, "h": 3600, "15min": 900}
+    step = Fraction(whole[freq]) if freq in whole else Fraction(1, UNITS[freq])
     refusals = []
     for start, at in arguments():
         try:

@@ -123,11 +123,11 @@ def time_tick(stamp: np.datetime64, dtype: Any) -> int:
     unit, count = np.datetime_data(np.dtype(dtype))
     if unit not in ("Y", "M"):
         return -(-_attoseconds(stamp) // (count * _UNITS[unit]))
-    before = stamp.astype(dtype)
-    return int(before.astype(np.int64)) + (_attoseconds(before) < _attoseconds(stamp))
+    before: Any = stamp.astype(dtype)
+    return int(before.astype(np.int64)) + int(_attoseconds(before) < _attoseconds(stamp))
 
 
-def _attoseconds(stamp: np.datetime64) -> int:
+def _attoseconds(stamp: Any) -> int:
     unit, count = np.datetime_data(stamp.dtype)
     if unit in ("Y", "M"):
         return _attoseconds(stamp.astype("M8[D]"))

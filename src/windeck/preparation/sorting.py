@@ -13,6 +13,7 @@ from windeck.columns.dtypes import Array, Int64s
 from windeck.io.conversion import (
     decode_numbers,
     is_categorical,
+    plain_numbers,
     time_dtype,
     to_dictionary,
     value_type,
@@ -130,7 +131,7 @@ def staged_column(name: str, array: Any, read: ReadOptions, where: str, row: int
     if is_categorical(array.type):
         plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         return plain.cast(pa.string())
-    array = decode_numbers(array)
+    array = plain_numbers(array)
     if read.dtype is not None and pa.types.is_floating(array.type):
         return _cast_floats(name, array, pa.from_numpy_dtype(read.dtype), where, row)
     return array
@@ -188,7 +189,7 @@ def _cast_floats(name: str, array: Any, kind: Any, where: str, row: int) -> Any:
 
 def cast_column(name: str, array: Any, kind: Any, read: ReadOptions) -> Any:
     """Return a staged column in the type that all files have in common."""
-    if name in read.index_columns or array.type == kind:
+    if name in read.index_columns or array.type == kind or pa.types.is_decimal(kind):
         return array
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), value_type(kind))

@@ -462,12 +462,36 @@ def _list_array(name: str, arrays: Sequence[Array]) -> Any:
     return pa.LargeListArray.from_arrays(pa.array(ends), pa.array(arrow_times(values)))
 
 
+_SEVERAL_LEVELS = (
+    "has an index of several levels, which would be lost; expected "
+    "Table.from_arrow(series.to_frame(), id_columns=..., timestamp_column=...) with their names, "
+    "or reset_index(drop=True)"
+)
+
+
+def check_levels(columns: Mapping[str, Any]) -> None:
+    """Raise ValueError for Series of pandas of which an index says that they are several series."""
+    for name, data in columns.items():
+        if type(getattr(data, "index", None)).__name__ == "MultiIndex":
+            raise ValueError(f"column {name!r} {_SEVERAL_LEVELS}")
+
+
 def _index_of(series: Sequence[Any]) -> Any:
     """Return the indexes of pandas Series as lists of timestamps, None if they are not time."""
     found: list[Any] = [getattr(one, "index", None) for one in series]
     found = [index.to_timestamp() if hasattr(index, "to_timestamp") else index for index in found]
+    for place, index in enumerate(found):
+        if type(index).__name__ == "MultiIndex":
+            raise ValueError(f"series {place} {_SEVERAL_LEVELS}")
     timed = [getattr(getattr(index, "dtype", None), "kind", "") == "M" for index in found]
     if not any(timed):
+        named = [getattr(index, "name", None) for index in found]
+        if any(name is not None for name in named):
+            place = next(place for place, name in enumerate(named) if name is not None)
+            raise ValueError(
+                f"series {place} has an index {named[place]!r} that has no time stamps and would "
+                "be lost; expected an index of time, or reset_index(drop=True)"
+            )
         return None
     if not all(timed):
         raise ValueError(

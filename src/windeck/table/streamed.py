@@ -359,9 +359,7 @@ def read_streamed(
     names = options.value_columns(files[0].schema, where)
     wanted = (*names, *options.index_columns)
     kinds = reading.common_types(files, wanted, every=options.columns is None)
-    total = sum(file.num_rows for file in files)
-    if not total:
-        raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} has no rows")
+    total = reading.count_rows(files)
     start, stop = row_range(options, total)
     if start == stop:
         raise ValueError(f"`rows` must have a row of the {total} for a streamed table, got none")
@@ -410,8 +408,8 @@ def _forms(
 ) -> tuple[dict[str, ColumnForm], list[str]]:
     """Return the forms of columns, and the string columns whose categories are not known."""
     forms, unknown = {}, []
-    for name in names:
-        dtype = conversion.value_dtype(name, kinds[name], options.dtype, where)
+    dtypes = conversion.value_dtypes({name: kinds[name] for name in names}, options.dtype, where)
+    for name, dtype in dtypes.items():
         words = options.category_names(name, kinds[name], where)
         forms[name] = ColumnForm(kinds[name], dtype, words)
         if words is True:
