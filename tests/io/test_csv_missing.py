@@ -215,6 +215,21 @@ def test_numbers_too_large_for_a_float_are_refused(tmp_path: Path) -> None:
             reader(path)
 
 
+@pytest.mark.parametrize("reader", READERS)
+def test_integers_that_a_float_rounds_are_refused(tmp_path: Path, reader: str) -> None:
+    path = tmp_path / "a.csv"
+    for text in ("9223372036854775809", "-12345678901234567890", "9007199254740993"):
+        path.write_text("x\n" + "0.5\n" * 50 + f"{text}\n" + "0\n" * 20)
+        with pytest.raises(OverflowError, match=rf"has '{text}' in row 50, which float64 cannot"):
+            READERS[reader](path)
+    exact = ["9223372036854775809e0", "100000000000000000000", "9007199254740994", "1e300"]
+    path.write_text("x\n" + "0.5\n" * 50 + "\n".join(exact) + "\n")
+    assert READERS[reader](path)["x"][50:].tolist() == [float(text) for text in exact]
+    path.write_text("x\n1\n-9223372036854775808\n?\n9223372036854775807\n")
+    table = READERS[reader](path)
+    assert table["x"][[0, 1, 3]].tolist() == [1, -(2**63), 2**63 - 1]
+
+
 def test_words_are_those_that_arrow_knows_and_more() -> None:
     from pyarrow import csv
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,6 +34,9 @@ _INFERRED = (
     *(pa.timestamp("ns"), pa.float64(), pa.string()),
 )
 _NO_TYPES: Mapping[str, Any] = {}
+#: Integers up to it are exact in float64.
+_EXACT = float(1 << 53)
+_INTEGER = re.compile(r"[+-]?\d+")
 _CONVERSION_ERROR = re.compile(r"CSV column #(\d+): .*?(?:invalid value '(.*)')?$")
 
 
@@ -141,17 +146,9 @@ class CsvFile:
         if place < 0 or not is_string(data.schema.field(place).type):
             return data
         assert layout is not None
-        column, where = data.column(place), f"timestamp column {name!r} of {self.path!r}"
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        found = []
-        for chunk in chunks:
-            found.append(parse_times(chunk, layout, where, row))
-            row += len(chunk)
-        kind = pa.timestamp("s", "UTC" if "%z" in layout else None)
-        parsed = pa.chunked_array(found, kind)
-        if isinstance(data, pa.RecordBatch):
-            return data.set_column(place, pa.field(name, kind), parsed.chunk(0))
-        return data.set_column(place, pa.field(name, kind), parsed)
+        where = f"timestamp column {name!r} of {self.path!r}"
+        times = parse_times(data.column(place), layout, where, row)
+        return data.set_column(place, pa.field(name, times.type), times)
 
     def _read_options(self, **options: Any) -> Any:
         from pyarrow import csv
@@ -210,7 +207,7 @@ class CsvFile:
                     raise
                 table = self._with_numbers(self._parse_at_once, list(names), self._names)
             for name in names:
-                self._check_infinite(name, [table.column(name)])
+                self._check_large(name, table.column(name))
             table = self._with_times(table)
         return ParsedCsv(self.path, table, self.options)
 
@@ -269,12 +266,12 @@ class CsvFile:
 
     def parse_as(self, types: Mapping[str, Any]) -> Iterator[Any]:
         """Yield record batches of columns with the types of `settled_types`, in bounded memory."""
-        row, finite = 0, set(types)
+        row, unchecked = 0, set(types)
         with hint_at_options(self.path, self.options), name_in_errors(self.path, self.kind):
             for batch in self._parse_as(types):
-                for name in sorted(finite):
-                    if self._check_infinite(name, [batch.column(name)]):
-                        finite.remove(name)
+                for name in sorted(unchecked):
+                    if self._check_large(name, batch.column(name)):
+                        unchecked.remove(name)
                 yield self._with_times(batch, row)
                 row += batch.num_rows
 
@@ -299,26 +296,25 @@ class CsvFile:
                 arrays = {n: one.column(n) for one in batches for n in one.schema.names}
                 yield pa.RecordBatch.from_pydict({name: arrays[name] for name in types})
 
-    def _check_infinite(self, name: str, arrays: Sequence[Any]) -> bool:
-        """Return True for infinite numbers; OverflowError if a number in the text is not."""
-        if not pa.types.is_floating(arrays[0].type):
+    def _check_large(self, name: str, array: Any) -> bool:
+        """Return True for large floats; OverflowError if a number in the text is another one.
+
+        That is a finite one that became infinite, and an integer that was rounded.
+        """
+        if not pa.types.is_floating(array.type):
             return False
-        if not any(pc.any(pc.is_inf(array)).as_py() for array in arrays):
+        if not pc.any(pc.greater_equal(pc.abs(array), _EXACT)).as_py():
             return False
         row = 0
         with self._open([name], {name: pa.string()}, words=True) as reader:
             for batch in reader:
-                texts = batch.column(0)
-                digits = pc.fill_null(pc.match_substring_regex(texts, r"\d"), False)
-                numbers = pc.if_else(digits, texts, "0")
-                numbers = pc.replace_substring(numbers, self.options.decimal, ".")
-                infinite = pc.is_inf(pc.utf8_trim_whitespace(numbers).cast(pa.float64()))
-                place = pc.index(infinite, True).as_py()
-                if place >= 0:
-                    raise OverflowError(
-                        f"column {name!r} of {self.path!r} has {texts[place].as_py()!r} in row "
-                        f"{row + place}, which float64 cannot hold"
-                    )
+                for place, text in _large_numbers(batch.column(0), self.options.decimal):
+                    value = float(text)
+                    if math.isinf(value) or (_INTEGER.fullmatch(text) and int(text) != value):
+                        raise OverflowError(
+                            f"column {name!r} of {self.path!r} has {text!r} in row {row + place}, "
+                            "which float64 cannot hold"
+                        )
                 row += batch.num_rows
         return True
 
@@ -374,6 +370,13 @@ class ParsedCsv:
         """Yield record batches of some columns, and drop the parsed values of these columns."""
         selected = pa.table({name: self._columns.pop(name) for name in names})
         yield from slice_rows(iter(selected.to_batches(max_chunksize=BATCH_ROWS)), start, stop)
+
+
+def _large_numbers(texts: Any, decimal: str) -> Iterator[tuple[int, str]]:
+    """Yield place and text of numbers that may be beyond the integers that float64 holds."""
+    large = pc.fill_null(pc.match_substring_regex(texts, r"\d{16}|\d[eE]"), False)
+    for place in np.flatnonzero(large).tolist():
+        yield place, texts[place].as_py().strip().replace(decimal, ".")
 
 
 def _convert(

@@ -28,16 +28,22 @@ _COMPOUND = {
 }
 
 
+#: Directives in the order of ISO 8601, with what is before them there, and those it has together.
+_ISO_PARTS = {"%Y": "", "%m": "-", "%d": "-", "%H": " ", "%M": ":", "%S": ":"}
+_ISO = [[place < count for place in range(6)] for count in (3, 5, 6)]
+
+
 def parse_times(texts: Any, layout: str, where: str, row: int = 0) -> Any:
     """Parse texts as time stamps in seconds, in UTC if the format has a zone; null stays null.
 
-    The parser of Arrow takes 31 April for 1 May, and 23:59:60 for the next day. So its result is
-    formatted again and compared with the text. Where they differ, as 1/4 and 01/04 do, they must
-    have the same numbers and names, and Python, which is strict, parses the text.
+    Arrow's parser of formats takes 31 April for 1 May, and 23:59:60 for the next day. Digits in
+    full width are put into the order of ISO 8601, of which Arrow is strict. Other texts are parsed,
+    formatted again and compared; where they differ, as 1/4 and 01/04 do, they must have the same
+    numbers and names, and Python, which is strict, parses the text.
 
     Parameters
     ----------
-    texts : pyarrow.Array of strings
+    texts : pyarrow.Array or ChunkedArray of strings
     layout : str
         The format, such as "%d/%m/%Y".
     where : str
@@ -60,6 +66,8 @@ def parse_times(texts: Any, layout: str, where: str, row: int = 0) -> Any:
 timestamp_format='%d/%m/%Y' in every row
     """
     coded = texts.dictionary_encode()
+    if isinstance(coded, pa.ChunkedArray):
+        coded = coded.unify_dictionaries().combine_chunks()
     words = coded.dictionary.cast(pa.string())
     stamps, zone = _parsed(words, layout), "UTC" if "%z" in layout else None
     if stamps.null_count:
@@ -102,6 +110,9 @@ def _offset(zone: str) -> int:
 
 
 def _local(words: Any, layout: str) -> Any:
+    quick = _as_iso(words, layout)
+    if quick is not None:
+        return quick
     stamps = pc.strptime(words, format=layout, unit="s", error_is_null=True)
     if layout == "%s":  # Seconds since 1970, which `strftime` lacks.
         again = stamps.cast(pa.int64()).cast(pa.string())
@@ -114,6 +125,31 @@ def _local(words: Any, layout: str) -> Any:
     pairs = zip(words.filter(others).to_pylist(), again.filter(others).to_pylist(), strict=True)
     strict = [_strict(word, layout) if _says_same(word, back) else None for word, back in pairs]
     return pc.replace_with_mask(stamps, others, pa.array(strict, pa.timestamp("s")))
+
+
+def _as_iso(words: Any, layout: str) -> Any | None:
+    """Parse texts of digits alone, in full width, by way of ISO 8601, of which Arrow is strict.
+
+    None are returned if the format has other parts, or a text is not like this.
+    """
+    parts = re.findall(r"%.|[^%]+", layout)
+    places = [part for part in parts if part[0] == "%"]
+    given = [part in places for part in _ISO_PARTS]
+    if not set(places) <= set(_ISO_PARTS) or len(set(places)) < len(places) or given not in _ISO:
+        return None
+    pattern = "".join(
+        rf"(\d{{{4 if part == '%Y' else 2}}})" if part in places else re.escape(part)
+        for part in parts
+    )
+    if pc.all(pc.match_substring_regex(words, f"^{pattern}$")).as_py() is not True:
+        return None
+    found = "".join(
+        f"{mark}\\{places.index(part) + 1}" for part, mark in _ISO_PARTS.items() if part in places
+    )
+    try:
+        return pc.replace_substring_regex(words, f"^{pattern}$", found).cast(pa.timestamp("s"))
+    except pa.ArrowInvalid:
+        return None
 
 
 def _says_same(word: str | None, back: str | None) -> bool:
