@@ -133,6 +133,20 @@ def test_a_column_without_values_in_some_files_has_the_type_of_the_others(
         assert found[2:4].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_category_without_values_has_no_names(tmp_path: Path, kind: str) -> None:
+    data = pa.table({"wind": pa.nulls(ROWS), "x": np.arange(ROWS) + 0.5})
+    path = WRITERS[kind](data, tmp_path / "a.data")
+    for reader in (one for one in readers_of(kind) if one not in (prepared, by_rows)):
+        for categories in ("wind", {"wind": ["N", "S"]}):
+            table = reader(path, categories=categories)
+            names = ("N", "S") if isinstance(categories, dict) else ()
+            assert table.column("wind").categories == names, reader
+            found, masks = windows_of(table, "wind")
+            assert found.dtype == np.int32
+            assert masks == [False] * ROWS
+
+
 def test_columns_without_values_in_memory() -> None:
     data = pa.table({"dead": pa.nulls(3), "x": pa.array([1.0, 2.0, 3.0], pa.float32())})
     assert wd.Table.from_arrow(data).columns["dead"].dtype == "float32"

@@ -15,7 +15,7 @@ from windeck.columns.dtypes import Array, Int64s
 __all__ = ["add_steps", "arrow_times", "cast_times", "common_times", "ticks_of", "time_tick"]
 
 #: Attoseconds of the units that have a fixed length.
-_UNITS = {
+_UNITS: dict[str, int] = {
     **{unit: 1000**power for power, unit in enumerate(("as", "fs", "ps", "ns", "us", "ms", "s"))},
     **{unit: count * 10**18 for unit, count in (("m", 60), ("h", 3600), ("D", 86400))},
     "W": 7 * 86400 * 10**18,
@@ -103,7 +103,7 @@ def ticks_of(duration: np.timedelta64, dtype: Any) -> int:
     """
     given, number = np.datetime_data(duration.dtype)
     unit, count = np.datetime_data(np.dtype(dtype))
-    sizes = {"Y": 12, "M": 1} if unit in ("Y", "M") else _UNITS
+    sizes: dict[str, int] = {"Y": 12, "M": 1} if unit in ("Y", "M") else _UNITS
     size = sizes[unit if given == "generic" else given]
     return int(duration.astype(np.int64)) * number * size // (count * sizes[unit])
 
@@ -122,7 +122,8 @@ def time_tick(stamp: np.datetime64, dtype: Any) -> int:
     """
     unit, count = np.datetime_data(np.dtype(dtype))
     if unit not in ("Y", "M"):
-        return -(-_attoseconds(stamp) // (count * _UNITS[unit]))
+        size: int = count * _UNITS[unit]
+        return -(-_attoseconds(stamp) // size)
     before: Any = stamp.astype(dtype)
     return int(before.astype(np.int64)) + int(_attoseconds(before) < _attoseconds(stamp))
 
@@ -131,7 +132,8 @@ def _attoseconds(stamp: Any) -> int:
     unit, count = np.datetime_data(stamp.dtype)
     if unit in ("Y", "M"):
         return _attoseconds(stamp.astype("M8[D]"))
-    return int(stamp.astype(np.int64)) * count * _UNITS[unit]
+    size: int = count * _UNITS[unit]
+    return int(stamp.astype(np.int64)) * size
 
 
 def add_steps(first: Array, counts: Int64s, steps: Any, what: str = "a time stamp") -> Array:

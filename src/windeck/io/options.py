@@ -53,14 +53,14 @@ class ReadOptions:
         *,
         sort: bool = False,
         zone: Any = None,
-        csv: tuple[Any, ...] = (None, None, None, None, None, None),
+        csv: tuple[Any, Any, Any, Any, Any, Any] = (None, None, None, None, None, None),
     ) -> ReadOptions:
         """Return the options for a user's arguments; an error names a wrong one."""
         asked = None if columns is None else as_names("columns", columns)
         keys = as_names("id_columns", ids or ())
         every = categories is True
         named = {} if isinstance(categories, bool) else _categories(categories)
-        text = CsvOptions.from_arguments(*csv, time=time, ids=keys, categories=tuple(named))
+        text = CsvOptions.from_arguments(*csv, time, keys, tuple(named))
         local = _zone(zone, time)
         kind = floating_dtype(dtype)
         return cls(asked, keys, time, kind, _rows(rows), named, every, sort, local, text)
@@ -129,6 +129,13 @@ class ReadOptions:
                 f"the zone {kind.tz!r} already, and is read in UTC; expected local times, or no "
                 "time_zone="
             )
+
+    def typed(self, kinds: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the types of columns, with that of text for categories without any value."""
+        return {
+            name: pa.string() if pa.types.is_null(kind) and name in self.categories else kind
+            for name, kind in kinds.items()
+        }
 
     def category_names(self, name: str, kind: Any, where: str) -> CategoryNames | None:
         """Return the category names of a column, None for numbers."""

@@ -170,8 +170,7 @@ class ParquetFile:
 
         pyarrow lets it wrap. Seconds hold it, and are compared, once for each row group.
         """
-        columns = {name for name in names if self._has_int96(name)}
-        for name in sorted(columns):
+        for name in sorted(self._int96.intersection(names)):
             new = [group for group in groups if (group, name) not in self._checked]
             for group in new:
                 plan = self._plan([name], [group], self.group_rows[group])
@@ -179,13 +178,16 @@ class ParquetFile:
                     self._compare_int96(source, name, group)
             self._checked.update((group, name) for group in new)
 
-    def _has_int96(self, name: str) -> bool:
+    @cached_property
+    def _int96(self) -> frozenset[str]:
+        """Names of columns with time stamps of 96 bits, and of what these may be a part of."""
         schema = self._metadata.schema
-        leaves = map(schema.column, range(len(schema)))
-        return any(
-            leaf.physical_type == "INT96" and f"{leaf.path}.".startswith(f"{name}.")
-            for leaf in leaves
-        )
+        found: set[str] = set()
+        for leaf in map(schema.column, range(len(schema))):
+            if leaf.physical_type == "INT96":
+                parts = leaf.path.split(".")
+                found.update(".".join(parts[:stop]) for stop in range(1, len(parts) + 1))
+        return frozenset(found)
 
     def _compare_int96(self, source: Any, name: str, group: int) -> None:
         from pyarrow import parquet

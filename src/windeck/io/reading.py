@@ -101,7 +101,7 @@ def read_files(
         if isinstance(file, ParsedCsv):
             file.check_text(options)
     total = count_rows(files)
-    kinds = common_types(files, wanted, every=options.columns is None)
+    kinds = options.typed(common_types(files, wanted, every=options.columns is None))
     start, stop = row_range(options, total)
     where = repr(files[0].path)
     builders, matrix = _builders(names, kinds, options, stop - start, interleaved, where)
@@ -344,7 +344,8 @@ def from_arrow_table(
     where = "the data"
     names = options.value_columns(table.schema, where)
     column_indices(table.schema, (*names, *options.index_columns), where)
-    kinds = {name: table.schema.field(name).type for name in (*names, *options.index_columns)}
+    wanted = (*names, *options.index_columns)
+    kinds = options.typed({name: table.schema.field(name).type for name in wanted})
     start, stop = row_range(options, table.num_rows)
     table = table.slice(start, stop - start)
     builders, matrix = _builders(names, kinds, options, stop - start, interleaved, where)

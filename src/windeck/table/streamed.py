@@ -358,7 +358,7 @@ def read_streamed(
     where = repr(files[0].path)
     names = options.value_columns(files[0].schema, where)
     wanted = (*names, *options.index_columns)
-    kinds = reading.common_types(files, wanted, every=options.columns is None)
+    kinds = options.typed(reading.common_types(files, wanted, every=options.columns is None))
     total = reading.count_rows(files)
     start, stop = row_range(options, total)
     if start == stop:

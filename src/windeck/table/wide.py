@@ -46,7 +46,7 @@ def load(data: Any, ids: Any, time: str | None, given: Mapping[str, Any]) -> Loa
         given.get("dtype"),
         given.get("rows"),
         zone=given.get("time_zone"),
-        csv=(*map(given.get, _CSV),),
+        csv=(*map(given.get, _CSV),),  # type: ignore[arg-type]
     )
     budget = budget_bytes(given.get("memory_budget"))
     files = files_of(data, {name: given.get(name) for name in _LOCATED})
