@@ -166,6 +166,10 @@ def test_no_words_keep_text(tmp_path: Path) -> None:
     assert table.column("y").categories == ("?", "5", "6")
     table = wd.Table.read(path, categories=True, missing=[])
     assert table.column("y").categories == ("?", "5", "6")
+    wd.prepare(path, tmp_path / "out", missing=["5"], overwrite=True)
+    table = wd.Table.read(tmp_path / "out", categories=True)
+    assert table.column("x").categories == ("1", "2", "oops")
+    check(table, "y", [None, None, 6])
     # Codes of apartments, of which more than one are no numbers.
     path.write_text("x\n" + "1\n2\n12a\n12b\n3\n")
     wd.prepare(path, tmp_path / "text")

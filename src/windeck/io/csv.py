@@ -351,7 +351,7 @@ class ParsedCsv:
         for name, column in self._columns.items():
             coded = options.all_categories or name in options.categories or name in options.ids
             hint = text_hint(column, time=name == options.time)
-            if not hint and not coded and not (kept and self._options.missing == ()):
+            if not hint and not coded and not (kept and self._options.missing is not None):
                 hint = misfit_hint(name, column, self._options, self._row, kept=kept)
             if hint and not (coded and is_string(column.type)):
                 raise TypeError(f"column {name!r} of {self.path!r} is {column.type}; {hint}")

@@ -138,8 +138,8 @@ def prepare(
     dest_filesystem, dest_storage_options : optional
         The same for `dest`; by default `storage_options` are for both.
     header, delimiter, decimal, encoding, timestamp_format, missing
-        Options of CSV; see `Table.read`. A column of numbers with a text among them is an error,
-        unless ``missing=[]`` says that it is text.
+        Options of CSV; see `Table.read`. Without `missing` a column of numbers with a text among
+        them is an error; with it, such as ``missing=[]``, other texts are meant, and written.
 
     Returns
     -------
