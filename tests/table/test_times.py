@@ -399,3 +399,42 @@ def test_texts_of_several_precisions_keep_their_times() -> None:
         seconds_of(dt.datetime(9999, 12, 31)),
         seconds_of(dt.datetime(2000, 1, 1, 6)),
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["20240131", "24-01-31", "1706659200", "2024131", "2024-02-30", "x"]
+)
+def test_texts_that_are_no_dates_are_refused_as_arguments(tmp_path: Path, text: str) -> None:
+    """NumPy takes the first for the year 20240131, and the second for the year 24."""
+    stamps = np.arange("2024-01-01", "2024-03-01", dtype="M8[D]")
+    columns = {"time": stamps, "value": np.zeros(len(stamps))}
+    windows = wd.Windows(wd.Table.from_columns(columns, timestamp_column="time"), context_length=1)
+    message = f"a time stamp must be one such as '2014-03-01', got '{text}'"
+    for time in ((text, None), (None, text)):
+        with pytest.raises(ValueError, match=message):
+            windows.subset(time=time)
+    with pytest.raises(ValueError, match=message):
+        windows.split(0, text)
+    path = in_parquet(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=f"`train` must be dates such as .*, got '{text}'"):
+        wd.prepare(path, tmp_path / "out", timestamp_column="time", train=(None, text))
+    with pytest.raises(ValueError, match=text):
+        wd.Table.from_series([[1.0, 2.0]], start=text, freq="D")
+
+
+def test_arguments_of_pandas_keep_their_nanoseconds_and_zones() -> None:
+    pandas = pytest.importorskip("pandas")
+    first = np.datetime64("2024-01-01T00:00:00.000000000")
+    stamps = first + np.arange(9)
+    columns = {"time": stamps, "value": np.zeros(9)}
+    windows = wd.Windows(wd.Table.from_columns(columns, timestamp_column="time"), context_length=1)
+    at = pandas.Timestamp(stamps[4])
+    for moment in (at, at.tz_localize("UTC").tz_convert("Europe/Berlin")):
+        assert len(windows.subset(time=(moment, None))) == 5
+        assert len(windows.subset(time=(None, moment))) == 4
+        table = wd.Table.from_series([[1.0]], start=moment, freq="ns")
+        assert table.timestamps is not None
+        assert table.timestamps.tolist() == [int(stamps[4].astype(np.int64))]
+    assert len(windows.subset(time=(pandas.Period("2024-01", "M"), None))) == 9
+    with pytest.raises(ValueError, match="a time stamp must be one such as"):
+        windows.subset(time=(pandas.NaT, None))

@@ -5,6 +5,9 @@ NumPy converts between units without a check: 9999-12-31 in nanoseconds is a day
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +15,8 @@ import numpy as np
 
 from windeck.columns.dtypes import Array, Int64s
 
-__all__ = ["add_steps", "arrow_times", "cast_times", "common_times", "ticks_of", "time_tick"]
+__all__ = ["add_steps", "arrow_times", "cast_times", "common_times", "parse_time", "ticks_of"]
+__all__ += ["time_tick"]
 
 #: Attoseconds of the units that have a fixed length.
 _UNITS: dict[str, int] = {
@@ -20,6 +24,7 @@ _UNITS: dict[str, int] = {
     **{unit: count * 10**18 for unit, count in (("m", 60), ("h", 3600), ("D", 86400))},
     "W": 7 * 86400 * 10**18,
 }
+_ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 _ARROW_UNITS = {("s", 1), ("ms", 1), ("us", 1), ("ns", 1), ("D", 1)}
 _LEAST_INT32, _MOST_INT32 = -(1 << 31), (1 << 31) - 1
 
@@ -64,8 +69,45 @@ def cast_times(
     return found
 
 
+def parse_time(value: Any) -> np.datetime64:
+    """Return a text, date, time or time stamp as `datetime64`; one with a zone in UTC.
+
+    NumPy takes "20240131" for the year 20240131 and "24-01-31" for the year 24, has no zones, and
+    drops the nanoseconds of pandas.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none of these.
+
+    Examples
+    --------
+    >>> parse_time("2024-01-31T08:30+01:00")
+    np.datetime64('2024-01-31T07:30:00.000000')
+    >>> parse_time("20240131")
+    Traceback (most recent call last):
+    ValueError: a time stamp must be one such as '2014-03-01', got '20240131'
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(value, pandas.Period):
+        value = value.to_timestamp()
+    if pandas is not None and isinstance(value, pandas.Timestamp):
+        return np.datetime64(value.to_datetime64())
+    if isinstance(value, str):
+        text = value.strip()
+        if re.match(r"[+-]?\d", text) and not re.match(r"[+-]?(\d{4}$|\d{4,}-)", text):
+            raise ValueError(f"a time stamp must be one such as '2014-03-01', got {value!r}")
+        zone = _ZONE.search(text)
+        if zone is not None:
+            offset = "+00:00" if zone[0] == "Z" else f"{zone[0][:3]}:{zone[0][-2:]}"
+            value = dt.datetime.fromisoformat(text[: zone.start()] + offset)
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        value = value.astimezone(dt.timezone.utc).replace(tzinfo=None)
+    return np.datetime64(value)
+
+
 def common_times(stamps: Sequence[Any], what: str = "a time stamp") -> Array:
-    """Return time stamps, or what `numpy.datetime64` makes one of, in the finest of their units.
+    """Return time stamps, or what `parse_time` makes one of, in the finest of their units.
 
     Raises
     ------
@@ -77,7 +119,7 @@ def common_times(stamps: Sequence[Any], what: str = "a time stamp") -> Array:
     >>> common_times(["2024-01-31", "2024-02-01T06"]).tolist()[1]
     datetime.datetime(2024, 2, 1, 6, 0)
     """
-    parsed = [np.datetime64(stamp) for stamp in stamps]
+    parsed = [parse_time(stamp) for stamp in stamps]
     kinds = sorted({stamp.dtype for stamp in parsed}, key=str)
     if not kinds:
         return np.zeros(0, dtype="M8[us]")

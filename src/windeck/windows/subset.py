@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import difflib
-import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +18,7 @@ from windeck._util.indices import Int64, as_indices
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits, Bools
-from windeck.columns.times import time_tick
+from windeck.columns.times import parse_time, time_tick
 from windeck.table.streamed import StreamedTimes
 from windeck.windows.filters import (
     WindowFilter,
@@ -38,8 +36,6 @@ Timestamps = npt.NDArray[Any]
 
 # Bits of a subset's bitmap that are copied at a time.
 BITS_AT_A_TIME = 1 << 18
-
-_TIME_ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 
 
 @dataclass(frozen=True)
@@ -383,25 +379,12 @@ def parse_timestamp(value: Any, stamps: Timestamps) -> int:
             f"got {value!r}"
         )
     try:
-        if isinstance(value, str):
-            value = _parse_time_zone(value)
-        if isinstance(value, dt.datetime) and value.tzinfo is not None:
-            value = value.astimezone(dt.timezone.utc).replace(tzinfo=None)
-        stamp = np.datetime64(value)
-    except ValueError:
+        stamp = parse_time(value)
+    except (TypeError, ValueError):
         stamp = np.datetime64("NaT")
     if np.isnat(stamp):
         raise ValueError(f"a time stamp must be one such as '2014-03-01', got {value!r}")
     return time_tick(stamp, stamps.dtype)
-
-
-def _parse_time_zone(text: str) -> str | dt.datetime:
-    """Parse a text that ends in a time zone; NumPy has no zones, and only warns of them."""
-    zone = _TIME_ZONE.search(text)
-    if zone is None:
-        return text
-    offset = "+00:00" if zone[0] == "Z" else f"{zone[0][:3]}:{zone[0][-2:]}"
-    return dt.datetime.fromisoformat(text[: zone.start()] + offset)
 
 
 def rows_at(runs: WindowRuns, stamps: Timestamps, time: Any) -> Int64:
