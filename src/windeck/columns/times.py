@@ -69,8 +69,8 @@ def cast_times(
     return found
 
 
-def parse_time(value: Any) -> np.datetime64:
-    """Return a text, date, time or time stamp as `datetime64`; one with a zone in UTC.
+def parse_time(value: Any) -> Any:
+    """Return a text, date, time or time stamp as a scalar of datetime64; one with a zone in UTC.
 
     NumPy takes "20240131" for the year 20240131 and "24-01-31" for the year 24, has no zones, and
     drops the nanoseconds of pandas.
