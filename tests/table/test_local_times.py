@@ -204,6 +204,17 @@ def test_wrong_zones(tmp_path: Path) -> None:
         wd.Table.from_columns(ends, timestamp_column="time", time_zone="Europe/Berlin")
 
 
+def test_streamed_and_prepared_local_times_are_told_to_be_utc(tmp_path: Path) -> None:
+    stamps = local("Europe/Berlin", moments("Europe/Berlin", STEPS[3]))
+    data = pa.table({"time": pa.array(stamps, pa.timestamp("us")), "x": np.arange(20.0)})
+    path = tmp_path / "a.parquet"
+    pq.write_table(data, path)
+    with pytest.raises(ValueError, match=r"goes back in row 10; .*when clocks are set back, have"):
+        wd.Table.read(path, timestamp_column="time", in_memory=False)
+    with pytest.raises(ValueError, match=r"several rows .*repeat when clocks are set back: write"):
+        wd.prepare(path, tmp_path / "out", timestamp_column="time")
+
+
 def test_wide_frames_of_local_times() -> None:
     times = moments("Europe/Berlin", STEPS[3])
     stamps = pa.array(local("Europe/Berlin", times), pa.timestamp("us"))

@@ -47,6 +47,7 @@ PIECES = 2
 _FORMAT = "windeck first pass 1"
 #: Columns of stored results: first row of each series, counts of steps, and the usual step.
 _COUNTS = ("first", "duplicates", "irregular", "breaks", "step")
+_LOCAL = "local times, which go back when clocks are set back, have to be written in UTC"
 _CURE = "`windeck prepare SRC DEST` writes files that are sorted by series and time"
 
 
@@ -438,9 +439,10 @@ class _Series:
             series = int(np.searchsorted(self._starts, row, side="right")) - 1
             name = next(one for one, at in self._seen.items() if at == series)
             of_series = "the time" if name is None else f"series {name!r}"
+            local = "" if self._unit in (None, "D") else f"; {_LOCAL}"
             raise ValueError(
                 f"{of_series} goes back in row {row}; expected rows sorted by time, as a streamed "
-                f"table is never sorted: {_CURE}"
+                f"table is never sorted: {_CURE}{local}"
             )
 
     def _begin(self, name: Any, row: int) -> None:
